@@ -1,0 +1,96 @@
+# `make` alone prints what there is. Every target brings along what it needs; nothing has to be run before it.
+#
+# The one thing a machine must have is Python 3.11 or newer. uv is used where it is on the PATH, because it is
+# quicker; without it, `python -m venv` and pip do the same work with the same pinned and hashed requirements.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check sim compat test-groups-all test-spark-all test-exactly-once bench docs lock
+.DELETE_ON_ERROR:
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.trioka-setup
+WORKERS ?= 2
+UV      := $(shell command -v uv 2>/dev/null)
+
+# A name on the PATH is not yet an interpreter: version managers leave shims behind that only complain, and some
+# distributions ship Python without venv. So each candidate is asked to run, and the first one that answers is
+# taken. uv needs no venv module, hence the two probes.
+PROBE   := import sys; assert sys.version_info >= (3, 11)$(if $(UV),,; import ensurepip, venv)
+PYTHON  ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
+               "$$name" -c '$(PROBE)' >/dev/null 2>&1 && { command -v "$$name"; break; }; done)
+
+help: ## print these targets
+	@echo 'make <target>, where <target> is one of:'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+setup: $(STAMP) ## make .venv with everything in it, the trioka command too
+	@:
+
+# The stamp is older than its sources only after the requirements or the project's description changed, so the
+# second `make setup` does nothing and says nothing.
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(BIN)/python -c '$(PROBE)' >/dev/null 2>&1 || $(MAKE) --no-print-directory fresh-venv
+ifneq ($(UV),)
+	@uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+else
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+endif
+	@touch $@
+	@echo 'ready: $(BIN)/trioka'
+
+.PHONY: fresh-venv
+fresh-venv:
+	@rm -rf $(VENV)
+ifneq ($(UV),)
+	@uv venv --quiet --python "$(or $(PYTHON),3.11)" $(VENV)
+else
+	@test -n "$(PYTHON)" || { echo 'trioka needs Python 3.11 or newer with its venv module, or uv, and found neither on the PATH (Debian, Ubuntu: apt install python3-venv); another interpreter is named by `make PYTHON=/path/to/python`.' >&2; exit 1; }
+	@echo 'making $(VENV) with $(PYTHON): a minute or two, once'
+	@"$(PYTHON)" -m venv $(VENV)
+endif
+
+run: $(STAMP) ## start trioka
+	@$(BIN)/trioka dev
+
+test: check ## everything that must hold: check, then all tests and compat tests
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests compat-tests
+
+check: $(STAMP) ## what is known without running: ruff, mypy --strict, import-linter, tidy
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy --strict
+	@$(BIN)/mypy --strict tests
+	@$(BIN)/mypy --strict compat-tests
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m pytest -q tests/test_tidy.py
+
+sim: ## whole clusters in one process, simulated
+	@echo 'Nothing is simulated yet: the simulator comes with the cluster, and storage has its crash tests in `make test`.'
+
+compat: $(STAMP) ## only the compat tests: other people's clients and files, unmodified
+	@$(BIN)/python -m pytest -q compat-tests
+
+test-groups-all: $(STAMP) ## every client in groups with every one of its assignors, killed now and then (minutes)
+	@TRIOKA_ALL_GROUPS=1 $(BIN)/python -m pytest -q compat-tests/test_clients_groups.py
+
+test-spark-all: $(STAMP) ## the Spark tests with the other PySparks that have a connector, and more mistakes and kills of pipelines (minutes, a gigabyte)
+	@$(BIN)/python compat-tests/spark/versions.py $(ARGS)
+	@TRIOKA_SPARK_ALL=1 TRIOKA_SPARK_KILLS=10 $(BIN)/python -m pytest -q compat-tests/spark/test_pipeline_run.py compat-tests/spark/test_pipeline_kills.py
+
+test-exactly-once: $(STAMP) ## copies of 100,000 records in transactions, by every client that has them, with more kills (minutes)
+	@TRIOKA_EXACTLY_ONCE=1 $(BIN)/python -m pytest -q compat-tests/test_exactly_once.py $(ARGS)
+
+bench: $(STAMP) ## the benchmarks, side by side; ARGS="…" is passed on
+	@$(BIN)/python bench/run.py $(ARGS)
+
+docs: $(STAMP) ## write the generated pages of docs/ anew
+	@$(BIN)/python docs/generate.py
+
+lock: ## pin and hash requirements/dev.txt and pipeline/java.txt anew (needs uv); ARGS=--upgrade takes newer versions
+	@test -n "$(UV)" || { echo 'make lock needs uv on the PATH: it pins for every platform at once, which pip cannot.' >&2; exit 1; }
+	@for name in requirements/dev pipeline/java; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	    --no-header $(ARGS) $$name.in -o $$name.txt >/dev/null || exit 1; done

@@ -1,0 +1,142 @@
+"""The ratios as a picture: one bar per figure, to the right where trioka is ahead of Apache Kafka, else to the left.
+
+    python bench/chart.py side_by_side.json picture.svg
+
+The axis is logarithmic, so that twice as fast and half as fast are equally long. A figure of which less is better is
+turned round for its bar, and labelled with the ratio as it was measured. A tick marks the goal. Rows that are lost are
+drawn as all others. The picture is SVG, written as text: no library, small, and sharp at any size.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+WIDTH = 960
+ROW = 22
+GROUP_GAP = 8
+TOP = 76
+BOTTOM = 46
+AXIS_LEFT, AXIS_RIGHT = 470, 880
+# Its ratio is that of MB/s: the batches are the same.
+NOT_DRAWN = frozenset({"records_per_second"})
+GRID = (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32)
+AHEAD, BEHIND, INK, FAINT = "#2b7a78", "#b5482e", "#222222", "#d8d8d8"
+FONT = "font-family='system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif'"
+
+
+def advantage(row: Mapping[str, Any]) -> float | None:
+    """How many times better trioka is."""
+    return _turned(row["ratio"], row["more_is_better"])
+
+
+def _turned(ratio: float | None, more_is_better: bool) -> float | None:
+    if not ratio:
+        return None
+    return ratio if more_is_better else 1 / ratio
+
+
+def picture(rows: Sequence[Mapping[str, Any]], note: str) -> str:
+    """The whole SVG. Rows without a ratio say why, where their bar would be."""
+    rows = [row for row in rows if row["figure"] not in NOT_DRAWN]
+    turned = [_turned(row["goal_ratio"], row["more_is_better"]) for row in rows]
+    known = [value for value in [*map(advantage, rows), *turned] if value is not None]
+    axis = _Axis([*known, 0.8, 2.5])
+    y = TOP
+    parts: list[str] = []
+    before = None
+    for row in rows:
+        if before not in (None, row["work"]):
+            y += GROUP_GAP
+        if before != row["work"]:
+            parts.append(_text(16, y + 15, row["work"], INK))
+        before = row["work"]
+        parts += _row(row, y, axis)
+        y += ROW
+    grid = [line for mark in GRID if axis.holds(mark) for line in _mark(mark, axis, y)]
+    height = y + BOTTOM
+    return "\n".join(
+        [
+            f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}' "
+            f"{FONT} font-size='13'>",
+            f"<rect width='{WIDTH}' height='{height}' fill='white'/>",
+            _text(16, 28, "trioka beside Apache Kafka", INK, size=18),
+            _text(
+                16, 48, "times better, best round of each; the label is the ratio trioka : Kafka, | the goal", "#666666"
+            ),
+            *grid,
+            *parts,
+            _text(16, height - 14, note, "#666666", size=11),
+            "</svg>\n",
+        ]
+    )
+
+
+class _Axis:
+    """From the values that must be seen to x."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self._low, self._high = math.log(min(values) / 1.1), math.log(max(values) * 1.1)
+
+    def x(self, value: float) -> float:
+        share = (math.log(value) - self._low) / (self._high - self._low)
+        return round(AXIS_LEFT + share * (AXIS_RIGHT - AXIS_LEFT), 1)
+
+    def holds(self, value: float) -> bool:
+        return self._low <= math.log(value) <= self._high
+
+
+def _row(row: Mapping[str, Any], y: int, axis: _Axis) -> list[str]:
+    parts = [_text(AXIS_LEFT - 16, y + 15, row["unit"], "#666666", anchor="end", size=12)]
+    value = advantage(row)
+    if row["ratio"] == 0:  # nothing at all, which no logarithm can draw
+        return [*parts, _text(axis.x(1) + 6, y + 15, "0×", INK, size=12)]
+    if value is None:
+        reason = "; ".join(f"{name}: {said}" for name, said in row["reasons"].items()) or "not measured"
+        return [*parts, _text(axis.x(1) + 6, y + 15, reason, BEHIND, size=11)]
+    zero, end = axis.x(1), axis.x(value)
+    colour = AHEAD if value >= 1 else BEHIND
+    left, width = min(zero, end), max(1.0, round(abs(end - zero), 1))
+    parts.append(f"<rect x='{left}' y='{y + 4}' width='{width}' height='{ROW - 8}' fill='{colour}'/>")
+    goal = _turned(row["goal_ratio"], row["more_is_better"])
+    if goal is not None:
+        at = axis.x(goal)
+        parts.append(f"<line x1='{at}' x2='{at}' y1='{y + 1}' y2='{y + ROW - 1}' stroke='{INK}' stroke-width='2'/>")
+    beyond = max(end, zero, axis.x(goal) if goal is not None else 0)
+    parts.append(_text(beyond + 6, y + 15, f"{row['ratio']:.2f}×", INK, size=12))
+    return parts
+
+
+def _mark(value: float, axis: _Axis, bottom: int) -> list[str]:
+    x = axis.x(value)
+    colour = "#888888" if value == 1 else FAINT
+    label = "level" if value == 1 else f"{value:g}×"
+    return [
+        f"<line x1='{x}' x2='{x}' y1='{TOP - 4}' y2='{bottom + 4}' stroke='{colour}'/>",
+        _text(x, TOP - 8, label, "#666666", anchor="middle", size=11),
+    ]
+
+
+def _text(x: float, y: float, text: str, colour: str, *, anchor: str = "start", size: int = 13) -> str:
+    return f"<text x='{x}' y='{y}' fill='{colour}' text-anchor='{anchor}' font-size='{size}'>{escape(text)}</text>"
+
+
+def note_of(data: Mapping[str, Any]) -> str:
+    """One line on where the figures come from."""
+    settings, machine = data["settings"], data["machine"]
+    return (
+        f"best of {settings['rounds']}, {settings['seconds']:g} s each, interleaved · {machine['cores']} cores, "
+        f"load generator on the same machine · acks=1, one node · {data['made'][:10]}"
+    )
+
+
+def main(source: str, target: str) -> None:
+    data = json.loads(Path(source).read_text())
+    Path(target).write_text(picture(data["rows"], note_of(data)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

@@ -1,0 +1,3 @@
+module trioka/bench/load
+
+go 1.21

@@ -1,0 +1,141 @@
+// Load for a Kafka broker, from one thread and without a client library: requests are prepared once and replayed, and
+// answers are read only as far as their correlation id and error codes. Each command prints one JSON object.
+//
+//	load produce   as many batches as the broker takes, to a fresh topic
+//	load transact  one transaction after the other, of one batch each, on every connection
+//	load latency   one record at a time, at a fixed rate; with -consume, until it has arrived at a consumer
+//	load fill      write a log to read from
+//	load fetch     read it, again and again
+//	load create    a topic, and wait for its leaders
+//	load delete    a topic
+//	load show      the prepared requests in hexadecimal, for tests
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fail(fmt.Errorf("which command: produce, transact, latency, fill, fetch, create, delete or show?"))
+	}
+	debug.SetGCPercent(-1) // little is allocated after the start, and nothing shall pause
+	runtime.LockOSThread()
+	result, err := run(os.Args[1], os.Args[2:])
+	if err != nil {
+		fail(err)
+	}
+	json.NewEncoder(os.Stdout).Encode(result)
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func run(command string, arguments []string) (any, error) {
+	var o produceOptions
+	flags := flag.NewFlagSet(command, flag.ExitOnError)
+	flags.StringVar(&o.address, "address", "127.0.0.1:9092", "host and port of the broker")
+	flags.StringVar(&o.topic, "topic", "load", "the topic; produce and latency create and delete it")
+	flags.IntVar(&o.partitions, "partitions", 1, "of the topic; connections are dealt out to them")
+	flags.IntVar(&o.connections, "connections", 1, "how many")
+	flags.IntVar(&o.inFlight, "in-flight", 5, "requests per connection that may be unanswered")
+	flags.IntVar(&o.acks, "acks", 1, "1 or -1; with 0 there would be nothing to count")
+	flags.IntVar(&o.valueSize, "record", 1024, "bytes of a record's value")
+	flags.IntVar(&o.batchSize, "batch", 16384, "bytes of a batch at most; a batch has one record at least")
+	flags.BoolVar(&o.idempotent, "idempotent", false, "with producer id and sequences")
+	pid := flags.Int("pid", 0, "the broker's process, whose CPU is measured")
+	seconds := flags.Float64("seconds", 3, "length of the measure")
+	warmup := flags.Float64("warmup", 1, "seconds before it that do not count")
+	maxBytes := flags.Int64("max-bytes", 0, "write no more than this; 0 is no limit")
+	count := flags.Int("count", 100, "records of a transaction")
+	size := flags.Int("size", 1<<20, "bytes of a Fetch")
+	rate := flags.Int("rate", 1000, "records per second")
+	consume := flags.Bool("consume", false, "measure until a consumer has the record")
+	copies := flags.Bool("copy", false, "copy fetched records out of the kernel before they are thrown away")
+	flags.Parse(arguments)
+
+	w := &window{pid: *pid, warmup: duration(*warmup), length: duration(*seconds), maxBytes: *maxBytes}
+	switch command {
+	case "produce":
+		return produce(o, w)
+	case "transact":
+		return transact(o, *count, w)
+	case "latency":
+		return latency(latencyOptions{produceOptions: o, rate: *rate, seconds: *seconds, warmup: *warmup, consume: *consume})
+	case "fill":
+		return fill(o, *maxBytes)
+	case "fetch":
+		return fetch(fetchOptions{o.address, o.topic, o.connections, *size, o.valueSize, o.batchSize, *copies}, w)
+	case "create", "delete":
+		return struct{}{}, topic(command, o)
+	case "show":
+		return show(o, *size, *count), nil
+	}
+	return nil, fmt.Errorf("there is no command %s", command)
+}
+
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+func topic(command string, o produceOptions) error {
+	c, err := dial(o.address)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if command == "delete" {
+		return c.deleteTopic(o.topic)
+	}
+	if err := c.createTopic(o.topic, o.partitions); err != nil {
+		return err
+	}
+	_, err = c.topicID(o.topic, o.partitions)
+	return err
+}
+
+// fill writes a log of equal batches. The topic stays.
+func fill(o produceOptions, bytes int64) (outcome, error) {
+	if err := topic("create", o); err != nil {
+		return outcome{}, err
+	}
+	c, err := dial(o.address)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer c.close()
+	const noMatterHowLong = time.Hour
+	total, result, err := runProducers(o, &window{length: noMatterHowLong, maxBytes: bytes}, c)
+	if err != nil {
+		return result, err
+	}
+	return result, stored(c, o.topic, o.partitions, total.records)
+}
+
+func show(o produceOptions, size, count int) map[string]string {
+	prepared := newBatch(o.valueSize, o.batchSize)
+	produced, batchAt := produceRequest(o.topic, 0, int16(o.acks), prepared.bytes)
+	if o.idempotent {
+		last := len(produced) - 3
+		setProducer(produced[batchAt:last], 7, 1)
+		setSequence(produced[batchAt:last], 42)
+	}
+	setCorrelation(produced, 5)
+	fetched, offsetAt := fetchRequest(make([]byte, 16), 0, int32(size), 1, 500)
+	setFetchOffset(fetched, offsetAt, 1234)
+	setCorrelation(fetched, 6)
+	written, _ := transactionalProduceRequest("id", o.topic, 0, newTransactionalBatch(o.valueSize, count).bytes)
+	setCorrelation(written, 7)
+	return map[string]string{
+		"produce":  hex.EncodeToString(produced),
+		"fetch":    hex.EncodeToString(fetched),
+		"transact": hex.EncodeToString(written),
+	}
+}

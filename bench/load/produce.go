@@ -1,0 +1,251 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+)
+
+// Produce: the same prepared request again and again, several in flight per connection. Requests that are small are
+// kept in many copies, one after the other, so that all that may be sent goes out in one system call.
+
+const (
+	copiesSize   = 64 << 10
+	drainTimeout = 10 * time.Second
+)
+
+type produceOptions struct {
+	address     string
+	topic       string
+	partitions  int
+	connections int
+	inFlight    int
+	acks        int
+	valueSize   int
+	batchSize   int
+	idempotent  bool
+}
+
+// producer is one connection of the load.
+type producer struct {
+	*socket
+	requests   []byte // copies of one frame
+	size       int    // of one frame
+	batchAt    int
+	records    int32 // in one batch
+	idempotent bool
+	sequence   int32
+	credit     int // how many requests may still be sent
+	nextID     int32
+	expected   int32 // the correlation id of the next answer
+	errorAt    int
+	rest       []byte // the start of an answer whose end has not come yet
+}
+
+func newProducer(options produceOptions, partition int32, prepared batch, c *control) (*producer, error) {
+	frame, batchAt := produceRequest(options.topic, partition, int16(options.acks), prepared.bytes)
+	p := &producer{
+		size:       len(frame),
+		batchAt:    batchAt,
+		records:    int32(prepared.records),
+		idempotent: options.idempotent,
+		credit:     options.inFlight,
+		errorAt:    produceErrorAt(options.topic),
+	}
+	if options.idempotent {
+		id, epoch, err := c.producerID("")
+		if err != nil {
+			return nil, err
+		}
+		setProducer(frame[batchAt:], id, epoch)
+	}
+	copies := max(1, min(options.inFlight, copiesSize/len(frame)))
+	for i := 0; i < copies; i++ {
+		p.requests = append(p.requests, frame...)
+	}
+	var err error
+	p.socket, err = connect(options.address)
+	return p, err
+}
+
+// push sends all that may be sent. While the kernel has not taken everything, the copies must not be touched.
+func (p *producer) push() error {
+	if err := p.flush(); err != nil {
+		return err
+	}
+	for p.credit > 0 && p.idle() {
+		n := min(p.credit, len(p.requests)/p.size)
+		for i := 0; i < n; i++ {
+			frame := p.requests[i*p.size : (i+1)*p.size]
+			setCorrelation(frame, p.nextID)
+			p.nextID++
+			if p.idempotent {
+				end := len(frame) - 3 // three empty tag sections
+				setSequence(frame[p.batchAt:end], p.sequence)
+				p.sequence = (p.sequence + p.records) & 0x7fffffff
+			}
+		}
+		p.credit -= n
+		if err := p.send(p.requests[:n*p.size]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pull reads answers until there are none and returns how many came.
+func (p *producer) pull(scratch []byte) (int, error) {
+	answers := 0
+	for {
+		kept := copy(scratch, p.rest)
+		n, err := p.read(scratch[kept:])
+		if err != nil || n == 0 {
+			return answers, err
+		}
+		got := scratch[:kept+n]
+		for len(got) >= 4 {
+			size := 4 + int(binary.BigEndian.Uint32(got))
+			if size > len(got) {
+				if size > len(scratch) {
+					return answers, fmt.Errorf("an answer of %d bytes to Produce", size)
+				}
+				break
+			}
+			if err := p.check(got[:size]); err != nil {
+				return answers, err
+			}
+			answers++
+			got = got[size:]
+		}
+		p.rest = append(p.rest[:0], got...)
+		if kept+n < len(scratch) { // a short read: nothing more is there, and the next event tells when there is
+			return answers, nil
+		}
+	}
+}
+
+func (p *producer) check(answer []byte) error {
+	if len(answer) < p.errorAt+2 {
+		return fmt.Errorf("an answer of %d bytes to Produce is too short", len(answer))
+	}
+	if id := int32(binary.BigEndian.Uint32(answer[4:])); id != p.expected {
+		return fmt.Errorf("answer %d came where %d was due", id, p.expected)
+	}
+	if code := int16(binary.BigEndian.Uint16(answer[p.errorAt:])); code != 0 {
+		return kafkaError{"Produce", code}
+	}
+	p.expected++
+	return nil
+}
+
+// produce runs the load on a fresh topic, counts in the end that every acknowledged record is in the log, and deletes it.
+func produce(options produceOptions, w *window) (result outcome, err error) {
+	c, err := dial(options.address)
+	if err != nil {
+		return result, err
+	}
+	defer c.close()
+	if err := c.needs("Produce", produceKey, produceVersion); err != nil {
+		return result, err
+	}
+	if options.idempotent {
+		if err := c.needs("InitProducerId", initProducerIDKey, initProducerIDVersion); err != nil {
+			return result, err
+		}
+	}
+	if err := c.createTopic(options.topic, options.partitions); err != nil {
+		return result, err
+	}
+	defer func() {
+		if failed := c.deleteTopic(options.topic); failed != nil && err == nil {
+			err = failed
+		}
+	}()
+	if _, err := c.topicID(options.topic, options.partitions); err != nil {
+		return result, err
+	}
+	total, result, err := runProducers(options, w, c)
+	if err != nil {
+		return result, err
+	}
+	return result, stored(c, options.topic, options.partitions, total.records)
+}
+
+func stored(c *control, topic string, partitions int, acknowledged int64) error {
+	end, err := c.end(topic, partitions)
+	if err == nil && end != acknowledged {
+		err = fmt.Errorf("%d records were acknowledged, %d are in the log", acknowledged, end)
+	}
+	return err
+}
+
+func runProducers(options produceOptions, w *window, c *control) (total totals, result outcome, err error) {
+	loop, err := newPoller()
+	if err != nil {
+		return total, result, err
+	}
+	defer loop.close()
+	prepared := newBatch(options.valueSize, options.batchSize)
+	producers := make([]*producer, options.connections)
+	for i := range producers {
+		p, err := newProducer(options, int32(i%options.partitions), prepared, c)
+		if err != nil {
+			return total, result, err
+		}
+		defer p.close()
+		if err := loop.add(p.fd, i); err != nil {
+			return total, result, err
+		}
+		producers[i] = p
+	}
+	stopped, inFlight := false, 0
+	var deadline time.Time
+	for { // the first event of each socket says that it may be written to
+		events, now, err := loop.wait()
+		if err != nil {
+			return total, result, err
+		}
+		for _, event := range events {
+			p := producers[event.Fd]
+			answers, err := p.pull(loop.scratch)
+			if err != nil {
+				return total, result, err
+			}
+			total.requests += int64(answers)
+			total.records += int64(answers * prepared.records)
+			total.bytes += int64(answers * len(prepared.bytes))
+			p.credit += answers
+			if stopped {
+				inFlight -= answers
+				err = p.flush()
+			} else {
+				err = p.push()
+			}
+			if err != nil {
+				return total, result, err
+			}
+		}
+		if stopped && inFlight == 0 {
+			return total, result, nil
+		}
+		if stopped && now.After(deadline) {
+			return total, result, fmt.Errorf("%d requests were not answered in %v", inFlight, drainTimeout)
+		}
+		if !stopped {
+			stopped, err = w.closes(now, total)
+			if err != nil {
+				return total, result, err
+			}
+			if stopped {
+				result, err = w.outcome(total)
+				if err != nil {
+					return total, result, err
+				}
+				deadline = now.Add(drainTimeout)
+				for _, p := range producers {
+					inFlight += options.inFlight - p.credit
+				}
+			}
+		}
+	}
+}

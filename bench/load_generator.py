@@ -1,0 +1,84 @@
+"""The load generator in `load/`: built when its sources have changed, run once per measure.
+
+It is Go without a single dependency, so `go build` fetches nothing. The program lies in the cache folder, under a name
+that is made of its sources' digest.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trioka.pipeline.cache import Unavailable, folder, locked
+
+SOURCES = Path(__file__).resolve().with_name("load")
+BUILD_TIMEOUT_SECONDS = 300
+# Topics come and go around a measure; on a busy machine that takes its time.
+SPARE_SECONDS = 180
+
+
+class LoadFailed(Exception):
+    """What the generator said, in one line."""
+
+
+@functools.cache
+def program() -> Path:
+    """The path of the built program."""
+    sources = sorted(path for path in SOURCES.iterdir() if path.suffix == ".go" or path.name == "go.mod")
+    digest = hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in sources))
+    built = folder("load") / f"load-{digest.hexdigest()[:16]}"
+    with locked(built.name):
+        if not built.exists():
+            _build(built)
+    return built
+
+
+def _build(target: Path) -> None:
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        raise Unavailable("The load generator needs Go, 1.21 or newer, on the PATH.")
+    beside = target.with_suffix(f".{os.getpid()}")
+    try:
+        done = subprocess.run(
+            [go, "build", "-o", beside, "."],
+            cwd=SOURCES,
+            env={**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise Unavailable(f"The load generator does not build: {done.stderr.strip()}")
+        beside.rename(target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def run_load(command: str, options: Mapping[str, object], *, seconds: float = 0) -> dict[str, Any]:
+    """Run one command to its end; `{"in-flight": 5}` becomes `-in-flight=5`."""
+    arguments = [f"-{name}={_text(value)}" for name, value in options.items()]
+    try:
+        done = subprocess.run(
+            [program(), command, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds + SPARE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise LoadFailed(f"it had not ended after {seconds + SPARE_SECONDS:.0f} s") from None
+    if done.returncode != 0:
+        raise LoadFailed(done.stderr.strip().partition("\n")[0] or f"it ended with {done.returncode}")
+    outcome: dict[str, Any] = json.loads(done.stdout)
+    return outcome
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

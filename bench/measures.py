@@ -1,0 +1,186 @@
+"""What is measured, as a table: the load of each row, the figures taken from it, and the goal of each figure.
+
+A figure is better when it is more (MB/s) or less (CPU, latency, memory). Its goal is a ratio, trioka : Apache Kafka,
+and for some a bound of its own as well. MB and GB are 10⁶ and 10⁹ bytes of record batches as they lie on the wire.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# What real clients have unanswered at most, unless told otherwise.
+IN_FLIGHT = 5
+# The log that is read: long enough to leave the processor's caches, short enough to stay in the page cache.
+FETCH_LOG_BYTES = 256_000_000
+FETCH_TOPIC = "bench-fetch"
+# Latency needs more samples than throughput: p99.9 of three seconds at 1,000/s would be the third-worst request.
+LATENCY_LENGTHS = 3
+PARTITIONS_OF_MANY_CONNECTIONS = 16
+MANY_PARTITIONS = 1000
+RECORDS_OF_A_TRANSACTION = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    key: str
+    unit: str
+    more_is_better: bool
+    goal: float | None = None
+    bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One row: `options` go to the load generator's `command`. A row of the start has no command."""
+
+    name: str
+    work: str
+    figures: tuple[Figure, ...]
+    command: str = ""
+    options: Mapping[str, object]
+    lengths: int = 1
+
+
+def _speed(key: str, unit: str, goal: float | None = None) -> Figure:
+    return Figure(key=key, unit=unit, more_is_better=True, goal=goal)
+
+
+def _cost(key: str, unit: str, goal: float | None = None, bound: float | None = None) -> Figure:
+    return Figure(key=key, unit=unit, more_is_better=False, goal=goal, bound=bound)
+
+
+def _produce(
+    record: int, batch: int, speed: float | None = None, cpu: float | None = None, idempotent: bool = False
+) -> Measure:
+    size = f"{batch // KIB} KB" if batch < MIB else f"{batch // MIB} MB"
+    kind = f"{record} B" if record < KIB else f"{record // KIB} KiB"
+    return Measure(
+        name=f"produce-{kind}-{size}".replace(" ", "") + "-idempotent" * idempotent,
+        work=f"produce {kind} records, {size} batches" + ", idempotent" * idempotent,
+        command="produce",
+        options={"record": record, "batch": batch, "in-flight": IN_FLIGHT, "idempotent": idempotent},
+        figures=(
+            _speed("mb_per_second", "MB/s", speed),
+            _speed("records_per_second", "records/s"),
+            _cost("cpu_seconds_per_gb", "CPU-s/GB", cpu),
+        ),
+    )
+
+
+def _single(connections: int, in_flight: int, goal: float) -> Measure:
+    many = connections > 1
+    return Measure(
+        name=f"single-{connections}x{in_flight}",
+        work="one record per request, " + (f"{connections:,} connections" if many else f"{in_flight} in flight"),
+        command="produce",
+        options={
+            "record": 100,
+            "batch": 1,
+            "in-flight": in_flight,
+            "connections": connections,
+            "partitions": PARTITIONS_OF_MANY_CONNECTIONS if many else 1,
+        },
+        figures=(
+            _speed("requests_per_second", "requests/s", goal),
+            _cost("cpu_micros_per_request", "CPU-µs/request"),
+        ),
+    )
+
+
+def _transactions(connections: int) -> Measure:
+    many = connections > 1
+    return Measure(
+        name=f"transactions-{connections}",
+        work=f"transactions of {RECORDS_OF_A_TRANSACTION} records, "
+        + (f"{connections} producers" if many else "one producer"),
+        command="transact",
+        options={
+            "record": 100,
+            "count": RECORDS_OF_A_TRANSACTION,
+            "connections": connections,
+            "partitions": PARTITIONS_OF_MANY_CONNECTIONS if many else 1,
+        },
+        figures=(
+            _speed("requests_per_second", "transactions/s"),
+            _speed("records_per_second", "records/s"),
+            _cost("cpu_micros_per_request", "CPU-µs/transaction"),
+        ),
+    )
+
+
+def _fetch(size: int, connections: int, speed: float) -> Measure:
+    text = f"{size // KIB} KB" if size < MIB else f"{size // MIB} MB"
+    return Measure(
+        name=f"fetch-{text}".replace(" ", "") + (f"x{connections}" if connections > 1 else ""),
+        work=f"fetch {text}" + (f", {connections} connections" if connections > 1 else ""),
+        command="fetch",
+        options={"topic": FETCH_TOPIC, "size": size, "connections": connections},
+        figures=(_speed("mb_per_second", "MB/s", speed), _cost("cpu_seconds_per_gb", "CPU-s/GB", 0.9)),
+    )
+
+
+def _latency(name: str, work: str, consume: bool, p99: Figure, p999: Figure) -> Measure:
+    return Measure(
+        name=name,
+        work=f"{work} at 1,000/s",
+        command="latency",
+        options={"record": 100, "rate": 1000, "consume": consume},
+        figures=(_cost("p50", "p50 ms"), p99, p999),
+        lengths=LATENCY_LENGTHS,
+    )
+
+
+LOADS: tuple[Measure, ...] = (
+    _produce(KIB, 16 * KIB, 2.5, 0.33),
+    _produce(KIB, 64 * KIB, 2.0, 0.4),
+    _produce(KIB, MIB, 1.4, 0.55),
+    _produce(100, 16 * KIB),
+    _produce(100, 64 * KIB),
+    _produce(100, MIB),
+    _produce(100, 16 * KIB, 2.2, 0.35, idempotent=True),
+    _transactions(1),
+    _transactions(16),
+    _single(1, 50, 8),
+    _single(1, 1, 1.5),
+    _single(32, 1, 1.3),
+    _single(1000, 1, 1.3),
+    _fetch(64 * KIB, 1, 1.3),
+    _fetch(MIB, 1, 1.4),
+    _fetch(8 * MIB, 1, 1.3),
+    _fetch(MIB, 4, 1.1),
+    _latency("latency", "produce latency", False, _cost("p99", "p99 ms", 0.6), _cost("p99.9", "p99.9 ms", 0.6)),
+    _latency("end-to-end", "end to end", True, _cost("p99", "p99 ms", 0.75, 10), _cost("p99.9", "p99.9 ms")),
+)
+
+START = Measure(
+    name="start",
+    work="one node",
+    options={},
+    figures=(
+        _cost("ready_seconds", "s until ready", 0.15, 0.5),
+        _cost("rss_mb", "MB RSS at rest", 0.2, 80),
+        _cost("idle_cpu_percent", "% CPU at rest", None, 1),
+        _cost("rss_many_mb", f"MB RSS, {MANY_PARTITIONS:,} partitions", 0.25),
+    ),
+)
+
+
+def figures_of(outcome: Mapping[str, Any]) -> dict[str, float]:
+    """What the generator counted, as figures by their key."""
+    if "micros" in outcome:
+        return {name: micros / 1000 for name, micros in outcome["micros"].items()}
+    seconds, gigabytes, requests = outcome["seconds"], outcome["bytes"] / 1e9, outcome["requests"]
+    if not seconds or not requests:
+        return {}
+    cpu = outcome["broker_cpu_seconds"]
+    return {
+        "mb_per_second": gigabytes * 1000 / seconds,
+        "records_per_second": outcome["records"] / seconds,
+        "requests_per_second": requests / seconds,
+        "cpu_seconds_per_gb": cpu / gigabytes,
+        "cpu_micros_per_request": cpu / requests * 1e6,
+        "load_busy": outcome["load_cpu_seconds"] / seconds,
+    }

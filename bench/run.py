@@ -1,0 +1,43 @@
+"""The benchmarks, one after the other: `make bench`, or `make bench ARGS="codec log"` for some of them.
+
+Each is a program of its own, says what it measures, and prints ratios: seconds on a shared machine mean nothing.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+BENCHMARKS = {
+    "codec": "messages: decoding a Produce, encoding a Fetch, beside kafka-python and kio",
+    "batches": "record batches and codecs, beside kafka-python",
+    "disk": "files, beside the bare system calls",
+    "producers": "producer state, for each idempotent batch",
+    "request": "a Produce and a Fetch inside the broker, step by step",
+    "log": "append, read planning, memory and opening, beside the bare system calls",
+    "groups": "consumer groups at scale, beside Apache Kafka (minutes; needs Java)",
+    "connector": "Spark through its Kafka connector, beside Apache Kafka (minutes; needs Java)",
+    "transactions": "what exactly once costs: idempotent beside plain, transactions beside Apache Kafka (minutes)",
+    "side_by_side": "the whole broker, beside Apache Kafka (minutes; needs Go and Java)",
+}
+DEFAULT = ["codec", "batches", "disk", "producers", "request", "log"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Runs benchmarks; flags are passed on to each of them.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    options, flags = parser.parse_known_args()
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    failed = 0
+    for name in options.names or DEFAULT:
+        sys.stdout.write(f"\n== {name}: {BENCHMARKS[name]}\n\n")
+        sys.stdout.flush()
+        failed |= subprocess.run([sys.executable, HERE / f"{name}.py", *flags], check=False).returncode
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,483 @@
+"""The broker: builds the rooms, starts them in order, and stops them in the other order.
+
+    start   log directories (locked, loaded) → metadata (replayed, a new epoch led) → replicas (adopted or made)
+            → registration → sockets
+    stop    sockets closed to new clients → requests finished → logs made durable → the clean marker, last
+
+Handlers see the broker as the place where everything can be found. What it knows about the cluster is `metadata`, and
+changes there go through `quorum.change`, and in no other way.
+"""
+
+import logging
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trioka.cluster.brokers import FeatureRange
+from trioka.cluster.changes import Change, ConfigChanged, PartitionChanged, TopicDeleted
+from trioka.cluster.configs import ALL_BROKERS, Resource, ResourceType, topic_resource
+from trioka.cluster.controller import Controller
+from trioka.cluster.delayed import Delayed, Waiter
+from trioka.cluster.features import SUPPORTED
+from trioka.cluster.metadata import Metadata
+from trioka.cluster.producer_ids import ProducerIdBlock
+from trioka.cluster.settings import ControllerSettings
+from trioka.protocol.errors import KafkaError
+from trioka.protocol.frame import SCRATCH_BYTES
+from trioka.protocol.messages.create_topics import CreateTopicsRequest
+from trioka.storage.directory import LogDirectory
+from trioka.storage.disk import Disk
+from trioka.storage.layout import TopicPartition
+from trioka.storage.log_config import LogConfig
+from trioka.storage.sync import GroupCommit
+
+from . import membership
+from .admittance import Admittance, ConnectionLimits
+from .auto_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from .clock import Clock
+from .cold_reads import ColdReads
+from .config.addresses import Endpoint
+from .config.effective import Config, log_config
+from .config.listeners import Node
+from .config.network_keys import (
+    CONNECTIONS_MAX_IDLE_MS,
+    MAX_CONNECTION_CREATION_RATE,
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_IP,
+    MAX_CONNECTIONS_PER_IP_OVERRIDES,
+    MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
+    QUEUED_MAX_REQUEST_BYTES,
+    SOCKET_LISTEN_BACKLOG_SIZE,
+    SOCKET_RECEIVE_BUFFER_BYTES,
+    SOCKET_REQUEST_MAX_BYTES,
+    SOCKET_SEND_BUFFER_BYTES,
+)
+from .config.node_keys import (
+    AUTO_CREATE_TOPICS_ENABLE,
+    DEFAULT_REPLICATION_FACTOR,
+    DELETE_TOPIC_ENABLE,
+    NUM_PARTITIONS,
+)
+from .config.topic_keys import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION_ENABLE
+from .config_rules import DeclaredRules
+from .connection import Connection
+from .dispatch import Dispatch
+from .fetch_sessions import FetchSessions
+from .housekeeping import Housekeeping
+from .identity import Identity, founders, identify
+from .network import RECEIVE_BUFFER, SEND_BUFFER, Listener, Network, listen, local_host_name
+from .partitions import Partitions
+from .producer_ids import ProducerIds
+from .quorum import METADATA_PARTITION, Quorum, QuorumSettings
+from .replica_moves import ReplicaMoves
+from .replicas import Replicas
+
+if TYPE_CHECKING:
+    from trioka.coordinator.groups import GroupCoordinator
+
+    from .coordinators import Shards
+    from .transactions import TransactionShards
+    from .verification import Verification
+
+log = logging.getLogger("trioka.broker")
+
+FETCH_SESSION_EVICTION_MS: Final = 120_000  # min.incremental.fetch.session.eviction.ms of Kafka, which is no key
+QUIET_S: Final = 10.0  # after so long without a request a connection gives its large buffer back
+IDLE_CHECK_S: Final = 5.0
+FINISH_CHECK_S: Final = 0.01
+NOT_REGISTERED: Final = -1
+STOP_S: Final = 1.0  # so long may requests that are being served take, when the broker stops
+
+
+class Broker:
+    def __init__(self, config: Config, node: Node, *, disk: Disk, clock: Clock, random: Random) -> None:
+        self.config = config
+        self.node = node
+        self.node_id = node.id
+        self.clock = clock
+        self.random = random
+        self.supported_features: dict[str, FeatureRange] = dict(SUPPORTED)
+        self.partitions = Partitions()
+        self.delayed = Delayed()
+        self.producer_ids = ProducerIds(self._allocate_producer_ids)
+        self.fetch_sessions = FetchSessions(
+            config[MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], FETCH_SESSION_EVICTION_MS, random
+        )
+        self.cold_reads = ColdReads()
+        self.dispatch = Dispatch(self)
+        self.network = Network(self._new_connection, self._connection_gone, clock.now)
+        self.network.is_alone = lambda: not self.dispatch.running
+        self._admittance = Admittance()
+        self.directories: list[LogDirectory] = []
+        self.broker_epoch = NOT_REGISTERED
+        self.nursery: trio.Nursery
+        self.quorum: Quorum
+        self.commit: GroupCommit
+        self.identity: Identity
+        self.replicas: Replicas
+        self.moves: ReplicaMoves
+        self._is_telling = False  # there is a task that says where replicas are
+        self._disk = disk
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._timer = trio.CancelScope()
+        self._stopping = trio.Event()
+        self.stopped = trio.Event()  # everything is closed, and durable
+        self._listeners: list[Listener] = []
+
+    # -- what handlers ask ---------------------------------------------------------------------------------------------
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.quorum.metadata
+
+    @property
+    def cluster_id(self) -> str:
+        return self.identity.cluster_id
+
+    @property
+    def auto_create_topics(self) -> bool:
+        return self.config[AUTO_CREATE_TOPICS_ENABLE]
+
+    def auto_create_partitions(self, topic: str) -> int:
+        return self.config[NUM_PARTITIONS]
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        topic = self.metadata.topics.by_id(topic_id)
+        return None if topic is None else topic.name
+
+    @property
+    def alive(self) -> set[int]:
+        return {broker.broker_id for broker in self.metadata.brokers if not broker.fenced}
+
+    def endpoints(self, listener: str) -> list[tuple[int, str, int, str | None]]:
+        """Where clients of this listener find each broker: id, host, port, rack."""
+        found = []
+        for broker in self.metadata.brokers:
+            address = broker.listener(listener)
+            if address is not None and not broker.fenced:
+                found.append((broker.broker_id, address.host, address.port, broker.rack))
+        return found
+
+    @cached_property
+    def groups(self) -> "Shards[GroupCoordinator]":
+        """The groups that this broker coordinates."""
+        from .group_shards import group_shards
+
+        return group_shards(self)
+
+    @cached_property
+    def transactions(self) -> "TransactionShards":
+        """The transactional ids that this broker coordinates."""
+        from .transactions import transaction_shards
+
+        return transaction_shards(self)
+
+    @cached_property
+    def verification(self) -> "Verification":
+        """Of the first writes of transactions."""
+        from .verification import Verification
+
+        return Verification(self)
+
+    def topic_log_config(self, topic: str) -> LogConfig:
+        return log_config(self.config.topic(self.metadata.configs.get(topic_resource(topic))))
+
+    def min_in_sync(self, topic: str) -> int:
+        return self.config.topic(self.metadata.configs.get(topic_resource(topic)))[MIN_INSYNC_REPLICAS]
+
+    def park(self, waiter: Waiter, keys: Iterable[Hashable], deadline: float) -> None:
+        """Lets a request wait until one of its keys is touched, or its time is up."""
+        self.delayed.park(waiter, keys, deadline)
+        if deadline < self._timer.deadline:
+            self._timer.deadline = deadline
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """From the first file to the last. Started when clients can be served. Ends after `stop`, or when cancelled;
+        cleanly in both cases, but only `stop` lets the requests finish that are being served."""
+        self.directories = await trio.to_thread.run_sync(self._open_directories)
+        try:
+            async with trio.open_nursery() as nursery:
+                self.nursery = nursery
+                self.commit = GroupCommit(nursery)
+                await self._join()
+                self._listen()
+                nursery.start_soon(self.network.serve)
+                nursery.start_soon(self._expire)
+                nursery.start_soon(self._mind_connections)
+                nursery.start_soon(Housekeeping(self).run)
+                task_status.started()
+                await self._stopping.wait()
+                await self._finish()
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._leave()
+                await trio.to_thread.run_sync(self._close_directories)
+            self.stopped.set()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def _finish(self) -> None:
+        """Nobody new; who is being served is served to the end, if that does not take long."""
+        self.network.stop_listening()
+        with trio.move_on_after(STOP_S):
+            while self.dispatch.running or self.network.is_busy:  # noqa: ASYNC110 - two things, and once in a life
+                await trio.sleep(FINISH_CHECK_S)
+
+    async def create_missing_topics(self, topics: Mapping[str, int]) -> None:
+        """Topics by name, with their number of partitions, as far as they are not there yet."""
+        wanted = [
+            CreateTopicsRequest.Topic(
+                name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=[]
+            )
+            for name, partitions in topics.items()
+            if self.metadata.topics.by_name(name) is None
+        ]
+        if wanted:
+            await self.quorum.change(lambda controller: controller.create_topics(wanted))
+
+    @property
+    def data_directories(self) -> list[LogDirectory]:
+        """Those of log.dirs. The metadata's log may have one of its own, where no partition goes."""
+        paths = {path.rstrip("/") for path in self.node.log_dirs}
+        return [directory for directory in self.directories if directory.path in paths]
+
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """Where each listener really is: a port of 0 has become a number."""
+        return {listener.name: listener.address for listener in self._listeners}
+
+    def _open_directories(self) -> list[LogDirectory]:
+        default = log_config(self.config.topic())
+        of_quorum = QuorumSettings.of(self.config)
+
+        def config_of(name: TopicPartition) -> LogConfig:
+            # The topics' own settings stand in the metadata, which is in one of these directories; they follow later.
+            return of_quorum.log if name == METADATA_PARTITION else default
+
+        directories: list[LogDirectory] = []
+        try:
+            for path in dict.fromkeys((*self.node.log_dirs, self.node.metadata_log_dir)):
+                opened = LogDirectory.open(
+                    self._disk,
+                    path,
+                    config_of,
+                    now_ms=self.clock.now_ms(),
+                    random=self.random,
+                    on_failure=self._offline,
+                )
+                directories.append(opened)
+            self.identity = identify(
+                directories,
+                node_id=self.node_id,
+                cluster_id=None,
+                metadata_path=self.node.metadata_log_dir,
+                random=self.random,
+            )
+            self.quorum = Quorum.open(
+                self.identity.metadata_directory,
+                self.clock,
+                self.node_id,
+                of_quorum,
+                founders(self.identity, self.node),
+            )
+        except BaseException:
+            for directory in directories:
+                directory.let_go()
+            raise
+        return directories
+
+    def _close_directories(self) -> None:
+        for directory in self.directories:
+            directory.close(broker_epoch=self.broker_epoch)
+
+    def _offline(self, error: OSError) -> None:
+        log.error("a log directory is offline: %s", error)
+
+    async def _join(self) -> None:
+        """Leads the metadata, makes its partitions come true, and lets itself in as a broker."""
+        self.config = self._with_dynamic_layers()
+        self.replicas = Replicas(
+            node_id=self.node_id,
+            directories=self.data_directories,
+            partitions=self.partitions,
+            log_config=self.topic_log_config,
+            min_in_sync=self.min_in_sync,
+            clock=self.clock,
+            random=self.random,
+        )
+        controller = Controller(self.metadata, self._controller_settings(), self.random)
+        self.moves = ReplicaMoves(self)
+        unfinished = self.moves.unfinished()
+        await self.quorum.lead(controller, self._act)
+        await self.replicas.adopt_all(self.metadata)
+        self._listeners = [
+            listen(endpoint.name, endpoint.host or "0.0.0.0", endpoint.port, self.config[SOCKET_LISTEN_BACKLOG_SIZE])
+            for endpoint in self.node.broker_listeners
+        ]
+        if self.config[QUEUED_MAX_REQUEST_BYTES] > 0:
+            self.network.max_pool_bytes = self.config[QUEUED_MAX_REQUEST_BYTES]
+        for option, key in (
+            (SEND_BUFFER, SOCKET_SEND_BUFFER_BYTES),
+            (RECEIVE_BUFFER, SOCKET_RECEIVE_BUFFER_BYTES),
+        ):
+            if self.config.is_set(key) and self.config[key] > 0:
+                self.network.buffer_sizes[option] = self.config[key]
+        self.broker_epoch = await membership.join(self, map(self._reachable, self.node.advertised))
+        if self.partitions.of_topic(OFFSETS_TOPIC):
+            self.nursery.start_soon(self._coordinate_groups)
+        if self.partitions.of_topic(TRANSACTIONS_TOPIC):
+            self.nursery.start_soon(self._coordinate_transactions)
+        await self.moves.resume(unfinished)
+
+    async def _leave(self) -> None:
+        """As far as it came, and as its disk allows."""
+        if self.broker_epoch != NOT_REGISTERED:
+            try:
+                await membership.leave(self)
+            except KafkaError as error:
+                log.warning("the broker stops without saying so: %s", error)
+
+    def _controller_settings(self) -> ControllerSettings:
+        """What server.properties says. What was set at run time, the controller finds in the metadata."""
+        static = Config(self.config.static)
+        return ControllerSettings(
+            node_id=self.node_id,
+            cluster_id=self.cluster_id,
+            num_partitions=static[NUM_PARTITIONS],
+            default_replication_factor=static[DEFAULT_REPLICATION_FACTOR],
+            min_insync_replicas=static.inherited(MIN_INSYNC_REPLICAS),
+            unclean_leader_election_enable=static.inherited(UNCLEAN_LEADER_ELECTION_ENABLE),
+            delete_topic_enable=static[DELETE_TOPIC_ENABLE],
+            kraft_version=self.quorum.kraft_version,
+            rules=DeclaredRules(lambda: self.config),
+        )
+
+    async def _act(self, changes: Sequence[Change]) -> None:
+        """Makes a change of the metadata come true. The configuration goes first: new logs begin with it."""
+        layers = (ALL_BROKERS, Resource(ResourceType.BROKER, str(self.node_id)))
+        if any(isinstance(change, ConfigChanged) and change.resource in layers for change in changes):
+            self.config = self._with_dynamic_layers()
+            self.replicas.configure_all()
+        for change in changes:
+            if isinstance(change, TopicDeleted):
+                await self.moves.call_off_all(change.name)
+        await self.replicas.act(changes)
+        if self.broker_epoch != NOT_REGISTERED:
+            await self._coordinate(changes)
+        if len(self.data_directories) > 1 and any(
+            isinstance(change, PartitionChanged) and change.before is None for change in changes
+        ):
+            self.say_directories_soon()
+
+    async def _coordinate(self, changes: Sequence[Change]) -> None:
+        """What a change of the metadata means for those who coordinate groups and transactions."""
+        moved = {c.index for c in changes if isinstance(c, PartitionChanged) and c.name == OFFSETS_TOPIC}
+        if moved:
+            await self._load_groups()
+            for index in moved:
+                self.groups.follow(index)
+        deleted = [change.name for change in changes if isinstance(change, TopicDeleted)]
+        if deleted and "groups" in vars(self):
+            if OFFSETS_TOPIC in deleted:
+                self.groups.follow_all()
+            self.groups.tell_all(lambda coordinator, now: coordinator.topics_deleted(deleted, now))
+        if TRANSACTIONS_TOPIC in deleted or any(
+            isinstance(change, PartitionChanged) and change.name == TRANSACTIONS_TOPIC for change in changes
+        ):
+            await self._coordinate_transactions()
+
+    async def _coordinate_transactions(self) -> None:
+        """Those that this broker leads now."""
+        if "transactions" not in vars(self):
+            await trio.to_thread.run_sync(import_module, ".transactions", __package__)
+        self.transactions.follow_all()
+
+    async def _coordinate_groups(self) -> None:
+        """After the start: those that this broker led already."""
+        await self._load_groups()
+        self.groups.follow_all()
+
+    async def _load_groups(self) -> None:
+        """In a worker thread: it takes a tenth of a second, which other clients should not feel."""
+        if "groups" not in vars(self):
+            await trio.to_thread.run_sync(import_module, ".group_shards", __package__)
+
+    def say_directories_soon(self) -> None:
+        """The controller learns where new replicas are, and moved ones. Soon: whoever calls may be acting upon a
+        change, and the next one has to wait for that."""
+        if self.broker_epoch != NOT_REGISTERED and not self._is_telling:
+            self._is_telling = True
+            self.nursery.start_soon(self._say_directories)
+
+    async def _say_directories(self) -> None:
+        self._is_telling = False
+        try:
+            await membership.say_directories(self, self.broker_epoch)
+        except KafkaError as error:
+            log.warning("the controller does not know where replicas are: %s", error)
+
+    def _with_dynamic_layers(self) -> Config:
+        # Copies: the layers of a configuration stay as they are, while the metadata goes on.
+        configs = self.metadata.configs
+        cluster = dict(configs.get(ALL_BROKERS))
+        broker = dict(configs.get(Resource(ResourceType.BROKER, str(self.node_id))))
+        changed = self.config.changed(cluster=cluster, broker=broker)
+        for complaint in changed.rejected:
+            log.warning("passed over: %s", complaint)
+        return changed
+
+    async def _allocate_producer_ids(self) -> ProducerIdBlock:
+        allocated = await self.quorum.change(
+            lambda controller: controller.allocate_producer_ids(self.node_id, self.broker_epoch)
+        )
+        return allocated.replies[0]
+
+    def _reachable(self, endpoint: Endpoint) -> Endpoint:
+        """What clients are told: the port that a port of 0 has become, and a host that they can connect to."""
+        port = endpoint.port or self.addresses[endpoint.name][1]
+        return endpoint._replace(host=endpoint.host or local_host_name(), port=port)
+
+    def _listen(self) -> None:
+        for listener in self._listeners:
+            self.network.add(listener)
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def _new_connection(self, *, peer: str, listener: str) -> Connection | None:
+        config = self.config
+        limits = ConnectionLimits(
+            total=config[MAX_CONNECTIONS],
+            per_address=config[MAX_CONNECTIONS_PER_IP],
+            overrides=ConnectionLimits.parse_overrides(config[MAX_CONNECTIONS_PER_IP_OVERRIDES]),
+            per_second=config[MAX_CONNECTION_CREATION_RATE],
+        )
+        if not self._admittance.enter(peer.rpartition(":")[0], limits, self.clock.now()):
+            return None
+        max_bytes = config[SOCKET_REQUEST_MAX_BYTES]
+        return Connection(self.dispatch, self._scratch, peer=peer, listener=listener, max_bytes=max_bytes)
+
+    def _connection_gone(self, connection: Connection) -> None:
+        self._admittance.leave(connection.peer.rpartition(":")[0])
+
+    async def _mind_connections(self) -> None:
+        while True:
+            await trio.sleep(IDLE_CHECK_S)
+            self.network.close_idle(self.config[CONNECTIONS_MAX_IDLE_MS] / 1000, QUIET_S)
+
+    async def _expire(self) -> None:
+        """Answers the requests whose time is up. `park` moves the deadline when an earlier one comes."""
+        while True:
+            with trio.CancelScope() as self._timer:
+                deadline = self.delayed.next_deadline()
+                self._timer.deadline = inf if deadline is None else deadline
+                await trio.sleep_forever()
+            self.delayed.expire(self.clock.now())

@@ -1,0 +1,173 @@
+"""From (key, version) to handler, and from whatever a handler does to an answer.
+
+    an answer            is sent
+    a coroutine          runs in a task of its own, and answers when it returns
+    a KafkaError         is mapped by the handler's `refuse` to a response that says so
+    anything else        is a mistake of ours: logged, answered UNKNOWN_SERVER_ERROR, and the connection is closed
+
+Bytes that are no request close the connection, as they do in Kafka; so does an API or a version that is not served. One
+exception: a client that asks ApiVersions in a version of the future is answered in version 0, with the range that is
+served, because that question is how it finds out.
+"""
+
+import logging
+from collections.abc import Coroutine
+from importlib import import_module
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final
+
+from trioka.protocol.codec import decoder
+from trioka.protocol.decoding import MAX_ELEMENTS
+from trioka.protocol.errors import KafkaError, ProtocolError, UnknownServerError, UnsupportedVersion
+from trioka.protocol.frame import StrangeProtocol
+from trioka.protocol.header import API_VERSIONS_KEY
+from trioka.protocol.schema import Request
+
+from .connection import LATER, Answer, Call, Connection, Later
+from .handlers import SERVED, Handler
+
+if TYPE_CHECKING:
+    from trioka.protocol.messages.fetch import FetchRequest
+
+    from .broker import Broker
+    from .fetch_lane import FetchLane
+    from .produce_lane import ProduceLanes
+
+log = logging.getLogger("trioka.dispatch")
+
+COMPLAINT_INTERVAL_S: Final = 60.0  # one line a minute for each client that sends nonsense
+MAX_COMPLAINTS: Final = 1000  # clients that are remembered for it
+
+
+class Route:
+    """What serves one version of one API."""
+
+    __slots__ = ("_broker", "_decode", "_handler", "is_flexible", "key", "response_version", "version")
+
+    def __init__(self, broker: "Broker", handler: Handler[Any], key: int, version: int) -> None:
+        self.key = key
+        self.version = self.response_version = version
+        self.is_flexible = version in handler.request.__flexible__
+        self._broker = broker
+        self._handler = handler
+        self._decode = decoder(handler.request, version)
+
+    def decode(self, frame: memoryview, body: int) -> Request:
+        # What follows the request in its frame is ignored, as Kafka ignores it.
+        request: Request = self._decode(frame, body, MAX_ELEMENTS)[0]
+        return request
+
+    def serve(self, call: Call, request: Request) -> Answer | Later:
+        try:
+            answer = self._handler.serve(self._broker, call, request)
+        except KafkaError as error:
+            return self._handler.refuse(request, error)
+        except Exception as mistake:
+            return self._our_mistake(call, request, mistake)
+        if type(answer) is CoroutineType:
+            self._broker.dispatch.running += 1
+            self._broker.nursery.start_soon(self._finish, call, request, answer)
+            return LATER
+        return answer  # type: ignore[return-value]
+
+    async def _finish(self, call: Call, request: Request, coroutine: Coroutine[Any, Any, Answer]) -> None:
+        try:
+            answer = await coroutine
+        except KafkaError as error:
+            answer = self._handler.refuse(request, error)
+        except Exception as mistake:
+            answer = self._our_mistake(call, request, mistake)
+        finally:
+            self._broker.dispatch.running -= 1
+        try:
+            call.reply(answer)
+        except Exception as mistake:  # an answer that this version cannot say; the task must not end the broker
+            log.error("a mistake of ours: %s cannot be said", type(answer).__name__, exc_info=mistake)
+            call.connection.abort()
+
+    def _our_mistake(self, call: Call, request: Request, mistake: Exception) -> Answer:
+        where = f"{type(request).__name__} v{self.version} from {call.connection.peer}"
+        log.error("a mistake of ours: %s", where, exc_info=mistake)
+        call.connection.is_closing = True
+        return self._handler.refuse(request, UnknownServerError())
+
+
+class _UnknownApiVersions(Route):
+    """ApiVersions in a version that nobody here knows: its body is not looked at."""
+
+    __slots__ = ()
+
+    def decode(self, frame: memoryview, body: int) -> Request:
+        return self._handler.request.nothing()  # type: ignore[no-any-return]
+
+    def serve(self, call: Call, request: Request) -> Answer:
+        return self._handler.refuse(request, UnsupportedVersion())
+
+
+class Dispatch:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._routes: dict[tuple[int, int], Route] = {}
+        self._produce_lanes: ProduceLanes | None = None
+        self._complaints: dict[str, float] = {}
+        self.running = 0  # requests that are being served, and wait for something
+
+    def route(self, key: int, version: int) -> Route:
+        found = self._routes.get((key, version))
+        return found if found is not None else self._new_route(key, version)
+
+    def _new_route(self, key: int, version: int) -> Route:
+        served = SERVED.get(key)
+        if served is None:
+            raise ProtocolError(f"API {key} is not served")
+        handler: Handler[Any] = getattr(import_module(f".handlers.{served.name}", __package__), served.name)
+        if version in handler.request.__versions__ and served.first <= version <= served.last:
+            route = self._routes[key, version] = Route(self._broker, handler, key, version)
+            return route
+        if key == API_VERSIONS_KEY:
+            return _UnknownApiVersions(self._broker, handler, key, 0)
+        raise ProtocolError(f"{handler.request.__name__} v{version} is not served: {served.first}-{served.last} are")
+
+    @property
+    def produce_lanes(self) -> "ProduceLanes":
+        """Imported with the first Produce, as its handler is."""
+        if self._produce_lanes is None:
+            made: ProduceLanes = import_module(".produce_lane", __package__).ProduceLanes(self._broker)
+            self._produce_lanes = made
+        return self._produce_lanes
+
+    def fetch_lane(self, frame: memoryview, body: int, request: "FetchRequest", version: int) -> "FetchLane | None":
+        """For more of its kind, if it is one for a lane (fetch_lane.py, imported here for the same reason)."""
+        lane: FetchLane | None = import_module(".fetch_lane", __package__).lane_for(
+            self._broker, frame, body, request, version
+        )
+        return lane
+
+    # -- what is no request -------------------------------------------------------------------------------------------
+
+    def malformed(self, connection: Connection, problem: ProtocolError) -> None:
+        connection.is_closing = True
+        self._complain(connection, "closed %s on %s: %s", connection.peer, connection.listener, problem)
+
+    def met_a_stranger(self, connection: Connection, stranger: StrangeProtocol) -> None:
+        if stranger.spoken.startswith("HTTP"):
+            connection.say(HTTP_ANSWER)
+        connection.is_closing = True
+        self._complain(
+            connection, "client %s speaks %s to the %s listener", connection.peer, stranger.spoken, connection.listener
+        )
+
+    def _complain(self, connection: Connection, message: str, *arguments: object) -> None:
+        now = self._broker.clock.now()
+        host = connection.peer.rpartition(":")[0]
+        if now - self._complaints.get(host, -COMPLAINT_INTERVAL_S) >= COMPLAINT_INTERVAL_S:
+            if len(self._complaints) >= MAX_COMPLAINTS:
+                self._complaints.clear()
+            self._complaints[host] = now
+            log.warning(message, *arguments)
+
+
+HTTP_ANSWER: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 76\r\n\r\n"
+    b"This is a Kafka broker's port. It speaks Kafka's binary protocol, not HTTP.\n"
+)

@@ -1,0 +1,152 @@
+"""AddPartitionsToTxn (24): partitions take part in a transaction, or it is asked whether they do.
+
+All of a transaction's partitions are added or none: if one does not exist the others are OPERATION_NOT_ATTEMPTED.
+
+v2 PRODUCER_FENCED · v3 flexible · v4 from brokers, for many transactions at once, and to verify only · v5
+TRANSACTION_ABORTABLE
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from trioka.cluster.topics import INTERNAL_TOPICS
+from trioka.coordinator.decision import Decision, Moment, Producer, Ticket, answer
+from trioka.coordinator.transaction import EPOCHS_PER_END, TopicPartition, must_be_named
+from trioka.coordinator.transactions import TransactionCoordinator
+from trioka.protocol.errors import (
+    InvalidProducerEpoch,
+    KafkaError,
+    OperationNotAttempted,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from trioka.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    PartitionResult,
+    Topic,
+    TopicResult,
+)
+from trioka.protocol.schema import Response
+
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call, Later
+
+Transaction = AddPartitionsToTxnRequest.Transaction
+Errors = Mapping[TopicPartition, KafkaError | None]
+
+FIRST_VERSION_WITH_FENCED: Final = 2
+FIRST_VERSION_FOR_BROKERS: Final = 4
+ADDED: Final = AddPartitionsToTxnResponse(throttle_time_ms=0)
+
+
+def refuse(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        throttle_time_ms=0,
+        error_code=error.code,
+        results_by_topic_v3_and_below=_results(dict.fromkeys(_partitions(request.v3_and_below_topics), error)),
+    )
+
+
+@handles(AddPartitionsToTxnRequest, refuse=refuse)
+def add_partitions_to_txn(
+    broker: "Broker", call: "Call", request: AddPartitionsToTxnRequest
+) -> "Response | Later | Coroutine[Any, Any, Response]":
+    if call.version >= FIRST_VERSION_FOR_BROKERS:
+        return _for_brokers(broker, request)
+    partitions = _partitions(request.v3_and_below_topics)
+    unfit = _unfit(broker, partitions, is_client=True)
+    if unfit:
+        return _told(unfit)
+    name = request.v3_and_below_transactional_id
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    said = _told(dict.fromkeys(partitions))
+
+    def refused(request: AddPartitionsToTxnRequest, error: KafkaError) -> Response:
+        if isinstance(error, ProducerFenced) and call.version < FIRST_VERSION_WITH_FENCED:
+            error = InvalidProducerEpoch()
+        return refuse(request, error)
+
+    must_be_named(name)
+    return broker.transactions.ask(
+        call,
+        request,
+        refused,
+        name,
+        lambda c, ticket, now: c.add_partitions(ticket, name, producer, partitions, 0, said, now),
+    )
+
+
+async def _for_brokers(broker: "Broker", request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    results = []
+    for transaction in request.transactions:
+        errors = await _one(broker, transaction)
+        results.append(
+            AddPartitionsToTxnResponse.Transaction(
+                transactional_id=transaction.transactional_id, topic_results=_results(errors)
+            )
+        )
+    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
+
+
+async def _one(broker: "Broker", asked: Transaction) -> Errors:
+    partitions = _partitions(asked.topics)
+    unfit = _unfit(broker, partitions, is_client=False)
+    if unfit:
+        return unfit
+    name, errors = asked.transactional_id, dict[TopicPartition, KafkaError | None]()
+    errors.update(dict.fromkeys(partitions))
+    try:
+        must_be_named(name)
+        await broker.transactions.answer(name, _decision(asked, partitions, errors))
+    except KafkaError as error:
+        return dict.fromkeys(partitions, error)
+    return errors
+
+
+def _decision(
+    asked: Transaction, partitions: Sequence[TopicPartition], errors: dict[TopicPartition, KafkaError | None]
+) -> Callable[[TransactionCoordinator, Ticket, Moment], Decision]:
+    name, producer = asked.transactional_id, Producer(asked.producer_id, asked.producer_epoch)
+
+    def decide(coordinator: TransactionCoordinator, ticket: Ticket, now: Moment) -> Decision:
+        if not asked.verify_only:
+            return coordinator.add_partitions(ticket, name, producer, partitions, EPOCHS_PER_END, ADDED, now)
+        errors.update(coordinator.verify_partitions(name, producer, partitions))
+        return answer(ticket, ADDED)
+
+    return decide
+
+
+def _unfit(broker: "Broker", partitions: Sequence[TopicPartition], *, is_client: bool) -> Errors:
+    """Empty if all of them may take part. The brokers' own topics are not for clients to add."""
+    errors: dict[TopicPartition, KafkaError] = {}
+    for name, index in partitions:
+        topic = broker.metadata.topics.by_name(name)
+        if is_client and name in INTERNAL_TOPICS:
+            errors[name, index] = TopicAuthorizationFailed()
+        elif topic is None or index not in topic.partitions:
+            errors[name, index] = UnknownTopicOrPartition()
+    if not errors:
+        return {}
+    return {partition: errors.get(partition, OperationNotAttempted()) for partition in partitions}
+
+
+def _partitions(topics: Sequence[Topic]) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _told(errors: Errors) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=_results(errors))
+
+
+def _results(errors: Errors) -> list[TopicResult]:
+    topics: dict[str, list[PartitionResult]] = {}
+    for (name, index), error in errors.items():
+        code = 0 if error is None else error.code
+        topics.setdefault(name, []).append(PartitionResult(partition_index=index, partition_error_code=code))
+    return [TopicResult(name=name, results_by_partition=results) for name, results in topics.items()]

@@ -1,0 +1,47 @@
+"""ConsumerGroupHeartbeat (68): the next-generation group protocol, all of it: join, stay, take up, give up, leave
+(KIP-848).
+
+v1 subscription by regular expression; the member chooses its id
+"""
+
+from typing import TYPE_CHECKING
+
+from trioka.protocol.errors import KafkaError, UnsupportedVersion
+from trioka.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from trioka.protocol.schema import Response
+
+from ..group_shards import client_of, has_consumer_groups
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call, Later
+
+
+def refuse(request: ConsumerGroupHeartbeatRequest, error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=error.code,
+        error_message=str(error),
+        member_epoch=0,
+        heartbeat_interval_ms=0,
+    )
+
+
+@handles(ConsumerGroupHeartbeatRequest, refuse=refuse)
+def consumer_group_heartbeat(
+    broker: "Broker", call: "Call", request: ConsumerGroupHeartbeatRequest
+) -> "Response | Later":
+    if not has_consumer_groups(broker):
+        raise UnsupportedVersion("consumer groups are not enabled")
+    client = client_of(call)
+    return broker.groups.ask(
+        call,
+        request,
+        refuse,
+        request.group_id,
+        lambda groups, ticket, now: groups.consumer_group_heartbeat(ticket, request, client, now),
+    )

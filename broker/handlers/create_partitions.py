@@ -1,0 +1,46 @@
+"""CreatePartitions (37): topics grow. They never shrink.
+
+The assignments, where they are given, are those of the new partitions, in their order.
+"""
+
+from typing import TYPE_CHECKING
+
+from trioka.cluster.decision import Outcome
+from trioka.protocol.errors import KafkaError
+from trioka.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+
+from ..request_timeout import check_timeout
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call
+
+Told = CreatePartitionsResponse.Topic
+
+
+def refuse(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
+    outcome = Outcome.of(error)
+    return CreatePartitionsResponse(
+        throttle_time_ms=0,
+        results=[
+            Told(name=topic.name, error_code=outcome.code, error_message=outcome.message) for topic in request.topics
+        ],
+    )
+
+
+@handles(CreatePartitionsRequest, refuse=refuse)
+async def create_partitions(
+    broker: "Broker", call: "Call", request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    check_timeout(request.timeout_ms)
+    decision = await broker.quorum.change(
+        lambda controller: controller.create_partitions(request.topics, validate_only=request.validate_only)
+    )
+    return CreatePartitionsResponse(
+        throttle_time_ms=0,
+        results=[
+            Told(name=reply.name, error_code=reply.outcome.code, error_message=reply.outcome.message)
+            for reply in decision.replies
+        ],
+    )

@@ -1,0 +1,83 @@
+"""DescribeClientQuotas (48): the quotas whose entity matches a filter.
+
+A component of the filter names a type (user, client-id, ip) and says which entities it means: the one of this name, the
+one without a name that stands for all others, or any that has this type. All components must match. A strict filter
+matches only entities that have no type besides; without components, only the entity that has none, and so nothing.
+
+v1 flexible
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from trioka.cluster.quotas import CLIENT_ID, IP, USER, QuotaEntity
+from trioka.protocol.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from trioka.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call
+
+Component = DescribeClientQuotasRequest.Component
+Entry = DescribeClientQuotasResponse.Entry
+
+EXACT: Final = 0
+DEFAULT: Final = 1
+SPECIFIED: Final = 2
+
+
+def refuse(request: DescribeClientQuotasRequest, error: KafkaError) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(
+        throttle_time_ms=0, error_code=error.code, error_message=str(error), entries=None
+    )
+
+
+@handles(DescribeClientQuotasRequest, refuse=refuse)
+def describe_client_quotas(
+    broker: "Broker", call: "Call", request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponse:
+    _check(request.components)
+    return DescribeClientQuotasResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        error_message="",
+        entries=[
+            Entry(
+                entity=[Entry.Entity(entity_type=kind, entity_name=name) for kind, name in entity],
+                values=[Entry.Value(key=key, value=value) for key, value in sorted(values.items())],
+            )
+            for entity, values in broker.metadata.quotas
+            if _matches(request, entity)
+        ],
+    )
+
+
+def _check(components: list[Component]) -> None:
+    kinds: set[str] = set()
+    for component in components:
+        kind = component.entity_type
+        if not kind:
+            raise InvalidRequest("an entity type is empty")
+        if kind in kinds:
+            raise InvalidRequest(f"the filter names {kind} more than once")
+        if kind not in (USER, CLIENT_ID, IP):
+            raise UnsupportedVersion(f"{kind[:200]!r} is no type of entity")
+        if component.match_type not in (EXACT, DEFAULT, SPECIFIED):
+            raise InvalidRequest(f"{component.match_type} is no way to match")
+        if (component.match is None) == (component.match_type == EXACT):
+            raise InvalidRequest("a name goes with an exact match, and with no other")
+        kinds.add(kind)
+    if IP in kinds and len(kinds) > 1:
+        raise InvalidRequest(f"no entity has {IP} and another type")
+
+
+def _matches(request: DescribeClientQuotasRequest, entity: QuotaEntity) -> bool:
+    parts = dict(entity)
+    if request.strict and len(parts) != len(request.components):
+        return False
+    return all(
+        component.entity_type in parts
+        and (component.match_type == SPECIFIED or parts[component.entity_type] == component.match)
+        for component in request.components
+    )

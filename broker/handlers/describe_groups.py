@@ -1,0 +1,46 @@
+"""DescribeGroups (15): classic groups, with their members. A group that is not there is Dead.
+
+v3 what the asker may do · v4 static members · v5 flexible · v6 a group that is not there is GROUP_ID_NOT_FOUND, with a
+message
+"""
+
+from typing import TYPE_CHECKING
+
+from trioka.protocol.errors import KafkaError
+from trioka.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+from ..operations import GROUP_OPERATIONS
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call
+
+Group = DescribeGroupsResponse.Group
+
+
+def refuse(request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[_refused(group_id, error) for group_id in request.groups])
+
+
+@handles(DescribeGroupsRequest, refuse=refuse)
+async def describe_groups(broker: "Broker", call: "Call", request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    told = [await _describe(broker, group_id, call.version) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in told:
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS  # type: ignore[misc]
+    return DescribeGroupsResponse(groups=told)
+
+
+async def _describe(broker: "Broker", group_id: str, version: int) -> Group:
+    try:
+        return await broker.groups.look(group_id, lambda groups: groups.describe_group(group_id, version))
+    except KafkaError as error:
+        return _refused(group_id, error)
+
+
+def _refused(group_id: str, error: KafkaError) -> Group:
+    return Group(
+        error_code=error.code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
+    )

@@ -1,0 +1,86 @@
+"""DescribeLogDirs (35): what lies in each log directory, and how large it is.
+
+A copy on its way in (AlterReplicaLogDirs) is described beside the others, with what it has yet to get.
+
+A directory that is offline has an error and no topics. Topics of which nothing was asked, or nothing is here, are left
+out without a word. The metadata's own log is no topic.
+
+v2 flexible · v3 an error for the whole answer · v4 the volume's size · v5 whether a directory takes no new replicas
+"""
+
+import os.path
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import trio
+
+from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
+from trioka.protocol.errors import KafkaError, KafkaStorageError
+from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from trioka.storage.directory import LogDirectory
+from trioka.storage.layout import TopicPartition
+from trioka.storage.log import Log
+
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call
+
+Result = DescribeLogDirsResponse.Result
+
+
+def refuse(request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDirsResponse:
+    return DescribeLogDirsResponse(throttle_time_ms=0, error_code=error.code, results=[])
+
+
+@handles(DescribeLogDirsRequest, refuse=refuse)
+async def describe_log_dirs(broker: "Broker", call: "Call", request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    wanted = None
+    if request.topics is not None:
+        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    # Asking a volume how much room it has may take as long as a disk that hangs.
+    results = [
+        await trio.to_thread.run_sync(_describe, directory, _topics(broker, directory, wanted))
+        for directory in broker.directories
+    ]
+    return DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=results)
+
+
+def _topics(broker: "Broker", directory: LogDirectory, wanted: set[TopicPartition] | None) -> list[Result.Topic]:
+    topics: dict[str, list[Result.Topic.Partition]] = {}
+    for name, log in sorted([*directory.logs.items(), *directory.futures.items()], key=itemgetter(0)):
+        if name.topic != CLUSTER_METADATA_TOPIC and (wanted is None or name in wanted):
+            is_future = name in directory.futures
+            topics.setdefault(name.topic, []).append(
+                Result.Topic.Partition(
+                    partition_index=name.partition,
+                    partition_size=sum(segment.size for segment in log.segments),
+                    offset_lag=_lag(broker, name, log)
+                    if is_future
+                    else max(log.high_watermark - log.log_end_offset, 0),
+                    is_future_key=is_future,
+                )
+            )
+    return [Result.Topic(name=name, partitions=partitions) for name, partitions in topics.items()]
+
+
+def _lag(broker: "Broker", name: TopicPartition, copy: Log) -> int:
+    """What a copy has yet to get; -1 if nobody can say."""
+    replica = broker.partitions.find(name.topic, name.partition)
+    return -1 if replica is None else replica.log.log_end_offset - copy.log_end_offset
+
+
+def _describe(directory: LogDirectory, topics: list[Result.Topic]) -> Result:
+    try:
+        usable_bytes = directory.volume.free_bytes(directory.path)
+        total_bytes = directory.volume.total_bytes(directory.path)
+    except KafkaStorageError as error:
+        return Result(error_code=error.code, log_dir=os.path.abspath(directory.path), topics=[])
+    return Result(
+        error_code=0,
+        log_dir=os.path.abspath(directory.path),
+        topics=topics,
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+    )

@@ -1,0 +1,73 @@
+"""DescribeProducers (61): the producers that a partition's leader remembers, with their open transactions."""
+
+from typing import TYPE_CHECKING
+
+from trioka.cluster.topic_names import check_topic_name
+from trioka.protocol.errors import InvalidTopic, KafkaError, UnknownTopicOrPartition
+from trioka.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call
+
+Asked = DescribeProducersRequest.Topic
+Told = DescribeProducersResponse.Topic.Partition
+
+
+def refuse(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:
+    return DescribeProducersResponse(throttle_time_ms=0, topics=[_refused(topic, error) for topic in request.topics])
+
+
+@handles(DescribeProducersRequest, refuse=refuse)
+def describe_producers(broker: "Broker", call: "Call", request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(throttle_time_ms=0, topics=[_topic(broker, topic) for topic in request.topics])
+
+
+def _topic(broker: "Broker", topic: Asked) -> DescribeProducersResponse.Topic:
+    error = _topic_error(broker, topic.name)
+    if error is not None:
+        return _refused(topic, error)
+    return DescribeProducersResponse.Topic(
+        name=topic.name, partitions=[_partition(broker, topic.name, index) for index in topic.partition_indexes]
+    )
+
+
+def _topic_error(broker: "Broker", name: str) -> KafkaError | None:
+    try:
+        check_topic_name(name)
+    except InvalidTopic as error:
+        return error
+    return None if broker.metadata.topics.by_name(name) else UnknownTopicOrPartition(f"there is no topic {name!r}")
+
+
+def _partition(broker: "Broker", topic: str, index: int) -> Told:
+    try:
+        replica = broker.partitions.get(topic, index)
+        replica.must_lead()
+    except KafkaError as error:
+        return Told(partition_index=index, error_code=error.code, active_producers=[])
+    return Told(
+        partition_index=index,
+        error_code=0,
+        active_producers=[
+            Told.ActiveProducer(
+                producer_id=producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_first_offset,
+            )
+            for producer_id, producer in replica.log.producers.producers.items()
+        ],
+    )
+
+
+def _refused(topic: Asked, error: KafkaError) -> DescribeProducersResponse.Topic:
+    partitions = [
+        Told(partition_index=index, error_code=error.code, error_message=str(error), active_producers=[])
+        for index in topic.partition_indexes
+    ]
+    return DescribeProducersResponse.Topic(name=topic.name, partitions=partitions)

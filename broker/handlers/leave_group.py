@@ -1,0 +1,33 @@
+"""LeaveGroup (13): members leave a classic group.
+
+v3 many at once, static members, and an error for each · v4 flexible · v5 a reason
+"""
+
+from typing import TYPE_CHECKING
+
+from trioka.protocol.errors import KafkaError
+from trioka.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from trioka.protocol.schema import Response
+
+from ..group_shards import client_of
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call, Later
+
+
+def refuse(request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=error.code)
+
+
+@handles(LeaveGroupRequest, refuse=refuse)
+def leave_group(broker: "Broker", call: "Call", request: LeaveGroupRequest) -> "Response | Later":
+    client = client_of(call)
+    return broker.groups.ask(
+        call,
+        request,
+        refuse,
+        request.group_id,
+        lambda groups, ticket, now: groups.leave_group(ticket, request, client, now),
+    )

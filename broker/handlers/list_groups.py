@@ -1,0 +1,26 @@
+"""ListGroups (16): the groups that this broker looks after.
+
+v3 flexible · v4 filter by state · v5 filter by type. Filters do not mind upper and lower case, and a word that means
+nothing matches nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from trioka.protocol.errors import KafkaError
+from trioka.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call
+
+
+def refuse(request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=error.code, groups=[])
+
+
+@handles(ListGroupsRequest, refuse=refuse)
+async def list_groups(broker: "Broker", call: "Call", request: ListGroupsRequest) -> ListGroupsResponse:
+    found = await broker.groups.look_at_all(lambda groups: groups.list_groups(request))
+    return ListGroupsResponse(error_code=0, groups=[group for some in found for group in some])

@@ -1,0 +1,259 @@
+"""Produce (0): records to partitions. The hot path of the broker: plain, synchronous, nothing copied.
+
+The records of the request are a view of the receive buffer; the log patches offset and epoch into it and writes it out
+before anything else is received. Each partition has its own answer, so that one refusal does not spoil the others.
+
+acks=0 has no answer; if something was refused, the connection is closed, which is all that a client can be told then.
+A refusal has words only where it is about single records, and says where the log starts only if it came from the log.
+Most requests bring one batch for one partition, and are answered with the same bytes but for a few numbers: they are
+filled into a template (`ResponseTemplate`), a sixth of what making and encoding the response costs.
+
+v5 where the log starts · v7 zstd · v8 errors of single records · v10 who leads instead · v11 TRANSACTION_ABORTABLE
+v12 partitions take part in a transaction without being added · v13 topics by id
+"""
+
+from collections.abc import Coroutine
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from trioka.cluster.topics import INTERNAL_TOPICS
+from trioka.protocol.batch import CODEC_MASK, TRANSACTIONAL, only_header
+from trioka.protocol.compression import Codec
+from trioka.protocol.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTopic,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedCompressionType,
+)
+from trioka.protocol.frame import ResponseTemplate
+from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
+from trioka.protocol.wire import RecordBytes
+from trioka.storage.admission import record_errors
+from trioka.storage.log import Appended, Log
+
+from ..partitions import Replica
+from . import handles
+
+if TYPE_CHECKING:
+    import trio
+
+    from ..broker import Broker
+    from ..connection import Call
+    from ..verification import Permit
+
+Asked = ProduceRequest.Topic.Partition
+Told = ProduceResponse.Topic.Partition
+
+FLAGS_AT: Final = 22  # the lower byte of a batch's attributes
+FIRST_VERSION_WITH_ZSTD: Final = 7
+FIRST_VERSION_WITH_IDS: Final = 13
+ADMIN_CLIENT: Final = "__admin_client"  # who calls itself so may write to the brokers' own topics
+
+FIRST_VERSION_WITH_TEMPLATES: Final = 5  # where all numbers below stand side by side
+MAX_TEMPLATES: Final = 1000  # topics, times versions; when there are more, all are made anew
+_NUMBERS: Final = Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
+_MARKS: Final = (0x7A7A7A7A, 0, -2, -3, -4)
+
+# Refusals that do not tell where the log starts.
+BEFORE_THE_LOG: Final = (
+    CorruptMessage,
+    InvalidRequiredAcks,
+    InvalidTopic,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedCompressionType,
+)
+
+
+def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            ProduceResponse.Topic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_refused(partition, error, None) for partition in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+@handles(ProduceRequest, refuse=refuse)
+def produce(
+    broker: "Broker", call: "Call", request: ProduceRequest
+) -> "ProduceResponse | bytes | Coroutine[Any, Any, ProduceResponse | bytes | None] | None":
+    if request.transactional_id is not None:
+        return _in_transaction(broker, call, request)
+    return _append(broker, call, request, None)
+
+
+def _in_transaction(
+    broker: "Broker", call: "Call", request: ProduceRequest
+) -> "ProduceResponse | bytes | Coroutine[Any, Any, ProduceResponse | bytes | None] | None":
+    permit = broker.verification.permit(request, call.route.version)
+    is_there = permit.ask()
+    if is_there is None:
+        return _append(broker, call, request, permit)
+    for topic in request.topic_data:  # the buffer that they are in is about to be used for the next request
+        for asked in topic.partition_data:
+            if asked.records is not None:
+                asked.records = bytearray(asked.records)  # type: ignore[misc, call-overload]
+    return _append_later(broker, call, request, permit, is_there)
+
+
+async def _append_later(
+    broker: "Broker", call: "Call", request: ProduceRequest, permit: "Permit", is_there: "trio.Event"
+) -> "ProduceResponse | bytes | None":
+    await permit.settle(is_there)
+    answer = _append(broker, call, request, permit)
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+def _append(
+    broker: "Broker", call: "Call", request: ProduceRequest, permit: "Permit | None"
+) -> "ProduceResponse | bytes | Coroutine[Any, Any, ProduceResponse] | None":
+    to_flush: list[Log] = []
+    response = _append_all(broker, call, request, to_flush, permit)
+    if type(response) is bytes:
+        return response
+    assert isinstance(response, ProduceResponse)
+    if request.acks:
+        return _flushed(broker, response, to_flush) if to_flush else response
+    if any(partition.error_code for topic in response.responses for partition in topic.partition_responses):
+        call.connection.is_closing = True
+    return None
+
+
+async def _flushed(broker: "Broker", response: ProduceResponse, logs: list[Log]) -> ProduceResponse:
+    """flush.messages: the answer waits until it is durable. Others who wait for the same log share the fsync."""
+    for log in logs:
+        await broker.commit.flush(log)
+    return response
+
+
+def _append_all(
+    broker: "Broker", call: "Call", request: ProduceRequest, to_flush: list[Log], permit: "Permit | None"
+) -> ProduceResponse | bytes:
+    partitions, delayed = broker.partitions, broker.delayed
+    now_ms = broker.clock.now_ms()
+    acks, version = request.acks, call.route.version
+    by_id = version >= FIRST_VERSION_WITH_IDS
+    is_odd = version < FIRST_VERSION_WITH_ZSTD or not -1 <= acks <= 1
+    is_plain = len(request.topic_data) == 1 and acks != 0 and version >= FIRST_VERSION_WITH_TEMPLATES
+    topics = []
+    for topic in request.topic_data:
+        told = []
+        for asked in topic.partition_data:
+            replica: Replica | None = None
+            records = asked.records
+            try:
+                if by_id:
+                    replica = partitions.get_by_id(topic.topic_id, asked.index)
+                else:
+                    replica = partitions.get(topic.name, asked.index)
+                if records is None:
+                    raise InvalidRecord("there are no records")
+                if is_odd:
+                    _check_odd(records, acks, version)
+                if len(records) > FLAGS_AT and records[FLAGS_AT] & TRANSACTIONAL:  # type: ignore[index]
+                    if permit is None:
+                        raise TransactionalIdAuthorizationFailed("these records are of a transaction without an id")
+                    permit.check(replica, records)
+                if replica.topic in INTERNAL_TOPICS and call.client_id != ADMIN_CLIENT:
+                    raise InvalidTopic(f"{replica.topic} is the brokers' own")
+                appended = replica.append(records, acks, now_ms)  # type: ignore[arg-type]
+            except KafkaError as error:
+                if permit is not None and replica in permit.refused:
+                    told.append(_refused(asked, error, None, is_said=permit.is_said(error)))
+                else:
+                    told.append(_refused(asked, error, replica))
+                continue
+            if not appended.duplicate:
+                delayed.touch(replica)
+            if replica.wants_flush:
+                to_flush.append(replica.log)
+            elif is_plain and len(topic.partition_data) == 1:
+                return _plain_answer(call, topic, asked.index, appended)
+            told.append(
+                Told(
+                    index=asked.index,
+                    error_code=0,
+                    base_offset=appended.first_offset,
+                    log_append_time_ms=appended.log_append_time_ms,
+                    log_start_offset=appended.log_start_offset,
+                )
+            )
+        if told:
+            topics.append(ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=told))
+    return ProduceResponse(responses=topics)
+
+
+def _plain_answer(call: "Call", topic: ProduceRequest.Topic, index: int, appended: Appended) -> bytes:
+    """To a request of one partition, whose records were appended."""
+    first_offset, _, log_append_time_ms, log_start_offset, _ = appended
+    template = template_of(topic, call.route.version)
+    return template.fill(call.correlation_id, index, 0, first_offset, log_append_time_ms, log_start_offset)
+
+
+def template_of(topic: ProduceRequest.Topic, version: int) -> ResponseTemplate:
+    """What is answered to a request for this topic: to be filled with the five numbers of `_NUMBERS`."""
+    key = (topic.name, topic.topic_id, version)
+    template = _templates.get(key)
+    if template is None:
+        if len(_templates) >= MAX_TEMPLATES:
+            _templates.clear()
+        template = _templates[key] = _new_template(*key)
+    return template
+
+
+def _new_template(name: str, topic_id: bytes, version: int) -> ResponseTemplate:
+    index, error_code, base_offset, log_append_time_ms, log_start_offset = _MARKS
+    told = Told(
+        index=index,
+        error_code=error_code,
+        base_offset=base_offset,
+        log_append_time_ms=log_append_time_ms,
+        log_start_offset=log_start_offset,
+    )
+    topic = ProduceResponse.Topic(name=name, topic_id=topic_id, partition_responses=[told])
+    return ResponseTemplate(ProduceResponse(responses=[topic]), version, _NUMBERS, *_MARKS)
+
+
+_templates: dict[tuple[str, bytes, int], ResponseTemplate] = {}
+
+
+def _check_odd(records: RecordBytes, acks: int, version: int) -> None:
+    """What most requests need not be asked. What is no batch at all is left to the log, which refuses it first."""
+    header = only_header(records)
+    if header is None:
+        return
+    if version < FIRST_VERSION_WITH_ZSTD and header.attributes & CODEC_MASK == Codec.ZSTD:
+        raise UnsupportedCompressionType(f"version {version} knows no zstd")
+    if not -1 <= acks <= 1:
+        raise InvalidRequiredAcks(f"acks={acks}; -1, 0 and 1 are known")
+
+
+def _refused(asked: Asked, error: KafkaError, replica: Replica | None, *, is_said: bool = False) -> Told:
+    wrong = record_errors(error)
+    log_start = -1
+    if replica is not None and asked.records is not None and not isinstance(error, BEFORE_THE_LOG):
+        log_start = replica.log.log_start_offset if only_header(asked.records) is not None else -1
+    return Told(
+        index=asked.index,
+        error_code=error.code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=log_start,
+        record_errors=[
+            Told.RecordError(batch_index=each.batch_index, batch_index_error_message=each.message) for each in wrong
+        ],
+        error_message=str(error) if wrong or is_said else None,
+    )

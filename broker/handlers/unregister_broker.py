@@ -1,0 +1,25 @@
+"""UnregisterBroker (64): a broker that will not come back is forgotten, and leads and keeps nothing any more."""
+
+from typing import TYPE_CHECKING
+
+from trioka.protocol.errors import KafkaError
+from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call
+
+
+def refuse(request: UnregisterBrokerRequest, error: KafkaError) -> UnregisterBrokerResponse:
+    return UnregisterBrokerResponse(throttle_time_ms=0, error_code=error.code, error_message=str(error))
+
+
+@handles(UnregisterBrokerRequest, refuse=refuse)
+async def unregister_broker(
+    broker: "Broker", call: "Call", request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
+    decision = await broker.quorum.change(lambda controller: controller.unregister_broker(request.broker_id))
+    (outcome,) = decision.replies
+    return UnregisterBrokerResponse(throttle_time_ms=0, error_code=outcome.code, error_message=outcome.message or "")

@@ -1,0 +1,42 @@
+"""UpdateFeatures (57): raises or lowers the levels at which the cluster works. All of it is done, or nothing.
+
+v0 only raises: that it allows a downgrade, Kafka has ceased to hear · v1 says which kind of change, and may only try it
+v2 no longer has a result for each feature, which said nothing: if all is done each is, and if not there are none
+"""
+
+from typing import TYPE_CHECKING
+
+from trioka.cluster.decision import Outcome
+from trioka.protocol.errors import KafkaError
+from trioka.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call
+
+
+def refuse(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
+    return _told(request, Outcome(error=type(error), message=str(error)))
+
+
+@handles(UpdateFeaturesRequest, refuse=refuse)
+async def update_features(broker: "Broker", call: "Call", request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    decision = await broker.quorum.change(
+        lambda controller: controller.update_features(request.feature_updates, validate_only=request.validate_only)
+    )
+    (outcome,) = decision.replies
+    return _told(request, outcome)
+
+
+def _told(request: UpdateFeaturesRequest, outcome: Outcome) -> UpdateFeaturesResponse:
+    return UpdateFeaturesResponse(
+        throttle_time_ms=0,
+        error_code=outcome.code,
+        error_message=outcome.message,
+        results=[
+            UpdateFeaturesResponse.Result(feature=update.feature, error_code=0, error_message="NONE")
+            for update in (request.feature_updates if outcome.error is None else ())
+        ],
+    )

@@ -1,0 +1,111 @@
+"""Who this node is, as its log directories say: the cluster's id, the node's, and each directory's own.
+
+Directories that hold nothing yet are given an identity. Kafka wants a separate step for that (`StorageTool format`),
+and what that step wrote is found in order here. Directories of another node or another cluster are refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from trioka.cluster.features import KRAFT_VERSION, SUPPORTED
+from trioka.cluster.partition import is_reserved_directory
+from trioka.protocol.ledgers.control import VotersRecord
+from trioka.protocol.wire import uuid_text
+from trioka.storage.checkpoint import MetaProperties, write_meta_properties
+from trioka.storage.directory import LogDirectory
+from trioka.storage.layout import META_PROPERTIES
+
+from .config.listeners import Node
+from .network import local_host_name
+
+NO_EPOCH: Final = -1
+
+
+class ForeignDirectory(Exception):
+    """A log directory that belongs to somebody else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    cluster_id: str
+    directory_ids: tuple[bytes, ...]
+    metadata_directory: LogDirectory
+    previous_broker_epoch: int  # of a clean stop; NO_EPOCH if the stop was not, or there was none
+
+
+def identify(
+    directories: Sequence[LogDirectory],
+    *,
+    node_id: int,
+    cluster_id: str | None,
+    metadata_path: str,
+    random: Random,
+) -> Identity:
+    """Reads, and where nothing is written yet writes, `meta.properties`. Blocks."""
+    known = {directory.meta.cluster_id for directory in directories if directory.meta is not None}
+    if cluster_id is not None:
+        known.add(cluster_id)
+    if len(known) > 1:
+        raise ForeignDirectory(f"the log directories belong to different clusters: {', '.join(sorted(known))}")
+    cluster = known.pop() if known else uuid_text(random_uuid(random))
+    for directory in directories:
+        _own(directory, cluster, node_id, random)
+    ids = [directory.meta.directory_id for directory in directories if directory.meta is not None]
+    epochs = [directory.report.broker_epoch for directory in directories]
+    return Identity(
+        cluster_id=cluster,
+        directory_ids=tuple(sorted(id for id in ids if id is not None)),
+        metadata_directory=next(d for d in directories if d.path == metadata_path.rstrip("/")),
+        previous_broker_epoch=min((NO_EPOCH if epoch is None else epoch for epoch in epochs), default=NO_EPOCH),
+    )
+
+
+def _own(directory: LogDirectory, cluster_id: str, node_id: int, random: Random) -> None:
+    meta = directory.meta
+    if meta is None:
+        meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=random_uuid(random))
+    elif meta.node_id != node_id:
+        raise ForeignDirectory(f"{directory.path} belongs to node {meta.node_id}, and this is node {node_id}")
+    elif meta.directory_id is not None:
+        return
+    else:
+        meta = MetaProperties(
+            cluster_id=meta.cluster_id, node_id=node_id, directory_id=random_uuid(random), others=meta.others
+        )
+    write_meta_properties(directory.volume, f"{directory.path}/{META_PROPERTIES}", meta)
+    directory.meta = meta
+
+
+def founders(identity: Identity, node: Node) -> VotersRecord | None:
+    """The voters of a quorum that begins on this node: itself. None where the configuration names the voters, and where
+    this is no controller."""
+    meta = identity.metadata_directory.meta
+    if node.voters or not node.is_controller or meta is None or meta.directory_id is None:
+        return None
+    voter, kraft = VotersRecord.Voter, SUPPORTED[KRAFT_VERSION]
+    return VotersRecord(
+        version=0,
+        voters=[
+            voter(
+                voter_id=node.id,
+                voter_directory_id=meta.directory_id,
+                endpoints=[
+                    voter.Endpoint(name=each.name, host=each.host or local_host_name(), port=each.port)
+                    for each in node.controller_listeners
+                ],
+                kraft_version_feature=voter.KRaftVersionFeature(
+                    min_supported_version=kraft.first, max_supported_version=kraft.last
+                ),
+            )
+        ],
+    )
+
+
+def random_uuid(random: Random) -> bytes:
+    """One that means nothing else, and does not begin with a dash when it is printed, which tools take for a flag."""
+    while True:
+        uuid = random.randbytes(16)
+        if not is_reserved_directory(uuid) and not uuid_text(uuid).startswith("-"):
+            return uuid

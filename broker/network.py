@@ -1,0 +1,420 @@
+"""Sockets, and nothing but: the only module that opens them.
+
+All connections are served by one trio task. It waits for one descriptor, an epoll that holds all sockets; when any of
+them is ready it asks the epoll which, and serves each: receive once, serve every request that is complete, send all
+replies with one call. A task for each connection would be the usual way, and cost twice as much for thirty-two busy
+connections and ten times the memory for a thousand idle ones (`bench/` has the figures).
+
+The work of one round is bounded: at most `EVENTS_AT_ONCE` sockets, one receive each. A socket that has more is ready
+again in the next round, after everyone else had a turn.
+
+A turn of trio's own loop costs as much as a request. So as long as there is traffic, and no request waits in another
+task, this task does not go back to trio after each round: it lingers at the epoll itself, for `LINGER_S` at a time and
+`STAY_S` in all. A timer may be late by that.
+
+What one connection does wrong must not end the others, so each is served behind its own guard: an `OSError` ends the
+connection; anything else is a mistake of ours, is logged, and ends the connection too.
+"""
+
+import errno
+import logging
+import os
+import select
+import socket
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import trio
+
+from trioka.storage.file_pool import FileRange
+
+from .connection import Connection
+
+log = logging.getLogger("trioka.network")
+
+EVENTS_AT_ONCE: Final = 256
+LINGER_S: Final = 0.001  # for the next event, where trio would be; the least that an epoll can wait
+STAY_S: Final = 0.005  # without a look at other tasks
+IN_VAIN_S: Final = 0.01  # when nothing came, it is not tried again for so long: the client may be a task in here
+ACCEPTS_AT_ONCE: Final = 64
+BACKLOG: Final = 128
+MAX_REQUEST_POOL_BYTES: Final = 256 * 1024 * 1024
+"""What the beginnings of requests may take in memory, all connections together (queued.max.request.bytes)."""
+
+STALLED_S: Final = 30.0
+STALLED_BYTES_PER_S: Final = 1024
+"""A request that has begun must come at this rate, or its connection is closed after so long."""
+
+BUFFERS_AT_ONCE: Final = min(os.sysconf("SC_IOV_MAX"), 256)
+SMALL_RANGE_BYTES: Final = 32 * 1024
+"""A range of a file up to this size is read and sent with its neighbours; a larger one goes by sendfile."""
+
+IN: Final = select.EPOLLIN
+HUNG_UP: Final = select.EPOLLRDHUP
+READ: Final = IN | HUNG_UP
+WRITE: Final = select.EPOLLOUT
+GONE: Final = select.EPOLLERR | select.EPOLLHUP
+
+_TRY_AGAIN: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
+
+
+SEND_BUFFER: Final = socket.SO_SNDBUF
+RECEIVE_BUFFER: Final = socket.SO_RCVBUF
+
+
+class PortInUse(OSError):
+    """Somebody else listens there."""
+
+
+class NewConnection(Protocol):
+    def __call__(self, *, peer: str, listener: str) -> Connection | None:
+        """A connection's other half; None to refuse it. `peer` is address:port."""
+
+
+class Channel:
+    """A socket and its connection."""
+
+    __slots__ = ("connection", "descriptor", "held_bytes", "interest", "range_sent", "receive", "send", "socket")
+
+    def __init__(self, sock: socket.socket, connection: Connection) -> None:
+        self.socket = sock
+        self.receive = sock.recv_into
+        self.send = sock.send
+        self.descriptor = sock.fileno()
+        self.connection = connection
+        self.interest = READ
+        self.range_sent = 0  # of the file range at the head of the queue
+        self.held_bytes = 0  # by a request that has begun
+
+
+def listen(name: str, host: str, port: int, backlog: int = BACKLOG) -> "Listener":
+    """Opens a listening socket. Port 0 takes any that is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind((host, port))
+        sock.listen(backlog)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(error.errno, f"{host}:{port} is in use") from None
+        raise
+    return Listener(name, sock)
+
+
+def local_host_name() -> str:
+    """What this machine calls itself: where clients are sent when nobody says otherwise."""
+    return socket.getfqdn()
+
+
+class Listener:
+    """A socket at which connections arrive."""
+
+    __slots__ = ("name", "socket")
+
+    def __init__(self, name: str, sock: socket.socket) -> None:
+        self.name = name
+        self.socket = sock
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self.socket.getsockname()[:2]
+        return host, port
+
+
+class Network:
+    """All listeners and connections of a broker."""
+
+    def __init__(
+        self, new_connection: NewConnection, on_gone: Callable[[Connection], None], clock_now: Callable[[], float]
+    ) -> None:
+        self._new_connection = new_connection
+        self._on_gone = on_gone
+        self._now = clock_now
+        self._epoll = select.epoll()
+        self._listeners: dict[int, Listener] = {}
+        self._channels: dict[int, Channel] = {}
+        self._held_bytes = 0  # of all channels
+        self._round_began = 0.0
+        self._linger_again = 0.0
+        self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
+        self._paused: set[Channel] = set()  # they have to wait until others' requests are complete
+        self.max_pool_bytes = MAX_REQUEST_POOL_BYTES
+        self.buffer_sizes: dict[int, int] = {}  # the kernel's, of a connection, by socket option; it knows best
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    def add(self, listener: Listener) -> None:
+        self._listeners[listener.socket.fileno()] = listener
+        self._epoll.register(listener.socket.fileno(), select.EPOLLIN)
+
+    async def serve(self) -> None:
+        """Until cancelled."""
+        descriptor = self._epoll.fileno()
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(descriptor)
+                self._serve_rounds()
+        finally:
+            self.close()
+
+    def _serve_rounds(self) -> None:
+        """Until nothing more comes, or others should have their turn."""
+        poll, serve = self._epoll.poll, self._serve
+        leave_at = self._now() + STAY_S
+        found = poll(0, EVENTS_AT_ONCE)
+        while found:
+            self._round_began = self._now()
+            for ready, events in found:
+                serve(ready, events)
+            if self._round_began > leave_at or not self.is_alone():
+                return
+            if self._round_began < self._linger_again:
+                found = poll(0, EVENTS_AT_ONCE)
+            else:
+                found = poll(LINGER_S, EVENTS_AT_ONCE)
+                if not found:
+                    self._linger_again = self._now() + IN_VAIN_S
+
+    def stop_listening(self) -> None:
+        for descriptor, listener in self._listeners.items():
+            self._epoll.unregister(descriptor)
+            listener.socket.close()
+        self._listeners.clear()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is still on its way to somebody."""
+        return any(channel.connection.outgoing for channel in self._channels.values())
+
+    def close(self) -> None:
+        self.stop_listening()
+        for channel in list(self._channels.values()):
+            self._drop(channel)
+        self._epoll.close()
+
+    def close_idle(self, max_idle_s: float, quiet_s: float) -> None:
+        """Sends away who said nothing for long or dribbles a request, and takes large buffers from the quiet."""
+        now = self._now()
+        for channel in list(self._channels.values()):
+            connection = channel.connection
+            idle = now - connection.last_active
+            if idle > quiet_s:
+                connection.quiet()
+                self._count(channel)
+            is_idle = idle > max_idle_s and not connection.waits and not connection.outgoing
+            if is_idle or (channel not in self._paused and connection.is_stalled(now, STALLED_S, STALLED_BYTES_PER_S)):
+                self._drop(channel)
+
+    # -- one socket ----------------------------------------------------------------------------------------------------
+
+    def _serve(self, ready: int, events: int) -> None:
+        channel = self._channels.get(ready)
+        if channel is None:
+            if ready in self._listeners:
+                self._accept(self._listeners[ready])
+            return
+        connection = channel.connection
+        try:
+            if events == IN and channel.interest == READ and not self._paused and not channel.held_bytes:
+                self._exchange(channel, connection)
+                return
+            if events & GONE:
+                self._drop(channel)
+                return
+            if events & IN:
+                self._receive(channel)
+            elif events & HUNG_UP:
+                self._drop(channel)
+                return
+            if connection.outgoing:
+                self._send(channel)
+            if channel.interest != READ or self._paused or not connection.is_at_rest:
+                self._attend(channel)
+        except OSError as error:
+            log.debug("%s: %s", channel.connection.peer, error)
+            self._drop(channel)
+        except Exception:
+            log.exception("while serving %s", channel.connection.peer)
+            self._drop(channel)
+
+    def _exchange(self, channel: Channel, connection: Connection) -> None:
+        """What nearly every event is: a connection that rests has something to say, and is answered. The same as
+        `_receive`, `_send` and a look whether anything is left, without asking what is known already."""
+        try:
+            size = channel.receive(connection.reader.room())
+            if not size:
+                self._drop(channel)
+                return
+            connection.last_active = self._round_began
+            connection.received(size)
+            queue = connection.outgoing
+            if len(queue) == 1 and type(piece := queue[0]) is bytes:
+                sent = channel.send(piece)
+                if sent == len(piece):
+                    queue.clear()
+                else:
+                    queue[0] = memoryview(piece)[sent:]
+                connection.sent(sent)
+            elif queue:
+                self._send(channel)
+        except BlockingIOError:
+            pass
+        if connection.reader.own is not None:
+            self._count(channel)
+        if not connection.is_at_rest:
+            self._attend(channel)
+
+    def _receive(self, channel: Channel) -> None:
+        connection = channel.connection
+        if (not connection.is_at_rest and not connection.may_read) or channel in self._paused:
+            return  # it waits in the kernel, and `_attend` tells the epoll not to mention it again
+        try:
+            size = channel.socket.recv_into(connection.room())
+        except BlockingIOError:
+            return
+        if size == 0:
+            self._drop(channel)
+            return
+        connection.last_active = self._round_began
+        connection.received(size)
+        if connection.held_bytes != channel.held_bytes:
+            self._count(channel)
+
+    # The pool. A request that has begun takes memory until it is complete. When all take too much together, only the
+    # one that has come furthest is read from: it will be complete first, and then there is room for the others.
+
+    def _count(self, channel: Channel) -> None:
+        before, self._held_bytes = self._held_bytes, self._held_bytes - channel.held_bytes
+        channel.held_bytes = 0 if channel.connection.is_closed else channel.connection.held_bytes
+        self._held_bytes += channel.held_bytes
+        if self._held_bytes > self.max_pool_bytes:
+            furthest = max(self._channels.values(), key=lambda each: each.held_bytes)
+            if channel is not furthest and not channel.connection.is_closed:
+                self._paused.add(channel)
+            self._resume({furthest} & self._paused)
+        elif before > self._held_bytes:
+            self._resume(set(self._paused))
+
+    def _resume(self, channels: set[Channel]) -> None:
+        self._paused -= channels
+        for channel in channels:
+            self._attend(channel)
+
+    def _attend(self, channel: Channel) -> None:
+        """Tells the epoll what the connection waits for now."""
+        connection = channel.connection
+        if connection.is_closed:
+            return
+        if connection.is_closing and not connection.outgoing:
+            self._drop(channel)
+            return
+        may_read = connection.may_read and channel not in self._paused
+        interest = (READ if may_read else HUNG_UP) | (WRITE if connection.outgoing else 0)
+        if interest != channel.interest:
+            self._epoll.modify(channel.descriptor, interest)
+            channel.interest = interest
+
+    def _drop(self, channel: Channel) -> None:
+        if self._channels.pop(channel.descriptor, None) is None:
+            return
+        channel.connection.close()
+        self._epoll.unregister(channel.descriptor)
+        channel.socket.close()
+        self._paused.discard(channel)
+        self._count(channel)
+        self._on_gone(channel.connection)
+
+    def _accept(self, listener: Listener) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            try:
+                sock, address = listener.socket.accept()
+            except OSError as error:
+                if error.errno not in _TRY_AGAIN:
+                    log.warning("cannot accept on %s: %s", listener.name, error)
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for option, size in self.buffer_sizes.items():
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+            connection = self._new_connection(peer=f"{address[0]}:{address[1]}", listener=listener.name)
+            if connection is None:
+                sock.close()
+                continue
+            channel = Channel(sock, connection)
+            connection.last_active = self._now()
+            connection.on_output = lambda channel=channel: self._answer_later(channel)  # type: ignore[misc]
+            self._channels[channel.descriptor] = channel
+            self._epoll.register(channel.descriptor, READ)
+
+    def _answer_later(self, channel: Channel) -> None:
+        """A request that waited was answered, outside of this connection's turn."""
+        if channel.connection.is_closed:
+            return
+        try:
+            if channel.connection.outgoing:
+                self._send(channel)
+            self._attend(channel)
+        except OSError as error:
+            log.debug("%s: %s", channel.connection.peer, error)
+            self._drop(channel)
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    def _send(self, channel: Channel) -> None:
+        """Sends what the kernel takes. What it does not take stays in the queue, and the epoll says when to go on."""
+        queue = channel.connection.outgoing
+        try:
+            while queue:
+                if not (self._send_buffers(channel) if channel.range_sent == 0 else self._send_range(channel)):
+                    return
+        except BlockingIOError:
+            return
+
+    def _send_buffers(self, channel: Channel) -> bool:
+        """Everything up to the next range that is for sendfile, in one call. False if the kernel did not take all."""
+        queue = channel.connection.outgoing
+        buffers: list[bytes | bytearray | memoryview] = []
+        for index, piece in enumerate(queue):
+            if type(piece) is FileRange:
+                found = piece.read() if piece.size <= SMALL_RANGE_BYTES else piece.view()
+                if found is None:
+                    break
+                piece = queue[index] = found
+            buffers.append(piece)  # type: ignore[arg-type]
+            if len(buffers) == BUFFERS_AT_ONCE:
+                break
+        if not buffers:
+            return self._send_range(channel)
+        more = socket.MSG_MORE if len(queue) > len(buffers) else 0
+        sent = total = channel.socket.sendmsg(buffers, (), more)
+        if total == channel.connection.outgoing_bytes:
+            queue.clear()
+            sent = 0
+        else:
+            for buffer in buffers:
+                if sent < len(buffer):
+                    queue[0] = memoryview(buffer)[sent:]
+                    break
+                sent -= len(buffer)
+                queue.popleft()
+        channel.connection.sent(total)
+        return not sent
+
+    def _send_range(self, channel: Channel) -> bool:
+        piece = channel.connection.outgoing[0]
+        assert isinstance(piece, FileRange)
+        position, left = piece.position + channel.range_sent, piece.size - channel.range_sent
+        sent = os.sendfile(channel.descriptor, piece.file.fileno(), position, left)
+        if sent == 0:
+            raise OSError(errno.EIO, "a file ended before the range that was promised")
+        channel.connection.sent(sent)
+        channel.range_sent += sent
+        if channel.range_sent < piece.size:
+            return False
+        channel.range_sent = 0
+        channel.connection.outgoing.popleft()
+        return True

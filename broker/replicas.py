@@ -1,0 +1,207 @@
+"""Makes what the metadata says come true here: logs are opened, led, given their configuration, and deleted.
+
+What touches the disk runs in a worker thread, and the requests of other clients go on meanwhile. A partition can be
+asked for once its log is there; until then it is unknown, which every client answers with another try.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from random import Random
+
+import trio
+
+from trioka.cluster.changes import Change, ConfigChanged, PartitionChanged, TopicDeleted
+from trioka.cluster.configs import ResourceType
+from trioka.cluster.metadata import Metadata
+from trioka.cluster.partition import Partition, is_reserved_directory
+from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
+from trioka.protocol.errors import KafkaStorageError
+from trioka.protocol.wire import uuid_text
+from trioka.storage.directory import LogDirectory
+from trioka.storage.future import the_longer
+from trioka.storage.layout import TopicPartition
+from trioka.storage.log import Log
+from trioka.storage.log_config import LogConfig
+
+from .clock import Clock
+from .partitions import Partitions, Replica
+
+log = logging.getLogger("trioka.replicas")
+
+
+class Replicas:
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        directories: Sequence[LogDirectory],
+        partitions: Partitions,
+        log_config: Callable[[str], LogConfig],
+        min_in_sync: Callable[[str], int],
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._node_id = node_id
+        self._directories = directories
+        self._partitions = partitions
+        self._log_config = log_config
+        self._min_in_sync = min_in_sync
+        self._clock = clock
+        self._random = random
+
+    async def act(self, changes: Sequence[Change]) -> None:
+        """What a change of the metadata means for this broker."""
+        changed = [change for change in changes if isinstance(change, PartitionChanged)]
+        mine = [change for change in changed if self._node_id in change.after.replicas]
+        missing = [change for change in mine if self._partitions.find(change.name, change.index) is None]
+        new = [change for change in missing if not self._is_out_of_reach(change)]
+        if new:
+            logs = await trio.to_thread.run_sync(self._open_logs, new)
+            for change, opened in zip(new, logs, strict=True):
+                if opened is not None:
+                    self.adopt(change.name, change.topic_id, change.index, opened)
+        for change in mine:
+            self.follow(change.name, change.after)
+        for other in changes:
+            if isinstance(other, TopicDeleted):
+                await self._delete(other)
+            elif isinstance(other, ConfigChanged) and other.resource.type == ResourceType.TOPIC:
+                self.configure(other.resource.name)
+
+    async def adopt_all(self, metadata: Metadata) -> None:
+        """At the start: what the metadata says, and the logs that are already here, come together. A log that is no
+        partition of this node any more, or of a topic that was deleted and made again, is set aside. So is the shorter
+        of two that a crash has left, when one was about to take the other's place."""
+        wanted = {}
+        for topic, partition in metadata.topics.partitions():
+            if self._node_id in partition.replicas:
+                wanted[TopicPartition(topic.name, partition.index)] = (topic, partition)
+        for directory in self._directories:
+            for name in list(directory.logs):
+                if name.topic == CLUSTER_METADATA_TOPIC:
+                    continue
+                topic_and_partition = wanted.get(name)
+                known_id = directory.topic_ids.get(name)
+                if topic_and_partition is None or known_id not in (None, topic_and_partition[0].topic_id):
+                    log.warning("%s is not in the metadata, and is set aside", name)
+                    await trio.to_thread.run_sync(directory.set_aside_as_stray, name, self._unique())
+        await self._keep_one_of_each()
+        for directory in self._directories:
+            for name, found in directory.logs.items():
+                if name in wanted:
+                    self.adopt(name.topic, wanted[name][0].topic_id, name.partition, found)
+                    self.configure(name.topic)
+        await self.act(
+            [
+                PartitionChanged(
+                    topic_id=topic.topic_id, name=topic.name, index=partition.index, before=None, after=partition
+                )
+                for topic, partition in wanted.values()
+            ]
+        )
+
+    async def _keep_one_of_each(self) -> None:
+        copies: dict[TopicPartition, list[LogDirectory]] = {}
+        for directory in self._directories:
+            for name in directory.logs:
+                if name.topic != CLUSTER_METADATA_TOPIC:
+                    copies.setdefault(name, []).append(directory)
+        for name, directories in copies.items():
+            if len(directories) > 1:
+                kept = the_longer(directories, name)
+                for other in directories:
+                    if other is not kept:
+                        log.warning(
+                            "%s is in %s too, and longer: what is in %s is set aside", name, kept.path, other.path
+                        )
+                        await trio.to_thread.run_sync(other.set_aside_as_stray, name, self._unique())
+
+    def adopt(self, topic: str, topic_id: bytes, index: int, opened: Log) -> Replica:
+        """A log of this broker is a partition's replica."""
+        replica = Replica(topic=topic, topic_id=topic_id, index=index, log=opened)
+        self._partitions.add(replica)
+        return replica
+
+    def follow(self, topic: str, partition: Partition) -> None:
+        """Who leads a partition, and who is in sync."""
+        replica = self._partitions.find(topic, partition.index)
+        if replica is None:
+            return
+        leads = partition.leader == self._node_id
+        if leads and partition.leader_epoch != replica.leader_epoch:
+            self._begin_epoch(replica, partition.leader_epoch)
+        replica.leader_id = partition.leader
+        replica.leader_epoch = partition.leader_epoch
+        replica.leads = leads
+        replica.in_sync = len(partition.isr)
+        replica.replica_count = len(partition.replicas)
+        replica.min_in_sync = min(self._min_in_sync(topic), replica.replica_count)
+        if leads and replica.in_sync == 1 and replica.min_in_sync <= 1:
+            replica.log.advance_high_watermark(replica.log.log_end_offset)
+
+    def _is_out_of_reach(self, change: PartitionChanged) -> bool:
+        """Its log lies in a directory that could not be opened. An empty one elsewhere would be taken for the whole."""
+        place = change.after.directory(self._node_id)
+        online = {d.meta.directory_id for d in self._directories if d.failure is None and d.meta is not None}
+        if is_reserved_directory(place) or place in online:
+            return False
+        log.error("%s-%d is offline: it is in the log directory %s", change.name, change.index, uuid_text(place))
+        return True
+
+    def _begin_epoch(self, replica: Replica, epoch: int) -> None:
+        """A log that is damaged or whose disk has failed refuses appends by itself, and what is whole can be read: it
+        must not keep the broker from serving all the others."""
+        try:
+            replica.log.begin_epoch(epoch)
+        except KafkaStorageError as error:
+            log.error("%s-%d takes no records: %s", replica.topic, replica.index, error)
+
+    def configure(self, topic: str) -> None:
+        """A topic's configuration, or the broker's defaults for it, have changed."""
+        config, min_in_sync = self._log_config(topic), self._min_in_sync(topic)
+        for replica in self._partitions.of_topic(topic):
+            replica.log.config = config
+            replica.min_in_sync = min(min_in_sync, replica.replica_count)
+
+    def configure_all(self) -> None:
+        """The broker's defaults have changed, for all topics."""
+        for topic in {replica.topic for replica in self._partitions}:
+            self.configure(topic)
+
+    # -- in worker threads ---------------------------------------------------------------------------------------------
+
+    def _open_logs(self, changes: Sequence[PartitionChanged]) -> list[Log | None]:
+        return [self._open_log(change) for change in changes]
+
+    def _open_log(self, change: PartitionChanged) -> Log | None:
+        name = TopicPartition(change.name, change.index)
+        directory = self._least_loaded()
+        if directory is None:
+            return None
+        try:
+            return directory.create(
+                name, self._log_config(change.name), now_ms=self._clock.now_ms(), topic_id=change.topic_id
+            )
+        except KafkaStorageError as error:
+            log.error("%s cannot be created: %s", name, error)
+            return None
+
+    def _least_loaded(self) -> LogDirectory | None:
+        """New partitions go where the fewest are, as in Kafka."""
+        online = [directory for directory in self._directories if directory.failure is None]
+        return min(online, key=lambda directory: len(directory.logs), default=None)
+
+    async def _delete(self, deleted: TopicDeleted) -> None:
+        gone = list(self._partitions.of_topic(deleted.name))
+        for replica in gone:
+            self._partitions.remove(replica)
+        await trio.to_thread.run_sync(self._delete_logs, [TopicPartition(r.topic, r.index) for r in gone])
+
+    def _delete_logs(self, names: Sequence[TopicPartition]) -> None:
+        for name in names:
+            for directory in self._directories:
+                if name in directory.logs and directory.failure is None:
+                    directory.delete(name, self._unique(), now_ms=self._clock.now_ms())
+
+    def _unique(self) -> str:
+        return f"{self._random.getrandbits(128):032x}"

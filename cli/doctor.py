@@ -1,0 +1,131 @@
+"""`trioka doctor`: can the cluster be reached from here as it says, and is it well? Exit code 10 if it is not."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import click
+
+from trioka.protocol.messages.list_groups import ListGroupsRequest
+from trioka.protocol.messages.metadata import MetadataResponse
+
+from .failure import Exit, Failure
+from .group_state import all_groups
+from .options import with_output, with_settings
+from .output import Column, show
+from .routing import NOBODY, Kafka
+from .settings import Settings
+from .wire import HungUp
+
+OK, WARNING, FAILED = "ok", "warning", "failed"
+NAMED: Final = 3  # so many examples are named
+
+COLUMNS: Final = (
+    Column("CHECK", "check"),
+    Column("STATUS", "status"),
+    Column("FOUND", "found"),
+    Column("NEXT", "next"),
+)
+
+
+class Finding(NamedTuple):
+    check: str
+    status: str
+    found: str
+    next: str | None = None
+
+
+@click.command("doctor")
+@with_output
+@with_settings
+def doctor(settings: Settings, output: str) -> int:
+    """Looks at a cluster from the outside, and says what is wrong with it."""
+    findings: list[Finding] = []
+    unreachable = list(_bootstrap(settings))
+    findings += unreachable
+    if all(each.status == FAILED for each in unreachable):
+        show([each._asdict() for each in findings], COLUMNS, output, name="check")
+        return Exit.UNREACHABLE
+    with settings.kafka() as kafka:
+        findings += _cluster(kafka)
+        findings += _listeners(kafka)
+        findings += _partitions(kafka.cluster())
+        findings += _groups(kafka)
+    show([each._asdict() for each in findings], COLUMNS, output, name="check")
+    return Exit.UNHEALTHY if any(each.status == FAILED for each in findings) else Exit.OK
+
+
+def _bootstrap(settings: Settings) -> Iterator[Finding]:
+    """Each bootstrap server by itself: a list in which one is wrong works until the others are down."""
+    for server in settings.bootstrap:
+        name = f"{server[0]}:{server[1]}"
+        with settings._replace(bootstrap=(server,)).kafka() as kafka:
+            try:
+                offered = len(kafka.first().versions())
+            except Failure as failure:
+                yield Finding("bootstrap server", FAILED, failure.what, f"trioka explain {failure.code}")
+            else:
+                yield Finding("bootstrap server", OK, f"{name} offers {offered} APIs")
+
+
+def _cluster(kafka: Kafka) -> Iterator[Finding]:
+    cluster = kafka.cluster()
+    brokers = ",".join(str(each.node_id) for each in sorted(cluster.brokers, key=lambda each: each.node_id))
+    yield Finding("cluster", OK, f"{cluster.cluster_id} with brokers {brokers}")
+    if cluster.controller_id == NOBODY:
+        yield Finding(
+            "controller", FAILED, "there is none: nothing can be created or elected", "look at the controllers' logs"
+        )
+    else:
+        yield Finding("controller", OK, f"reached through broker {cluster.controller_id}")
+
+
+def _listeners(kafka: Kafka) -> Iterator[Finding]:
+    for broker in kafka.cluster().brokers:
+        try:
+            connection = kafka.connect_as_advertised(broker.node_id, broker.host, broker.port)
+            connection.versions()
+            yield Finding("advertised listener", OK, f"broker {broker.node_id} at {connection.address}")
+            connection.close()
+        except Failure as failure:
+            yield Finding("advertised listener", FAILED, failure.what, f"trioka explain {failure.code}")
+        except HungUp:
+            yield Finding("advertised listener", FAILED, f"broker {broker.node_id} closed the connection")
+
+
+def _partitions(cluster: MetadataResponse) -> Iterator[Finding]:
+    every = [(topic, partition) for topic in cluster.topics for partition in topic.partitions]
+    without = [f"{topic.name}:{each.partition_index}" for topic, each in every if each.leader_id == NOBODY]
+    behind = [
+        f"{topic.name}:{each.partition_index}"
+        for topic, each in every
+        if len(each.isr_nodes) < len(each.replica_nodes) and each.leader_id != NOBODY
+    ]
+    if without:
+        found, then = _examples(without, "without a leader"), "trioka topics describe --unavailable-partitions"
+        yield Finding("partitions", FAILED, found, then)
+    if behind:
+        found, then = _examples(behind, "under-replicated"), "trioka topics describe --under-replicated-partitions"
+        yield Finding("partitions", FAILED, found, then)
+    if not without and not behind:
+        yield Finding("partitions", OK, f"all {len(every)} of {len(cluster.topics)} topics have their replicas")
+
+
+def _groups(kafka: Kafka) -> Iterator[Finding]:
+    if ListGroupsRequest.__key__ not in kafka.first().versions():
+        yield Finding("groups", WARNING, "this broker has no groups")
+        return
+    try:
+        found = all_groups(kafka)
+    except Failure as failure:
+        yield Finding("groups", FAILED, failure.what, f"trioka explain {failure.code}" if failure.code else None)
+        return
+    moving = [each["group"] for each in found if "Rebalance" in (each["state"] or "")]
+    if moving:
+        yield Finding("groups", WARNING, _examples(moving, "in a rebalance"), "trioka groups list")
+    else:
+        yield Finding("groups", OK, f"{len(found)} in all, none in a rebalance")
+
+
+def _examples(names: list[str], what: str) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{len(names)} {what}: {', '.join(names[:NAMED])}{more}"

@@ -1,0 +1,212 @@
+"""A broker in this process: what `trioka dev` and `trioka serve` do.
+
+This is the one module of the command line that starts a broker; it and `run.py` mind signals. Importing it costs
+nothing: the broker's rooms and trio are loaded by the functions that need them, because `trioka --help` does not.
+
+What can go wrong at a start (a busy port, a wrong key, somebody else's directory) is one sentence and the exit code 1,
+never a traceback.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any, Final
+
+from trioka import __version__
+
+from .failure import CannotStart
+from .flags import DEFAULT_PORT
+
+if TYPE_CHECKING:
+    import trio
+
+    from trioka.broker.broker import Broker
+    from trioka.broker.config.server import Loaded
+
+FAST_FOLDER: Final = "/dev/shm"  # memory that looks like a disk: the same files, and nothing touches the real one
+
+
+# -- dev ---------------------------------------------------------------------------------------------------------------
+
+
+def _dev(options: Mapping[str, Any]) -> None:
+    topics = dict(_topic(text) for text in options["topic"])
+    temporary = None if options["data"] else tempfile.mkdtemp(prefix="trioka-", dir=_fast_folder())
+    try:
+        _run(_dev_properties(options["port"], options["data"] or temporary), {}, {}, topics=topics, is_dev=True)
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _dev_properties(port: int, data: str | None) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:0",
+        "advertised.listeners": f"PLAINTEXT://localhost:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "1@127.0.0.1:9093",
+        "log.dirs": os.path.abspath(data or "data"),
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+    }
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, _, partitions = text.partition(":")
+    if not name or not (partitions or "1").isdigit() or int(partitions or "1") < 1:
+        raise CannotStart(f"--topic {text} must be NAME or NAME:PARTITIONS, such as orders:3.")
+    return name, int(partitions or "1")
+
+
+def _fast_folder() -> str | None:
+    return FAST_FOLDER if os.access(FAST_FOLDER, os.W_OK) else None
+
+
+# -- serve -------------------------------------------------------------------------------------------------------------
+
+
+def _serve(options: Mapping[str, Any]) -> None:
+    from trioka.broker.properties import parse_environment, parse_overrides, parse_properties
+
+    try:
+        file: Mapping[str, str] = {}
+        if options["file"] is not None:
+            file = parse_properties(Path(options["file"]).read_bytes())
+        _run(file, parse_environment(os.environ), parse_overrides(options["override"]), is_check=options["check"])
+    except OSError as error:
+        raise CannotStart(f"{options['file']} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise CannotStart(str(error)) from None
+
+
+# -- both --------------------------------------------------------------------------------------------------------------
+
+
+def _run(
+    file: Mapping[str, str],
+    environment: Mapping[str, str],
+    overrides: Mapping[str, str],
+    *,
+    topics: Mapping[str, int] | None = None,
+    is_dev: bool = False,
+    is_check: bool = False,
+) -> None:
+    started = time.perf_counter()
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    from trioka.broker.config.effective import ConfigError
+    from trioka.broker.config.server import load
+
+    try:
+        loaded = load(file, environment=environment, overrides=overrides)
+    except ConfigError as error:
+        raise CannotStart(str(error)) from None
+    for remark in () if is_dev else (*loaded.warnings, *loaded.notes):  # of `dev`, nobody wrote the properties
+        print(f"note: {remark}", file=sys.stderr)
+    if is_check:
+        return
+
+    import trio
+
+    from trioka.broker.identity import ForeignDirectory
+    from trioka.broker.network import PortInUse
+    from trioka.storage.directory import DirectoryInUse
+    from trioka.storage.layout import DamagedFile
+
+    try:
+        trio.run(_live, loaded, topics or {}, is_dev, started)
+    except* PortInUse as errors:
+        port = loaded.node.broker_listeners[0].port
+        where = "with --port" if is_dev else "in listeners"
+        raise CannotStart(f"port {port} is taken by {owner_of(port)}; choose another {where}.") from errors
+    except* (DirectoryInUse, ForeignDirectory, DamagedFile, OSError) as errors:
+        raise CannotStart(f"{errors.exceptions[0]}.") from errors
+
+
+async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, started: float) -> None:
+    import trio
+
+    from trioka.broker.broker import Broker
+    from trioka.broker.clock import SystemClock
+    from trioka.storage.disk import OsDisk
+
+    broker = Broker(loaded.config, loaded.node, disk=OsDisk(), clock=SystemClock(), random=SystemRandom())
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            signalled = trio.Event()
+            nursery.start_soon(_mind, signals, signalled, broker, nursery.cancel_scope)
+            await nursery.start(broker.run)
+            if not signalled.is_set():
+                await broker.create_missing_topics(topics)
+            if not signalled.is_set():
+                _say_ready(broker.addresses, loaded.node.log_dirs, is_dev, time.perf_counter() - started)
+            await broker.stopped.wait()
+            nursery.cancel_scope.cancel()
+
+
+async def _mind(
+    signals: AsyncIterator[int], signalled: "trio.Event", broker: "Broker", scope: "trio.CancelScope"
+) -> None:
+    """The first signal lets requests finish; the second does not wait for them. Both stop cleanly."""
+    await anext(signals)
+    signalled.set()  # it may come before the broker is ready, which then never is
+    broker.stop()
+    await anext(signals)
+    scope.cancel()
+
+
+def _say_ready(addresses: Mapping[str, tuple[str, int]], log_dirs: Sequence[str], is_dev: bool, seconds: float) -> None:
+    in_memory = is_dev and log_dirs[0].startswith(FAST_FOLDER)
+    kept = "in memory (keep data: --data ./data)" if in_memory else f"data in {', '.join(log_dirs)}"
+    lines = [f"trioka {__version__} · ready in {seconds:.2f} s · {kept} · Ctrl-C stops"]
+    for name, (host, port) in addresses.items():
+        host = "localhost" if host == "127.0.0.1" else host
+        lines.append(f"  {'Kafka' if len(addresses) == 1 else name:<9}{f'{host}:{port}':<26}any Kafka client, no auth")
+    if is_dev:
+        at = "" if port == DEFAULT_PORT else f" -b localhost:{port}"
+        lines.append(f"  Try      echo hello | trioka produce{at} orders      then    trioka consume{at} orders")
+    _say("\n".join(lines) + "\n")
+
+
+def _say(text: str) -> None:
+    """Whoever started the broker may have stopped listening after its first line: that must not end the broker."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def owner_of(port: int) -> str:
+    """Who listens there, as far as this system tells."""
+    wanted = f"{port:04X}"
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == "0A" and fields[1].endswith(f":{wanted}"):
+                inodes.add(f"socket:[{fields[9]}]")
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(os.readlink(link) in inodes for link in (process / "fd").iterdir()):
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                return f"process {process.name} ({command[:80]})"
+        except OSError:
+            continue
+    return "another process"
+
+
+RUN: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {"dev": _dev, "serve": _serve}

@@ -1,0 +1,157 @@
+"""What the commands share: how they name a cluster, names, forms of output, and how they ask before they do harm."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from .failure import Exit, Failure
+from .moments import parse_duration_ms
+from .output import FORMATS, is_conversation, talk
+from .settings import DEFAULT_TIMEOUT_S, find_settings
+
+R = TypeVar("R")
+COMPLETE_WITHIN_S: Final = 1.0
+
+
+class Duration(click.ParamType[int]):
+    """A length of time, in milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_duration_ms(value)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+def with_settings(function: Callable[..., R]) -> Callable[..., R]:
+    """Adds the options that name a cluster, and hands them over as `settings`."""
+
+    @click.option("--bootstrap-server", "-b", metavar="HOST:PORT", help="default localhost:9092")
+    @click.option("--command-config", metavar="FILE", help="client.properties: security, login")
+    @click.option("--context", metavar="NAME", help="a cluster by its name; see trioka context")
+    @click.option("--timeout", type=Duration(), metavar="TIME", help=f"default {DEFAULT_TIMEOUT_S:g}s")
+    @functools.wraps(function)
+    def wrapped(
+        *arguments: Any,
+        bootstrap_server: str | None,
+        command_config: str | None,
+        context: str | None,
+        timeout: int | None,
+        **keywords: Any,
+    ) -> R:
+        settings = find_settings(
+            bootstrap_server=bootstrap_server,
+            command_config=command_config,
+            context=context,
+            timeout_s=DEFAULT_TIMEOUT_S if timeout is None else timeout / 1000,
+        )
+        return function(*arguments, settings=settings, **keywords)
+
+    return wrapped
+
+
+def with_kafka(function: Callable[..., R]) -> Callable[..., R]:
+    """The same, with the cluster itself as `kafka`."""
+
+    @with_settings
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, settings: Any, **keywords: Any) -> R:
+        with settings.kafka() as kafka:
+            return function(*arguments, kafka=kafka, **keywords)
+
+    return wrapped
+
+
+def with_output(function: Callable[..., R]) -> Callable[..., R]:
+    """Adds `-o`, as `output`."""
+    help = f"one of {', '.join(FORMATS)}"
+    option = click.option("--output", "-o", type=click.Choice(FORMATS), default="table", metavar="FORM", help=help)
+    return option(function)
+
+
+def complete(noun: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completes names of topics or groups, for a shell. A cluster that does not answer at once has none."""
+
+    def names(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+        from .group_state import all_groups
+
+        try:
+            settings = find_settings(
+                bootstrap_server=ctx.params.get("bootstrap_server"),
+                command_config=ctx.params.get("command_config"),
+                context=ctx.params.get("context"),
+                timeout_s=COMPLETE_WITHIN_S,
+            )
+            with settings.kafka() as kafka:
+                if noun == "topic":
+                    found = [topic.name or "" for topic in kafka.cluster().topics]
+                else:
+                    found = [each["group"] for each in all_groups(kafka)]
+        except Failure:
+            return []
+        return sorted(name for name in found if name.startswith(begun))
+
+    return names
+
+
+def with_names(noun: str, *, required: bool = True) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Names are positional, or follow `--topic` (`--group` …) or `--name`; they are handed over as `names`."""
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        @click.argument("names", nargs=-1, metavar=f"[{noun.upper()}]...", shell_complete=complete(noun))
+        @click.option(f"--{noun}", "--name", "named", multiple=True, metavar=noun.upper(), help=f"a {noun}, by name")
+        @functools.wraps(function)
+        def wrapped(*arguments: Any, names: tuple[str, ...], named: tuple[str, ...], **keywords: Any) -> R:
+            all_names = tuple(dict.fromkeys((*names, *named)))
+            if required and not all_names:
+                raise click.UsageError(f"name a {noun}.")
+            return function(*arguments, names=all_names, **keywords)
+
+        return wrapped
+
+    return decorate
+
+
+def with_consent(function: Callable[..., R]) -> Callable[..., R]:
+    """Adds `--execute` and `-y`, as `execute`."""
+    option = click.option("--execute", "--yes", "-y", is_flag=True, help="do it; without, only the plan is shown")
+    return option(function)
+
+
+def agreed(execute: bool, question: str) -> bool:
+    """A plan was shown: is it to be done? On a terminal somebody is asked; a script has to say so."""
+    if execute:
+        return True
+    if is_conversation():
+        return bool(click.confirm(question, err=True))
+    talk("This is the plan; nothing was changed. To do it, say --execute.")
+    return False
+
+
+def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
+    """`("a=1", "b=2")` as a dictionary."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key.strip() or not equals:
+            raise click.UsageError(f"{flag} {text} must be KEY=VALUE.")
+        found[key.strip()] = value
+    return found
+
+
+def end_with(failures: list[Failure], attempts: int) -> int:
+    """The exit code of a command that tried several things: all, some (7) or none of them may have failed."""
+    if not failures:
+        return Exit.OK
+    for failure in failures[:-1]:
+        talk(str(failure))
+    if len(failures) < attempts:
+        talk(str(failures[-1]))
+        return Exit.PARTLY
+    raise failures[-1]

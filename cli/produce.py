@@ -1,0 +1,153 @@
+"""`trioka produce`: each line of standard input, or of a file, becomes a record. kafka-python sends them."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from trioka.protocol.errors import BY_CODE, UnknownTopicOrPartition
+
+from . import trouble
+from .configs import BROKER, described
+from .failure import Exit, Failure
+from .options import complete, with_settings
+from .output import talk
+from .settings import Settings
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+MAX_LINE_BYTES: Final = 64 << 20
+MAX_COMPLAINTS: Final = 3
+
+
+@click.command("produce")
+@click.argument("topic", required=False, shell_complete=complete("topic"))
+@click.option("--topic", "-t", "topic_option", metavar="TOPIC")
+@click.option("--key", "-k", metavar="KEY", help="of every record")
+@click.option("--header", "-H", "headers", multiple=True, metavar="KEY:VALUE", help="of every record")
+@click.option("--partition", "-p", type=int, metavar="N", help="default: by key, or any")
+@click.option("--key-separator", "-K", metavar="SEP", help="what stands before it in a line is the key")
+@click.option("--compression", "-z", type=click.Choice(CODECS), default="none", metavar="CODEC", help=", ".join(CODECS))
+@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), default="all", metavar="N", help="all, 1 or 0")
+@click.option("--file", "-f", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="instead of stdin")
+@click.option("--null", is_flag=True, help="an empty line has no value: on a compacted topic it deletes its key")
+@with_settings
+def produce(
+    settings: Settings,
+    topic: str | None,
+    topic_option: str | None,
+    key: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    key_separator: str | None,
+    compression: str,
+    acks: str,
+    file: str | None,
+    null: bool,
+) -> int:
+    """Each line of standard input becomes a record of TOPIC."""
+    name = topic or topic_option
+    if name is None:
+        raise click.UsageError("name a topic.")
+    _check(settings, name, partition)
+    common: dict[str, Any] = {"headers": [_header(each) for each in headers], "partition": partition}
+    with _Sender(settings, name, compression, acks) as sender:
+        for line in _lines(file):
+            value: bytes | None = line
+            own_key = None if key is None else key.encode()
+            if key_separator is not None:
+                before, separator, after = line.partition(key_separator.encode())
+                if separator:
+                    own_key, value = before, after
+            sender.send(value=None if null and not value else value, key=own_key, **common)
+    return sender.verdict()
+
+
+class _Sender:
+    """kafka-python's producer, with its errors in our words."""
+
+    def __init__(self, settings: Settings, topic: str, compression: str, acks: str) -> None:
+        from kafka import KafkaProducer
+        from kafka.errors import KafkaError
+
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what it would complain of, is explained here
+        self._errors = KafkaError
+        self._topic = topic
+        self._producer = KafkaProducer(
+            **settings.for_kafka_python(),
+            acks=acks if acks == "all" else int(acks),
+            enable_idempotence=acks in ("all", "-1"),
+            compression_type=None if compression == "none" else compression,
+            linger_ms=5,
+            max_block_ms=int(settings.timeout_s * 1000),
+        )
+        self._sent = self._failed = 0
+
+    def __enter__(self) -> "_Sender":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self._producer.flush()
+        finally:
+            self._producer.close(timeout=5)
+
+    def send(self, **record: Any) -> None:
+        try:
+            future = self._producer.send(self._topic, **record)
+        except (self._errors, AssertionError, ValueError) as error:
+            raise _explained(error, self._topic) from None
+        self._sent += 1
+        future.add_errback(self._complain)
+
+    def _complain(self, error: Exception) -> None:
+        self._failed += 1
+        if self._failed <= MAX_COMPLAINTS:
+            talk(str(_explained(error, self._topic)))
+
+    def verdict(self) -> int:
+        if not self._failed:
+            return Exit.OK
+        talk(f"{self._failed} of {self._sent} records were not written")
+        return Exit.PARTLY if self._failed < self._sent else Exit.FAILED
+
+
+def _check(settings: Settings, topic: str, partition: int | None) -> None:
+    """Whether the records have a place to go: said before the first one is read."""
+    with settings.kafka() as kafka:
+        (told,) = kafka.metadata([topic]).topics
+        if told.error_code == UnknownTopicOrPartition.code:
+            broker = str(kafka.cluster().brokers[0].node_id)
+            values = {entry.name: entry.value for entry in described(kafka, BROKER, [broker])[broker]}
+            if values.get("auto.create.topics.enable") == "false":
+                raise kafka.no_such_topic(topic)
+            talk(f"topic '{topic}' does not exist; the broker creates it")
+        elif told.error_code:
+            raise trouble.refused(told.error_code, f"topic '{topic}' cannot be written to")
+        elif partition is not None and partition not in [each.partition_index for each in told.partitions]:
+            what = f"topic '{topic}' has no partition {partition}: they are 0 to {len(told.partitions) - 1}"
+            raise Failure(what, exit_code=Exit.NOT_FOUND)
+
+
+def _explained(error: Exception, topic: str) -> Failure:
+    code = getattr(error, "errno", None)
+    if isinstance(code, int) and code in BY_CODE:
+        return trouble.refused(code, f"a record was not written to '{topic}'")
+    return Failure(f"a record was not written to '{topic}': {str(error) or type(error).__name__}")
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    key, colon, value = text.partition(":")
+    if not key or not colon:
+        raise click.UsageError(f"-H {text} must be KEY:VALUE.")
+    return key, value.encode()
+
+
+def _lines(file: str | None) -> Iterator[bytes]:
+    """Lines without their ends."""
+    with nullcontext(sys.stdin.buffer) if file is None else Path(file).open("rb") as source:
+        while line := source.readline(MAX_LINE_BYTES):
+            yield line.removesuffix(b"\n").removesuffix(b"\r")

@@ -1,0 +1,41 @@
+"""Assignments that somebody has chosen by hand, instead of leaving them to placement.py."""
+
+from collections.abc import Sequence
+
+from trioka.protocol.errors import InvalidReplicaAssignment
+
+from .brokers import Brokers
+from .partition import Partition
+
+
+def check_assignment(brokers: Brokers, replicas: Sequence[int], replication_factor: int | None = None) -> None:
+    """InvalidReplicaAssignment unless these are different, registered brokers, as many as the other partitions have."""
+    if not replicas:
+        raise InvalidReplicaAssignment("an assignment names no replica at all")
+    previous = None
+    for broker_id in sorted(replicas):
+        if broker_id not in brokers:
+            raise InvalidReplicaAssignment(f"an assignment names broker {broker_id}, which is not registered")
+        if broker_id == previous:
+            raise InvalidReplicaAssignment(f"an assignment names broker {broker_id} more than once")
+        previous = broker_id
+    if replication_factor is not None and len(replicas) != replication_factor:
+        raise InvalidReplicaAssignment(
+            f"an assignment has {len(replicas)} replicas, the partitions before it have {replication_factor}"
+        )
+
+
+def new_partition(brokers: Brokers, index: int, replicas: Sequence[int]) -> Partition | None:
+    """A partition that starts on these replicas; None if none of them may lead."""
+    isr = tuple(broker_id for broker_id in replicas if brokers.is_active(broker_id))
+    if not isr:
+        return None
+    return Partition(
+        index=index,
+        replicas=tuple(replicas),
+        directories=tuple(brokers.default_directory(broker_id) for broker_id in replicas),
+        isr=isr,
+        leader=isr[0],
+        leader_epoch=0,
+        partition_epoch=0,
+    )

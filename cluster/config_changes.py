@@ -1,0 +1,231 @@
+"""Configuration is changed: AlterConfigs replaces all of a resource's, IncrementalAlterConfigs single keys of it.
+
+The checks, their order and their errors are those of Apache Kafka 4.3.1; what a key may hold is asked of `ConfigRules`.
+Only what changes becomes a record, but for brokers every key does: a broker may have to read a file again though its
+name is the same.
+
+While eligible leader replicas are kept (KIP-966), who is one depends on min.insync.replicas. So that all brokers agree
+about it, that key is set for the cluster and for topics, never for one broker; and when it changes, the eligible
+leaders that were found with the former value are forgotten.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, TypeVar
+
+from trioka.protocol.errors import (
+    BrokerIdNotRegistered,
+    InvalidConfig,
+    InvalidRequest,
+    KafkaError,
+    PolicyViolation,
+    UnknownTopicOrPartition,
+)
+from trioka.protocol.ledgers.metadata import ClearElrRecord, ConfigRecord
+from trioka.protocol.messages.alter_configs import AlterConfigsRequest
+from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+from .configs import Resource, ResourceType, topic_resource
+from .decision import DONE, Decision, Outcome
+from .metadata import Metadata
+from .metadata_log import MAX_RECORDS_PER_BATCH, MetadataRecord
+from .settings import ControllerSettings
+from .topic_names import check_topic_name
+from .topic_settings import MIN_INSYNC_REPLICAS
+
+MAX_VALUE_BYTES: Final = 0x7FFF  # of a string in a record
+STORED: Final = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP})
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
+
+R = TypeVar("R", AlterConfigsRequest.Resource, IncrementalAlterConfigsRequest.Resource)
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigReply:
+    resource: Resource
+    outcome: Outcome
+
+
+def alter_configs(
+    metadata: Metadata,
+    settings: ControllerSettings,
+    resources: Sequence[AlterConfigsRequest.Resource],
+    validate_only: bool,
+    broker_id: int | None = None,
+) -> Decision[ConfigReply]:
+    def change(wanted: AlterConfigsRequest.Resource, resource: Resource) -> list[MetadataRecord]:
+        _check_request(resource, [config.name for config in wanted.configs], broker_id)
+        _check_values(config.name for config in wanted.configs if config.value is None)
+        values: dict[str, str | None] = {config.name: config.value for config in wanted.configs}
+        gone = sorted(key for key in metadata.configs.get(resource) if key not in values)
+        return _records(metadata, settings, resource, values | dict.fromkeys(gone))
+
+    return _decide(resources, change, validate_only)
+
+
+def incremental_alter_configs(
+    metadata: Metadata,
+    settings: ControllerSettings,
+    resources: Sequence[IncrementalAlterConfigsRequest.Resource],
+    validate_only: bool,
+    broker_id: int | None = None,
+) -> Decision[ConfigReply]:
+    def change(wanted: IncrementalAlterConfigsRequest.Resource, resource: Resource) -> list[MetadataRecord]:
+        _check_request(resource, [config.name for config in wanted.configs], broker_id)
+        _check_values(
+            config.name
+            for config in wanted.configs
+            if config.value is None and config.config_operation != Operation.DELETE
+        )
+        values = {config.name: _new_value(metadata, settings, resource, config) for config in wanted.configs}
+        return _records(metadata, settings, resource, values)
+
+    return _decide(resources, change, validate_only)
+
+
+def new_topic_configs(
+    metadata: Metadata, settings: ControllerSettings, name: str, configs: Mapping[str, str]
+) -> list[MetadataRecord]:
+    """The records that give a topic its first configuration; the topic need not exist yet."""
+    return _records(metadata, settings, topic_resource(name), configs, exists=True) if configs else []
+
+
+def _decide(
+    resources: Sequence[R], change: Callable[[R, Resource], list[MetadataRecord]], validate_only: bool
+) -> Decision[ConfigReply]:
+    named = [Resource(wanted.resource_type, wanted.resource_name) for wanted in resources]
+    times = Counter(named)
+    records: list[MetadataRecord] = []
+    replies = []
+    for wanted, resource in zip(resources, named, strict=True):
+        outcome = DONE
+        try:
+            if times[resource] > 1:
+                raise InvalidRequest("the request names this resource more than once")
+            changed = change(wanted, resource)
+            if len(records) + len(changed) > MAX_RECORDS_PER_BATCH:
+                raise PolicyViolation(f"a request can change {MAX_RECORDS_PER_BATCH} keys, not more")
+            records += changed
+        except KafkaError as error:
+            outcome = Outcome.of(error)
+        replies.append(ConfigReply(resource=resource, outcome=outcome))
+    return Decision(records=() if validate_only else tuple(records), replies=tuple(replies))
+
+
+# --- checks that need no look at what is there
+
+
+def _check_request(resource: Resource, keys: Sequence[str], broker_id: int | None) -> None:
+    if len(set(keys)) != len(keys):
+        raise InvalidRequest("the request names a key more than once")
+    if resource.type not in STORED:
+        raise InvalidRequest(f"resources of type {resource.type} have no configuration that could be kept")
+    if resource.type == ResourceType.BROKER and resource.name:
+        number = int(resource.name) if _NUMBER.fullmatch(resource.name) else None
+        if number is None:
+            raise InvalidRequest(f"a broker is named by its id, and {resource.name!r} is not a number")
+        if number < 0 or (broker_id is not None and number != broker_id):
+            raise InvalidRequest(f"the configuration of broker {number} cannot be changed here")
+    elif resource.type != ResourceType.BROKER and not resource.name:
+        raise InvalidRequest(f"a configuration for all {ResourceType(resource.type).name.lower()} resources is unknown")
+
+
+def _check_values(without: Iterable[str]) -> None:
+    keys = list(without)
+    if keys:
+        raise InvalidRequest(f"a value cannot be null: {', '.join(keys)}")
+
+
+# --- the change itself
+
+
+def _new_value(
+    metadata: Metadata,
+    settings: ControllerSettings,
+    resource: Resource,
+    config: IncrementalAlterConfigsRequest.Resource.Config,
+) -> str | None:
+    key, value, operation = config.name, config.value or "", config.config_operation
+    if operation == Operation.SET:
+        return value
+    if operation == Operation.DELETE:
+        return None
+    if operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise InvalidRequest(f"{key}: operation {operation} is not known")
+    if not settings.rules.is_list(resource.type, key):
+        raise InvalidConfig(f"{key} is not a list, so that nothing can be appended to it or subtracted from it")
+    current = metadata.configs.value(resource, key)
+    if current is None:
+        current = settings.rules.default(resource.type, key) or ""
+    items = [item for item in current.split(",") if item]
+    for item in value.split(","):
+        if operation == Operation.SUBTRACT:
+            if item in items:
+                items.remove(item)
+        elif item not in items:
+            items.append(item)
+    return ",".join(items)
+
+
+def _records(
+    metadata: Metadata,
+    settings: ControllerSettings,
+    resource: Resource,
+    values: Mapping[str, str | None],
+    *,
+    exists: bool = False,
+) -> list[MetadataRecord]:
+    """The records that give these keys of a resource these values, None for none."""
+    before = metadata.configs.get(resource)
+    for key, value in values.items():
+        if value is not None and len(value.encode("utf-8", "surrogatepass")) > MAX_VALUE_BYTES:
+            raise InvalidConfig(f"{key}: a value has at most {MAX_VALUE_BYTES} bytes")
+    after = {key: value for key, value in {**before, **values}.items() if value is not None}
+    if resource.type == ResourceType.TOPIC:
+        check_topic_name(resource.name)
+    settings.rules.validate(resource, after, before)
+    _check_safety(metadata, resource, values)
+    if not exists:
+        _check_existence(metadata, resource)
+    changed: list[MetadataRecord] = [
+        ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=key, value=value)
+        for key, value in values.items()
+        if value != before.get(key) or resource.type == ResourceType.BROKER
+    ]
+    return [*changed, *_forgotten_leaders(metadata, changed)]
+
+
+def _check_safety(metadata: Metadata, resource: Resource, values: Mapping[str, str | None]) -> None:
+    is_concerned = resource.type == ResourceType.BROKER and MIN_INSYNC_REPLICAS in values
+    if not is_concerned or not metadata.features.has_eligible_leader_replicas:
+        return
+    if resource.name:
+        raise InvalidConfig(f"{MIN_INSYNC_REPLICAS} cannot be set for one broker while eligible leaders are kept")
+    if values[MIN_INSYNC_REPLICAS] is None:
+        raise InvalidConfig(f"{MIN_INSYNC_REPLICAS} of the cluster cannot be removed while eligible leaders are kept")
+
+
+def _check_existence(metadata: Metadata, resource: Resource) -> None:
+    if resource.type == ResourceType.TOPIC and metadata.topics.by_name(resource.name) is None:
+        raise UnknownTopicOrPartition(f"there is no topic {resource.name!r}")
+    if resource.type == ResourceType.BROKER and resource.name and int(resource.name) not in metadata.brokers:
+        raise BrokerIdNotRegistered(f"broker {resource.name} is not registered")
+
+
+def _forgotten_leaders(metadata: Metadata, changed: Iterable[MetadataRecord]) -> Iterator[MetadataRecord]:
+    if metadata.features.has_eligible_leader_replicas:
+        for record in changed:
+            if isinstance(record, ConfigRecord) and record.name == MIN_INSYNC_REPLICAS:
+                is_topic = record.resource_type == ResourceType.TOPIC
+                yield ClearElrRecord(topic_name=record.resource_name if is_topic else "")

@@ -1,0 +1,86 @@
+"""The configuration that was set while the cluster ran: what is not said here comes from elsewhere.
+
+Only what somebody has set stands here, never a default: a tool that compares configurations would take it for a wish.
+The broker resource with an empty name holds for all brokers.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from trioka.protocol.ledgers.metadata import ConfigRecord
+
+from .metadata_log import MetadataRecord
+
+
+class ResourceType(IntEnum):
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Resource(NamedTuple):
+    """What can be configured. The type is a number, as in requests and records."""
+
+    type: int
+    name: str
+
+
+def topic_resource(name: str) -> Resource:
+    return Resource(ResourceType.TOPIC, name)
+
+
+ALL_BROKERS: Final = Resource(ResourceType.BROKER, "")
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Configs:
+    def __init__(self) -> None:
+        self._by_resource: dict[Resource, dict[str, str]] = {}
+
+    def __iter__(self) -> Iterator[Resource]:
+        """Every resource with a configuration of its own."""
+        return iter(sorted(self._by_resource))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Configs) and self._by_resource == other._by_resource
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get(self, resource: Resource) -> Mapping[str, str]:
+        """What was set for it, to look at and not to change."""
+        keys = self._by_resource.get(resource)
+        return _NOTHING if keys is None else MappingProxyType(keys)
+
+    def value(self, resource: Resource, key: str) -> str | None:
+        return self._by_resource.get(resource, _NOTHING).get(key)
+
+    def copy(self) -> "Configs":
+        configs = Configs()
+        configs._by_resource = {resource: dict(keys) for resource, keys in self._by_resource.items()}
+        return configs
+
+    # --- replay
+
+    def replay(self, record: ConfigRecord) -> Resource:
+        resource = Resource(record.resource_type, record.resource_name)
+        if record.value is not None:
+            self._by_resource.setdefault(resource, {})[record.name] = record.value
+        else:
+            keys = self._by_resource.get(resource, {})
+            keys.pop(record.name, None)
+            if not keys:
+                self._by_resource.pop(resource, None)
+        return resource
+
+    def replay_topic_removal(self, name: str) -> None:
+        self._by_resource.pop(topic_resource(name), None)
+
+    def records(self) -> Iterator[MetadataRecord]:
+        for resource in self:
+            for key, value in sorted(self._by_resource[resource].items()):
+                yield ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=key, value=value)

@@ -1,0 +1,110 @@
+"""Requests that wait: a Fetch for bytes, a Produce for its replicas, each until something happens or its time is up.
+
+A waiter stands under every key that may concern it (a partition, mostly) and under its deadline. Whoever changes what
+a key stands for calls `touch`; the waiters under it look again, and those that are done answer and leave. Time is told
+from outside.
+
+A waiter that leaves is not searched for in all the places where it stands: it is marked as done, and whoever meets it
+next throws it out. So that a key which is never touched does not collect the dead, a key's list is swept whenever it
+has doubled.
+"""
+
+from collections.abc import Hashable, Iterable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Final
+
+SWEEP_AT_LEAST: Final = 64  # a list shorter than this is not worth sweeping
+
+
+class Waiter:
+    """A request that waits. Answering is the subclass's business, and happens once."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def look(self, key: Hashable) -> bool:
+        """Something changed under `key`. True if the request has now been answered."""
+        raise NotImplementedError
+
+    def expire(self) -> None:
+        """Its time is up: answer with what there is."""
+        raise NotImplementedError
+
+
+class _Queue:
+    __slots__ = ("sweep_at", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: list[Waiter] = []
+        self.sweep_at = SWEEP_AT_LEAST
+
+
+class Delayed:
+    def __init__(self) -> None:
+        self._queues: dict[Hashable, _Queue] = {}
+        self._deadlines: list[tuple[float, int, Waiter]] = []
+        self._numbers = count()
+        self._deadlines_sweep_at = SWEEP_AT_LEAST
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return self._waiting
+
+    def park(self, waiter: Waiter, keys: Iterable[Hashable], deadline: float) -> None:
+        assert not waiter.done
+        self._waiting += 1
+        for key in keys:
+            queue = self._queues.setdefault(key, _Queue())
+            queue.waiters.append(waiter)
+            if len(queue.waiters) >= queue.sweep_at:
+                queue.waiters = [w for w in queue.waiters if not w.done]
+                queue.sweep_at = max(SWEEP_AT_LEAST, 2 * len(queue.waiters))
+        heappush(self._deadlines, (deadline, next(self._numbers), waiter))
+        if len(self._deadlines) >= self._deadlines_sweep_at:
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
+            heapify(self._deadlines)
+            self._deadlines_sweep_at = max(SWEEP_AT_LEAST, 2 * len(self._deadlines))
+
+    def touch(self, key: Hashable) -> None:
+        """Something changed under `key`."""
+        queue = self._queues.pop(key, None)
+        if queue is None:
+            return
+        # Answering may touch the key again, and may park others under it: they find a new queue.
+        left = []
+        for waiter in queue.waiters:
+            if not waiter.done:
+                if waiter.look(key):
+                    self._leave(waiter)
+                else:
+                    left.append(waiter)
+        if left:
+            newer = self._queues.get(key)
+            queue.waiters = left if newer is None else left + newer.waiters
+            self._queues[key] = queue
+
+    def expire(self, now: float) -> None:
+        """Answers all whose time is up."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            waiter = heappop(self._deadlines)[2]
+            if not waiter.done:
+                self._leave(waiter)
+                waiter.expire()
+
+    def abandon(self, waiter: Waiter) -> None:
+        """Nobody wants the answer any more: its client is gone."""
+        if not waiter.done:
+            self._leave(waiter)
+
+    def next_deadline(self) -> float | None:
+        while self._deadlines and self._deadlines[0][2].done:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _leave(self, waiter: Waiter) -> None:
+        waiter.done = True
+        self._waiting -= 1

@@ -1,0 +1,154 @@
+"""Elections: asked for by people (ElectLeaders), or needed because a broker has left or come back."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trioka.protocol.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidRequest,
+    PreferredLeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
+
+from .decision import DONE, Decision, Outcome
+from .metadata import Metadata
+from .metadata_log import MetadataRecord
+from .partition import Partition
+from .partition_change import Circumstances, Election, Wish, change_partition, circumstances
+from .settings import ControllerSettings
+from .topic_settings import is_unclean_election_allowed
+from .topics import Topic
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionReply:
+    """What became of one partition. A topic whose partitions all need nothing has one reply with `index` None."""
+
+    topic: str
+    index: int | None
+    outcome: Outcome
+
+
+def elect_leaders(
+    metadata: Metadata,
+    settings: ControllerSettings,
+    election_type: int,
+    topics: Sequence[ElectLeadersRequest.TopicPartition] | None,
+) -> Decision[ElectionReply]:
+    if election_type not in (PREFERRED, UNCLEAN):
+        raise InvalidRequest(f"an election is of type {PREFERRED} or {UNCLEAN}, not {election_type}")
+    election = Election.PREFERRED if election_type == PREFERRED else Election.UNCLEAN
+    records: list[MetadataRecord] = []
+    replies: list[ElectionReply] = []
+    asked = topics if topics is not None else _everything(metadata)
+    for wanted in asked:
+        found = []
+        for index in wanted.partitions:
+            outcome = _elect(metadata, settings, wanted.topic, index, election, records)
+            if topics is not None or outcome.error is not ElectionNotNeeded:
+                found.append(ElectionReply(topic=wanted.topic, index=index, outcome=outcome))
+        replies += found or [ElectionReply(topic=wanted.topic, index=None, outcome=DONE)]
+    return Decision(records=tuple(records), replies=tuple(replies))
+
+
+def _everything(metadata: Metadata) -> Iterator[ElectLeadersRequest.TopicPartition]:
+    for topic in metadata.topics:
+        yield ElectLeadersRequest.TopicPartition(topic=topic.name, partitions=list(topic.partitions))
+
+
+def _elect(
+    metadata: Metadata,
+    settings: ControllerSettings,
+    name: str,
+    index: int,
+    election: Election,
+    records: list[MetadataRecord],
+) -> Outcome:
+    topic = metadata.topics.by_name(name)
+    if topic is None:
+        return Outcome(error=UnknownTopicOrPartition, message=f"there is no topic {name!r}")
+    partition = topic.partitions.get(index)
+    if partition is None:
+        return Outcome(error=UnknownTopicOrPartition, message=f"topic {name!r} has no partition {index}")
+    if partition.has_preferred_leader if election is Election.PREFERRED else partition.has_leader:
+        return Outcome(error=ElectionNotNeeded, message=f"partition {index} of {name!r} is led by {partition.leader}")
+    now = circumstances(metadata, settings, topic, partition)
+    record = change_partition(topic.topic_id, partition, now, Wish(election=election))
+    if record is None and election is Election.PREFERRED:
+        message = f"broker {partition.replicas[0]}, the first replica, is not in sync or not there"
+        return Outcome(error=PreferredLeaderNotAvailable, message=message)
+    if record is None:
+        return Outcome(error=EligibleLeadersNotAvailable, message=f"no replica of {partition.replicas} is there")
+    records.append(record)
+    return DONE
+
+
+def without_broker(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Iterator[MetadataRecord]:
+    """A broker leads no more, is in no ISR, and others take over where they can."""
+    for topic, partition in metadata.topics.partitions():
+        if broker_id in partition.isr:
+            yield from _left(metadata, settings, topic, partition, broker_id)
+
+
+def without_replica(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Iterator[MetadataRecord]:
+    """A broker has crashed, or never comes back: it is neither in sync nor fit to lead. It may have lost what it had
+    acknowledged and not synced."""
+
+    def is_active(other: int) -> bool:
+        return other != broker_id and metadata.brokers.is_active(other)
+
+    for topic, partition in metadata.topics.partitions():
+        if broker_id in partition.isr or broker_id in partition.eligible_leader_replicas:
+            isr = tuple(replica for replica in partition.isr if replica != broker_id)
+            now = circumstances(metadata, settings, topic, partition, is_active)
+            wish = Wish(isr=isr, crashed=(broker_id,), election=automatic(metadata, settings, topic))
+            yield from _changed(topic, partition, now, wish)
+
+
+def with_broker(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Iterator[MetadataRecord]:
+    """A broker is there (again): partitions without a leader may have one now."""
+
+    def is_active(other: int) -> bool:
+        return other == broker_id or metadata.brokers.is_active(other)
+
+    for topic, partition in metadata.topics.partitions():
+        if not partition.has_leader:
+            now = circumstances(metadata, settings, topic, partition, is_active)
+            yield from _changed(topic, partition, now, Wish(election=automatic(metadata, settings, topic)))
+
+
+def without_directories(
+    metadata: Metadata, settings: ControllerSettings, broker_id: int, directories: set[bytes]
+) -> Iterator[MetadataRecord]:
+    """Directories of a broker are offline: it is not in sync for what lies in them."""
+    for topic, partition in metadata.topics.partitions():
+        if broker_id in partition.isr and partition.directory(broker_id) in directories:
+            yield from _left(metadata, settings, topic, partition, broker_id)
+
+
+def automatic(metadata: Metadata, settings: ControllerSettings, topic: Topic) -> Election:
+    """The election that happens when nobody asked for one."""
+    return Election.UNCLEAN if is_unclean_election_allowed(metadata, settings, topic) else Election.ONLINE
+
+
+def _left(
+    metadata: Metadata, settings: ControllerSettings, topic: Topic, partition: Partition, broker_id: int
+) -> Iterator[MetadataRecord]:
+    def is_active(other: int) -> bool:
+        return other != broker_id and metadata.brokers.is_active(other)
+
+    isr = tuple(replica for replica in partition.isr if replica != broker_id)
+    now = circumstances(metadata, settings, topic, partition, is_active)
+    yield from _changed(topic, partition, now, Wish(isr=isr, election=automatic(metadata, settings, topic)))
+
+
+def _changed(topic: Topic, partition: Partition, now: Circumstances, wish: Wish) -> Iterator[MetadataRecord]:
+    record = change_partition(topic.topic_id, partition, now, wish)
+    if record is not None:
+        yield record

@@ -1,0 +1,132 @@
+"""Features are raised and lowered: UpdateFeatures. All updates of a request happen, or none.
+
+Checks and errors are those of Apache Kafka 4.3.1. metadata.version is never lowered: Kafka does so only between levels
+whose records are the same, and this version writes those of the newest.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from trioka.protocol.errors import InvalidUpdateVersion, KafkaError
+from trioka.protocol.ledgers.metadata import ConfigRecord, FeatureLevelRecord
+from trioka.protocol.messages.update_features import UpdateFeaturesRequest
+
+from .brokers import FeatureRange
+from .configs import ALL_BROKERS, ResourceType
+from .decision import DONE, Decision, Outcome
+from .features import ELIGIBLE_LEADER_REPLICAS_VERSION, KRAFT_VERSION, METADATA_VERSION
+from .metadata import Metadata
+from .metadata_log import MetadataRecord
+from .settings import ControllerSettings
+from .topic_settings import MIN_INSYNC_REPLICAS
+
+UPGRADE: Final = 1
+SAFE_DOWNGRADE: Final = 2
+UNSAFE_DOWNGRADE: Final = 3
+
+# Which level of another feature a level needs.
+NEEDED: Final[Mapping[tuple[str, int], tuple[str, int]]] = MappingProxyType(
+    {(ELIGIBLE_LEADER_REPLICAS_VERSION, 1): (METADATA_VERSION, 23)}
+)
+
+
+def update_features(
+    metadata: Metadata,
+    settings: ControllerSettings,
+    updates: Sequence[UpdateFeaturesRequest.FeatureUpdate],
+    validate_only: bool,
+) -> Decision[Outcome]:
+    """One reply for all. Of two updates of the same feature the latter counts."""
+    wanted = {update.feature: update for update in updates}
+    levels = dict(metadata.features.levels) | {name: update.max_version_level for name, update in wanted.items()}
+    records: list[MetadataRecord] = []
+    try:
+        for update in wanted.values():
+            records += _update(metadata, settings, update, levels)
+    except KafkaError as error:
+        return Decision(records=(), replies=(Outcome.of(error),))
+    return Decision(records=() if validate_only else tuple(records), replies=(DONE,))
+
+
+def _update(
+    metadata: Metadata,
+    settings: ControllerSettings,
+    update: UpdateFeaturesRequest.FeatureUpdate,
+    levels: Mapping[str, int],
+) -> list[MetadataRecord]:
+    name, level = update.feature, update.max_version_level
+    if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        raise InvalidUpdateVersion(f"{name}: an upgrade of type {update.upgrade_type} is not known")
+    if level < 0:
+        raise InvalidUpdateVersion(f"{name}: level {level} is below 0")
+    _check_support(metadata, settings, name, level)
+    current = settings.kraft_version if name == KRAFT_VERSION else metadata.features.level(name)
+    if level < current:
+        if update.upgrade_type == UPGRADE:
+            raise InvalidUpdateVersion(f"{name}: {level} is lower than {current}, and a downgrade was not asked for")
+        if name in (METADATA_VERSION, KRAFT_VERSION):
+            raise InvalidUpdateVersion(f"{name}: it cannot go back from {current} to {level}; what is written stays so")
+    elif level > current:
+        if update.upgrade_type != UPGRADE:
+            raise InvalidUpdateVersion(f"{name}: {level} is higher than {current}, and a downgrade was asked for")
+        if name == KRAFT_VERSION:
+            raise InvalidUpdateVersion(f"{name}: a quorum at {current} cannot be raised to {level} yet")
+    needed, least = NEEDED.get((name, level), (name, level))
+    if levels.get(needed, 0) < least:
+        raise InvalidUpdateVersion(
+            f"{name}: level {level} needs {needed} at {least}, and it is at {levels.get(needed, 0)}"
+        )
+    if level == current:
+        return []
+    record = FeatureLevelRecord(name=name, feature_level=level)
+    if name == ELIGIBLE_LEADER_REPLICAS_VERSION and level > 0:
+        return [*elr_safety_records(metadata, settings), record]
+    return [record]
+
+
+def elr_safety_records(metadata: Metadata, settings: ControllerSettings) -> list[MetadataRecord]:
+    """While eligible leader replicas are kept, min.insync.replicas stands in the log, once for all brokers."""
+    records: list[MetadataRecord] = []
+    if metadata.configs.value(ALL_BROKERS, MIN_INSYNC_REPLICAS) is None:
+        records.append(_min_isr_record("", str(settings.min_insync_replicas)))
+    for resource in metadata.configs:
+        is_broker = resource.type == ResourceType.BROKER and resource != ALL_BROKERS
+        if is_broker and metadata.configs.value(resource, MIN_INSYNC_REPLICAS) is not None:
+            records.append(_min_isr_record(resource.name, None))
+    return records
+
+
+def _min_isr_record(broker: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(
+        resource_type=int(ResourceType.BROKER), resource_name=broker, name=MIN_INSYNC_REPLICAS, value=value
+    )
+
+
+def _check_support(metadata: Metadata, settings: ControllerSettings, name: str, level: int) -> None:
+    """Every node must understand the level, before anybody works at it."""
+    if name not in settings.supported_features:
+        raise InvalidUpdateVersion(f"{name}: controller {settings.node_id} does not know this feature")
+    _check_range(f"controller {settings.node_id}", settings.supported_features[name], name, level)
+    for broker in metadata.brokers:
+        _check_range(f"broker {broker.broker_id}", _range_of(broker.features, name), name, level)
+    registered = {settings.node_id}
+    for controller in metadata.brokers.controllers:
+        registered.add(controller.controller_id)
+        if controller.controller_id != settings.node_id:
+            _check_range(f"controller {controller.controller_id}", _range_of(controller.features, name), name, level)
+    missing = sorted(set(settings.voter_ids) - registered)
+    if missing:
+        raise InvalidUpdateVersion(f"{name}: controller {missing[0]} has not said what it understands")
+
+
+def _range_of(features: Sequence[FeatureRange], name: str) -> FeatureRange | None:
+    return next((feature for feature in features if feature.name == name), None)
+
+
+def _check_range(who: str, supported: FeatureRange | None, name: str, level: int) -> None:
+    if supported is None:
+        if level > 0:
+            raise InvalidUpdateVersion(f"{name}: {who} does not know this feature")
+    elif level not in supported:
+        raise InvalidUpdateVersion(f"{name}: {who} understands {supported.first} to {supported.last}, not {level}")

@@ -1,0 +1,318 @@
+"""Topics come, grow and go: CreateTopics, CreatePartitions, DeleteTopics.
+
+The checks, their order and their errors are those of Apache Kafka 4.3.1. Three things differ, all for the better: a
+request that would need more records than one batch holds is refused item by item where Kafka says
+UNKNOWN_SERVER_ERROR; the replies stand in the order of the request, where Kafka's are shuffled; and Kafka may create
+part of the partitions of an item that it has refused.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from trioka.protocol.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    PolicyViolation,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from trioka.protocol.ledgers.metadata import RemoveTopicRecord, TopicRecord
+from trioka.protocol.messages.create_partitions import CreatePartitionsRequest
+from trioka.protocol.messages.create_topics import CreateTopicsRequest
+from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
+from trioka.protocol.wire import NULL_UUID, uuid_text
+
+from .assignments import check_assignment, new_partition
+from .config_changes import new_topic_configs
+from .decision import DONE, Decision, Outcome
+from .metadata import Metadata
+from .metadata_log import MAX_RECORDS_PER_BATCH, MetadataRecord
+from .partition import Partition, is_reserved_directory
+from .placement import place, usable_places
+from .settings import ControllerSettings
+from .topic_names import check_topic_name
+from .topics import CLUSTER_METADATA_TOPIC
+
+BROKER_DEFAULT: Final = -1
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic that was created, or why it was not."""
+
+    name: str
+    outcome: Outcome
+    topic_id: bytes = NULL_UUID
+    num_partitions: int = -1
+    replication_factor: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedTopic:
+    """Name and id as far as they are known, or were given."""
+
+    name: str | None
+    topic_id: bytes
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsReply:
+    name: str
+    outcome: Outcome
+
+
+# --- CreateTopics
+
+
+def create_topics(
+    metadata: Metadata,
+    settings: ControllerSettings,
+    random: Random,
+    topics: Sequence[CreateTopicsRequest.Topic],
+    validate_only: bool,
+) -> Decision[NewTopic]:
+    """One reply for each name, in the order in which they are first named."""
+    times = Counter(topic.name for topic in topics)
+    once = [topic for topic in topics if times[topic.name] == 1 and topic.name != CLUSTER_METADATA_TOPIC]
+    if sum(_wanted_partitions(settings, topic) for topic in once) > MAX_PARTITIONS_PER_REQUEST:
+        return _all_refused(times, f"a request can create {MAX_PARTITIONS_PER_REQUEST} partitions, not more")
+    records: list[MetadataRecord] = []
+    replies: dict[str, NewTopic] = {}
+    for topic in topics:
+        if times[topic.name] > 1:
+            replies[topic.name] = _refused(topic.name, InvalidRequest("the request names this topic more than once"))
+        elif topic.name == CLUSTER_METADATA_TOPIC:
+            replies[topic.name] = _refused(
+                topic.name, InvalidRequest(f"{topic.name} exists by itself in every cluster")
+            )
+        else:
+            try:
+                replies[topic.name], created = _create_topic(metadata, settings, random, topic)
+                records += created
+            except KafkaError as error:
+                replies[topic.name] = _refused(topic.name, error)
+    if len(records) > MAX_RECORDS_PER_BATCH:
+        return _all_refused(times, f"the request needs {len(records)} records, {MAX_RECORDS_PER_BATCH} are possible")
+    return Decision(records=() if validate_only else tuple(records), replies=tuple(replies.values()))
+
+
+def _wanted_partitions(settings: ControllerSettings, topic: CreateTopicsRequest.Topic) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return settings.num_partitions if topic.num_partitions == BROKER_DEFAULT else max(topic.num_partitions, 0)
+
+
+def _refused(name: str, error: KafkaError) -> NewTopic:
+    return NewTopic(name=name, outcome=Outcome.of(error))
+
+
+def _all_refused(names: Counter[str], reason: str) -> Decision[NewTopic]:
+    return Decision(records=(), replies=tuple(_refused(name, PolicyViolation(reason)) for name in names))
+
+
+def _create_topic(
+    metadata: Metadata, settings: ControllerSettings, random: Random, topic: CreateTopicsRequest.Topic
+) -> tuple[NewTopic, list[MetadataRecord]]:
+    # A name that exists is told before one that collides: it always collides with itself.
+    if metadata.topics.by_name(topic.name) is not None:
+        raise TopicAlreadyExists(f"topic {topic.name!r} exists already")
+    check_topic_name(topic.name)
+    colliding = metadata.topics.colliding(topic.name)
+    if colliding is not None:
+        raise InvalidTopic(f"{topic.name!r} and the existing topic {colliding!r} would be one name in metrics")
+    without_value = [config.name for config in topic.configs if config.value is None]
+    if without_value:
+        raise InvalidConfig(f"a topic's configuration cannot be null: {', '.join(without_value)}")
+    configs = {config.name: config.value for config in topic.configs if config.value is not None}
+    config_records = new_topic_configs(metadata, settings, topic.name, configs)
+    partitions = _new_partitions(metadata, settings, random, topic)
+    topic_id = _new_topic_id(metadata, random)
+    reply = NewTopic(
+        name=topic.name,
+        outcome=DONE,
+        topic_id=topic_id,
+        num_partitions=len(partitions),
+        replication_factor=len(partitions[0].replicas),
+    )
+    return reply, [
+        TopicRecord(name=topic.name, topic_id=topic_id),
+        *config_records,
+        *(partition.record(topic_id) for partition in partitions),
+    ]
+
+
+def _new_partitions(
+    metadata: Metadata, settings: ControllerSettings, random: Random, topic: CreateTopicsRequest.Topic
+) -> list[Partition]:
+    if topic.assignments:
+        return _assigned_partitions(metadata, topic)
+    count, replication_factor = topic.num_partitions, topic.replication_factor
+    if replication_factor < BROKER_DEFAULT or replication_factor == 0:
+        raise InvalidReplicationFactor(f"{replication_factor} replicas: it must be one or more, or -1 for the default")
+    if count < BROKER_DEFAULT or count == 0:
+        raise InvalidPartitions(f"{count} partitions: it must be one or more, or -1 for the default")
+    if count == BROKER_DEFAULT:
+        count = settings.num_partitions
+    if replication_factor == BROKER_DEFAULT:
+        replication_factor = settings.default_replication_factor
+    return _placed_partitions(metadata, random, 0, count, replication_factor)
+
+
+def _placed_partitions(
+    metadata: Metadata, random: Random, first: int, count: int, replication_factor: int
+) -> list[Partition]:
+    places = usable_places(metadata.brokers)
+    partitions = []
+    for index, replicas in enumerate(place(places, count, replication_factor, random), start=first):
+        partition = new_partition(metadata.brokers, index, replicas)
+        assert partition is not None, "the first replica is on a broker that may lead"
+        partitions.append(partition)
+    return partitions
+
+
+def _assigned_partitions(metadata: Metadata, topic: CreateTopicsRequest.Topic) -> list[Partition]:
+    if topic.replication_factor != BROKER_DEFAULT:
+        raise InvalidRequest("with an assignment, the replication factor must be left at -1")
+    if topic.num_partitions != BROKER_DEFAULT:
+        raise InvalidRequest("with an assignment, the number of partitions must be left at -1")
+    found: dict[int, Partition] = {}
+    replication_factor: int | None = None
+    for assignment in topic.assignments:
+        index = assignment.partition_index
+        if index in found:
+            raise InvalidReplicaAssignment(f"partition {index} is assigned more than once")
+        found[index] = _assigned_partition(metadata, index, assignment.broker_ids, replication_factor)
+        replication_factor = len(assignment.broker_ids)
+    if set(found) != set(range(len(found))):
+        raise InvalidReplicaAssignment("the assigned partitions must be numbered from 0, without a gap")
+    return [found[index] for index in range(len(found))]
+
+
+def _assigned_partition(
+    metadata: Metadata, index: int, broker_ids: Sequence[int], replication_factor: int | None
+) -> Partition:
+    check_assignment(metadata.brokers, broker_ids, replication_factor)
+    partition = new_partition(metadata.brokers, index, broker_ids)
+    if partition is None:
+        raise InvalidReplicaAssignment(f"partition {index} is assigned to brokers that are all fenced or shutting down")
+    return partition
+
+
+def _new_topic_id(metadata: Metadata, random: Random) -> bytes:
+    """A random id that nobody has, that means nothing special, and that no command line takes for an option."""
+    while True:
+        topic_id = UUID(bytes=random.randbytes(16), version=4).bytes
+        if (
+            not is_reserved_directory(topic_id)
+            and not uuid_text(topic_id).startswith("-")
+            and metadata.topics.by_id(topic_id) is None
+        ):
+            return topic_id
+
+
+# --- CreatePartitions
+
+
+def create_partitions(
+    metadata: Metadata, random: Random, topics: Sequence[CreatePartitionsRequest.Topic], validate_only: bool
+) -> Decision[PartitionsReply]:
+    """One reply for each topic, however often it is named."""
+    times = Counter(topic.name for topic in topics)
+    records: list[MetadataRecord] = []
+    replies: dict[str, PartitionsReply] = {}
+    for topic in topics:
+        outcome = DONE
+        try:
+            if times[topic.name] > 1:
+                raise InvalidRequest("the request names this topic more than once")
+            records += _more_partitions(metadata, random, topic, MAX_RECORDS_PER_BATCH - len(records))
+        except KafkaError as error:
+            outcome = Outcome.of(error)
+        replies[topic.name] = PartitionsReply(name=topic.name, outcome=outcome)
+    return Decision(records=() if validate_only else tuple(records), replies=tuple(replies.values()))
+
+
+def _more_partitions(
+    metadata: Metadata, random: Random, wanted: CreatePartitionsRequest.Topic, room: int
+) -> list[MetadataRecord]:
+    topic = metadata.topics.by_name(wanted.name)
+    if topic is None:
+        raise UnknownTopicOrPartition
+    count = len(topic.partitions)
+    more = wanted.count - count
+    if more == 0:
+        raise InvalidPartitions(f"the topic has {count} partitions already")
+    if more < 0:
+        raise InvalidPartitions(f"the topic has {count} partitions, and {wanted.count} would be fewer")
+    if wanted.assignments is not None and len(wanted.assignments) != more:
+        raise InvalidReplicaAssignment(f"{more} partitions shall be added, with {len(wanted.assignments)} assignments")
+    if more > room:
+        raise PolicyViolation(f"{more} partitions are too many for one request, which has room for {room}")
+    if wanted.assignments is None:
+        partitions = _placed_partitions(metadata, random, count, more, topic.replication_factor)
+    else:
+        partitions = [
+            _assigned_partition(metadata, index, assignment.broker_ids, topic.replication_factor)
+            for index, assignment in enumerate(wanted.assignments, start=count)
+        ]
+    return [partition.record(topic.topic_id) for partition in partitions]
+
+
+# --- DeleteTopics
+
+
+def delete_topics(metadata: Metadata, topics: Sequence[DeleteTopicsRequest.Topic]) -> Decision[DeletedTopic]:
+    """A topic is named by its name or by its id, never by both and never twice: whoever names a topic that way may
+    not mean what they say, and so nothing is deleted that is named twice."""
+    names = Counter(topic.name for topic in topics if topic.name is not None and topic.topic_id == NULL_UUID)
+    ids = Counter(topic.topic_id for topic in topics if topic.name is None and topic.topic_id != NULL_UUID)
+    records: list[MetadataRecord] = []
+    replies: dict[tuple[str | None, bytes, int], DeletedTopic] = {}
+    for number, topic in enumerate(topics):
+        try:
+            name, topic_id = _topic_to_delete(metadata, topic, names, ids)
+            records.append(RemoveTopicRecord(topic_id=topic_id))
+            reply = DeletedTopic(name=name, topic_id=topic_id, outcome=DONE)
+        except KafkaError as error:
+            reply = DeletedTopic(name=topic.name, topic_id=topic.topic_id, outcome=Outcome.of(error))
+        is_sound = (topic.name is None) != (topic.topic_id == NULL_UUID)
+        replies[topic.name, topic.topic_id, 0 if is_sound else number] = reply
+    return Decision(records=tuple(records), replies=tuple(replies.values()))
+
+
+def _topic_to_delete(
+    metadata: Metadata, topic: DeleteTopicsRequest.Topic, names: Counter[str], ids: Counter[bytes]
+) -> tuple[str, bytes]:
+    if topic.name is None and topic.topic_id == NULL_UUID:
+        raise InvalidRequest("neither a topic name nor a topic id was given")
+    if topic.name is not None and topic.topic_id != NULL_UUID:
+        raise InvalidRequest("a topic is named by its name or by its id, not by both")
+    if topic.name is not None:
+        if names[topic.name] > 1:
+            raise InvalidRequest("the request names this topic more than once")
+        found = metadata.topics.by_name(topic.name)
+        if found is None:
+            raise UnknownTopicOrPartition(f"there is no topic {topic.name!r}")
+        if found.topic_id in ids:
+            raise InvalidRequest("the request names this topic by its id, too")
+    else:
+        if ids[topic.topic_id] > 1:
+            raise InvalidRequest("the request names this id more than once")
+        found = metadata.topics.by_id(topic.topic_id)
+        if found is None:
+            raise UnknownTopicId(f"there is no topic with the id {uuid_text(topic.topic_id)}")
+        if found.name in names:
+            raise InvalidRequest("the request names this topic by its name, too")
+    return found.name, found.topic_id

@@ -1,0 +1,94 @@
+"""The broker that the clients judge, and the clients: fixtures for every file of tests that names this one as a plugin.
+
+    pytest_plugins = ["broker_under_test"]
+
+    def test_something(client: Client, topic: str) -> None: ...      # once per client
+
+The broker is trioka. With TRIOKA_ORACLE=kafka it is Apache Kafka too, in a second round: that proves the tests
+themselves, since what they ask of a broker is what Kafka does. There is one broker for each process of tests; a test
+makes its own topics.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from clients.catalogue import STARTERS, Catalogue
+from clients.client import Client
+from oracle import ApacheKafka
+from toolchains import unavailable
+from trioka_process import TriokaProcess
+
+from trioka.pipeline.cache import Unavailable
+
+BROKERS = ("trioka", "kafka") if os.environ.get("TRIOKA_ORACLE") == "kafka" else ("trioka",)
+TOPIC_NAME_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """`bootstrap` is its address, host:port."""
+
+    name: str
+    bootstrap: str
+
+
+@contextmanager
+def start_trioka(tmp_path: Path) -> Iterator[Node]:
+    """A node of trioka, as a person starts it, with its data below `tmp_path`, until the `with` ends."""
+    with TriokaProcess(tmp_path) as process:
+        yield Node(name="trioka", bootstrap=process.bootstrap)
+
+
+@contextmanager
+def start_kafka(tmp_path: Path) -> Iterator[Node]:
+    with ApacheKafka(parent=tmp_path) as kafka:
+        yield Node(name="kafka", bootstrap=kafka.bootstrap)
+
+
+@pytest.fixture(scope="session", params=BROKERS)
+def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """The broker under test."""
+    if request.param == "kafka":
+        request.getfixturevalue("apache_kafka")
+    start = {"trioka": start_trioka, "kafka": start_kafka}[request.param]
+    with start(tmp_path_factory.mktemp("node")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def catalogue(node: Node) -> Iterator[Catalogue]:
+    """Every client, connected to the broker under test when it is first asked for."""
+    catalogue = Catalogue(node.bootstrap, is_late=node.name == "kafka")
+    yield catalogue
+    catalogue.close()
+
+
+@pytest.fixture(params=STARTERS)
+def client(request: pytest.FixtureRequest, catalogue: Catalogue) -> Client:
+    """Each client in turn."""
+    return client_named(request.param, catalogue)
+
+
+def client_named(name: str, catalogue: Catalogue) -> Client:
+    try:
+        return catalogue[name]
+    except Unavailable as missing:
+        unavailable(missing)
+
+
+@pytest.fixture(scope="session")
+def numbers() -> Iterator[int]:
+    return itertools.count()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, numbers: Iterator[int]) -> str:
+    """A name that no topic has yet, and that tells which test it belongs to."""
+    name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")
+    return f"{name[:TOPIC_NAME_CHARS]}-{next(numbers)}"

@@ -1,0 +1,66 @@
+"""Kafka's command-line tools, run one after the other in one Java machine (programs/Tools.java)."""
+
+import time
+from typing import NamedTuple
+
+import toolchains
+
+from .program import Program
+
+# Apache Kafka answers before all of it has heard of a change (patience.py).
+PAUSE_SECONDS = 0.1
+TOOLS = "org.apache.kafka.tools"
+CLASSES = {
+    "topics": f"{TOOLS}.TopicCommand",
+    "configs": "kafka.admin.ConfigCommand",
+    "get-offsets": f"{TOOLS}.GetOffsetShell",
+    "delete-records": f"{TOOLS}.DeleteRecordsCommand",
+    "log-dirs": f"{TOOLS}.LogDirsCommand",
+    "broker-api-versions": f"{TOOLS}.BrokerApiVersionsCommand",
+    "metadata-quorum": f"{TOOLS}.MetadataQuorumCommand",
+    "features": f"{TOOLS}.FeatureCommand",
+    "cluster": f"{TOOLS}.ClusterTool",
+    "producer-perf-test": f"{TOOLS}.ProducerPerformance",
+    "consumer-perf-test": f"{TOOLS}.ConsumerPerformance",
+    "console-producer": f"{TOOLS}.ConsoleProducer",
+    "console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
+    "consumer-groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
+    "leader-election": f"{TOOLS}.LeaderElectionCommand",
+    "reassign-partitions": f"{TOOLS}.reassign.ReassignPartitionsCommand",
+    "transactions": f"{TOOLS}.TransactionsCommand",
+}
+
+
+class Ended(NamedTuple):
+    """How a tool ended, and what it said to standard output and to standard error."""
+
+    status: int
+    out: str
+    err: str
+
+
+class KafkaTools:
+    """`tools("topics", "--list")` is `kafka-topics.sh --bootstrap-server … --list`."""
+
+    def __init__(self, bootstrap: str, *, is_late: bool = False) -> None:
+        self._bootstrap = bootstrap
+        self._pause = PAUSE_SECONDS if is_late else 0
+        self._program = Program(toolchains.kafka_tools())
+
+    def __call__(self, tool: str, *arguments: str, stdin: str = "") -> str:
+        """What it prints when all is well."""
+        ended = self.end_of(tool, *arguments, stdin=stdin)
+        assert ended.status == 0, f"kafka-{tool} {' '.join(arguments)} ended with {ended}"
+        return ended.out
+
+    def end_of(self, tool: str, *arguments: str, stdin: str = "") -> Ended:
+        """How it ends, well or not."""
+        address = ("--bootstrap-server", self._bootstrap)
+        # The cluster tool wants its verb first.
+        whole = (arguments[0], *address, *arguments[1:]) if tool == "cluster" else (*address, *arguments)
+        answer = self._program.ask({"tool": CLASSES[tool], "arguments": whole, "stdin": stdin})
+        time.sleep(self._pause)
+        return Ended(answer["exit"], answer["out"], answer["err"])
+
+    def close(self) -> None:
+        self._program.close()

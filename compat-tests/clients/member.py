@@ -1,0 +1,39 @@
+"""A member of a group in a process of its own, which can leave in order or be killed.
+
+It is one of the programs of `program.py`, or `python_member.py`, told `{"do": "group", …}`. From then on it tells, line
+by line, what happens to it, until its input ends; then it leaves the group.
+
+    ← {"has": [0, 2]}                   the partitions that are its own from now on
+    ← {"saw": [[0, 17], [0, 18]]}       records, by partition and offset; told of before their offsets are committed
+
+Every member commits by itself what it has told of, and starts at the beginning where nothing was committed.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .talker import Talker
+
+Place = tuple[int, int]  # a partition and an offset
+
+
+class Member(Talker):
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        environment: Mapping[str, str] | None,
+        told: Mapping[str, object],
+    ) -> None:
+        self.has: set[int] = set()
+        self.saw: list[Place] = []
+        super().__init__(command, environment, {"do": "group", **told})
+
+    def hear(self, event: dict[str, Any]) -> None:
+        if "has" in event:
+            self.has = set(event["has"])
+        self.saw += [(partition, offset) for partition, offset in event.get("saw", [])]
+
+    def kill(self) -> None:
+        super().kill()
+        self.has = set()

@@ -1,0 +1,42 @@
+"""What the tests need that compare answers about the cluster: equal settings, and patience.
+
+Two things are made equal before anything is asked: the settings that the oracle brings along, and the internal topics,
+which cannot come into being because they want three brokers; so that both say that there is no coordinator.
+"""
+
+import time
+from typing import Any
+
+from side_by_side import PATIENCE_S, POLL_S, Asked, SideBySide
+
+SETTINGS = {
+    "num_network_threads": 2,
+    "num_io_threads": 4,
+    "num_recovery_threads_per_data_dir": 1,
+    "background_threads": 2,
+    "group_initial_rebalance_delay_ms": 0,
+    "log_cleaner_dedupe_buffer_size": 2 << 20,
+    "listener_security_protocol_map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "inter_broker_listener_name": "PLAINTEXT",
+    "offsets_topic_num_partitions": 1,
+    "offsets_topic_replication_factor": 3,
+    "transaction_state_log_num_partitions": 1,
+    "transaction_state_log_replication_factor": 3,
+    "transaction_state_log_min_isr": 1,
+    "share_coordinator_state_topic_num_partitions": 1,
+    "share_coordinator_state_topic_replication_factor": 3,
+    "share_coordinator_state_topic_min_isr": 1,
+}
+
+
+def same_soon(sides: SideBySide, asked: Asked, version: int, **how: Any) -> None:
+    """Apache Kafka answers a change before its own broker has heard of it; so it is asked until it has."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            sides.same(asked, version, **how)
+            return
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)

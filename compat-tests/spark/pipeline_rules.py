@@ -1,0 +1,94 @@
+"""What must hold of a part of a pipeline on Spark, said of a module, so that a copy of it with a mistake can be judged.
+
+The mistakes stand here too: those that can only be seen with Spark. Each rule takes seconds, so a usual run plants the
+first mistake of each; `TRIOKA_SPARK_ALL` asks for all of them.
+"""
+
+import itertools
+import os
+from collections.abc import Callable
+from types import ModuleType
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark.pipelines import Workshop
+from trioka.pipeline import backfill, stages, tables
+from trioka.pipeline.positions import Commit
+from trioka.pipeline.run import spark_for
+
+ARE_ALL_WANTED = bool(os.environ.get("TRIOKA_SPARK_ALL"))
+TABLE = {"kind": "parquet", "path": "table"}
+NUMBERS = itertools.count()
+Rule = Callable[[ModuleType, Workshop, SparkSession], None]
+
+
+def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
+    """What the connector would give for these values."""
+    columns = "key BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, value BINARY"
+    return spark.createDataFrame([(None, "t", 0, number, None, one) for number, one in enumerate(values)], columns)
+
+
+def refused_records_stop_nothing(module: ModuleType, workshop: Workshop, spark: SparkSession) -> None:
+    declared = workshop.pipeline(
+        name="refused",
+        source={"topics": ["t"]},
+        decode={"format": "json", "schema": "id INT NOT NULL, text STRING"},
+        validate={"a number": "cast(text AS INT) > 0"},
+        sink=TABLE,
+        dead_letters={"kind": "parquet", "path": "dead"},
+    ).declared
+    good, odd = b'{"id": 1, "text": "1"}', b'{"id": 2, "text": "x"}'
+    given = records(spark, good, b"{", None, odd, b'{"text": "1"}')
+    stages = module.Stages(declared)
+    assert [row["kafka_offset"] for row in stages.accepted(given).collect()] == [0]
+    assert sorted(row["kafka_offset"] for row in stages.refused(given).collect()) == [1, 2, 3, 4]
+
+
+def added_columns_are_taken_in(module: ModuleType, workshop: Workshop, spark: SparkSession) -> None:
+    name = f"evolved{next(NUMBERS)}"
+    declared = workshop.pipeline(name="evolved", source={"topics": ["t"]}, sink=workshop.iceberg_sink(name)).declared
+    with spark_for(declared, "local[2]", None):
+        table = module.IcebergTable(spark, declared.sink)
+        for number, (row, columns) in enumerate(
+            [((1,), "id INT"), ((2, "x"), "id INT, note STRING"), ((3,), "id INT")]
+        ):
+            commit = Commit(pipeline="evolved", run="run", batch=number, start={}, end={})
+            table.append(spark.createDataFrame([row], columns), commit)
+        found = spark.table(declared.sink.full_name).collect()  # type: ignore[union-attr]
+    assert {row["id"]: row["note"] for row in found} == {1: None, 2: "x", 3: None}
+
+
+def a_bounded_read_ends_at_its_end(module: ModuleType, workshop: Workshop, spark: SparkSession) -> None:
+    topic = f"bounded-{next(NUMBERS)}"
+    workshop.topic(topic, [{"id": number} for number in range(10)])
+    declared = workshop.pipeline(name="bounded", source={"topics": [topic]}, sink=TABLE).declared
+    commit = Commit(pipeline="b", run="r", batch=0, start={topic: {0: 1, 1: 0}}, end={topic: {0: 3, 1: 2}})
+    read = module._records(spark, declared.source, commit, 4).collect()
+    assert sorted((row["partition"], row["offset"]) for row in read) == [(0, 1), (0, 2), (1, 0), (1, 1)]
+
+
+ALL: list[tuple[Rule, ModuleType, list[tuple[str, str]]]] = [
+    (
+        refused_records_stop_nothing,
+        stages,
+        [
+            ("_attempted(judged.sparkSession, F.expr(rule))", "F.expr(rule)"),
+            ('"mode": "PERMISSIVE"', '"mode": "FAILFAST"'),
+            ("rows.where(F.col(REASON).isNull())", "rows"),
+        ],
+    ),
+    (added_columns_are_taken_in, tables, [("        if new:\n", "        if False:\n")]),
+    (
+        a_bounded_read_ends_at_its_end,
+        backfill,
+        [
+            ("endingOffsets=to_json(commit.end)", 'endingOffsets="latest"'),
+            ("startingOffsets=to_json(commit.start), ", ""),
+        ],
+    ),
+]
+MISTAKES = [
+    (rule, module, right, wrong)
+    for rule, module, planted in ALL
+    for right, wrong in (planted if ARE_ALL_WANTED else planted[:1])
+]

@@ -1,0 +1,349 @@
+"""The command line works with Apache Kafka as it does with trioka: the same commands, the same answers.
+
+Each line is run against both, in the same order. What must differ (addresses, ids, times, the brokers' own wording) is
+made equal first; exit codes, tables, suggestions and error codes are compared. A few things are judged by Kafka's own
+tools instead, and logins by an Apache Kafka that wants them.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kafka as kafka_python
+import pytest
+from commanding import Ended, command, home
+from oracle import ApacheKafka, run_tool
+from serving import HOST, LISTENER, broker_in_thread
+
+from trioka.cli.failure import Exit
+from trioka.cli.settings import find_settings
+from trioka.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+
+__all__ = ["home"]
+
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+PATIENCE_S = 20
+TEN = b"".join(b"%d\n" % number for number in range(10))
+
+
+class Both:
+    """Apache Kafka and trioka."""
+
+    def __init__(self, kafka: ApacheKafka, trioka: str) -> None:
+        self.kafka = kafka
+        self.addresses = (kafka.bootstrap, trioka)
+
+    def run(self, *arguments: str, stdin: bytes = b"") -> list[Ended]:
+        return [command(*arguments, at=address, stdin=stdin) for address in self.addresses]
+
+    def same(self, *arguments: str, stdin: bytes = b"") -> Ended:
+        """Fails unless both say the same."""
+        kafka, trioka = (self._normal(ended) for ended in self.run(*arguments, stdin=stdin))
+        assert kafka == trioka, f"trioka {' '.join(arguments)}"
+        return trioka
+
+    def _normal(self, ended: Ended) -> Ended:
+        def words(text: str) -> str:
+            for address in self.addresses:
+                text = text.replace(address, "BROKER")
+            text = re.sub(r"\b[\w-]{22}(?![\w-])", "ID", text)
+            return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
+
+        # The sentence of an error ends in the broker's own words, which stand behind the last colon.
+        talk = re.sub(r"(?m)^(error: [^:\n]*): [^\n]*?( *\[TRK)", r"\1 \2", words(ended.talk))
+        return Ended(ended.code, words(ended.out), re.sub(" {2,}", "  ", talk))
+
+
+@pytest.fixture(scope="module")
+def both(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    with ApacheKafka() as kafka, broker_in_thread(tmp_path_factory.mktemp("trioka")) as broker:
+        yield Both(kafka, f"{HOST}:{broker.addresses[LISTENER][1]}")
+
+
+def fill(both: Both, topic: str, partitions: int = 1) -> None:
+    assert both.same("topics", "create", topic, "--partitions", str(partitions)).code == Exit.OK
+    for partition in range(partitions):
+        assert both.same("produce", topic, "-p", str(partition), stdin=TEN).code == Exit.OK
+
+
+def test_topics(both: Both) -> None:
+    both.same(
+        "topics", "create", "life", "--partitions", "3", "-c", "retention.ms=60000", "-c", "cleanup.policy=compact"
+    )
+    both.same("topics", "create", "life", "other", "--if-not-exists")
+    assert both.same("topics", "create", "life").code == Exit.EXISTS
+    for form in ("table", "wide", "json", "yaml", "csv", "name"):
+        both.same("topics", "describe", "life", "-o", form)
+        both.same("topics", "list", "--exclude-internal", "-o", form)
+    both.same(
+        "topics", "alter", "life", "--partitions", "5", "-c", "retention.ms=70000", "--delete-config", "cleanup.policy"
+    )
+    (told,) = both.same("topics", "describe", "life", "-o", "json").rows
+    assert told["configs"] == {"retention.ms": "70000"} and len(told["partitions"]) == 5
+    assert both.same("topics", "delete", "life").code == Exit.OK
+    assert both.same("topics", "delete", "life", "other", "-y").code == Exit.OK
+    assert both.same("topics", "describe", "life").code == Exit.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("topics create bad/name", Exit.FAILED),
+        ("topics create x -c retention.mss=1", Exit.FAILED),
+        ("topics create x -c retention.ms=soon", Exit.FAILED),
+        ("topics create x --partitions 0", Exit.FAILED),
+        ("topics create x --replication-factor 9", Exit.FAILED),
+        ("topics alter nowhere --partitions 3", Exit.NOT_FOUND),
+        ("topics delete nowhere -y", Exit.NOT_FOUND),
+        ("topics trim nowhere --all", Exit.NOT_FOUND),
+        ("config set retention.ms=1 --topic nowhere", Exit.NOT_FOUND),
+        ("config get retention.ms --topic nowhere", Exit.NOT_FOUND),
+        ("config get no.such.key", Exit.NOT_FOUND),
+        ("config show --broker 99", Exit.FAILED),
+        ("consume nowhere", Exit.NOT_FOUND),
+        ("groups describe nobody", Exit.NOT_FOUND),
+        ("groups delete nobody -y", Exit.NOT_FOUND),
+        ("lag nobody", Exit.NOT_FOUND),
+    ],
+)
+def test_what_goes_wrong_goes_wrong_alike(both: Both, line: str, code: int) -> None:
+    ended = both.same(*line.split())
+    assert ended.code == code, ended
+    assert "Traceback" not in ended.talk
+
+
+def test_records(both: Both) -> None:
+    fill(both, "records", 2)
+    both.same("produce", "records", "-K", "=", "-H", "a:b", "-z", "gzip", "-p", "0", stdin=b"k=v\nnothing\n")
+    form = ("-f", "%t %p %o %k %s %h\\n")
+    for where in ("start", "end", "5", "+3", "-2", "2:4", "@2000-01-01"):
+        both.same("consume", "records", "-p", "0", "-e", "-o", where, *form)
+    both.same("consume", "records", "-e", "-p", "1", "-f", "%s,", "--grep", "[2-4]")
+    both.same("topics", "trim", "records", "--to-offset", "4", "-y")
+    both.same("topics", "describe", "records", "-o", "wide")
+    both.same("consume", "records", "-p", "1", "-e")
+
+
+def test_configuration(both: Both) -> None:
+    both.same("topics", "create", "tuned")
+    on = ("--topic", "tuned")
+    both.same("config", "set", "retention.ms=7", "segment.bytes=2097152", *on)
+    both.same("config", "show", *on)
+    both.same("config", "unset", "retention.ms", *on)
+    both.same("config", "show", "-o", "json", *on)
+    both.same("config", "get", "retention.ms", *on)
+    assert both.same("config", "set", "retention.ms=x", *on).code == Exit.FAILED
+    both.same("config", "set", "message.max.bytes=1234567", "--broker", "default")
+    both.same("config", "get", "message.max.bytes", "--broker", "1")
+    both.same("config", "unset", "message.max.bytes", "--broker", "default")
+    kafka, trioka = both.run("config", "show", "--all", "-o", "name", *on)
+    assert kafka == trioka
+
+
+def test_offsets_are_reset_by_a_plan_and_taken_back(both: Both, home: Path) -> None:
+    fill(both, "moving", 2)
+    reset = ("groups", "reset-offsets", "movers", "--topic", "moving")
+    both.same(*reset, "--to-latest")  # only the plan
+    assert both.same("groups", "list").lines == []
+    both.same(*reset, "--to-earliest", "--execute")
+    both.same(*reset, "--shift-by", "4", "-y")
+    both.same("groups", "reset-offsets", "--group", "movers", "--topic", "moving:1", "--to-offset", "9", "-y")
+    both.same("groups", "describe", "--group", "movers")
+    both.same("groups", "undo", "movers", "-y")
+    both.same("groups", "reset-offsets", "movers", "--all-topics", "--by-duration", "1h", "--dry-run")
+    assert both.same("groups", "describe", "movers").lines == [
+        ["moving", "0", "4", "10", "6", "-", "-"],
+        ["moving", "1", "4", "10", "6", "-", "-"],
+    ]
+    both.same("groups", "undo", "movers", "-y")
+    both.same("groups", "undo", "movers", "-y")
+    both.same("groups", "describe", "movers")
+    assert both.same("groups", "undo", "movers", "-y").code == Exit.NOT_FOUND
+
+
+def test_a_deleted_group_comes_back(both: Both, home: Path) -> None:
+    fill(both, "kept")
+    both.same("groups", "reset-offsets", "keepers", "--topic", "kept", "--to-offset", "6", "-y")
+    both.same("groups", "delete", "keepers")
+    both.same("groups", "delete", "keepers", "-y")
+    assert both.same("groups", "describe", "keepers").code == Exit.NOT_FOUND
+    both.same("groups", "undo", "keepers", "-y")
+    assert both.same("groups", "describe", "keepers").lines == [["kept", "0", "6", "10", "4", "-", "-"]]
+    both.same("groups", "delete", "keepers", "--topic", "kept", "-y")
+
+
+def test_a_group_with_a_member(both: Both, home: Path) -> None:
+    fill(both, "read")
+    readers = [_reader(address) for address in both.addresses]
+    try:
+        for line in (
+            ("groups", "describe", "readers"),
+            ("groups", "describe", "readers", "--state"),
+            ("groups", "list", "--state", "stable"),
+        ):
+            assert both.same(*line).code == Exit.OK
+        for ended in both.run("groups", "describe", "readers", "--members", "-o", "json"):
+            assert [(row["client"], row["partitions"]) for row in ended.rows] == [("reader", ["read:0"])]
+        for words in ("reset-offsets readers --topic read --to-latest -y", "delete readers -y"):
+            refused = both.same("groups", *words.split())
+            assert refused.code == Exit.FAILED and "group 'readers' has members (Stable)" in refused.talk
+        _lag_is_the_same(both)
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def _reader(address: str) -> Any:
+    """A member of the group `readers` that has read three records and committed."""
+    reader = kafka_python.KafkaConsumer(
+        "read",
+        bootstrap_servers=address,
+        group_id="readers",
+        client_id="reader",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    count = 0
+    while count < 3:
+        count += sum(map(len, reader.poll(timeout_ms=500, max_records=3 - count).values()))
+    reader.commit()
+    return reader
+
+
+def _lag_is_the_same(both: Both) -> None:
+    for ended in both.run("lag", "readers", "-o", "json"):
+        (row,) = ended.rows
+        assert (row["committed"], row["end"], row["lag"], row["status"]) == (3, 10, 7, "lagging")
+        assert row["time_lag_ms"] >= 0 and 0 < row["loses_data_in_ms"] <= 604_800_000
+    assert both.run("lag", "readers", "--max", "7")[0].code == Exit.OK
+    assert {ended.code for ended in both.run("lag", "--all", "--max", "6")} == {Exit.UNHEALTHY}
+    assert {ended.code for ended in both.run("lag", "readers", "--max-time", "0ms")} == {Exit.UNHEALTHY}
+    for ended in both.run("lag", "readers", "--sample", "100ms", "-o", "json"):
+        assert (ended.rows[0]["in_per_s"], ended.rows[0]["out_per_s"], ended.rows[0]["status"]) == (0, 0, "stuck")
+
+
+def test_a_group_reads_on_where_it_stopped(both: Both, home: Path) -> None:
+    fill(both, "continued")
+    assert both.same("consume", "continued", "-g", "walkers", "-n", "4", "-f", "%s ").out == "0 1 2 3 "
+    assert both.same("consume", "continued", "-g", "walkers", "-e", "-f", "%s ").out == "4 5 6 7 8 9 "
+
+
+def test_the_doctor_the_bench_and_the_files(both: Both) -> None:
+    for ended in both.run("doctor", "-o", "json"):
+        assert ended.code == Exit.OK and {row["status"] for row in ended.rows} == {"ok"}, ended
+    for what in ("produce", "consume", "e2e"):
+        assert [ended.rows[0]["records"] for ended in both.run("bench", what, "--msgs", "20", "-o", "json")] == [20, 20]
+    fill(both, "filed")
+    place = str(both.kafka.partition("filed-0"))
+    assert command("segments", "ls", place, "-o", "json").rows[0]["records"] == 10
+    assert [row["value"] for row in command("segments", "dump", place, "--records", "-o", "json").rows] == list(
+        "0123456789"
+    )
+    assert command("segments", "verify", str(both.kafka.data_dir)).code == Exit.OK
+
+
+def test_kafkas_own_tools_see_what_ours_did(both: Both, home: Path) -> None:
+    fill(both, "judged")
+    both.same("groups", "reset-offsets", "judges", "--topic", "judged", "--to-offset", "3", "-y")
+    for address in both.addresses:
+        told = run_tool(GROUPS, "--bootstrap-server", address, "--describe", "--group", "judges", merged=True)
+        assert re.search(r"judges\s+judged\s+0\s+3\s+10\s+7", told), told
+    plan = run_tool(
+        GROUPS, "--bootstrap-server", both.kafka.bootstrap, "--group", "judges", "--topic", "judged",
+        "--reset-offsets", "--shift-by", "-2", "--dry-run",
+    )  # fmt: skip
+    (ours,) = command(
+        "groups",
+        "reset-offsets",
+        "judges",
+        "--topic",
+        "judged",
+        "--shift-by",
+        "-2",
+        "-o",
+        "json",
+        at=both.kafka.bootstrap,
+    ).rows
+    assert re.search(rf"judges\s+judged\s+0\s+{ours['new']}\b", plan), plan
+
+
+def test_a_controller_is_named_as_one(both: Both) -> None:
+    ended = command("topics", "list", "-b", f"127.0.0.1:{both.kafka._controller_port}")
+    assert ended.code == Exit.UNREACHABLE and "TRK-2012 A_CONTROLLER" in ended.talk
+
+
+# -- logins ------------------------------------------------------------------------------------------------------------
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+USERS = 'user_admin="a" user_ann="b"'
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+WITH_LOGINS = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.plaintext.plain.sasl.jaas.config": f'{PLAIN} username="admin" password="a" {USERS};',
+    "listener.name.plaintext.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
+    "listener.name.plaintext.scram-sha-512.sasl.jaas.config": f"{SCRAM};",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin;User:ANONYMOUS;User:eve",
+}
+
+
+def login(folder: Path, mechanism: str, user: str, password: str) -> tuple[str, str]:
+    file = folder / f"{mechanism}-{user}-{password}.properties"
+    module = PLAIN if mechanism == "PLAIN" else SCRAM
+    file.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
+        f'sasl.jaas.config={module} username="{user}" password="{password}";\n'
+    )
+    return "--command-config", str(file)
+
+
+def test_logins(apache_kafka: None, home: Path) -> None:
+    with ApacheKafka(WITH_LOGINS) as kafka:
+        at = kafka.bootstrap
+        stranger = command("topics", "list", "--timeout", "5s", at=at)
+        assert stranger.code == Exit.UNREACHABLE and "TRK-2007" in stranger.talk
+        admin = login(home, "PLAIN", "admin", "a")
+        assert command("topics", "create", "secret", *admin, at=at).code == Exit.OK
+        assert command("produce", "secret", *admin, at=at, stdin=b"hush\n").code == Exit.OK
+        assert command("consume", "secret", "-e", *admin, at=at).out == "hush\n"
+        wrong = command("topics", "list", *login(home, "PLAIN", "admin", "x"), at=at)
+        assert wrong.code == Exit.UNAUTHORISED and "TRK-1058 SASL_AUTHENTICATION_FAILED" in wrong.talk
+        denied = command("topics", "create", "mine", *login(home, "PLAIN", "ann", "b"), at=at)
+        assert denied.code == Exit.UNAUTHORISED and "AUTHORIZATION_FAILED" in denied.talk
+        _create_scram_user(at, admin[1], "eve", "p,=ss")
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            scram = login(home, mechanism, "eve", "p,=ss")
+            deadline = time.monotonic() + PATIENCE_S  # a user is confirmed before the broker has heard of it
+            while command("topics", "list", *scram, at=at).code and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert command("topics", "list", "-o", "name", *scram, at=at).out == "secret\n"
+            assert command("topics", "list", *login(home, mechanism, "eve", "no"), at=at).code == Exit.UNAUTHORISED
+        odd = command("topics", "list", *login(home, "GSSAPI", "eve", "x"), at=at)
+        assert odd.code == Exit.USAGE and "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are known" in odd.talk
+
+
+def _create_scram_user(at: str, config: str, user: str, password: str) -> None:
+    salt, iterations = b"salt of the test", 4096
+    Upsertion = AlterUserScramCredentialsRequest.Upsertion
+    upsertions = [
+        Upsertion(
+            name=user,
+            mechanism=number,
+            iterations=iterations,
+            salt=salt,
+            salted_password=hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations),
+        )
+        for number, name in ((1, "sha256"), (2, "sha512"))
+    ]
+    with find_settings(bootstrap_server=at, command_config=config, context=None).kafka() as kafka:
+        for upsertion in upsertions:  # a request takes a user once
+            request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
+            answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.results])
+            assert [each.error_code for each in answer.results] == [0]

@@ -1,0 +1,180 @@
+"""kafka-python's own integration tests, as its source distribution on PyPI carries them, with trioka as their broker.
+
+The distribution is fetched once, checked against its SHA-256, and unpacked anew for every run. It comes without two
+files that its tests import, a mark of a package and the class of a broker that somebody else has started; they are
+written beside the others. What the tests say of their broker's configuration stands in `SETTINGS`.
+
+Left out are the tests of TLS and SASL, which want brokers of their own, and those that need an API which the broker
+does not say that it has.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from broker_under_test import BROKERS, Node
+from oracle import ApacheKafka
+from serving import Client
+from toolchains import unavailable
+from trioka_process import TriokaProcess
+
+from trioka.pipeline.cache import Unavailable, Unreachable, folder, locked
+from trioka.protocol.messages.api_versions import ApiVersionsRequest
+
+VERSION = "3.0.12"
+SHA256 = "4ccda3616b9aa5c353d74a97f2770d6cd1b950890d77ab0e8890e09a48eeed65"
+FETCH_TIMEOUT_SECONDS = 300
+RUN_TIMEOUT_SECONDS = 480
+LAST_WORDS_CHARS = 12_000
+WORKERS = 4  # the tests wait more than they work
+TESTS = 55  # of which none is skipped, for a broker of this version
+
+# Node 0 is given partitions, a session lasts for three seconds, and a group is expected to settle without delay. A
+# topic that comes into being by itself has a second partition; without one, a test commits to it again and again.
+SETTINGS = {
+    "node.id": 0,
+    "num.partitions": 4,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+}
+DESCRIBE_ACLS, ADD_OFFSETS_TO_TXN = 29, 25
+NEEDS = {
+    "test_admin_integration.py::test_create_describe_delete_acls": DESCRIBE_ACLS,
+    "test_producer_integration.py::test_transactional_producer_messages": ADD_OFFSETS_TO_TXN,
+    "test_producer_integration.py::test_transactional_producer_offsets": ADD_OFFSETS_TO_TXN,
+}
+# Apache Kafka, as these tests start it: it answers before it has heard of an access control list, and its advertised
+# address is not said to be configured.
+NOT_OF_KAFKA = (
+    "test_admin_integration.py::test_create_describe_delete_acls",
+    "test_admin_integration.py::test_describe_configs_broker_resource_returns_configs",
+)
+BESIDE = {
+    "pytest.ini": "[pytest]\n",
+    "test/__init__.py": "",
+    "test/service.py": """
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class SpawnedService:
+    pass
+""",
+}
+
+
+def sdist() -> Path:
+    """The source distribution, fetched if need be, with the bytes that are expected."""
+    path = folder("sdists") / f"kafka_python-{VERSION}.tar.gz"
+    with locked(path.name):
+        if not _matches(path):
+            _fetch(path)
+    return path
+
+
+def _matches(path: Path) -> bool:
+    return path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == SHA256
+
+
+def _fetch(path: Path) -> None:
+    beside = Path(tempfile.mkdtemp(dir=path.parent, prefix=".fetching-"))
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--no-binary", "kafka-python", "--dest", str(beside), f"kafka-python=={VERSION}"]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=FETCH_TIMEOUT_SECONDS)
+        fetched = beside / path.name
+        if not _matches(fetched):
+            raise Unavailable(f"{path.name} is not the file that it should be.")
+        fetched.rename(path)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
+        raise Unreachable(f"pip could not fetch kafka-python {VERSION}: {said}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """The unpacked tests, complete."""
+    try:
+        with tarfile.open(sdist()) as archive:
+            archive.extractall(tmp_path, filter="data")
+    except Unavailable as missing:
+        unavailable(missing)
+    root = tmp_path / f"kafka_python-{VERSION}"
+    for name, text in BESIDE.items():
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.fixture(params=BROKERS)
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
+    if request.param == "trioka":
+        with TriokaProcess(tmp_path, SETTINGS) as broker:
+            yield Node(name="trioka", bootstrap=broker.bootstrap)
+    else:
+        request.getfixturevalue("apache_kafka")
+        with ApacheKafka(SETTINGS, parent=tmp_path) as kafka:
+            yield Node(name="kafka", bootstrap=kafka.bootstrap)
+
+
+def test_kafka_pythons_own_integration_tests_pass(node: Node, suite: Path) -> None:
+    left_out = left_out_of(node)
+    outcomes = run(suite, node, left_out)
+    assert [name for name, outcome in outcomes.items() if outcome == "failure"] == []
+    assert list(outcomes.values()).count("passed") == TESTS - len(left_out)
+
+
+def left_out_of(node: Node) -> list[str]:
+    if node.name == "kafka":
+        return list(NOT_OF_KAFKA)
+    host, port = node.bootstrap.split(":")
+    client = Client(host, int(port))
+    try:
+        keys = {api.api_key for api in client.ask(ApiVersionsRequest(), 0).api_keys}
+    finally:
+        client.close()
+    return [name for name, key in NEEDS.items() if key not in keys]
+
+
+def run(suite: Path, node: Node, left_out: list[str]) -> dict[str, str]:
+    """Every test by its name, with how it ended."""
+    report = suite / "report.xml"
+    places = [f"--ignore=test/integration/test_{kind}_integration.py" for kind in ("sasl", "ssl")]
+    places += [f"--deselect=test/integration/{name}" for name in left_out]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(WORKERS), "-p", "no:cacheprovider", "-W", "ignore"]
+    command += [f"--junitxml={report}", *places, "test/integration"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment |= {"KAFKA_URI": f"kafka://{node.bootstrap}", "KAFKA_VERSION": "4.3.1", "KAFKA_ROOT": str(suite)}
+    done = subprocess.run(
+        command, cwd=suite, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_SECONDS, check=False
+    )
+    print(done.stdout[-LAST_WORDS_CHARS:], done.stderr[-LAST_WORDS_CHARS:])  # shown if something failed
+    assert report.exists()
+    return {_name(case): _outcome(case) for case in ElementTree.parse(report).iter("testcase")}
+
+
+def _name(case: ElementTree.Element) -> str:
+    return f"{case.get('classname')}::{case.get('name')}"
+
+
+def _outcome(case: ElementTree.Element) -> str:
+    tags = {element.tag for element in case}
+    if tags & {"failure", "error"}:
+        return "failure"
+    return "skipped" if "skipped" in tags else "passed"

@@ -1,0 +1,58 @@
+"""The range assignor: each topic is cut into ranges of neighbouring partitions, one for each of its subscribers.
+
+Members stand in one order: static ones by their instance ids, then the others by their own, compared as Java compares
+strings. The first get one partition more where a topic does not divide. So members that subscribe to the same topics
+get the same numbers of all topics that have as many partitions, which is what joins need, and a static member
+keeps its range when it comes back under another id.
+
+Topics with the same subscribers and as many partitions are cut alike. If numbers can be exchanged so that members are
+nearer to all these topics at once, they are, and the ranges get holes; the joins still work. Without racks the result
+is Apache Kafka's, whose assignor knows nothing of racks.
+"""
+
+from ..topics import Topics
+from . import Assignment, GroupSpec, MemberSpec
+from .holdings import Holdings, as_assignments, partition_counts
+from .racks import bring_ranges_near
+
+
+class RangeAssignor:
+    name = "range"
+
+    def assign(self, spec: GroupSpec, topics: Topics) -> dict[str, Assignment]:
+        counts = partition_counts(spec, topics)
+        subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in counts}
+        for member_id in sorted(spec.members, key=lambda member_id: _rank(member_id, spec.members[member_id])):
+            for topic_id in spec.members[member_id].topics & counts.keys():
+                subscribers[topic_id].append(member_id)
+        alike: dict[tuple[int, tuple[str, ...]], list[bytes]] = {}
+        for topic_id, count in counts.items():
+            alike.setdefault((count, tuple(subscribers[topic_id])), []).append(topic_id)
+        held: Holdings = {member_id: [] for member_id in spec.members}
+        for (count, member_ids), topic_ids in alike.items():
+            ranges = _ranges(count, member_ids)
+            bring_ranges_near(ranges, spec.members, _common_racks(topic_ids, topics))
+            for member_id, numbers in ranges.items():
+                held[member_id] += [(topic_id, number) for topic_id in topic_ids for _, number in numbers]
+        return as_assignments(held)
+
+
+def _rank(member_id: str, member: MemberSpec) -> tuple[bool, bytes]:
+    name = member_id if member.instance_id is None else member.instance_id
+    return member.instance_id is None, name.encode("utf-16-be", "surrogatepass")
+
+
+def _ranges(count: int, member_ids: tuple[str, ...]) -> Holdings:
+    share, extras = divmod(count, len(member_ids))
+    ranges: Holdings = {}
+    start = 0
+    for place, member_id in enumerate(member_ids):
+        end = start + share + (place < extras)
+        ranges[member_id] = [(b"", number) for number in range(start, end)]
+        start = end
+    return ranges
+
+
+def _common_racks(topic_ids: list[bytes], topics: Topics) -> list[frozenset[str]]:
+    found = [topic.racks for topic_id in topic_ids if (topic := topics.by_id(topic_id)) is not None]
+    return [frozenset.intersection(*racks) for racks in zip(*found, strict=True)]

@@ -1,0 +1,162 @@
+"""The uniform assignor: every member as many partitions as every other, and what a member has it keeps if it can.
+
+Balance goes before nearness (a partition that can be read on the member's own rack), and nearness before staying.
+
+If all subscribe to the same, nobody has over one partition more than another, and no partition moves that need not.
+The members in their order keep what they have up to their share; what does not divide goes, one each, to those
+who have it already, else to the last in the order.
+
+If subscriptions differ, partitions without an owner go to whoever of the topic's subscribers has least, beginning
+with topics that have most partitions for each subscriber. Then topic by topic the fullest subscriber hands on to the
+emptiest until they are one apart, round after round, as one topic's moves may unbalance another. Where
+subscriptions overlap without being the same this comes close to the best, and `ROUNDS` ends it. Both ways choose
+as Apache Kafka's assignor does; of racks its assignors know nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from ..topics import Topics
+from . import Assignment, GroupSpec
+from .holdings import Holdings, Slot, as_assignments, held_until_now, nobodys, partition_counts
+from .racks import bring_near
+
+ROUNDS: Final = 16
+
+
+class UniformAssignor:
+    name = "uniform"
+
+    def assign(self, spec: GroupSpec, topics: Topics) -> dict[str, Assignment]:
+        counts = partition_counts(spec, topics)
+        held = held_until_now(spec, counts)
+        is_homogeneous = spec.is_homogeneous
+        if held:
+            if is_homogeneous:
+                _share(held, counts)
+            else:
+                _Balance(spec, held, counts).find()
+        bring_near(held, spec.members, topics, is_homogeneous=is_homogeneous)
+        return as_assignments(held)
+
+
+def _share(held: Holdings, counts: dict[bytes, int]) -> None:
+    """All subscribe to the same."""
+    free = nobodys(held, counts)
+    share, extras = divmod(sum(counts.values()), len(held))
+    wanting: list[tuple[list[Slot], int]] = []
+    for before, slots in enumerate(held.values()):
+        quota = share + (extras > 0)
+        free += slots[quota:]
+        del slots[quota:]
+        if extras > 0 and (len(slots) == quota or len(held) - before <= extras):
+            extras -= 1
+        else:
+            quota = share
+        wanting.append((slots, quota - len(slots)))
+    given = iter(free)
+    for slots, room in wanting:
+        slots.extend(slot for _, slot in zip(range(room), given, strict=False))
+    assert next(given, None) is None, "a partition was left without an owner"
+
+
+class _Balance:
+    """Subscriptions differ. Members are known by their place in the group's order."""
+
+    def __init__(self, spec: GroupSpec, held: Holdings, counts: dict[bytes, int]) -> None:
+        self._held = held
+        self._counts = counts
+        self._sizes = [len(slots) for slots in held.values()]
+        self._owners: dict[bytes, list[int]] = {topic_id: [-1] * count for topic_id, count in counts.items()}
+        for place, slots in enumerate(held.values()):
+            for topic_id, partition in slots:
+                self._owners[topic_id][partition] = place
+        self._subscribers: dict[bytes, list[int]] = {topic_id: [] for topic_id in counts}
+        for place, member in enumerate(spec.members.values()):
+            for topic_id in member.topics & counts.keys():
+                self._subscribers[topic_id].append(place)
+
+    def find(self) -> None:
+        by_need = sorted(self._counts, key=self._need)
+        for topic_id in by_need:
+            self._give_free(topic_id)
+        self._even_out([topic_id for topic_id in by_need if len(self._subscribers[topic_id]) > 1])
+        places = list(self._held.values())
+        for slots in places:
+            slots.clear()
+        for topic_id, owners in self._owners.items():
+            for partition, place in enumerate(owners):
+                places[place].append((topic_id, partition))
+
+    def _need(self, topic_id: bytes) -> tuple[float, int, bytes]:
+        subscribers = len(self._subscribers[topic_id])
+        return (-self._counts[topic_id] / subscribers, subscribers, topic_id)
+
+    def _by_size(self, topic_id: bytes) -> list[int]:
+        return sorted(self._subscribers[topic_id], key=self._sizes.__getitem__)
+
+    def _give_free(self, topic_id: bytes) -> None:
+        owners = self._owners[topic_id]
+        takers = _emptiest_first(self._by_size(topic_id), self._sizes)
+        for partition, owner in enumerate(owners):
+            if owner < 0:
+                taker, _ = next(takers)
+                owners[partition] = taker
+                self._sizes[taker] += 1
+
+    def _even_out(self, topic_ids: list[bytes]) -> None:
+        """Until all topics in a row had nothing to move. One that was just evened out needs no second look."""
+        left = len(topic_ids)
+        for topic_id in topic_ids * ROUNDS:
+            if left == 0:
+                return
+            left = len(topic_ids) - 1 if self._even_out_one(topic_id) else left - 1
+
+    def _even_out_one(self, topic_id: bytes) -> bool:
+        by_size = self._by_size(topic_id)
+        if self._sizes[by_size[-1]] - self._sizes[by_size[0]] <= 1:
+            return False
+        owners = self._owners[topic_id]
+        to_give: dict[int, list[int]] = {}
+        for partition, owner in enumerate(owners):
+            to_give.setdefault(owner, []).append(partition)
+        takers = _emptiest_first(by_size, self._sizes)
+        has_moved = False
+        for giver, most in _fullest_first(by_size, self._sizes, to_give):
+            taker, least = next(takers)
+            if most - least <= 1:
+                break
+            owners[to_give[giver].pop()] = taker
+            self._sizes[giver] -= 1
+            self._sizes[taker] += 1
+            has_moved = True
+        return has_moved
+
+
+def _emptiest_first(by_size: list[int], sizes: list[int]) -> Iterator[tuple[int, int]]:
+    """Members, each with its size, in the order in which they should be given one more: all of the lowest level, then
+    all of the next with those who have risen to it, without end."""
+    level, end = sizes[by_size[0]], 0
+    while True:
+        while end < len(by_size) and sizes[by_size[end]] == level:
+            end += 1
+        for place in range(end):
+            yield by_size[place], level
+        level += 1
+
+
+def _fullest_first(by_size: list[int], sizes: list[int], to_give: dict[int, list[int]]) -> Iterator[tuple[int, int]]:
+    """Members, each with its size, in the order in which one should be taken from them: all of the highest level, the
+    last first, then all of the next with those who have sunk to it. Who has nothing to give is put behind the rest."""
+    level, start, end = sizes[by_size[-1]] + 1, len(by_size), len(by_size)
+    while end > 0:
+        level = sizes[by_size[start - 1]] if end <= start and start > 0 else level - 1
+        while start > 0 and sizes[by_size[start - 1]] == level:
+            start -= 1
+        for place in range(end - 1, start - 1, -1):
+            member = by_size[place]
+            if to_give.get(member):
+                yield member, level
+            else:
+                end -= 1
+                by_size[place], by_size[end] = by_size[end], by_size[place]

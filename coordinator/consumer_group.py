@@ -1,0 +1,189 @@
+"""A group of the next-generation protocol (KIP-848): the broker says who gets what, members say what they have.
+
+Three epochs tell how far everybody is:
+
+    group epoch     grows when anything changes that the assignment depends on: a member, a subscription, a topic
+    target epoch    the group epoch for which the newest target was computed
+    member epoch    the target epoch that a member has reached; it moves with the member's heartbeats
+
+so a group is Assigning while its target is older than itself, Reconciling while a member is on its way, else Stable.
+
+Here is what can be asked of a group. What the log says of it stands in `consumer_state.py`. What a heartbeat does is
+decided in `consumer_heartbeat.py`, what time does in `consumer_expiry.py`, how a member moves in `reconciliation.py`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
+
+from trioka.protocol.errors import (
+    IllegalGeneration,
+    NonEmptyGroup,
+    StaleMemberEpoch,
+    UnsupportedVersion,
+)
+from trioka.protocol.messages.consumer_group_describe import (
+    Assignment as DescribedAssignment,
+)
+from trioka.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse, TopicPartitions
+from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from trioka.protocol.messages.list_groups import ListGroupsResponse
+
+from . import consumer_expiry, consumer_heartbeat, consumer_records
+from .client import Client
+from .consumer_heartbeat import check_heartbeat as check_heartbeat
+from .consumer_member import ConsumerMember
+from .consumer_state import ConsumerState
+from .decision import Decision, Kept, Moment, Ticket
+
+PROTOCOL_TYPE: Final = "consumer"
+GROUP_TYPE: Final = "consumer"
+FIRST_COMMIT_WITH_EPOCHS: Final = 9  # the version of OffsetCommit that members of this protocol have to use
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+# Raises StaleMemberEpoch (IllegalGeneration for a member of the classic protocol) if this partition must not be
+# committed. It is told the name of the topic, its id, and the partition.
+CheckPartition: TypeAlias = Callable[[str, bytes, int], None]
+
+
+class ConsumerGroup(ConsumerState):
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def begin(self, now: Moment) -> Decision:
+        """After loading: every member gets a session deadline."""
+        return consumer_expiry.begin(self, now)
+
+    # -- requests: a KafkaError is raised before anything changed ------------------------------------------------------
+
+    def heartbeat(
+        self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, client: Client, now: Moment
+    ) -> Decision:
+        """Joining (0), staying, leaving (-1, -2). The caller has called `check_heartbeat`, and raised GroupIdNotFound
+        for an unknown group unless the epoch is 0."""
+        return consumer_heartbeat.heartbeat(self, ticket, request, client, now)
+
+    def expire(self, key: tuple[str, ...], now: Moment) -> Decision:
+        """Keys: (group, "session", member) · (group, "rebalance", member) · (group, "regex")"""
+        return consumer_expiry.expire(self, key, now)
+
+    def forget(self) -> None:
+        """The group is gone: its deadlines are cancelled."""
+        for member_id in self.members:
+            consumer_expiry.cancel(self, member_id)
+        self.forget_patterns()
+
+    def forget_patterns(self) -> None:
+        """Nobody resolves them any more."""
+        self.surroundings.deadlines.cancel((self.id, consumer_expiry.REGEX))
+
+    # -- looking at it -------------------------------------------------------------------------------------------------
+
+    def describe(self) -> ConsumerGroupDescribeResponse.Group:
+        return ConsumerGroupDescribeResponse.Group(
+            error_code=0,
+            group_id=self.id,
+            group_state=self.state,
+            group_epoch=self.epoch,
+            assignment_epoch=self.target_epoch,
+            assignor_name=self.assignor(),
+            members=[self._described(member) for member in self.members.values()],
+        )
+
+    def _described(self, member: ConsumerMember) -> ConsumerGroupDescribeResponse.Group.Member:
+        has = {topic: set(partitions) for topic, partitions in member.assigned.items()}
+        for topic, partitions in member.revoking.items():  # until it has given them up, they are its business
+            has.setdefault(topic, set()).update(partitions)
+        return ConsumerGroupDescribeResponse.Group.Member(
+            member_id=member.id,
+            instance_id=member.instance_id,
+            rack_id=member.rack,
+            member_epoch=member.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.topics),
+            subscribed_topic_regex=member.pattern,
+            assignment=self._described_assignment(has),
+            target_assignment=self._described_assignment(self.targets.get(member.id, {})),
+            member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+        )
+
+    def _described_assignment(self, partitions: Mapping[bytes, Iterable[int]]) -> DescribedAssignment:
+        """Topics that have been deleted have no name to be described by."""
+        known = [(topic, self.surroundings.topics.by_id(topic)) for topic in sorted(partitions)]
+        return DescribedAssignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions[topic_id]))
+                for topic_id, topic in known
+                if topic is not None
+            ]
+        )
+
+    def list(self) -> ListGroupsResponse.Group:
+        return ListGroupsResponse.Group(
+            group_id=self.id, protocol_type=PROTOCOL_TYPE, group_state=self.state, group_type=GROUP_TYPE
+        )
+
+    def tombstones(self) -> tuple[Kept, ...]:
+        """What deletes the group, and whoever is in it."""
+        return tuple(consumer_records.group_gone(self.id, self.members, self.subscriptions.resolved))
+
+    # -- offsets -------------------------------------------------------------------------------------------------------
+
+    def validate_offset_commit(
+        self, member_id: str, epoch: int, instance_id: str | None, *, is_transactional: bool, version: int
+    ) -> CheckPartition | None:
+        """`version` is the request's. None: every partition may be committed."""
+        if epoch < 0 and not self.members:
+            return None  # by hand, while nobody is at work
+        if is_transactional and epoch == -1 and not member_id and instance_id is None:
+            return None  # old producers do not say for whom they commit
+        member = self.member(member_id)
+        if not is_transactional and member.classic is None and version < FIRST_COMMIT_WITH_EPOCHS:
+            raise UnsupportedVersion(
+                "OffsetCommit version 9 or above must be used by members using the consumer group protocol"
+            )
+        if epoch == member.epoch:
+            return None
+        if epoch > member.epoch:
+            raise _stale(member, f"Received {_what(member)} {epoch} is newer than current member epoch {member.epoch}.")
+        return lambda name, topic, partition: _check_partition(member, epoch, name, topic, partition)
+
+    def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
+        if member_id is None and epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if epoch != member.epoch:
+            raise _stale(
+                member, f"The received {_what(member)} {epoch} does not match the expected member epoch {member.epoch}."
+            )
+
+    def validate_offset_delete(self) -> None:
+        """Topics that are subscribed to are refused one by one (`is_subscribed_to`); the group as such never is."""
+
+    def validate_delete(self) -> None:
+        if self.members:
+            raise NonEmptyGroup()
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return self.subscriptions.includes(topic)
+
+    def offsets_expire_since(self, commit_ms: int) -> int | None:
+        """Always the commit itself: what keeps an offset is that its topic is subscribed to."""
+        return commit_ms
+
+
+def _check_partition(member: ConsumerMember, epoch: int, name: str, topic: bytes, partition: int) -> None:
+    """A commit that comes after the member's next epoch is good for what the member has had all the while."""
+    since = member.assigned.get(topic, {}).get(partition, member.revoking.get(topic, {}).get(partition))
+    if since is None:
+        raise _stale(member, f"Partition {name}-{partition} is not assigned or pending revocation for member.")
+    if epoch < since:
+        older = f"Received {_what(member)} {epoch} is older than assignment epoch {since}"
+        raise _stale(member, f"{older} for partition {name}-{partition}.")
+
+
+def _what(member: ConsumerMember) -> str:
+    return "member epoch" if member.classic is None else "generation id"
+
+
+def _stale(member: ConsumerMember, reason: str) -> StaleMemberEpoch | IllegalGeneration:
+    return StaleMemberEpoch(reason) if member.classic is None else IllegalGeneration(reason)

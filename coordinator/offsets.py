@@ -1,0 +1,213 @@
+"""Committed offsets: where each group is in each partition.
+
+A commit that is part of a transaction is hidden until the transaction's marker (G3): it is pending, by producer id, and
+comes into force or goes with the marker. What counts in the end is the commit that was written last, not the one whose
+marker came last: a transaction that is committed does not undo a commit that was written after its own. So every
+commit remembers at which offset of the log it stands. It must be like that, because compaction keeps the record that
+was written last.
+
+An offset expires when its group could not use it any more for a long time (KIP-211): `GroupOfOffsets` says since when.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from trioka.protocol.ledgers.classic_groups import OffsetCommitKey, OffsetCommitValue
+
+from .decision import Kept, Producer
+
+NO_EXPIRY: Final = -1
+NO_EPOCH: Final = -1
+
+
+class Committed(NamedTuple):
+    """One commit. `written_at` is its place in the log."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int  # NO_EXPIRY: by the group's rule
+    topic_id: bytes
+    written_at: int
+
+
+class Place(NamedTuple):
+    """Whose place, and in what."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class GroupOfOffsets(Protocol):
+    """What the expiry of offsets depends on."""
+
+    def is_subscribed_to(self, topic: str) -> bool: ...
+
+    def offsets_expire_since(self, commit_ms: int) -> int | None:
+        """Since when the retention of an offset that was committed at `commit_ms` counts; None: not now."""
+        ...
+
+
+class _Pending:
+    """What one producer's open transaction has committed."""
+
+    __slots__ = ("commits", "groups")
+
+    def __init__(self) -> None:
+        self.commits: dict[Place, Committed] = {}
+        self.groups: set[str] = set()
+
+
+class Offsets:
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[str, dict[int, Committed]]] = {}
+        self._pending: dict[int, _Pending] = {}  # by producer id
+        self._open: defaultdict[str, set[int]] = defaultdict(set)  # producers with pending commits, by group
+
+    # -- replay --------------------------------------------------------------------------------------------------------
+
+    def replay(
+        self, key: OffsetCommitKey, value: OffsetCommitValue | None, offset: int, producer: Producer | None
+    ) -> None:
+        if value is None:
+            self._forget(Place(key.group, key.topic, key.partition))
+            return
+        committed = Committed(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            value.topic_id,
+            offset,
+        )
+        if producer is None:
+            self._put(key.group, key.topic, key.partition, committed)
+        else:
+            pending = self._pending.setdefault(producer.id, _Pending())
+            pending.commits[Place(key.group, key.topic, key.partition)] = committed
+            pending.groups.add(key.group)
+            self._open[key.group].add(producer.id)
+
+    def replay_end(self, producer: Producer, is_committed: bool) -> None:
+        ended = self._pending.pop(producer.id, None)
+        if ended is None:
+            return
+        for group in ended.groups:
+            self._open[group].discard(producer.id)
+            if not self._open[group]:
+                del self._open[group]
+        if not is_committed:
+            return
+        for place, committed in ended.commits.items():
+            before = self.get(*place)
+            if before is None or before.written_at < committed.written_at:
+                self._put(*place, committed)
+
+    def _put(self, group: str, topic: str, partition: int, committed: Committed) -> None:
+        self._by_group.setdefault(group, {}).setdefault(topic, {})[partition] = committed
+
+    def _forget(self, place: Place) -> None:
+        of_group = self._by_group.get(place.group, {})
+        of_topic = of_group.get(place.topic, {})
+        of_topic.pop(place.partition, None)
+        if not of_topic:
+            of_group.pop(place.topic, None)
+        if not of_group:
+            self._by_group.pop(place.group, None)
+        for producer_id in self._open.get(place.group, ()):
+            self._pending[producer_id].commits.pop(place, None)
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return sum(len(of_topic) for of_group in self._by_group.values() for of_topic in of_group.values())
+
+    def get(self, group: str, topic: str, partition: int) -> Committed | None:
+        of_group = self._by_group.get(group)
+        of_topic = None if of_group is None else of_group.get(topic)
+        return None if of_topic is None else of_topic.get(partition)
+
+    def of_group(self, group: str) -> Iterator[tuple[str, dict[int, Committed]]]:
+        """By topic, what is committed; without what is pending."""
+        yield from self._by_group.get(group, {}).items()
+
+    def is_pending(self, group: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may still change it."""
+        place = Place(group, topic, partition)
+        return any(place in self._pending[producer_id].commits for producer_id in self._open.get(group, ()))
+
+    def has_open_transactions(self, group: str) -> bool:
+        return bool(self._open.get(group))
+
+    # -- forgetting: which records would do it -------------------------------------------------------------------------
+
+    def tombstones_of(self, group: str) -> Iterator[Kept]:
+        """For a group that is deleted: all that it has, and all that it may come to have."""
+        for topic, partitions in self.of_group(group):
+            for partition in partitions:
+                yield tombstone(group, topic, partition)
+        for producer_id in self._open.get(group, ()):
+            for place in self._pending[producer_id].commits:
+                if place.group == group and self.get(*place) is None:
+                    yield tombstone(*place)
+
+    def tombstones_of_topics(self, topics: Iterable[str]) -> Iterator[Kept]:
+        """For topics that are deleted."""
+        gone = set(topics)
+        for group, of_group in self._by_group.items():
+            for topic in gone & of_group.keys():
+                for partition in of_group[topic]:
+                    yield tombstone(group, topic, partition)
+        for pending in self._pending.values():
+            for place in pending.commits:
+                if place.topic in gone and self.get(*place) is None:
+                    yield tombstone(*place)
+
+    def expired(self, group_id: str, group: GroupOfOffsets, retention_ms: int, now_ms: int) -> tuple[list[Kept], bool]:
+        """The tombstones of what has expired, and whether nothing remains then: the group itself may go."""
+        gone: list[Kept] = []
+        remains = self.has_open_transactions(group_id)
+        for topic, partitions in self.of_group(group_id):
+            is_subscribed = group.is_subscribed_to(topic)
+            for partition, committed in partitions.items():
+                if (
+                    is_subscribed
+                    or not _is_expired(committed, group, retention_ms, now_ms)
+                    or self.is_pending(group_id, topic, partition)
+                ):
+                    remains = True
+                else:
+                    gone.append(tombstone(group_id, topic, partition))
+        return gone, not remains
+
+
+def _is_expired(committed: Committed, group: GroupOfOffsets, retention_ms: int, now_ms: int) -> bool:
+    since = group.offsets_expire_since(committed.commit_ms)
+    if since is None:
+        return False
+    if committed.expire_ms != NO_EXPIRY:  # clients before KIP-211 could say it with each commit
+        return now_ms >= committed.expire_ms
+    return now_ms - since >= retention_ms
+
+
+def tombstone(group: str, topic: str, partition: int) -> Kept:
+    return Kept(OffsetCommitKey(group=group, topic=topic, partition=partition), None)
+
+
+def commit(place: Place, committed: Committed) -> Kept:
+    """The record of a commit; where it stands is not known yet."""
+    return Kept(
+        OffsetCommitKey(group=place.group, topic=place.topic, partition=place.partition),
+        OffsetCommitValue(
+            offset=committed.offset,
+            leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            commit_timestamp=committed.commit_ms,
+            expire_timestamp=committed.expire_ms,
+            topic_id=committed.topic_id,
+        ),
+    )

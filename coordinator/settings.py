@@ -1,0 +1,52 @@
+"""What an operator has set about groups. Times are in milliseconds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from .deadlines import Deadlines
+from .topics import Topics
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicSettings:
+    initial_rebalance_delay_ms: int = 3000
+    min_session_timeout_ms: int = 6000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """Of one group: it may have been given its own."""
+
+    assignors: tuple[str, ...] = ("uniform", "range")
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5000
+    assignment_interval_ms: int = 1000
+    max_size: int = 2**31 - 1
+    may_upgrade: bool = True  # from the classic protocol
+    may_downgrade: bool = True
+    regex_refresh_interval_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetSettings:
+    retention_ms: int = 7 * DAY_MS
+    check_interval_ms: int = 600_000
+    max_metadata_bytes: int = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What groups need from outside: settings as they are now, topics, deadlines (a key begins with the group's id, and
+    its kind), and randomness for the ids of members."""
+
+    classic: Callable[[], ClassicSettings]
+    consumer: Callable[[str], ConsumerSettings]
+    offsets: Callable[[], OffsetSettings]
+    topics: Topics
+    deadlines: Deadlines[tuple[str, ...]]
+    random: Random

@@ -1,0 +1,109 @@
+"""What the members of a consumer group subscribe to: topics by name, and patterns of names.
+
+How many members want a name or a pattern is counted, so that the last one to leave it is noticed. A pattern counts for
+the topics that it was resolved to: which those are stands in the log, and changes when it is resolved again.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .consumer_member import ConsumerMember
+from .topic_hash import metadata_hash
+from .topics import Topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """The topics that a pattern matched, when, and as of which version of the cluster's metadata."""
+
+    topics: frozenset[str]
+    version: int
+    at_ms: int
+
+
+class Subscriptions:
+    def __init__(self) -> None:
+        self.patterns: Counter[str] = Counter()  # those that members have, and how many have each
+        self.resolved: dict[str, Resolved] = {}
+        self._names: Counter[str] = Counter()
+        self._changes = 0
+        self._hash = (-1, -1, 0)  # after which change, as of which metadata, and the hash then
+
+    # -- replay --------------------------------------------------------------------------------------------------------
+
+    def exchange(self, before: ConsumerMember | None, after: ConsumerMember | None) -> None:
+        """A member is another one now, or new, or gone."""
+        if before is not None and after is not None and _equal(before, after):
+            return
+        self._changes += 1
+        if before is not None:
+            _remove(self._names, before.topics)
+            _remove(self.patterns, _patterns(before))
+        if after is not None:
+            self._names.update(after.topics)
+            self.patterns.update(_patterns(after))
+
+    def resolve(self, pattern: str, resolved: Resolved | None) -> None:
+        self._changes += 1
+        if resolved is None:
+            self.resolved.pop(pattern, None)
+        else:
+            self.resolved[pattern] = resolved
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def includes(self, topic: str) -> bool:
+        return topic in self._names or any(topic in resolved.topics for resolved in self.resolved.values())
+
+    def topic_ids(self, member: ConsumerMember, topics: Topics) -> frozenset[bytes]:
+        """Of those that a member wants and that are there. A pattern that is not resolved yet matches nothing."""
+        names = member.topics
+        if member.pattern and member.pattern in self.resolved:
+            names |= self.resolved[member.pattern].topics
+        return frozenset(topic.id for name in names if (topic := topics.by_name(name)) is not None)
+
+    def hash(self, topics: Topics) -> int:
+        """As things stand. It is asked for with every heartbeat, so it is kept until something changes."""
+        if self._hash[:2] != (self._changes, topics.version):
+            self._hash = (self._changes, topics.version, self.hash_after(topics, (), ()))
+        return self._hash[2]
+
+    def hash_after(self, topics: Topics, gone: Iterable[ConsumerMember], come: Iterable[ConsumerMember]) -> int:
+        """As things will stand when some members are gone and others have come."""
+        gone, come = list(gone), list(come)
+        names = self._names.copy()
+        for member in gone:
+            _remove(names, member.topics)
+        wanted = set(names).union(*(member.topics for member in come))
+        dropped = self.dropped_patterns(gone, come)
+        for pattern, resolved in self.resolved.items():
+            if pattern not in dropped:
+                wanted |= resolved.topics
+        return metadata_hash(wanted, topics)
+
+    def hash_resolved(self, topics: Topics, resolved: dict[str, Resolved]) -> int:
+        """As things will stand when patterns are resolved anew."""
+        wanted = set(self._names).union(*((self.resolved | resolved)[name].topics for name in self.resolved | resolved))
+        return metadata_hash(wanted, topics)
+
+    def dropped_patterns(self, gone: Iterable[ConsumerMember], come: Iterable[ConsumerMember]) -> list[str]:
+        """Those that nobody has any more then."""
+        leaving = Counter(pattern for member in gone for pattern in _patterns(member))
+        kept = {pattern for member in come for pattern in _patterns(member)}
+        return [p for p, count in leaving.items() if self.patterns[p] == count and p not in kept]
+
+
+def _patterns(member: ConsumerMember) -> tuple[str, ...]:
+    return (member.pattern,) if member.pattern else ()
+
+
+def _equal(one: ConsumerMember, other: ConsumerMember) -> bool:
+    return one.topics == other.topics and (one.pattern or "") == (other.pattern or "")
+
+
+def _remove(counts: Counter[str], names: Iterable[str]) -> None:
+    for name in names:
+        counts[name] -= 1
+        if counts[name] <= 0:
+            del counts[name]

@@ -1,0 +1,176 @@
+"""The example that a newcomer runs: `trioka pipeline example`.
+
+A shop sells things in three currencies for an hour; its orders are records of JSON. A few of them are broken on
+purpose. The pipeline is the file that stands in the example's folder afterwards, to be read and changed: it checks the
+orders, adds up the revenue of each minute, and keeps it in an Iceberg table. Then the table is asked,
+and a picture is drawn.
+
+If no broker is given, one is started for as long as the example takes. The orders are the same in every run.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+from .bootstrap import reach
+from .cache import Unreachable
+from .pipeline import Pipeline
+from .run import spark_for
+from .trouble import PipelineFailed, WrongPipeline
+
+TOPIC = "example-orders"
+DEAD_LETTERS = "example-dead-letters"
+PARTITIONS = 3
+MINUTES = 60
+SEED = 2026
+OPENING = datetime(2026, 11, 16, 8, tzinfo=UTC)
+BROKER_STOP_S = 30
+SENT_WITHIN_S = 120
+
+DECLARATION = f"""\
+# Revenue per minute. Try: trioka pipeline check orders.toml
+name = "example-revenue"
+
+[source]
+topics = ["{TOPIC}"]
+
+[decode]
+format = "json"
+schema = "order_id BIGINT NOT NULL, at TIMESTAMP NOT NULL, currency STRING NOT NULL, amount DECIMAL(10,2) NOT NULL"
+
+[validate]
+"an amount is above zero" = "amount > 0"
+"a currency is known" = "currency IN ('EUR', 'USD', 'GBP')"
+
+[watermark]
+column = "at"
+delay = "10 minutes"
+
+[aggregate]
+window = "1 minute"
+by = ["currency"]
+columns = {{ revenue = "sum(amount)", orders = "count(*)" }}
+emit = "updates"
+
+[sink]
+kind = "iceberg"
+warehouse = "warehouse"
+table = "shop.revenue"
+
+[dead_letters]
+kind = "topic"
+topic = "{DEAD_LETTERS}"
+"""
+
+QUERY = """
+SELECT currency, sum(orders) AS orders, sum(revenue) AS revenue, max(revenue) AS best_minute
+FROM {table} GROUP BY currency ORDER BY currency
+"""
+
+Say = Callable[[str], None]
+
+
+def orders(count: int) -> Iterator[bytes]:
+    """The orders of an hour, in order of time, one in two hundred of them broken."""
+    random = Random(SEED)
+    for number in range(count):
+        at = OPENING + timedelta(minutes=MINUTES) * (number / count)
+        busy = 1 + abs((number / count) - 0.5)
+        order: dict[str, Any] = {
+            "order_id": number,
+            "at": at.isoformat(timespec="milliseconds"),
+            "currency": random.choices(("EUR", "USD", "GBP"), (5, 3, 2))[0],
+            "amount": round(random.lognormvariate(3, 0.6) * busy, 2),
+        }
+        if number % 200 == 100:
+            order |= random.choice(({"amount": -1}, {"amount": "much"}, {"currency": "XYZ"}, {"order_id": None}))
+        yield json.dumps(order).encode()
+
+
+def run_example(folder: Path, *, bootstrap: str | None, count: int, master: str, say: Say) -> str:
+    """All of it. What it found, as a table to print."""
+    file = folder / "orders.toml"
+    if (file.exists() and file.read_text() != DECLARATION) or (folder / "checkpoints").exists():
+        raise WrongPipeline(f"{folder} holds an example already; name another folder by --folder, or delete it.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(DECLARATION)
+    except OSError as error:
+        raise WrongPipeline(f"{folder} cannot be written: {error.strerror}.") from None
+    with _broker(bootstrap, say) as address:
+        say(f"writing {count} orders to the topic {TOPIC} on {address}")
+        _produce(address, count)
+        pipeline = Pipeline.read(file, bootstrap=address)
+        say(f"running {file}: {pipeline.declared.sink.target}")
+        with spark_for(pipeline.declared, master, None) as spark:
+            pipeline.run(once=True, say=say)
+            found: Any = spark.sql(QUERY.format(table="trioka.shop.revenue")).toPandas()
+            minutes = pipeline.frame(spark).orderBy("window_start").toPandas()
+    picture = folder / "revenue.png"
+    _draw(minutes, picture)
+    say(f"the picture is {picture}, the pipeline {file}")
+    return str(found.to_string(index=False))
+
+
+def _produce(address: str, count: int) -> None:
+    try:
+        admin = KafkaAdminClient(bootstrap_servers=address)
+        for topic in (TOPIC, DEAD_LETTERS):
+            try:
+                admin.create_topics({topic: {"num_partitions": PARTITIONS, "replication_factor": 1}})
+            except TopicAlreadyExistsError:
+                raise WrongPipeline(f"The topic {topic} is on {address} already; the example wants none.") from None
+        admin.close()
+        producer = KafkaProducer(bootstrap_servers=address, linger_ms=50)
+        for order in orders(count):
+            producer.send(TOPIC, order)
+        producer.flush(timeout=SENT_WITHIN_S)
+        producer.close()
+    except KafkaError as error:
+        raise Unreachable(f"{address} did not take the orders: {error}.") from None
+
+
+@contextmanager
+def _broker(bootstrap: str | None, say: Say) -> Iterator[str]:
+    """The broker that was given, else one of our own, in memory."""
+    if bootstrap is not None:
+        reach(bootstrap)
+        yield bootstrap
+        return
+    say("starting a broker: trioka dev")
+    command = [sys.executable, "-m", "trioka", "dev", "--port", "0"]
+    broker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert broker.stdout is not None
+        said = broker.stdout.readline() + broker.stdout.readline()
+        found = re.search(r"Kafka\s+(\S+:\d+)", said)
+        if found is None:
+            raise PipelineFailed("The broker did not start: run trioka dev to see why.")
+        yield found[1]
+    finally:
+        broker.terminate()
+        broker.communicate(timeout=BROKER_STOP_S)
+
+
+def _draw(minutes: Any, picture: Path) -> None:
+    """One line for each currency. The library is only loaded here: nothing else draws."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for currency, rows in minutes.groupby("currency"):
+        axes.plot(rows["window_start"], rows["revenue"].astype(float), label=currency)
+    axes.set(title="Revenue per minute", xlabel="minute (UTC)", ylabel="revenue")
+    axes.legend()
+    figure.autofmt_xdate()
+    figure.savefig(picture, dpi=120)

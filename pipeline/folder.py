@@ -1,0 +1,66 @@
+"""A folder wherever Spark can write: on this machine, HDFS, an object store. Spark's own file systems do the work.
+
+Names are whole addresses. What must be atomic is a rename, so exactly-once tables of files want a file system where a
+rename is one step: a disk or HDFS, but not an object store, where Iceberg is the sink to choose.
+"""
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+MAX_TEXT_BYTES = 16 << 20
+
+
+class Folder:
+    """The file system of one address."""
+
+    def __init__(self, spark: SparkSession, address: str) -> None:
+        jvm: Any = spark.sparkContext._jvm
+        context: Any = spark.sparkContext._jsc
+        self._jvm = jvm
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self.address = address
+        self._system = self._path(address).getFileSystem(context.hadoopConfiguration())
+
+    def exists(self, *names: str) -> bool:
+        return bool(self._system.exists(self._at(*names)))
+
+    def names(self, *names: str) -> list[str]:
+        """What is in a folder, in order; nothing if there is no such folder."""
+        at = self._at(*names)
+        if not self._system.exists(at):
+            return []
+        return sorted(str(status.getPath().getName()) for status in self._system.listStatus(at))
+
+    def text(self, *names: str) -> str:
+        source = self._system.open(self._at(*names))
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(source)).decode()
+        finally:
+            source.close()
+
+    def write(self, text: str, *names: str) -> None:
+        """A whole file or none: it gets its name when it is complete."""
+        beside = self._at(*names[:-1], f".{names[-1]}.tmp")
+        target = self._system.create(beside, True)
+        try:
+            target.write(bytearray(text.encode()))
+        finally:
+            target.close()
+        self._system.delete(self._at(*names), False)
+        assert self._system.rename(beside, self._at(*names)), f"{names} could not get its name"
+
+    def move(self, old: str, new: str) -> None:
+        """One step, to a name that nothing has yet."""
+        assert not self.exists(new), f"{new} is there already"
+        if not self._system.rename(self._at(old), self._at(new)):
+            raise OSError(f"{self.address}/{old} could not be renamed to {new}")
+
+    def make(self, *names: str) -> None:
+        self._system.mkdirs(self._at(*names))
+
+    def delete(self, *names: str) -> None:
+        self._system.delete(self._at(*names), True)
+
+    def _at(self, *names: str) -> Any:
+        return self._path("/".join([self.address, *names]))

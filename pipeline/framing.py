@@ -1,0 +1,47 @@
+"""How a value says which schema wrote it: a zero, four bytes of the schema's id, then the data.
+
+      0        1                                5
+    +--------+--------------------------------+-------------------------------
+    | 0x00   | schema id, big-endian          | data (Protobuf: message path first)
+    +--------+--------------------------------+-------------------------------
+
+Serializers that use a schema registry write this. Protobuf adds a path into the file's messages, as zigzag varints: a
+count and that many indexes, or one zero byte for the first message, which is nearly always meant.
+"""
+
+HEADER_BYTES = 5
+MAX_PATH = 16
+
+
+class Undecodable(Exception):
+    """This record cannot be decoded, and the message is the reason: it goes to the dead letters."""
+
+
+def framed(value: bytes) -> tuple[int, bytes]:
+    """The schema's id, and what follows it."""
+    if len(value) < HEADER_BYTES or value[0] != 0:
+        raise Undecodable("the value does not begin with a schema id: a zero byte and four more")
+    return int.from_bytes(value[1:HEADER_BYTES]), value[HEADER_BYTES:]
+
+
+def without_message_path(data: bytes) -> bytes:
+    count, at = _varint(data, 0)
+    if not 0 <= count <= MAX_PATH:
+        raise Undecodable("the path to the message is damaged")
+    for _ in range(count):
+        _, at = _varint(data, at)
+    return data[at:]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 35:
+        if at >= len(data):
+            break
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+    raise Undecodable("the path to the message is damaged")

@@ -1,0 +1,1 @@
+"""The protocol room: what is said."""

@@ -1,0 +1,247 @@
+"""One connection's bytes, without the connection: frames come in, replies go out in the order of their requests.
+
+    frame      int32 size · size bytes
+
+Whoever has the socket asks `FrameReader.room()` for a place to receive into, says how much came, and takes every frame
+that is complete: one `recv_into` may bring a hundred requests, each of them a view of the one buffer, not a copy.
+
+That buffer is shared by all connections, since only one of them is served at a time: a thousand quiet connections hold
+no memory. What is left when the complete frames are taken, the beginning of one that is not, moves to a buffer of the
+connection's own. A connection that sends large frames keeps that buffer, and receives the rest of a large frame
+together with only a little of the next one, so that little has to be moved.
+
+A size is a claim until the bytes have come. The buffer grows with what has arrived, never with what was announced, so a
+stranger who says "one hundred megabytes" and sends none of them costs the four bytes that he sent.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, Generic, TypeVar
+
+from .codec import Encoder, encoder
+from .errors import ProtocolError
+from .header import response_header_version
+from .schema import Response
+from .wire import RecordBytes
+
+SIZE_BYTES: Final = 4
+HEADER_KEY_BYTES: Final = 8  # key, version, correlation id: what every request header starts with
+SCRATCH_BYTES: Final = 256 * 1024  # of the buffer that all connections share
+KEPT_BYTES: Final = 64 * 1024  # so much may be copied without being noticed
+SMALLEST_BUFFER_BYTES: Final = 1024
+MAX_REQUEST_BYTES: Final = 100 * 1024 * 1024  # socket.request.max.bytes
+
+_SIZE: Final = Struct(">i")
+
+# What other protocols say first, read as the size of a frame.
+STRANGERS: Final = {
+    b"GET ": "HTTP",
+    b"POST": "HTTP",
+    b"PUT ": "HTTP",
+    b"HEAD": "HTTP",
+    b"OPTI": "HTTP",
+    b"PRI ": "HTTP/2",
+    b"SSH-": "SSH",
+}
+
+
+class StrangeProtocol(ProtocolError):
+    """The other side speaks something else."""
+
+    def __init__(self, spoken: str) -> None:
+        super().__init__(f"the client speaks {spoken}, not Kafka's protocol")
+        self.spoken = spoken
+
+
+class FrameReader:
+    """Cuts what is received into frames.
+
+    What has come and was not taken yet stands in `view`, from `start` to `end`. Whoever can tell where a frame ends
+    without being told (broker/produce_lane.py) may take it by moving `start` behind it.
+    """
+
+    __slots__ = ("_scratch", "end", "max_bytes", "own", "start", "view")
+
+    def __init__(self, scratch: memoryview, max_bytes: int = MAX_REQUEST_BYTES) -> None:
+        assert len(scratch) > KEPT_BYTES
+        self._scratch = scratch  # the shared buffer
+        self.own: bytearray | None = None  # the connection's, if it has one
+        self.view = scratch  # of the buffer in use
+        self.start = 0  # of the first frame that is not complete
+        self.end = 0  # of what has come
+        self.max_bytes = max_bytes
+
+    def room(self) -> memoryview:
+        """Where to receive. Frames that were taken before are not valid any more: their bytes may be overwritten."""
+        if self.own is None:
+            return self._scratch
+        waiting = self.end - self.start
+        if self.start and (waiting <= KEPT_BYTES or self.end == len(self.view)):
+            self._move_to(self.own)
+        if self.end == len(self.view):
+            # Views of the old buffer may live on in the hands of others, so it is left to them and not resized.
+            self._move_to(bytearray(2 * len(self.view)))
+        wanted = max(self._missing(), 0) + KEPT_BYTES
+        return self.view[self.end : self.end + wanted]
+
+    def _missing(self) -> int:
+        """How much of the frame that has begun has not come yet."""
+        if self.end - self.start < SIZE_BYTES:
+            return SIZE_BYTES
+        (size,) = _SIZE.unpack_from(self.view, self.start)
+        return int(size) + SIZE_BYTES - (self.end - self.start)
+
+    def _move_to(self, buffer: bytearray) -> None:
+        """Moves what waits to the front of `buffer`, which may be the one where it is."""
+        waiting = self.end - self.start
+        buffer[:waiting] = bytes(self.view[self.start : self.end])
+        if buffer is not self.own:
+            self.own, self.view = buffer, memoryview(buffer)
+        self.start, self.end = 0, waiting
+
+    def received(self, size: int) -> None:
+        assert 0 <= size <= len(self.view) - self.end
+        self.end += size
+
+    def frames(self) -> Iterator[memoryview]:
+        """Every frame that is complete, once. Who does not take all of them finds the others in the next call.
+        `ProtocolError` where a size is none."""
+        view, end = self.view, self.end
+        while end - self.start >= SIZE_BYTES:
+            (size,) = _SIZE.unpack_from(view, self.start)
+            if not HEADER_KEY_BYTES <= size <= self.max_bytes:
+                self._refuse(size)
+            body = self.start + SIZE_BYTES
+            if end - body < size:
+                break
+            self.start = body + size
+            yield view[body : body + size]
+
+    def put_back(self, frame: memoryview) -> None:
+        """The frame that was taken last was taken too early: it will be the next one again."""
+        self.start -= SIZE_BYTES + len(frame)
+        assert self.start >= 0
+
+    def keep(self) -> None:
+        """To be called when the frames were taken, all or some: the shared buffer is free for another connection from
+        here on. What was not taken moves to a buffer of its own, and an own buffer that is empty goes."""
+        waiting = self.end - self.start
+        if waiting == 0:
+            self.start = self.end = 0
+            if self.own is not None and len(self.own) <= KEPT_BYTES:
+                self.shrink()
+        elif self.own is None:
+            self._move_to(bytearray(max(SMALLEST_BUFFER_BYTES, 1 << (2 * waiting - 1).bit_length())))
+
+    def shrink(self) -> None:
+        """Gives an empty buffer back: for a connection that has been quiet for a while."""
+        if self.end == self.start:
+            self.own, self.view = None, self._scratch
+            self.start = self.end = 0
+
+    def _refuse(self, size: int) -> None:
+        first = bytes(self.view[self.start : self.start + SIZE_BYTES])
+        if first in STRANGERS:
+            raise StrangeProtocol(STRANGERS[first])
+        if first[0] == 0x16 and first[1] == 0x03:
+            raise StrangeProtocol("TLS")
+        if size < HEADER_KEY_BYTES:
+            raise ProtocolError(f"a frame of {size} bytes, less than a request header has")
+        raise ProtocolError(f"a frame of {size} bytes, more than {self.max_bytes}")
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What has come of a frame that is not complete yet."""
+        return self.end - self.start
+
+    @property
+    def held_bytes(self) -> int:
+        """What this connection's own buffer takes."""
+        return 0 if self.own is None else len(self.own)
+
+
+def frame_response(correlation_id: int, response: Response, version: int) -> list[RecordBytes]:
+    """The pieces of a whole response, its size first. Records are among them by reference."""
+    cls = type(response)
+    known = _framings.get((cls, version))
+    if known is None:
+        start = _RESPONSE_HEAD[response_header_version(cls, version)]
+        known = _framings[cls, version] = start, encoder(cls, version)
+    head = bytearray(known[0])
+    pieces = known[1](response, head)
+    assert pieces[0] is head
+    size = len(head) if len(pieces) == 1 else sum(map(len, pieces))
+    _SIZE_AND_CORRELATION_ID.pack_into(head, 0, size - SIZE_BYTES, correlation_id)
+    return pieces
+
+
+class ResponseTemplate:
+    """A response that is always the same, except for a run of numbers: encoded once, and packed around them each time.
+
+    It is made from a response in which the numbers are `marks`; these, as bytes, must stand in it just once.
+    """
+
+    __slots__ = ("head", "pack", "rest", "size")
+
+    def __init__(self, response: Response, version: int, numbers: Struct, *marks: int) -> None:
+        (whole,) = frame_response(0, response, version)
+        marked = numbers.pack(*marks)
+        assert isinstance(whole, bytearray)
+        assert whole.count(marked) == 1
+        at = whole.index(marked)
+        self.size = len(whole) - SIZE_BYTES
+        self.head = bytes(whole[_SIZE_AND_CORRELATION_ID.size : at])
+        self.rest = bytes(whole[at + len(marked) :])
+        # The size, the correlation id, the head, all numbers, the rest.
+        self.pack = Struct(f">ii{len(self.head)}s{numbers.format[1:]}{len(self.rest)}s").pack
+
+    def fill(self, correlation_id: int, *numbers: int) -> bytes:
+        """The whole frame."""
+        return self.pack(self.size, correlation_id, self.head, *numbers, self.rest)
+
+
+# By version of the header: size, correlation id, and in version 1 the count of tagged fields, which is 0.
+_SIZE_AND_CORRELATION_ID: Final = Struct(">ii")
+_RESPONSE_HEAD: Final = (bytes(8), bytes(9))
+
+# How each response begins, and its encoder: asked for with every answer, so they are looked up together.
+_framings: dict[tuple[type[Response], int], tuple[bytes, Encoder]] = {}
+
+T = TypeVar("T")
+
+
+class OrderedReplies(Generic[T]):
+    """Replies leave in the order of their requests, whichever is ready first."""
+
+    __slots__ = ("_first", "_slots")
+
+    _WAITING: Final = object()
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._slots: deque[object] = deque()
+
+    def expect(self) -> int:
+        """A request has come: its ticket."""
+        self._slots.append(self._WAITING)
+        return self._first + len(self._slots) - 1
+
+    def ready(self, ticket: int, reply: T | None) -> None:
+        """Its reply is there; None for a request that gets none."""
+        assert self._slots[ticket - self._first] is self._WAITING, "a request is answered once"
+        self._slots[ticket - self._first] = reply
+
+    def take(self) -> list[T]:
+        """The replies that may leave now."""
+        leaving: list[T] = []
+        while self._slots and self._slots[0] is not self._WAITING:
+            reply = self._slots.popleft()
+            self._first += 1
+            if reply is not None:
+                leaving.append(reply)  # type: ignore[arg-type]
+        return leaving
+
+    def __len__(self) -> int:
+        """How many requests are not answered, or answered behind one that is not."""
+        return len(self._slots)

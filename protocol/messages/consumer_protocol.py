@@ -1,0 +1,29 @@
+"""What the members of a classic consumer group tell one another inside JoinGroup and SyncGroup.
+
+The coordinator passes these blobs on and looks into them only to know the topics that a group reads. Each stands
+behind its version, an int16. Neither was ever flexible.
+"""
+
+from ..schema import Message, Struct, field
+from ..wire import Bytes, Int32, String
+
+
+class ConsumerProtocolSubscription(Message, versions="0-3"):
+    class OwnedPartition(Struct):
+        topic: String = field("1+")
+        partitions: list[Int32] = field("1+")
+
+    topics: list[String]
+    user_data: Bytes | None = field(default=None)
+    owned_partitions: list[OwnedPartition] = field("1+", default=[], ignorable=True)
+    generation_id: Int32 = field("2+", default=-1, ignorable=True)
+    rack_id: String | None = field("3+", default=None, ignorable=True)
+
+
+class ConsumerProtocolAssignment(Message, versions="0-3"):
+    class AssignedPartition(Struct):
+        topic: String
+        partitions: list[Int32]
+
+    assigned_partitions: list[AssignedPartition]
+    user_data: Bytes | None = field(default=None)

@@ -1,0 +1,28 @@
+"""DescribeUserScramCredentials (50): who has SCRAM credentials, of which kind; the credentials are not told."""
+
+from ..schema import Request, Response, Struct
+from ..wire import Int8, Int16, Int32, String
+
+
+class DescribeUserScramCredentialsRequest(Request, key=50, versions="0", flexible="0+"):
+    class User(Struct):
+        name: String
+
+    users: list[User] | None
+
+
+class DescribeUserScramCredentialsResponse(Response, key=50, versions="0", flexible="0+"):
+    class Result(Struct):
+        class CredentialInfo(Struct):
+            mechanism: Int8
+            iterations: Int32
+
+        user: String
+        error_code: Int16
+        error_message: String | None
+        credential_infos: list[CredentialInfo]
+
+    throttle_time_ms: Int32
+    error_code: Int16
+    error_message: String | None
+    results: list[Result]

@@ -1,0 +1,15 @@
+"""Envelope (58): a broker passes a client's request on to the controller, with who asked."""
+
+from ..schema import Request, Response, field
+from ..wire import Bytes, Int16
+
+
+class EnvelopeRequest(Request, key=58, versions="0", flexible="0+"):
+    request_data: Bytes
+    request_principal: Bytes | None
+    client_host_address: Bytes
+
+
+class EnvelopeResponse(Response, key=58, versions="0", flexible="0+"):
+    response_data: Bytes | None = field(default=None)
+    error_code: Int16

@@ -1,0 +1,44 @@
+"""ShareGroupDescribe (77): share groups with their members."""
+
+from ..schema import Request, Response, Struct, field
+from ..wire import Boolean, Int16, Int32, String, Uuid
+
+
+class TopicPartitions(Struct):
+    topic_id: Uuid
+    topic_name: String
+    partitions: list[Int32]
+
+
+class Assignment(Struct):
+    topic_partitions: list[TopicPartitions]
+
+
+class ShareGroupDescribeRequest(Request, key=77, versions="1", flexible="0+"):
+    group_ids: list[String]
+    include_authorized_operations: Boolean
+
+
+class ShareGroupDescribeResponse(Response, key=77, versions="1", flexible="0+"):
+    class Group(Struct):
+        class Member(Struct):
+            member_id: String
+            rack_id: String | None = field(default=None)
+            member_epoch: Int32
+            client_id: String
+            client_host: String
+            subscribed_topic_names: list[String]
+            assignment: Assignment
+
+        error_code: Int16
+        error_message: String | None = field(default=None)
+        group_id: String
+        group_state: String
+        group_epoch: Int32
+        assignment_epoch: Int32
+        assignor_name: String
+        members: list[Member]
+        authorized_operations: Int32 = field(default=-0x80000000)
+
+    throttle_time_ms: Int32
+    groups: list[Group]

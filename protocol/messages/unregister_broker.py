@@ -1,0 +1,14 @@
+"""UnregisterBroker (64): a broker that is gone is forgotten."""
+
+from ..schema import Request, Response
+from ..wire import Int16, Int32, String
+
+
+class UnregisterBrokerRequest(Request, key=64, versions="0", flexible="0+"):
+    broker_id: Int32
+
+
+class UnregisterBrokerResponse(Response, key=64, versions="0", flexible="0+"):
+    throttle_time_ms: Int32
+    error_code: Int16
+    error_message: String | None

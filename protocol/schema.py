@@ -1,0 +1,278 @@
+"""How messages are declared: one class for all versions of a message.
+
+    class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):
+        group_id: String
+        generation_id: Int32
+        member_id: String
+        group_instance_id: String | None = field("3+", default=None, nullable="3+")
+
+The order of the fields is their order on the wire. A field that says nothing is there in every version. `field()`
+says more: in which versions it is there, null or tagged, and what stands in for it where it is not. `codec.py`
+compiles these declarations; a compatibility test compares them, field by field, with Apache Kafka's.
+
+Messages are slotted and, to the type checker, frozen and keyword-only. They are not frozen at run time: decoding
+fills the slots of a new object one by one, which is half the price of calling a constructor. Constructors are written
+on first use, so that importing a hundred declarations stays cheap.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Final, NamedTuple, Self, dataclass_transform, get_args, get_origin
+
+from .wire import WireType
+
+OPEN: Final = 32767  # "3+" has no end
+
+
+class Span(NamedTuple):
+    """A range of versions, both ends included. No versions at all: the first is above the last."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Span":
+        if text == "none":
+            return NO_VERSIONS
+        if text.endswith("+"):
+            return cls(int(text[:-1]), OPEN)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
+
+    def covers(self, other: "Span") -> bool:
+        return self.first <= other.first and other.last <= self.last
+
+    def __str__(self) -> str:
+        if self.first > self.last:
+            return "none"
+        if self.last == OPEN:
+            return f"{self.first}+"
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+NO_VERSIONS: Final = Span(0, -1)
+
+
+class _Mark:
+    """A value of its own kind, for what no value can say."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+REQUIRED: Final = _Mark("REQUIRED")  # no default: the field must be given
+EMPTY: Final = _Mark("EMPTY")  # the default of a struct: one in which no field says anything
+
+
+class _Options(NamedTuple):
+    versions: str
+    default: object
+    nullable: str | None
+    tag: int | None
+    tagged: str
+    ignorable: bool
+    flexible: str | None
+
+
+def field(
+    versions: str = "0+",
+    *,
+    default: Any = REQUIRED,
+    nullable: str | None = None,
+    tag: int | None = None,
+    tagged: str = "none",
+    ignorable: bool = False,
+    flexible: str | None = None,
+) -> Any:
+    """Says of a field what its type does not.
+
+    versions    where it is there; elsewhere it has its default
+    nullable    where null may be said, for a type with `| None`; everywhere, if not told
+    tag         its number among the tagged fields, in the versions `tagged`
+    ignorable   a version without it may drop what it says; otherwise saying it there is an error
+    flexible    overrides the message's flexible versions for this one field
+    """
+    return _Options(versions, default, nullable, tag, tagged, ignorable, flexible)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field as declared, with everything resolved."""
+
+    name: str
+    wire: WireType | None  # None: a struct
+    struct: "type[Struct] | None"
+    is_array: bool
+    versions: Span
+    nullable: Span
+    tag: int | None
+    tagged: Span
+    default: object  # REQUIRED, EMPTY or the value; a list is made anew each time
+    ignorable: bool
+    flexible: Span | None
+
+    def fallback(self) -> object:
+        """What the field holds when nothing was said: its default, or its type's nothing."""
+        if self.default is None:
+            return None
+        if self.is_array:
+            return []
+        if self.struct is not None:
+            return self.struct.nothing()
+        assert self.wire is not None
+        return self.wire.zero if self.default is REQUIRED else self.default
+
+
+def _resolve(name: str, annotation: Any, options: _Options) -> Field:
+    versions = Span.parse(options.versions)
+    arguments = get_args(annotation)
+    nullable = NO_VERSIONS
+    if type(None) in arguments:
+        (annotation,) = (a for a in arguments if a is not type(None))
+        nullable = Span.parse(options.nullable) if options.nullable is not None else versions
+    is_array = get_origin(annotation) is list
+    if is_array:
+        (annotation,) = get_args(annotation)
+    wire = next((m for m in getattr(annotation, "__metadata__", ()) if isinstance(m, WireType)), None)
+    struct = annotation if wire is None else None
+    assert wire is not None or issubclass(annotation, Struct), f"{name}: {annotation!r} has no wire form"
+    return Field(
+        name=name,
+        wire=wire,
+        struct=struct,
+        is_array=is_array,
+        versions=versions,
+        nullable=nullable,
+        tag=options.tag,
+        tagged=Span.parse(options.tagged),
+        default=options.default,
+        ignorable=options.ignorable,
+        flexible=Span.parse(options.flexible) if options.flexible is not None else None,
+    )
+
+
+def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
+    if "__annotations__" in namespace:
+        return dict(namespace["__annotations__"])
+    # From Python 3.14 on a class body leaves a function that evaluates them.
+    annotate = namespace.get("__annotate_func__") or namespace.get("__annotate__")
+    return dict(annotate(1)) if annotate is not None else {}
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+class _Declared(type):
+    """Turns annotations into fields and slots."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **keywords: Any) -> "_Declared":
+        annotations = {n: a for n, a in _annotations(namespace).items() if get_origin(a) is not ClassVar}
+        fields = []
+        for field_name, annotation in annotations.items():
+            options = namespace.pop(field_name, None) or field()
+            fields.append(_resolve(field_name, annotation, options))
+        namespace["__slots__"] = tuple(annotations)
+        namespace["__fields__"] = tuple(fields)
+        return super().__new__(mcls, name, bases, namespace, **keywords)
+
+
+class Struct(metaclass=_Declared):
+    """A group of fields inside a message."""
+
+    __fields__: ClassVar[tuple[Field, ...]]
+
+    def __init__(self, **values: Any) -> None:
+        # The constructor is written when the class is first called, and takes this one's place.
+        cls = type(self)
+        cls.__init__ = _write_constructor(cls)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
+
+    @classmethod
+    def nothing(cls) -> Self:
+        """An object in which no field says anything."""
+        struct: Self = maker_of_nothing(cls)()
+        return struct
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, f.name) == getattr(other, f.name) for f in self.__fields__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.__fields__)
+        return f"{type(self).__qualname__}({said})"
+
+
+@cache
+def maker_of_nothing(cls: type[Struct]) -> Callable[[], Any]:
+    """A function that makes an object of defaults. It is called for every tagged struct that is left out."""
+    scope: dict[str, Any] = {"new": object.__new__, "cls": cls}
+    body = ["    o = new(cls)"]
+    for f in cls.__fields__:
+        value = f.fallback()
+        if isinstance(value, Struct):
+            scope[f"make_{f.name}"] = maker_of_nothing(type(value))
+            body.append(f"    o.{f.name} = make_{f.name}()")
+        else:
+            body.append(f"    o.{f.name} = {value!r}")
+    exec("def make():\n" + "\n".join([*body, "    return o"]), scope)
+    make: Callable[[], Any] = scope["make"]
+    return make
+
+
+def _write_constructor(cls: type[Struct]) -> Any:
+    """`def __init__(self, *, a, b=default_b)`, as source, so that calling it costs what a hand-written one would."""
+    scope: dict[str, Any] = {"EMPTY": EMPTY}
+    parameters, body = [], []
+    for f in cls.__fields__:
+        value = f.name
+        if f.default is REQUIRED:
+            parameters.append(f.name)
+        elif isinstance(f.default, list):
+            parameters.append(f"{f.name}=EMPTY")
+            value = f"[] if {f.name} is EMPTY else {f.name}"
+        elif f.default is EMPTY:
+            assert f.struct is not None
+            parameters.append(f"{f.name}=EMPTY")
+            scope[f"make_{f.name}"] = maker_of_nothing(f.struct)
+            value = f"make_{f.name}() if {f.name} is EMPTY else {f.name}"
+        else:
+            parameters.append(f"{f.name}=default_{f.name}")
+            scope[f"default_{f.name}"] = f.default
+        body.append(f"    self.{f.name} = {value}")
+    signature = ", ".join(["self", "*", *parameters] if parameters else ["self"])
+    exec(f"def __init__({signature}):\n" + "\n".join(body or ["    pass"]), scope)
+    return scope["__init__"]
+
+
+class Message(Struct):
+    """Something said whole: a request, a response, a header, a record of a ledger."""
+
+    # Underscored, because fields are called `key` and `versions` too.
+    __key__: ClassVar[int | None] = None
+    __versions__: ClassVar[Span] = NO_VERSIONS
+    __flexible__: ClassVar[Span] = NO_VERSIONS
+
+    def __init_subclass__(cls, *, key: int | None = None, versions: str = "none", flexible: str = "none") -> None:
+        cls.__key__ = key
+        cls.__versions__ = Span.parse(versions)
+        cls.__flexible__ = Span.parse(flexible)
+
+
+class Request(Message):
+    """What a client, or another node, asks. Its key says which API."""
+
+
+class Response(Message):
+    """What it is answered."""
+
+
+class Entry(Message):
+    """A key or a value that Kafka keeps in one of its own topics. Where there is a key, it says which kind of entry."""

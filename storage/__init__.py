@@ -1,0 +1,1 @@
+"""The storage room: what is kept."""

@@ -1,0 +1,300 @@
+"""What is let into a log. Of a leader: one batch, whole, honest about itself, within the topic's rules.
+
+Kafka opens every batch of every Produce and looks at each record. Here the common path looks at the header and the
+CRC, which is what a produce costs (a record costs 1 µs to decode, a batch 2 µs to admit), and opens a batch only where
+a rule speaks of records:
+
+* a compacted topic, whose records must have keys;
+* `message.timestamp.before.max.ms`, when it is set: the header has the newest timestamp, not the oldest;
+* a header whose newest timestamp lies too far ahead, to name the records that do, or lies before the first record's,
+  which is a careless client whose header Kafka mends, and so do we;
+* `compression.type` other than the client's: the batch is packed anew.
+
+What that gives up: a client whose records contradict a well-formed header (their number, their timestamps) gets them
+stored as they are. The harm is to readers of that client's own batch, who check it again. The log's own structure
+depends on the header alone: offsets, epochs, sequences and sizes are all checked here.
+
+Nothing is copied. The buffer is the part of the receive buffer that holds the batch, writable, and is patched in
+place; only a batch that is packed anew comes back in a buffer of its own. `admit` is pure: it takes the time.
+
+    what is wrong                                                         answer
+    no batch, half a batch, more than one, magic 0 or 1, bytes behind     INVALID_RECORD
+    a length that cannot be, an unknown magic, a wrong CRC                CORRUPT_MESSAGE
+    larger than max.message.bytes, before or after packing it anew        MESSAGE_TOO_LARGE
+    a base offset other than 0, offsets that do not fit the record count  INVALID_RECORD
+    a control batch; a producer id without epoch or sequence;
+    a transaction without a producer id                                   INVALID_RECORD
+    a codec that does not exist                                           UNSUPPORTED_COMPRESSION_TYPE
+    the broker's timestamp flag; timestamps out of range                  INVALID_TIMESTAMP, with the records
+    records without keys on a compacted topic                             INVALID_RECORD, with the records
+
+(Kafka clears the timestamp flag silently if the topic has CreateTime. No client sets it, so we refuse it everywhere.)
+Coordinators and the metadata quorum append through here too: their batches are ours, so a control batch and a base
+offset are in order, and size is no matter.
+
+A follower takes what its leader sent, if it arrived whole and continues its own log (`check_fetched`).
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple, NoReturn
+
+from trioka.protocol.batch import (
+    CODEC_MASK,
+    CONTROL,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    TRANSACTIONAL,
+    BatchHeader,
+    check_crc,
+    headers,
+    payload,
+    read_header,
+    seal,
+    set_max_timestamp,
+    set_timestamp,
+    spans,
+)
+from trioka.protocol.checksum import crc32c
+from trioka.protocol.compression import Codec
+from trioka.protocol.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    KafkaError,
+    MessageTooLarge,
+    ProtocolError,
+    UnsupportedForMessageFormat,
+)
+from trioka.protocol.record import NO_TIMESTAMP
+
+from .log_config import FOREVER_MS, LogConfig
+
+MAX_RECORD_ERRORS: Final = 100
+"""So many records are named in a refusal; Kafka names all, which lets a client choose the size of our answer."""
+
+_CHECKED_FROM: Final = 21  # the CRC covers everything from the attributes on
+
+
+class Origin(Enum):
+    """Who appends. Rules about what clients may not do hold for clients."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    RAFT_LEADER = "raft leader"
+
+
+class RecordError(NamedTuple):
+    """One record that made its batch unacceptable, as the Produce response has it."""
+
+    batch_index: int  # of the record, in its batch
+    message: str
+
+
+class RejectedRecords(Exception):
+    """The cause of an InvalidRecord or InvalidTimestamp that names records."""
+
+    def __init__(self, errors: tuple[RecordError, ...]) -> None:
+        super().__init__(f"{len(errors)} records: {errors[0].message}")
+        self.errors = errors
+
+
+def record_errors(error: KafkaError) -> tuple[RecordError, ...]:
+    """The records that a refusal names, if it is about records."""
+    cause = error.__cause__
+    return cause.errors if isinstance(cause, RejectedRecords) else ()
+
+
+class Admission:
+    """The rules of one topic, made ready for the hot path. `admit` is called for every batch."""
+
+    __slots__ = ("_after_max_ms", "_config", "_max_bytes", "is_plain")
+
+    def __init__(self, config: LogConfig) -> None:
+        self._config = config
+        self._max_bytes = config.max_message_bytes
+        self._after_max_ms = config.message_timestamp_after_max_ms
+        self.is_plain = (  # the header tells all, as long as its timestamps are in order
+            config.message_timestamp_type == "CreateTime"
+            and config.message_timestamp_before_max_ms == FOREVER_MS
+            and config.compression_type is None
+            and not config.compacts
+        )
+
+    def admit(
+        self, buffer: memoryview | bytearray, *, now_ms: int, origin: Origin = Origin.CLIENT
+    ) -> tuple[memoryview | bytearray, BatchHeader, int]:
+        """The batch in `buffer`, checked, its timestamps as the topic wants them; its header; and the time that it got,
+        NO_TIMESTAMP under CreateTime. Offset and epoch are not set yet. Raises a KafkaError if it is refused."""
+        try:
+            header = read_header(buffer)
+        except (ProtocolError, UnsupportedForMessageFormat) as error:
+            raise _no_batch(buffer, error) from None
+        size = header.size
+        if size != len(buffer):
+            raise _not_one_batch(buffer, size)
+        if size > self._max_bytes and origin is Origin.CLIENT:
+            raise MessageTooLarge(f"a batch of {size} bytes; the topic takes {self._max_bytes}")
+        view = buffer if type(buffer) is memoryview else memoryview(buffer)
+        if crc32c(view[_CHECKED_FROM:]) != header.crc:
+            raise CorruptMessage("the batch fails its CRC")
+        if origin is Origin.CLIENT:
+            _check_claims(header)
+        if (
+            self.is_plain
+            and header.base_timestamp <= header.max_timestamp <= now_ms + self._after_max_ms
+            and not header.attributes & LOG_APPEND_TIME
+        ):
+            return buffer, header, NO_TIMESTAMP
+        return self._admit_by_other_rules(buffer, header, now_ms, origin)
+
+    def _admit_by_other_rules(
+        self, buffer: memoryview | bytearray, header: BatchHeader, now_ms: int, origin: Origin
+    ) -> tuple[memoryview | bytearray, BatchHeader, int]:
+        config = self._config
+        stamps = config.message_timestamp_type == "LogAppendTime"
+        if header.attributes & LOG_APPEND_TIME:
+            raise InvalidTimestamp("the batch says that the broker set its time; that is the broker's to say")
+        control = header.attributes & CONTROL
+        if not control and _needs_a_look_inside(header, config, stamps, now_ms):
+            header = _look_inside(buffer, header, config, stamps, now_ms)
+        codec = config.compression_type
+        if codec is not None and codec != header.attributes & CODEC_MASK and not control:
+            buffer, header = _pack_anew(buffer, header, codec, config)
+            if header.size > self._max_bytes and origin is Origin.CLIENT:
+                raise MessageTooLarge(f"{header.size} bytes as {codec.name}; the topic takes {self._max_bytes}")
+        if stamps:
+            set_timestamp(buffer, header, now_ms)
+            return buffer, read_header(buffer), now_ms
+        return buffer, header, NO_TIMESTAMP
+
+
+def admit(
+    buffer: memoryview | bytearray, config: LogConfig, *, now_ms: int, origin: Origin = Origin.CLIENT
+) -> tuple[memoryview | bytearray, BatchHeader, int]:
+    """`Admission.admit`, for who has one batch."""
+    return Admission(config).admit(buffer, now_ms=now_ms, origin=origin)
+
+
+def _no_batch(buffer: memoryview | bytearray, error: Exception) -> KafkaError:
+    if isinstance(error, UnsupportedForMessageFormat):
+        return InvalidRecord(str(error))
+    if len(buffer) < LOG_OVERHEAD + 5:
+        return InvalidRecord(f"there is no batch in {len(buffer)} bytes")
+    return CorruptMessage(str(error))
+
+
+def _not_one_batch(buffer: memoryview | bytearray, size: int) -> KafkaError:
+    if size > len(buffer):
+        return InvalidRecord(f"a batch of {size} bytes of which {len(buffer)} came")
+    return InvalidRecord(f"{len(buffer) - size} bytes follow the batch; one batch at a time")
+
+
+def _check_claims(header: BatchHeader) -> None:
+    """What a client says of its batch must be possible. One comparison each: this is the common path."""
+    if header.base_offset != 0:
+        raise InvalidRecord(f"the base offset is {header.base_offset}; a client's batches begin at 0")
+    if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
+        raise InvalidRecord(f"{header.record_count} records, the last one at offset +{header.last_offset_delta}")
+    attributes = header.attributes
+    if attributes & CONTROL:
+        raise InvalidRecord("a control batch; clients do not write those")
+    if attributes & CODEC_MASK > Codec.ZSTD:
+        header.codec  # noqa: B018 - it raises UnsupportedCompressionType
+    if header.producer_id >= 0:
+        if header.producer_epoch < 0 or header.base_sequence < 0:
+            raise InvalidRecord(
+                f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
+            )
+    elif attributes & TRANSACTIONAL:
+        raise InvalidRecord("a transaction needs a producer id")
+
+
+def _needs_a_look_inside(header: BatchHeader, config: LogConfig, stamps: bool, now_ms: int) -> bool:
+    return config.compacts or (
+        not stamps
+        and (
+            header.max_timestamp < header.base_timestamp
+            or header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
+            or config.message_timestamp_before_max_ms != FOREVER_MS
+        )
+    )
+
+
+def _look_inside(
+    buffer: memoryview | bytearray, header: BatchHeader, config: LogConfig, stamps: bool, now_ms: int
+) -> BatchHeader:
+    """Check each record; the header, mended if its newest timestamp was wrong."""
+    errors: list[RecordError] = []
+    timestamps_wrong = False
+    newest = NO_TIMESTAMP
+    oldest_allowed = now_ms - config.message_timestamp_before_max_ms
+    newest_allowed = now_ms + config.message_timestamp_after_max_ms
+    for index, span in enumerate(spans(payload(buffer, header), header)):
+        timestamp = span.timestamp
+        newest = max(newest, timestamp)
+        if config.compacts and span.key is None:
+            errors.append(RecordError(index, "a record of a compacted topic needs a key"))
+        elif not stamps and timestamp != NO_TIMESTAMP and not oldest_allowed <= timestamp <= newest_allowed:
+            timestamps_wrong = True
+            errors.append(
+                RecordError(index, f"timestamp {timestamp} is not within [{oldest_allowed}, {newest_allowed}]")
+            )
+        if len(errors) == MAX_RECORD_ERRORS:
+            break
+    if errors:
+        _refuse(errors, timestamps_wrong)
+    if newest != header.max_timestamp and not stamps:
+        set_max_timestamp(buffer, header, newest, header.attributes)
+        return read_header(buffer)
+    return header
+
+
+def _refuse(errors: list[RecordError], timestamps_wrong: bool) -> NoReturn:
+    cause = RejectedRecords(tuple(errors))
+    if timestamps_wrong:
+        raise InvalidTimestamp(f"records with impossible timestamps: {len(errors)} or more") from cause
+    raise InvalidRecord(f"records that the topic does not take: {len(errors)} or more") from cause
+
+
+def _pack_anew(
+    buffer: memoryview | bytearray, header: BatchHeader, codec: Codec, config: LogConfig
+) -> tuple[bytearray, BatchHeader]:
+    changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
+    batch = seal(changed, payload(buffer, header), level=config.compression_level(codec))
+    return batch, read_header(batch)
+
+
+class UnexpectedOffset(Exception):
+    """What a follower was given begins before its log's end. (An empty log may begin anew at `first_offset`.)"""
+
+    def __init__(self, first_offset: int, last_offset: int, log_end_offset: int) -> None:
+        super().__init__(f"batches from {first_offset} to {last_offset}, for a log that ends at {log_end_offset}")
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+def check_fetched(buffer: memoryview | bytearray | bytes, log_end_offset: int, epoch: int) -> list[BatchHeader]:
+    """The batches that a follower appends to a log which ends there and whose latest epoch is this one (I9).
+
+    Offsets may leave gaps, because the leader's log is compacted, but neither they nor epochs go back. A last batch
+    that is torn, as Kafka's leaders send it, is left out.
+    """
+    try:
+        batches = list(headers(buffer, partial_tail=True))
+    except (ProtocolError, UnsupportedForMessageFormat) as error:
+        raise CorruptMessage(str(error)) from None
+    next_offset = log_end_offset
+    for header in batches:
+        if not check_crc(buffer, header):
+            raise CorruptMessage(f"the batch at offset {header.base_offset} fails its CRC")
+        if header.last_offset_delta < 0:
+            raise InvalidRecord(f"the batch at offset {header.base_offset} ends at {header.last_offset}")
+        if header.base_offset < next_offset:
+            if header is batches[0]:
+                raise UnexpectedOffset(header.base_offset, batches[-1].last_offset, log_end_offset)
+            raise InvalidRecord(f"offset {header.base_offset} comes after {next_offset - 1}")
+        if 0 <= header.leader_epoch < epoch:
+            raise InvalidRecord(f"at offset {header.base_offset}, epoch {header.leader_epoch} comes after {epoch}")
+        next_offset = header.last_offset + 1
+        epoch = max(epoch, header.leader_epoch)
+    return batches

@@ -1,0 +1,428 @@
+"""One log directory: an entry of `log.dirs`, the logs in it, and what is written for all of them together.
+
+Starting (S2, S3): lock the directory; read `meta.properties`, the clean-shutdown marker and the checkpoints; remove the
+marker, and sync that, before anything is written; then load the logs, several at a time. A checkpoint that cannot be
+read counts as empty and is reported: then more is scanned, and nothing is believed that is not in the logs.
+
+Running: `checkpoint` writes recovery points, log starts and high watermarks now and then. A log that is about to be cut
+or shortened has them written at once (`Log.keep`), because after a crash they say what must be there.
+
+Stopping: every log is made durable, the checkpoints are written, and last of all the marker.
+
+Failing (S4): everything goes through one `Volume`. Its first I/O error takes the whole directory offline: `failure`
+says why, `on_failure` is told once, every later operation raises KafkaStorageError, and no marker is written at last.
+
+Copies on their way in (`-future`) and logs that a copy elsewhere has replaced are in the checkpoints too, but not among
+`logs`: future.py says how a log moves from one directory to another.
+
+What stands in the directory and is no partition of ours is left alone and named in `report`: partitions that the
+metadata took away (`-stray`), and whatever else people put there. So are copies that were not finished: whoever asked
+for them begins anew. Partitions that were on their way out (`-delete`) are removed.
+"""
+
+import errno
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from random import Random
+from threading import Lock
+from typing import Final, TypeAlias
+
+from trioka.protocol.errors import KafkaStorageError
+
+from .checkpoint import (
+    MetaProperties,
+    read_clean_marker,
+    read_meta_properties,
+    read_offsets,
+    read_topic_id,
+    write_clean_marker,
+    write_offsets,
+    write_topic_id,
+)
+from .disk import Disk, File
+from .file_pool import FilePool
+from .layout import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    DamagedFile,
+    DirectoryState,
+    TopicPartition,
+    parse_partition_directory,
+    partition_directory,
+    renamed_directory,
+)
+from .log import Log
+from .log_config import LogConfig
+from .recovery import Stopped
+from .volume import Volume
+
+FUTURE_FILES: Final = 8
+"""A copy that is filled in a worker thread has its own pool, with as many files as it needs at a time."""
+
+LOADING_THREADS: Final = 4
+"""num.recovery.threads.per.data.dir is 2 in Kafka; scanning is mostly waiting for the device, and CRCs let go of the
+interpreter's lock."""
+
+Progress: TypeAlias = Callable[[int, int, TopicPartition], None]
+"""Told after each log: how many are loaded, of how many, and which one it was."""
+
+
+class DirectoryInUse(Exception):
+    """Another process has this log directory open."""
+
+
+@dataclass(slots=True, kw_only=True)
+class DirectoryReport:
+    """What a start found in a log directory, for the one who has to tell people."""
+
+    clean: bool = False
+    broker_epoch: int | None = None  # of the run that stopped cleanly
+    damaged_files: list[str] = field(default_factory=list)
+    left_alone: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)  # copies that were on their way in
+    removed: list[str] = field(default_factory=list)
+
+
+class LogDirectory:
+    """Made by `open`."""
+
+    def __init__(
+        self, disk: Disk, path: str, on_failure: Callable[[OSError], None] | None, random: Random | None
+    ) -> None:
+        self.path = path.rstrip("/")
+        self.volume = Volume(disk, self.path, on_failure)
+        self.files = FilePool(self.volume)
+        self.logs: dict[TopicPartition, Log] = {}
+        self.topic_ids: dict[TopicPartition, bytes] = {}
+        self.futures: dict[TopicPartition, Log] = {}  # copies on their way in, each filled by one who has it alone
+        self.replaced: dict[TopicPartition, Log] = {}  # by a copy elsewhere, and still needed if that is lost
+        self.meta: MetaProperties | None = None
+        self.report = DirectoryReport()
+        self._random = random
+        self._lock: File | None = None
+        self._writing = Lock()
+        self._leaving: list[tuple[int, str]] = []  # directories to be removed, and when
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        config_of: Callable[[TopicPartition], LogConfig],
+        *,
+        now_ms: int,
+        threads: int = LOADING_THREADS,
+        progress: Progress | None = None,
+        on_failure: Callable[[OSError], None] | None = None,
+        random: Random | None = None,
+    ) -> "LogDirectory":
+        """Lock the directory and load every log in it. Blocks.
+
+        DirectoryInUse if another process has it, DamagedFile if `meta.properties` cannot be read: then this node must
+        not start. If the disk fails, a directory comes back that is offline and has no logs.
+        """
+        directory = cls(disk, path, on_failure, random)
+        try:
+            directory._start(config_of, now_ms, threads, progress)
+        except KafkaStorageError:
+            directory.let_go()
+        except BaseException:
+            directory.let_go()
+            raise
+        return directory
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why the directory is offline, or None."""
+        return self.volume.failure
+
+    # Starting --------------------------------------------------------------------------------------------------------
+
+    def _start(
+        self, config_of: Callable[[TopicPartition], LogConfig], now_ms: int, threads: int, progress: Progress | None
+    ) -> None:
+        volume = self.volume
+        volume.make_directory(self.path)
+        try:
+            self._lock = volume.lock(f"{self.path}/{LOCK}")
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise DirectoryInUse(f"{self.path} is in use by another process") from error
+            raise
+        meta = f"{self.path}/{META_PROPERTIES}"
+        self.meta = read_meta_properties(volume, meta) if volume.exists(meta) else None
+        report = self.report
+        report.clean = self._read_clean_marker()
+        recovery_points = self._read(RECOVERY_POINTS)
+        log_starts = self._read(LOG_START_OFFSETS)
+        high_watermarks = self._read(HIGH_WATERMARKS)
+        cleaned = self._read(CLEANER_OFFSETS)
+        self._remove_clean_marker()
+
+        def load(name: TopicPartition) -> tuple[Log, bytes | None]:
+            stopped = Stopped(
+                clean=report.clean,
+                recovery_point=recovery_points.get(name, 0),
+                log_start_offset=log_starts.get(name, 0),
+                cleaned_upto=cleaned.get(name, 0),
+            )
+            return self._open_log(name, config_of(name), stopped, now_ms), self._read_topic_id(name)
+
+        names = self._find_partitions()
+        loaded = map(load, names) if threads <= 1 else _in_threads(load, names, threads)
+        for done, (log, topic_id) in enumerate(loaded, start=1):
+            log.advance_high_watermark(high_watermarks.get(log.name, 0))
+            self.logs[log.name] = log
+            if topic_id is not None:
+                self.topic_ids[log.name] = topic_id
+            if progress is not None:
+                progress(done, len(names), log.name)
+
+    def _read_clean_marker(self) -> bool:
+        try:
+            self.report.broker_epoch = read_clean_marker(self.volume, f"{self.path}/{CLEAN_SHUTDOWN}")
+        except DamagedFile as error:
+            self.report.damaged_files.append(str(error))
+        return self.report.broker_epoch is not None
+
+    def _remove_clean_marker(self) -> None:
+        """Before the first write, durably: from here on a stop is unclean until it has proved otherwise."""
+        path = f"{self.path}/{CLEAN_SHUTDOWN}"
+        if self.volume.exists(path):
+            self.volume.remove(path)
+            self.volume.sync_directory(self.path)
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self.volume, f"{self.path}/{name}")
+        except DamagedFile as error:
+            self.report.damaged_files.append(str(error))
+            return {}
+
+    def _find_partitions(self) -> list[TopicPartition]:
+        found = []
+        for name in self.volume.list(self.path):
+            path = f"{self.path}/{name}"
+            parsed = parse_partition_directory(name)
+            if not self.volume.is_directory(path):
+                continue
+            if parsed is None or parsed.state is DirectoryState.STRAY:
+                self.report.left_alone.append(name)
+            elif parsed.state is DirectoryState.FUTURE:
+                self.report.unfinished.append(name)
+            elif parsed.state is DirectoryState.DELETE:
+                self.volume.remove_tree(path)
+                self.report.removed.append(name)
+            else:
+                found.append(parsed.topic_partition)
+        return found
+
+    def _open_log(self, name: TopicPartition, config: LogConfig, stopped: Stopped, now_ms: int) -> Log:
+        path = self.partition_path(name)
+        return Log.open(self.files, path, name, config, stopped, now_ms=now_ms, keep=self._keep, random=self._random)
+
+    def _read_topic_id(self, name: TopicPartition) -> bytes | None:
+        path = f"{self.partition_path(name)}/{PARTITION_METADATA}"
+        try:
+            return read_topic_id(self.volume, path) if self.volume.exists(path) else None
+        except DamagedFile as error:
+            self.report.damaged_files.append(str(error))
+            return None
+
+    def partition_path(self, name: TopicPartition) -> str:
+        return f"{self.path}/{partition_directory(name)}"
+
+    # Running ---------------------------------------------------------------------------------------------------------
+
+    def create(self, name: TopicPartition, config: LogConfig, *, now_ms: int, topic_id: bytes | None = None) -> Log:
+        """A new, empty log, whose directory is durable when this returns. Blocks."""
+        assert name not in self.logs, f"{name} exists"
+        path = self.partition_path(name)
+        self.volume.make_directory(path)
+        if topic_id is not None:
+            write_topic_id(self.volume, f"{path}/{PARTITION_METADATA}", topic_id)
+            self.topic_ids[name] = topic_id
+        log = self._open_log(name, config, Stopped(clean=True), now_ms)
+        self.volume.sync_directory(path)
+        self.volume.sync_directory(self.path)
+        self.logs[name] = log
+        return log
+
+    def delete(self, name: TopicPartition, unique: str, *, now_ms: int) -> None:
+        """Out of the way at once, removed by `sweep` later. `unique` is 32 hex digits, from outside. Blocks."""
+        due_ms = now_ms + self.logs[name].config.file_delete_delay_ms
+        self._leaving.append((due_ms, self._set_aside(self.logs, name, DirectoryState.DELETE, unique)))
+
+    def set_aside_as_stray(self, name: TopicPartition, unique: str) -> None:
+        """The metadata gives this partition to somebody else: keep the files, for people to look at. Blocks."""
+        self._set_aside(self.logs, name, DirectoryState.STRAY, unique)
+
+    def _set_aside(
+        self, logs: dict[TopicPartition, Log], name: TopicPartition, state: DirectoryState, unique: str
+    ) -> str:
+        log = logs.pop(name)
+        self.topic_ids.pop(name, None)
+        log.let_go()
+        # A partition of the same name may come again: what the checkpoints promise must go first.
+        self.checkpoint()
+        path = f"{self.path}/{renamed_directory(name, state, unique)}"
+        self.volume.rename(self.partition_path(name), path)
+        self.volume.sync_directory(self.path)
+        return path
+
+    # Moving: future.py says in which order ---------------------------------------------------------------------------
+
+    def begin_future(
+        self,
+        name: TopicPartition,
+        config: LogConfig,
+        unique: str,
+        *,
+        start_offset: int,
+        topic_id: bytes | None,
+        now_ms: int,
+    ) -> Log:
+        """An empty log that starts there, beside the others, with a pool of files of its own. Blocks."""
+        assert name not in self.logs, f"{name} is here"
+        assert name not in self.futures, f"{name} is on its way"
+        path = f"{self.path}/{renamed_directory(name, DirectoryState.FUTURE, unique)}"
+        self.volume.make_directory(path)
+        if topic_id is not None:
+            write_topic_id(self.volume, f"{path}/{PARTITION_METADATA}", topic_id)
+        log = Log.open(
+            FilePool(self.volume, limit=FUTURE_FILES, views_limit=FUTURE_FILES),
+            path,
+            name,
+            config,
+            Stopped(clean=True, recovery_point=start_offset, log_start_offset=start_offset),
+            now_ms=now_ms,
+            keep=self._keep,
+            random=self._random,
+        )
+        self.volume.sync_directory(path)
+        self.volume.sync_directory(self.path)
+        self.futures[name] = log
+        return log
+
+    def drop_future(self, name: TopicPartition) -> None:
+        """The copy is not wanted any more. Blocks."""
+        log = self.futures.pop(name)
+        log.let_go()
+        self._remove_future(log.directory)
+
+    def drop_unfinished(self, directory: str) -> None:
+        """A copy that a former process did not finish. Blocks."""
+        self.report.unfinished.remove(directory)
+        self._remove_future(f"{self.path}/{directory}")
+
+    def _remove_future(self, path: str) -> None:
+        self.checkpoint()  # as in `_set_aside`
+        self.volume.remove_tree(path)
+        self.volume.sync_directory(self.path)
+
+    def promote_future(self, name: TopicPartition, topic_id: bytes | None) -> Log:
+        """The copy gets the partition's name, and is one of our logs. Not durable: its next sync makes it so."""
+        assert name not in self.logs, f"{name} is here"
+        log, path = self.futures[name], self.partition_path(name)
+        self.volume.rename(log.directory, path)
+        log.use(self.files)
+        log.move(path)
+        self.logs[name] = log
+        del self.futures[name]
+        if topic_id is not None:
+            self.topic_ids[name] = topic_id
+        return log
+
+    def give_way(self, name: TopicPartition) -> None:
+        """A copy elsewhere has replaced this log, which nobody uses any more. Its files are needed until `retire`."""
+        self.replaced[name] = self.logs[name]
+        del self.logs[name]
+
+    def retire(self, name: TopicPartition, unique: str, *, now_ms: int) -> None:
+        """As `delete`, for a log that was replaced: the copy is durable. Blocks."""
+        due_ms = now_ms + self.replaced[name].config.file_delete_delay_ms
+        self._leaving.append((due_ms, self._set_aside(self.replaced, name, DirectoryState.DELETE, unique)))
+
+    def sweep(self, now_ms: int) -> None:
+        """Remove what was deleted long enough ago: segments and partitions. Blocks."""
+        for log in self.logs.values():
+            log.sweep(now_ms)
+        for due_ms, path in list(self._leaving):
+            if due_ms <= now_ms:
+                self.volume.remove_tree(path)
+                self._leaving.remove((due_ms, path))
+
+    def _keep(self, log: Log) -> None:
+        """A log is about to be cut or shortened: first the checkpoints."""
+        self._write(RECOVERY_POINTS, lambda each: each.recovery_point, log)
+        self._write(LOG_START_OFFSETS, lambda each: each.log_start_offset, log)
+
+    def checkpoint(self) -> None:
+        """Write recovery points, log starts and high watermarks, each file whole. Blocks."""
+        self._write(RECOVERY_POINTS, lambda log: log.recovery_point)
+        self._write(LOG_START_OFFSETS, lambda log: log.log_start_offset)
+        self._write(HIGH_WATERMARKS, lambda log: log.high_watermark)
+
+    def _write(self, file: str, offset_of: Callable[[Log], int], extra: Log | None = None) -> None:
+        # Checkpoints are written from several threads, and the logs may come and go meanwhile.
+        with self._writing:
+            self._write_alone(file, offset_of, extra)
+
+    def _write_alone(self, file: str, offset_of: Callable[[Log], int], extra: Log | None) -> None:
+        offsets = {name: offset_of(log) for name, log in self._all_logs().items()}
+        if extra is not None and not extra.closed:
+            offsets[extra.name] = offset_of(extra)
+        # The metadata's log is not in Kafka's checkpoints either: it is small, and looked at whole.
+        offsets = {name: offset for name, offset in offsets.items() if name.topic != CLUSTER_METADATA_TOPIC}
+        write_offsets(self.volume, f"{self.path}/{file}", offsets)
+
+    def _all_logs(self) -> dict[TopicPartition, Log]:
+        """In the order of their lives, and each is in its next state before it leaves the last: nobody who looks from
+        another thread misses one."""
+        return {**self.futures, **self.logs, **self.replaced}
+
+    # Stopping --------------------------------------------------------------------------------------------------------
+
+    def close(self, *, broker_epoch: int) -> None:
+        """A clean stop, marked as one if everything became durable. Blocks."""
+        try:
+            if self.failure is None:
+                for log in self._all_logs().values():
+                    log.close()
+                self.checkpoint()
+                write_clean_marker(self.volume, f"{self.path}/{CLEAN_SHUTDOWN}", broker_epoch)
+        finally:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close without a word: nothing is written any more, and the next start will look at everything."""
+        for log in self._all_logs().values():
+            log.let_go()
+        self.logs.clear()
+        self.futures.clear()
+        self.replaced.clear()
+        self.files.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _in_threads(
+    load: Callable[[TopicPartition], tuple[Log, bytes | None]], names: list[TopicPartition], threads: int
+) -> Iterator[tuple[Log, bytes | None]]:
+    """In the order in which they are done. The first failure ends it, and what has not begun."""
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="load") as pool:
+        loading = [pool.submit(load, name) for name in names]
+        try:
+            for future in as_completed(loading):
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -1,0 +1,599 @@
+"""A partition's log: the records of one replica, in order, in segments.
+
+    log start ──────────────── last stable ──── high watermark ──────── log end
+    │ segment │ segment │ segment │ active segment                          │
+              └ recovery point: everything before it is synced
+
+One thread uses a log, and nothing here waits, except where a method says that it blocks. `sync` alone may run in a
+worker thread while the others go on: that is what `GroupCommit` is given.
+
+**Append** is: look at the batch (admission.py), ask the producers (producers.py), set its offset in place, write it
+once, and only then change what is known in memory. If the write fails, memory is as before, and the volume is offline
+(volume.py): nobody writes there again before a restart has looked at what arrived (S4).
+
+**Read** returns file ranges of whole batches (reads.py), checked the first time that they leave (S5). Damage that a
+read meets is noted and remembered (quarantine.py): from then on the log refuses appends and serves what is whole (S6).
+An index that is wrong is built anew on the spot.
+
+**Shrink**: before anything is cut or deleted, the checkpoints say so (segments.py). Files leave in two steps: renamed
+to `.deleted` at once, removed by `sweep` after file.delete.delay.ms.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Final, NamedTuple, NoReturn, TypeVar
+
+from trioka.protocol.batch import CONTROL, BatchHeader, assign_offset
+from trioka.protocol.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    OffsetOutOfRange,
+    RecordListTooLarge,
+)
+
+from .admission import Admission, Origin, check_fetched
+from .epochs import LeaderEpochCache
+from .file_pool import FilePool
+from .index import DamagedIndex
+from .layout import LEADER_EPOCHS, Suffix, TopicPartition
+from .log_config import LogConfig
+from .producers import ProducerState, marker_of
+from .quarantine import Damage, Quarantine
+from .reads import LogRead, Plan, plan, where_to_look
+from .rebuild import (
+    PRODUCER_EXPIRATION_MS,
+    epochs_agree,
+    epochs_of,
+    rebuild_indexes,
+    rebuild_txn_index,
+    replay_into,
+    txn_index_agrees,
+)
+from .recovery import Loaded, Report, Stopped, load
+from .run import run_limits
+from .scan import MAX_RELATIVE_OFFSET, BadBatch
+from .segment import Segment
+from .segments import Segments
+from .txn_index import AbortedTransaction
+
+LOADING_FILES: Final = 8
+"""A log that is loaded has its own pool, with as many files as it needs at a time."""
+
+Answer = TypeVar("Answer")
+
+
+class Appended(NamedTuple):
+    """Where a batch stands now. A `duplicate` stood there before; its answer must wait for the high watermark too."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int  # -1 under CreateTime
+    log_start_offset: int
+    duplicate: bool
+
+
+class Log:
+    __slots__ = (
+        "_admission",
+        "_config",
+        "_epochs_checked",
+        "_indexed_bytes",
+        "_random",
+        "closed",
+        "epochs",
+        "files",
+        "high_watermark",
+        "keep",
+        "log_end_offset",
+        "log_start_offset",
+        "name",
+        "producers",
+        "quarantine",
+        "report",
+        "run_limits",
+        "segments",
+        "touched",
+    )
+
+    def __init__(
+        self,
+        files: FilePool,
+        directory: str,
+        name: TopicPartition,
+        config: LogConfig,
+        loaded: Loaded,
+        *,
+        keep: "Callable[[Log], None] | None" = None,
+        random: Random | None = None,
+    ) -> None:
+        self.files = files
+        self.name = name
+        self.config = config
+        self.keep = keep  # makes this log's recovery point and start durable, at once
+        self.segments = Segments(files, directory, loaded.segments, recovery_point=loaded.recovery_point)
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = loaded.log_start_offset
+        self.epochs: LeaderEpochCache = loaded.epochs
+        self.producers: ProducerState = loaded.producers
+        self.report: Report | None = loaded.report if loaded.report.is_news else None
+        self.quarantine = Quarantine(files.disk, directory, loaded.report.damages)
+        self.closed = False
+        self._random = random
+        self._epochs_checked = False
+        self.touched = False  # since it was opened: a log that was not need not be synced when it is closed
+        self.producers.high_watermark_moved(self.high_watermark)
+
+    @classmethod
+    def open(
+        cls,
+        files: FilePool,
+        directory: str,
+        name: TopicPartition,
+        config: LogConfig,
+        stopped: Stopped,
+        *,
+        now_ms: int,
+        keep: "Callable[[Log], None] | None" = None,
+        random: Random | None = None,
+    ) -> "Log":
+        """The log in a directory, which exists, and may be empty. Blocks; may run in a worker thread."""
+        loading = FilePool(files.disk, limit=LOADING_FILES, views_limit=LOADING_FILES)
+        try:
+            loaded = load(loading, directory, config, stopped, now_ms=now_ms)
+            for segment in loaded.segments:
+                segment.use(files)
+        finally:
+            loading.close()
+        return cls(files, directory, name, config, loaded, keep=keep, random=random)
+
+    def __repr__(self) -> str:
+        return f"<Log {self.name} {self.log_start_offset}–{self.log_end_offset}>"
+
+    @property
+    def directory(self) -> str:
+        return self.segments.directory
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything before this offset is durable."""
+        return self.segments.recovery_point
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._admission = Admission(config)
+        # Below this size no index of a segment can be full: there is at most one entry for each interval.
+        self._indexed_bytes = config.index_interval_bytes * max(config.segment_index_bytes // 12 - 2, 0)
+        self.run_limits = run_limits(config, self._indexed_bytes)
+
+    # Appending -------------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        buffer: memoryview | bytearray,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """One batch, which gets the next offsets, in place. Raises what the client is told."""
+        if self.closed or self.quarantine.damages:
+            self._refuse()
+        buffer, header, append_time_ms = self._admission.admit(buffer, now_ms=now_ms, origin=origin)
+        if header.size > self._config.segment_bytes:
+            raise RecordListTooLarge(f"{header.size} bytes; a segment has {self._config.segment_bytes}")
+        marker = None
+        if header.producer_id >= 0:
+            if header.attributes & CONTROL:
+                marker = marker_of(buffer, header)
+                if marker is not None:
+                    self.producers.check_marker(header, marker, transaction_version=transaction_version)
+            else:
+                written = self.producers.check(header, sequences=origin is Origin.CLIENT)
+                if written is not None:
+                    return Appended(
+                        written.first_offset, written.last_offset, written.timestamp, self.log_start_offset, True
+                    )
+        first_offset = self.log_end_offset
+        last_offset = first_offset + header.last_offset_delta
+        if leader_epoch != self.epochs.latest_epoch:
+            self._begin_epoch(leader_epoch, first_offset)
+        segment = self._segment_for(header.size, last_offset, header.max_timestamp, now_ms)
+        assign_offset(buffer, 0, first_offset, leader_epoch)
+        segment.append(buffer, last_offset, header.max_timestamp, self._config.index_interval_bytes)
+        self.log_end_offset = last_offset + 1
+        self.touched = True
+
+        producers = self.producers
+        if marker is not None:
+            ended = producers.apply_marker(header, marker, first_offset, header.max_timestamp)
+            if ended is not None and ended.aborted:
+                self._note_aborted(segment, AbortedTransaction(*ended[:4]))
+        elif header.producer_id >= 0:
+            producers.apply(header, first_offset, header.max_timestamp)
+        producers.end_offset = last_offset + 1
+        return Appended(first_offset, last_offset, append_time_ms, self.log_start_offset, False)
+
+    def append_as_follower(self, buffer: memoryview | bytearray | bytes, *, now_ms: int) -> Appended:
+        """Batches as a leader sent them, which keep their offsets and epochs. A torn last batch is left out.
+
+        Offsets may leave gaps (the leader's log is compacted) but never go back: UnexpectedOffset. One write for each
+        segment that the batches come into, and that is nearly always one.
+        """
+        if self.closed or self.quarantine:
+            self._refuse()
+        batches = check_fetched(buffer, self.log_end_offset, self.epochs.latest_epoch)
+        if not batches:
+            return Appended(self.log_end_offset, self.log_end_offset - 1, -1, self.log_start_offset, False)
+        view = memoryview(buffer)
+        start = 0
+        while start < len(batches):
+            first = batches[start]
+            segment = self._segment_for(first.size, first.last_offset, first.max_timestamp, now_ms)
+            end = start + 1
+            size = first.size
+            room = self._config.segment_bytes - segment.size
+            while end < len(batches) and size + batches[end].size <= room and segment.takes(batches[end].last_offset):
+                size += batches[end].size
+                end += 1
+            self._append_group(segment, view[first.position : first.position + size], batches[start:end])
+            start = end
+        return Appended(batches[0].base_offset, batches[-1].last_offset, -1, self.log_start_offset, False)
+
+    def _append_group(self, segment: Segment, view: memoryview, batches: list[BatchHeader]) -> None:
+        start = batches[0].position
+        moved = [header._replace(position=header.position - start) for header in batches]
+        for header in moved:
+            if header.leader_epoch > self.epochs.latest_epoch:
+                self._begin_epoch(header.leader_epoch, header.base_offset)
+        segment.append_batches(view, moved, self._config.index_interval_bytes)
+        self.log_end_offset = moved[-1].last_offset + 1
+        self.touched = True
+        for header in moved:
+            ended = self.producers.replay(view, header)
+            if ended is not None and ended.aborted:
+                self._note_aborted(segment, AbortedTransaction(*ended[:4]))
+        self.producers.end_offset = self.log_end_offset
+
+    def _note_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
+        segment.txn_index.append(aborted)
+        self.segments.file_made()  # perhaps: with its first entry
+
+    def _begin_epoch(self, epoch: int, offset: int) -> None:
+        if epoch < self.epochs.latest_epoch:
+            raise FencedLeaderEpoch(f"{self.name}: epoch {epoch} after {self.epochs.latest_epoch}")
+        self.epochs.assign(epoch, offset)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A new leader notes where it starts, before it takes a write (I10). Blocks."""
+        self._refuse_if_unusable()
+        if epoch != self.epochs.latest_epoch:
+            self._begin_epoch(epoch, self.log_end_offset)
+
+    def _refuse_if_unusable(self) -> None:
+        if self.closed or self.quarantine:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        if self.closed:
+            raise KafkaStorageError(f"{self.name} is closed")
+        raise KafkaStorageError(f"{self.name} is quarantined: {self.quarantine.damages[0]}")
+
+    # Segments --------------------------------------------------------------------------------------------------------
+
+    def _segment_for(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
+        """The active segment, rolled if this batch should not go into it."""
+        segment, config = self.segments.active, self._config
+        if not segment.ready:
+            self.ask(segment, Segment.make_ready)
+        if segment.size:
+            first = segment.first_timestamp()
+            waited = timestamp - first if first >= 0 else now_ms - segment.created_ms
+            if (
+                segment.size + size > config.segment_bytes
+                or waited > config.roll_ms - segment.jitter_ms
+                or (segment.size >= self._indexed_bytes and segment.is_full(config.segment_index_bytes))
+            ):
+                segment = self.roll(now_ms=now_ms)
+        if not segment.takes(last_offset):
+            return self._roll_over_a_gap(last_offset, now_ms)
+        return segment
+
+    def _roll_over_a_gap(self, last_offset: int, now_ms: int) -> Segment:
+        """An index cannot express an offset so far away. For a follower of a compacted log even a new segment may
+        begin too early: then the gap must not be taken for a lost write after a crash, so everything before it is made
+        durable first. (That blocks, and needs 2³¹ offsets without a record.)"""
+        segment = self.roll(now_ms=now_ms)
+        if not segment.takes(last_offset):
+            self.sync()
+            self.log_end_offset = last_offset - MAX_RELATIVE_OFFSET
+            self.segments.recovery_point = self.log_end_offset
+            self._keep()
+            segment = self.segments.begin_after_gap(self.log_end_offset, now_ms=now_ms)
+        return segment
+
+    def roll(self, *, now_ms: int) -> Segment:
+        """Close the active segment and begin the next, at the log's end. Nothing is synced: `sync` does it later."""
+        active = self.segments.active
+        if active.size == 0 and active.base_offset == self.log_end_offset:
+            active.created_ms = now_ms
+            return active
+        self.producers.end_offset = self.log_end_offset
+        self.producers.take_snapshot(sync=False)
+        jitter_ms = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        self.touched = True
+        return self.segments.add(
+            self.log_end_offset,
+            now_ms=now_ms,
+            jitter_ms=self._random.randrange(jitter_ms) if self._random is not None and jitter_ms else 0,
+        )
+
+    def sync(self) -> None:
+        """Make durable what was appended before this call; then the recovery point moves (S2). Blocks: call it in a
+        worker thread, where it opens files of its own."""
+        try:
+            self.segments.sync(self.log_end_offset)
+        except OSError:  # its files are not where they were; a disk that fails is a KafkaStorageError
+            if not self.closed:  # deleted, or replaced by a copy that is durable: nobody waits for these bytes
+                raise
+
+    flush = sync
+
+    def _keep(self) -> None:
+        if self.keep is not None:
+            self.keep(self)
+
+    def close(self) -> None:
+        """Everything durable, so that the next start need not look; whoever closes all logs of a directory then marks
+        the stop as clean. Blocks."""
+        if self.closed:
+            return
+        # After a recovery the producers may stand in no snapshot yet, though every record is durable.
+        if self.touched or self.report is not None or self.recovery_point < self.log_end_offset:
+            self.producers.take_snapshot(sync=True)
+            self.segments.settle(self.log_end_offset)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close without a word: the disk has failed, or the partition is deleted."""
+        self.closed = True
+        self.segments.let_go()
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, upto: int | None = None, at_least_one: bool = True) -> LogRead:
+        """Whole batches from the one that holds `offset` on, all before `upto` (the log's end, if None).
+
+        OffsetOutOfRange outside of [log start, log end]; CorruptMessage where the log is damaged.
+        """
+        end = self.log_end_offset
+        if not self.log_start_offset <= offset <= end:
+            raise OffsetOutOfRange(f"{self.name}: {offset} is not in [{self.log_start_offset}, {end}]")
+        if upto is None or upto > end:
+            upto = end
+        segments = self.segments
+        segment = segments.active
+        if offset < segment.base_offset:
+            segment = segments.holding(offset)
+        while offset < upto:
+            try:
+                found = None if self.quarantine.damages else plan(segment, offset, max_bytes, upto, at_least_one)
+                if found is None or found[2] > offset or not segment.checked.covers(found[0], found[0] + found[1]):
+                    found = self._plan(segment, offset, max_bytes, upto, at_least_one)
+            except (DamagedIndex, BadBatch):
+                found = self.ask(segment, lambda at: self._plan(at, offset, max_bytes, upto, at_least_one))
+            if found is not None:
+                position, size, start_offset, next_offset = found
+                if not size:
+                    break
+                records = segment.files.range(segment.log_path, position, size)
+                return tuple.__new__(LogRead, (records, start_offset, next_offset))  # LogRead(…), at half the price
+            if segment is segments.active:
+                break
+            segment = segments[segments.number_for(segment.base_offset) + 1]
+        return LogRead(None, offset, offset)
+
+    def _plan(self, segment: Segment, offset: int, max_bytes: int, upto: int, at_least_one: bool) -> Plan | None:
+        stop = None
+        if self.quarantine.damages:
+            upto, stop = self.quarantine.limit(segment.base_offset, offset, upto)
+        found = plan(segment, offset, max_bytes, upto, at_least_one, stop)
+        if found is not None and found.start_offset <= offset:
+            segment.check(found.position, found.end, self.segments.expected_end(segment, self.log_end_offset))
+        elif not self.quarantine.damages:
+            # The offset is not there. Compaction leaves gaps, but so does a wrong bit in an offset: make sure.
+            limit = self.segments.expected_end(segment, self.log_end_offset)
+            if offset < limit:
+                segment.check(where_to_look(segment, offset), segment.size if found is None else found.end, limit)
+        return found
+
+    def ask(self, segment: Segment, question: Callable[[Segment], Answer]) -> Answer:
+        """What `question` says of a segment. If it meets a wrong index, or a bad batch, the segment is scanned, which
+        blocks: afterwards its indexes are right, its damage is known, all of it, and `question` is asked again."""
+        try:
+            return question(segment)
+        except (DamagedIndex, BadBatch):
+            self._heal(segment)
+        try:
+            return question(segment)
+        except (DamagedIndex, BadBatch) as error:
+            raise CorruptMessage(f"{self.name}: {segment}: {error}") from error
+
+    def _heal(self, segment: Segment) -> None:
+        expected = self.segments.expected_end(segment, self.log_end_offset)
+        self.quarantine.add(rebuild_indexes(segment, self._config.index_interval_bytes, expected, limit=expected))
+
+    def verify(self) -> Iterator[Damage]:
+        """A scrub: every byte of every segment checked again; yields (and notes) the damage that was not known. It
+        reads all of the log, so it pauses after each segment, and may be left there."""
+        for segment in list(self.segments):
+            known = self.quarantine.damages
+            segment.checked.cut(0)
+            try:
+                segment.check(0, segment.size)
+            except BadBatch:
+                self._heal(segment)
+            yield from (damage for damage in self.quarantine.damages if damage not in known)
+
+    # Offsets ---------------------------------------------------------------------------------------------------------
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Up to here records are replicated. It never goes back, nor beyond the log's end. True if it moved."""
+        offset = min(offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.producers.high_watermark_moved(offset)
+        return True
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where `read_committed` ends: at the high watermark, or at the first transaction that is not decided."""
+        return self.producers.last_stable_offset(self.high_watermark)
+
+    def aborted_transactions(self, start_offset: int, upper_bound: int) -> list[AbortedTransaction]:
+        """Those with records in [start_offset, upper_bound): `LogRead.next_offset` is such a bound."""
+        found: list[AbortedTransaction] = []
+        for segment in self.segments[self.segments.number_for(start_offset) :]:
+            self._check_txn_index(segment)
+            transactions, complete = segment.txn_index.overlapping(start_offset, upper_bound)
+            found += transactions
+            if complete:
+                break
+        return found
+
+    def _check_txn_index(self, segment: Segment) -> None:
+        """Once for each segment: its transaction index is believed from then on. Blocks if it has to be made anew."""
+        if not segment.txn_checked:
+            if not txn_index_agrees(self.segments, segment):
+                rebuild_txn_index(self.segments, segment, self.log_start_offset)
+            segment.txn_checked = True
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to this one that the log knows, and where it ends (I8). Others cut their logs by this,
+        so the first time it is compared with the batches."""
+        if not self._epochs_checked:
+            entries = self.epochs.entries
+            if not epochs_agree(self.segments, entries, self.log_end_offset):
+                self.epochs = LeaderEpochCache(self.files.disk, self.epochs.path, epochs_of(self.segments))
+                if entries and entries[-1].start_offset == self.log_end_offset:
+                    self.epochs.assign(*entries[-1])  # begun, and without a record yet
+                self.epochs.write()
+            self._epochs_checked = True
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # Shrinking. All of this blocks -----------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> None:
+        """Forget everything from `offset` on (I8: where the leader's epochs say, never at the high watermark).
+
+        A batch that holds the offset goes whole, so the log may end a little earlier.
+        """
+        if offset >= self.log_end_offset:
+            return
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return
+        last = self.segments[self.segments.number_for(offset)]
+        end, position = self.ask(last, lambda segment: segment.end_before(offset))
+        self._check_txn_index(last)
+        self.high_watermark = min(self.high_watermark, end)
+        self.log_start_offset = min(self.log_start_offset, end)
+        if self.recovery_point > end:
+            self.segments.recovery_point = end
+            self._keep()
+        self.touched = True
+        gone = self.segments.cut(end, last, position)
+        self.segments.retire(gone, now_ms + self._config.file_delete_delay_ms)
+        self.log_end_offset = end
+        self.quarantine.cut(self.log_start_offset, end)
+        self.epochs.truncate_from_end(end)
+        self._reload_producers(now_ms)
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
+        """An empty log, whose next offset is this one."""
+        self.segments.recovery_point = min(self.recovery_point, offset)
+        self.log_start_offset = self.high_watermark = offset
+        self._keep()
+        self.touched = True
+        gone = self.segments.begin_anew(offset, now_ms=now_ms)
+        self.segments.retire(gone, now_ms + self._config.file_delete_delay_ms)
+        self.log_end_offset = offset
+        self.segments.recovery_point = offset
+        self.quarantine.cut(offset, offset)
+        self.epochs.clear()
+        self.producers.truncate_fully_and_start_at(offset)
+
+    def delete_records_before(self, offset: int) -> None:
+        """The log starts here. Segments that lie before it go with the next retention, and their epochs with them."""
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(f"{self.name}: cannot start at {offset}, beyond {self.high_watermark}")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.producers.log_start_moved(offset)
+
+    def delete_segments(self, gone: Sequence[Segment], *, now_ms: int) -> None:
+        """The oldest segments go; if they are all, a new one is begun first. The log starts where they end."""
+        active = self.segments.active
+        if gone and gone[-1] is active:
+            if active.size:
+                self.roll(now_ms=now_ms)
+            else:
+                gone = gone[:-1]
+        if not gone:
+            return
+        start = self.segments[len(gone)].base_offset
+        assert start <= self.high_watermark, f"{self.name}: {start} is not replicated"
+        self.delete_records_before(start)
+        self._keep()
+        self.epochs.truncate_from_start(start)
+        self.segments.drop(gone)
+        self.segments.retire(gone, now_ms + self._config.file_delete_delay_ms)
+        self.quarantine.cut(self.log_start_offset, self.log_end_offset)
+        self.producers.snapshots.remove_before(start)
+
+    def new_cleaned_segment(self, base_offset: int, *, now_ms: int) -> Segment:
+        """An empty segment beside the log, for a compaction to fill with `append_batches`."""
+        return Segment.create(self.files, self.directory, base_offset, now_ms=now_ms, suffix=Suffix.CLEANED)
+
+    def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment], *, now_ms: int) -> None:
+        """A compacted segment takes the place of those that it was made of (swap.py)."""
+        assert len(new) == 1, "compaction makes one of several"
+        # The checkpoint must say that all of it is durable before its offsets get gaps: see recovery.py.
+        self.sync()
+        self._keep()
+        new[0].close_indexes()
+        self.segments.replace(new[0], old)
+        self.segments.retire(old, now_ms + self._config.file_delete_delay_ms)
+
+    def sweep(self, now_ms: int) -> int:
+        """Remove the files that were deleted long enough ago. How many bytes that freed."""
+        return self.segments.sweep(now_ms)
+
+    def use(self, files: FilePool) -> None:
+        """From now on take files from this pool, in this thread."""
+        self.files = files
+        self.segments.use(files)
+
+    def move(self, directory: str) -> None:
+        """The partition's directory was renamed."""
+        self.segments.move(directory)
+        self.quarantine.directory = self.producers.snapshots.directory = directory
+        self.epochs.path = f"{directory}/{LEADER_EPOCHS}"
+
+    def _reload_producers(self, now_ms: int) -> None:
+        """The producers as they were at the log's new end: from a snapshot, and what comes after it."""
+        self.producers.truncate_and_reload(
+            self.log_start_offset, self.log_end_offset, now_ms=now_ms, expiration_ms=PRODUCER_EXPIRATION_MS
+        )
+        for segment in self.segments[self.segments.number_for(self.producers.end_offset) :]:
+            self.ask(segment, lambda segment: replay_into(self.producers, segment, self.log_end_offset))
+        self.producers.end_offset = self.log_end_offset
+        self.producers.high_watermark_moved(self.high_watermark)

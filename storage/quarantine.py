@@ -1,0 +1,163 @@
+"""Damage that is not a torn tail, and what is known of it.
+
+After a power cut the end of a log may be torn: bytes that were never synced, and so never promised. That is cut off.
+Damage *below the recovery point* is something else: those bytes were durable, perhaps acknowledged, and other replicas
+have them. Kafka cuts there too, and deletes all later segments with it. We do not (S6): the damaged range is noted in
+the partition's directory, everything else stays readable, nothing more is appended, and whoever replicates partitions
+learns of it, fetches the range from a peer, and keeps this replica from being elected meanwhile.
+
+    damaged-ranges      0\\n                                version
+                        1\\n                                number of entries
+                        17 42 0 8192 12288 fails its CRC\\n  first offset, end offset, segment, position, end, why
+
+Kafka ignores files of this name. An entry says: the offsets from the first up to the end offset (exclusive) cannot be
+read; they would stand in the segment with that base offset, between those positions. A file that is itself damaged
+says that something was wrong here: then the whole log is scanned.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from trioka.protocol.errors import CorruptMessage
+
+from .disk import Disk
+from .layout import MAX_OFFSET, DamagedFile
+
+FILE_NAME: Final = "damaged-ranges"
+VERSION: Final = "0"
+MAX_RANGES: Final = 1000
+"""Of one log. With more damage than this the rest of the log is one range."""
+
+_LINE: Final = re.compile(r"([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,10}) ([0-9]{1,10}) ([^\n]*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Offsets [first_offset, end_offset) cannot be read."""
+
+    first_offset: int
+    end_offset: int
+    base_offset: int  # of the segment
+    position: int
+    end_position: int  # equal to `position` if the bytes are missing altogether
+    reason: str
+
+    def holds(self, offset: int) -> bool:
+        return self.first_offset <= offset < self.end_offset
+
+    def __str__(self) -> str:
+        return (
+            f"offsets {self.first_offset} to {self.end_offset - 1} of segment {self.base_offset} "
+            f"(bytes {self.position} to {self.end_position}): {self.reason}"
+        )
+
+
+def read_damages(disk: Disk, directory: str) -> tuple[Damage, ...]:
+    """What was noted. Raises DamagedFile if that cannot be read."""
+    path = f"{directory}/{FILE_NAME}"
+    if not disk.exists(path):
+        return ()
+    text = disk.read(path).decode("utf-8", "replace")
+    lines = text.split("\n")
+    if len(lines) < 3 or lines.pop() or lines[0] != VERSION or lines[1] != str(len(lines) - 2):
+        raise DamagedFile(path, "is not a list of damaged ranges")
+    damages = []
+    for number, line in enumerate(lines[2:], start=3):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise DamagedFile(path, "is not a damaged range", line=number)
+        first, end, base, position, end_position = map(int, match.groups()[:5])
+        if not first <= end <= MAX_OFFSET or position > end_position:
+            raise DamagedFile(path, "is not a damaged range", line=number)
+        damages.append(
+            Damage(
+                first_offset=first,
+                end_offset=end,
+                base_offset=base,
+                position=position,
+                end_position=end_position,
+                reason=match[6],
+            )
+        )
+    return tuple(damages)
+
+
+def write_damages(disk: Disk, directory: str, damages: Iterable[Damage]) -> None:
+    """Note them, or that there are none any more. Durable when it returns."""
+    path = f"{directory}/{FILE_NAME}"
+    lines = [
+        f"{damage.first_offset} {damage.end_offset} {damage.base_offset} "
+        f"{damage.position} {damage.end_position} {' '.join(damage.reason.split())}"
+        for damage in damages
+    ]
+    if lines:
+        disk.replace(path, "".join(f"{line}\n" for line in (VERSION, str(len(lines)), *lines)).encode())
+    elif disk.exists(path):
+        disk.remove(path)
+        disk.sync_directory(directory)
+
+
+def merge(damages: Iterable[Damage]) -> tuple[Damage, ...]:
+    """In order, those that touch in the same segment made one, and not more than `MAX_RANGES`."""
+    merged: list[Damage] = []
+    for damage in sorted(damages, key=lambda damage: (damage.first_offset, damage.end_offset)):
+        last = merged[-1] if merged else None
+        full = len(merged) == MAX_RANGES
+        if last is not None and (
+            full or (damage.base_offset == last.base_offset and damage.first_offset <= last.end_offset)
+        ):
+            merged[-1] = Damage(
+                first_offset=last.first_offset,
+                end_offset=max(last.end_offset, damage.end_offset),
+                base_offset=last.base_offset,
+                position=min(last.position, damage.position)
+                if damage.base_offset == last.base_offset
+                else last.position,
+                end_position=max(last.end_position, damage.end_position)
+                if damage.base_offset == last.base_offset
+                else last.end_position,
+                reason=last.reason,
+            )
+        else:
+            merged.append(damage)
+    return tuple(merged)
+
+
+class Quarantine:
+    """The damage of one log. Not empty means: refuse appends, and serve what is whole."""
+
+    __slots__ = ("_disk", "damages", "directory")
+
+    def __init__(self, disk: Disk, directory: str, damages: tuple[Damage, ...]) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.damages = damages
+
+    def __bool__(self) -> bool:
+        return bool(self.damages)
+
+    def add(self, found: Iterable[Damage]) -> None:
+        """Durable when it returns."""
+        merged = merge((*self.damages, *found))
+        if merged != self.damages:
+            self.damages = merged
+            write_damages(self._disk, self.directory, merged)
+
+    def cut(self, start: int, end: int) -> None:
+        """The log is [start, end) now: damage outside is gone."""
+        left = tuple(damage for damage in self.damages if damage.first_offset < end and damage.end_offset > start)
+        if left != self.damages:
+            self.damages = left
+            write_damages(self._disk, self.directory, left)
+
+    def limit(self, base_offset: int, offset: int, upto: int) -> tuple[int, int | None]:
+        """How far a read of the segment may go: up to an offset, and a position, if damage comes before `upto`.
+        Raises CorruptMessage if it would begin in damage."""
+        for damage in self.damages:
+            if damage.holds(offset):
+                raise CorruptMessage(str(damage))
+            if offset < damage.first_offset <= upto:
+                return damage.first_offset, damage.position if damage.base_offset == base_offset else None
+        return upto, None

@@ -1,0 +1,412 @@
+"""How a log comes back: after a clean stop with hardly a look, after any other with every doubt.
+
+The order is Kafka's (LogLoader):
+
+    1  drop .deleted and .cleaned, finish .swap                                              (swap.py)
+    2  open the segments; indexes without a log are strays
+    3  after an unclean stop: scan from the segment that holds the recovery point, each batch checked; write its
+       indexes, its transaction index and the epochs anew; cut at the first bad batch, and drop what comes behind it
+    4  the epochs end where the log does, and start where it does
+    5  the producers: the newest whole snapshot, then the batches behind it
+
+Three things are ours:
+
+**Damage below the recovery point is not cut** (S6) but noted (quarantine.py); the scan goes on behind it. So is the
+absence of bytes that the recovery point promises. That works because the recovery point on disk is lowered *before* a
+log is cut (`Log.truncate_to`), never after.
+
+**A gap above the recovery point is a lost write.** Segments follow one another without a gap when they are made, and
+nothing is compacted before it is synced, so a segment that does not begin where the one before it ends was made after
+bytes that are gone: it goes too. Kafka's cleaner does not wait for a sync, and leaves gaps: where the cleaner's
+checkpoint says that it has been, a gap is only a gap. (Kafka's followers leave gaps too when their leader is compacted;
+a directory of Kafka's that was stopped uncleanly may lose such a tail, which is then fetched again.)
+
+**An index that is missing is rebuilt at once**, one that is wrong when that is noticed (segment.py).
+
+Everything here blocks, and is called in a worker thread with a pool of its own.
+"""
+
+from bisect import bisect_right
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from .epochs import LeaderEpochCache
+from .file_pool import FilePool
+from .index import DamagedIndex
+from .layout import LEADER_EPOCHS, DamagedFile, Kind, Suffix, parse_segment_file, segment_file
+from .log_config import LogConfig
+from .producer_snapshot import SnapshotFiles
+from .producers import ProducerState
+from .quarantine import Damage, merge, read_damages, write_damages
+from .rebuild import (
+    PRODUCER_EXPIRATION_MS,
+    check_last_batch,
+    damage_at,
+    rebuild_indexes,
+    replay_batch,
+    replay_into,
+)
+from .scan import MAX_OFFSET, NO_EPOCH, NO_OFFSET, BadBatch
+from .segment import Segment
+from .swap import finish_swaps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """What was known of a log when its process stopped: from the checkpoints of its directory."""
+
+    clean: bool
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    cleaned_upto: int = 0  # below it the log was compacted, and there may be gaps between segments
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What loading found and did, for the one who has to tell people."""
+
+    scanned_segments: int = 0
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    cut_reason: str = ""
+    dropped_segments: int = 0
+    rebuilt_indexes: int = 0
+    damaged_files: list[str] = field(default_factory=list)
+    damages: tuple[Damage, ...] = ()
+
+    @property
+    def is_news(self) -> bool:
+        """Whether there is anything in it to be told."""
+        return bool(self.scanned_segments or self.rebuilt_indexes or self.damaged_files or self.damages)
+
+
+@dataclass(slots=True, kw_only=True)
+class Loaded:
+    """A log as it stands on disk, ready to be used."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochCache
+    producers: ProducerState
+    report: Report
+
+
+def load(files: FilePool, directory: str, config: LogConfig, stopped: Stopped, *, now_ms: int) -> Loaded:
+    """Raises OSError or KafkaStorageError if the disk fails, and nothing else, whatever the files hold."""
+    return _Loader(files, directory, config, stopped, now_ms).load()
+
+
+class _Loader:
+    def __init__(self, files: FilePool, directory: str, config: LogConfig, stopped: Stopped, now_ms: int) -> None:
+        self.files = files
+        self.disk = files.disk
+        self.directory = directory
+        self.config = config
+        self.stopped = stopped
+        self.now_ms = now_ms
+        self.report = Report()
+        self.segments: list[Segment] = []
+        self.noted: tuple[Damage, ...] = ()
+        self.damages: list[Damage] = []
+        self.start_offset = stopped.log_start_offset
+
+    def load(self) -> Loaded:
+        names = self.disk.list(self.directory)
+        if finish_swaps(self.files, self.directory, names, now_ms=self.now_ms):
+            names = self.disk.list(self.directory)
+        self._open_segments(names)
+        everything_known = self._read_damages()
+        everything_known = self._load_epochs() and everything_known
+        snapshots = SnapshotFiles(self.disk, self.directory, _snapshot_offsets(names))
+        snapshots.remove_strays(segment.base_offset for segment in self.segments)
+        self.producers = ProducerState(snapshots)
+
+        scanned = len(self.segments) if self.stopped.clean else self._first_to_scan()
+        if not everything_known:
+            scanned = 0
+        self._rebuild_missing_indexes(names, scanned)
+        if self.stopped.clean and everything_known:
+            end_offset = self._end_of_clean_log()
+            self._load_producers(end_offset)
+        else:
+            end_offset = self._recover(scanned)
+        return self._finish(end_offset)
+
+    # What is there ---------------------------------------------------------------------------------------------------
+
+    def _open_segments(self, names: list[str]) -> None:
+        parsed = [file for file in map(parse_segment_file, names) if file is not None and not file.suffix]
+        bases = sorted(file.base_offset for file in parsed if file.kind is Kind.LOG)
+        for file in parsed:
+            if file.kind not in (Kind.LOG, Kind.SNAPSHOT) and file.base_offset not in bases:
+                self.disk.remove(f"{self.directory}/{segment_file(*file)}")
+        # Whole segments below the log's start were to be deleted when the process stopped, unless it did so cleanly:
+        # then whoever has the retention decides.
+        keep = 0 if self.stopped.clean else max(bisect_right(bases, self.start_offset) - 1, 0)
+        for base in bases[:keep]:
+            self._open(base).remove()
+            self.report.dropped_segments += 1
+        self.segments = [self._open(base) for base in bases[keep:]]
+
+    def _open(self, base_offset: int) -> Segment:
+        return Segment.open(self.files, self.directory, base_offset, now_ms=self.now_ms)
+
+    def _rebuild_missing_indexes(self, names: list[str], until: int) -> None:
+        """Those of the segments before this number; the others are scanned anyway."""
+        present = set(names)
+        for segment in self.segments[:until]:
+            wanted = {segment_file(segment.base_offset, kind) for kind in (Kind.INDEX, Kind.TIME_INDEX)}
+            if segment.size and not wanted <= present:
+                self._rebuild_indexes(segment)
+
+    def _rebuild_indexes(self, segment: Segment) -> None:
+        self.report.rebuilt_indexes += 1
+        expected = self._expected_end(segment)
+        last = segment is self.segments[-1]
+        self.damages += rebuild_indexes(
+            segment,
+            self.config.index_interval_bytes,
+            expected,
+            limit=MAX_OFFSET if last else expected,
+            recovery_point=self.stopped.recovery_point,
+        )
+
+    def _expected_end(self, segment: Segment) -> int:
+        """Where the offsets of a segment end if its last bytes cannot tell: where the next one begins, or what was
+        promised ends."""
+        following = [other.base_offset for other in self.segments if other.base_offset > segment.base_offset]
+        return following[0] if following else self.stopped.recovery_point
+
+    def _read_damages(self) -> bool:
+        """What was noted before. False if it cannot be read: then everything is scanned again."""
+        try:
+            self.noted = read_damages(self.disk, self.directory)
+            self.damages += self.noted
+            by_base = {segment.base_offset: segment for segment in self.segments}
+            for damage in self.noted:
+                if damage.base_offset in by_base and damage.end_position > damage.position:
+                    by_base[damage.base_offset].note_hole(damage.position, damage.end_position)
+        except DamagedFile as error:
+            self.report.damaged_files.append(str(error))
+            return False
+        return True
+
+    def _load_epochs(self) -> bool:
+        """False if they cannot be read: then they are found again in the batches."""
+        path = f"{self.directory}/{LEADER_EPOCHS}"
+        try:
+            self.epochs = LeaderEpochCache.load(self.disk, path)
+        except DamagedFile as error:
+            self.report.damaged_files.append(str(error))
+            self.epochs = LeaderEpochCache(self.disk, path)
+            return False
+        return True
+
+    # A clean stop ----------------------------------------------------------------------------------------------------
+
+    def _end_of_clean_log(self) -> int:
+        """Where the log ends: at the recovery point, or a clean stop was not what it seems."""
+        if not self.segments:
+            return self._expect_nothing_was_promised(self.start_offset)
+        last = self.segments[-1]
+        try:
+            end = last.end_offset()
+        except (DamagedIndex, BadBatch):
+            end = -1
+        if end != self.stopped.recovery_point and last.size:
+            self._rebuild_indexes(last)
+            end = last.next_offset
+        return self._expect_nothing_was_promised(end)
+
+    def _load_producers(self, end_offset: int) -> None:
+        """From the newest snapshot, and what comes behind it: nothing, after a clean stop."""
+        start = max(self.start_offset, self.segments[0].base_offset) if self.segments else self.start_offset
+        self._reload_producers(start, end_offset)
+        self._replay(end_offset)
+
+    def _reload_producers(self, start: int, end: int) -> None:
+        damaged = self.producers.truncate_and_reload(
+            start, end, now_ms=self.now_ms, expiration_ms=PRODUCER_EXPIRATION_MS
+        )
+        self.report.damaged_files += map(str, damaged)
+
+    def _replay(self, upto: int) -> None:
+        """Tell the producers of the batches that are not in their snapshot yet, up to an offset."""
+        if self.producers.end_offset >= upto:
+            return
+        bases = [segment.base_offset for segment in self.segments]
+        for segment in self.segments[max(bisect_right(bases, self.producers.end_offset) - 1, 0) :]:
+            if segment.base_offset >= upto:
+                break  # not recovered yet: its indexes may be anything
+            try:
+                replay_into(self.producers, segment, upto)
+            except DamagedIndex:
+                self._rebuild_indexes(segment)
+                with suppress(BadBatch):
+                    replay_into(self.producers, segment, upto)
+            except BadBatch:
+                pass  # what cannot be read has no producers; a read will say so
+        self.producers.end_offset = max(self.producers.end_offset, upto)
+
+    # Any other -------------------------------------------------------------------------------------------------------
+
+    def _first_to_scan(self) -> int:
+        bases = [segment.base_offset for segment in self.segments]
+        return max(bisect_right(bases, self.stopped.recovery_point) - 1, 0)
+
+    def _recover(self, first: int) -> int:
+        """Scan from the segment with this number on. The log's end."""
+        if not self.segments:
+            self.producers.end_offset = self.start_offset
+            return self._expect_nothing_was_promised(self.start_offset)
+        base = self.segments[first].base_offset
+        self.damages = [damage for damage in self.damages if damage.first_offset < base]
+        log_start = max(self.start_offset, self.segments[0].base_offset)
+        self._reload_producers(log_start, max(base, log_start))
+        self._replay(base)
+        epoch = self._epoch_before(base)
+        end = base
+        number = first
+        while number < len(self.segments):
+            segment = self.segments[number]
+            is_gap = number > first and segment.base_offset != end
+            if is_gap and not end < segment.base_offset <= self.stopped.cleaned_upto:
+                if end >= self.stopped.recovery_point or segment.base_offset < end:
+                    self._drop_from(number, f"a segment begins at {segment.base_offset}, the log ends at {end}")
+                    break
+                self._note_gap(self.segments[number - 1], end, segment.base_offset)
+            end, epoch, whole = self._recover_segment(segment, epoch)
+            number += 1
+            if not whole:
+                self._drop_from(number, self.report.cut_reason)
+                break
+        return self._expect_nothing_was_promised(end)
+
+    def _epoch_before(self, base: int) -> int:
+        epoch = self.epochs.epoch_for_offset(base - 1) if base else NO_EPOCH
+        return epoch if self.epochs.latest_epoch >= 0 else NO_EPOCH
+
+    def _recover_segment(self, segment: Segment, epoch: int) -> tuple[int, int, bool]:
+        """Check every batch and note it; (end offset, last epoch, whether the segment was not cut)."""
+        interval = self.config.index_interval_bytes
+        if self.producers.end_offset <= segment.base_offset:
+            self.producers.end_offset = segment.base_offset
+            self.producers.take_snapshot(sync=False)
+        segment.begin_rebuild()
+        segment.txn_index.reset()
+        segment.txn_checked = True
+        self.report.scanned_segments += 1
+        self.report.scanned_bytes += segment.size
+        position, last_offset, end, whole = 0, NO_OFFSET, segment.base_offset, True
+        following = [other.base_offset for other in self.segments if other.base_offset > segment.base_offset]
+        limit = following[0] if following else MAX_OFFSET
+        while position < segment.size:
+            try:
+                for found in segment.scan(position, last_offset=last_offset, epoch=epoch, limit=limit):
+                    header = found.header
+                    check_last_batch(segment, found, end, self.stopped.recovery_point)
+                    segment.note(found, interval)
+                    if header.leader_epoch > self.epochs.latest_epoch:
+                        self.epochs.assign(header.leader_epoch, header.base_offset)
+                    aborted = replay_batch(self.producers, found)
+                    if aborted is not None:
+                        segment.txn_index.append(aborted)
+                    epoch = max(epoch, header.leader_epoch)
+                    position, last_offset = found.position + header.size, header.last_offset
+                    end = last_offset + 1
+                    self.producers.end_offset = end
+            except BadBatch as bad:
+                if end >= self.stopped.recovery_point:
+                    self.report.cut_reason = str(bad)
+                    self.report.cut_bytes += segment.size - position
+                    segment.cut(position)
+                    whole = False
+                else:
+                    position, end = self._note_damage(segment, bad, last_offset, end)
+                    last_offset = end - 1
+        segment.close_indexes()
+        return end, epoch, whole
+
+    def _note_damage(self, segment: Segment, bad: BadBatch, last_offset: int, first_offset: int) -> tuple[int, int]:
+        """Damage where there must be none. Where, and with which offset, the log goes on behind it."""
+        damage = damage_at(segment, bad, last_offset, first_offset, self._expected_end(segment))
+        self.damages.append(damage)
+        segment.next_offset = damage.end_offset
+        return damage.end_position, damage.end_offset
+
+    def _note_gap(self, segment: Segment, first_offset: int, end_offset: int) -> None:
+        self.damages.append(
+            Damage(
+                first_offset=first_offset,
+                end_offset=end_offset,
+                base_offset=segment.base_offset,
+                position=segment.size,
+                end_position=segment.size,
+                reason="bytes that were synced are not there",
+            )
+        )
+
+    def _expect_nothing_was_promised(self, end: int) -> int:
+        """The log must reach the recovery point. If it does not, that much is lost, and must not be given twice."""
+        promised = self.stopped.recovery_point
+        if end >= promised:
+            return end
+        if not self.segments:
+            self.segments.append(Segment.create(self.files, self.directory, end, now_ms=self.now_ms))
+        self._note_gap(self.segments[-1], end, promised)
+        self.segments[-1].next_offset = promised
+        self.producers.end_offset = promised
+        return promised
+
+    def _drop_from(self, number: int, reason: str) -> None:
+        """These segments come behind something that is lost. The newest goes first, so that no gap ever shows."""
+        for segment in reversed(self.segments[number:]):
+            self.report.cut_bytes += segment.size
+            self.report.cut_reason = self.report.cut_reason or reason
+            self.report.dropped_segments += 1
+            segment.rename(Suffix.DELETED)
+            self.disk.sync_directory(self.directory)
+            segment.remove()
+        del self.segments[number:]
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def _finish(self, end_offset: int) -> Loaded:
+        if self.stopped.clean and self.start_offset > end_offset:
+            self.report.damaged_files.append(
+                f"{self.directory}: a checkpoint says that it starts at {self.start_offset}"
+            )
+            self.start_offset = 0  # no clean stop leaves that, so it is not believed
+        if self.segments and self.start_offset > end_offset:
+            # The checkpoint says that all of this was deleted. (As Kafka does.)
+            self._drop_from(0, f"the log starts at {self.start_offset}, its segments end at {end_offset}")
+            self._reload_producers(self.start_offset, self.start_offset)
+            end_offset = self.start_offset
+        if not self.segments:
+            self.segments.append(Segment.create(self.files, self.directory, end_offset, now_ms=self.now_ms))
+        log_start = max(self.start_offset, self.segments[0].base_offset)
+        self.epochs.truncate_from_end(end_offset)
+        self.epochs.truncate_from_start(log_start)
+        damages = merge(damage for damage in self.damages if damage.end_offset > log_start)
+        if damages != self.noted or self.report.damaged_files:
+            write_damages(self.disk, self.directory, damages)
+        self.report.damages = damages
+        recovery_point = min(self.stopped.recovery_point, end_offset) if not self.stopped.clean else end_offset
+        for segment in self.segments[:-1]:
+            segment.synced = segment.end_offset() <= recovery_point if segment.next_offset >= 0 else True
+        return Loaded(
+            segments=self.segments,
+            log_start_offset=log_start,
+            log_end_offset=end_offset,
+            recovery_point=recovery_point,
+            epochs=self.epochs,
+            producers=self.producers,
+            report=self.report,
+        )
+
+
+def _snapshot_offsets(names: list[str]) -> list[int]:
+    parsed = map(parse_segment_file, names)
+    return [file.base_offset for file in parsed if file is not None and file.kind is Kind.SNAPSHOT and not file.suffix]

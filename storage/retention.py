@@ -1,0 +1,140 @@
+"""What a log may forget: which segments are deleted, and where the log starts then.
+
+Kafka looks at a log three times, each time from its oldest segment on, and stops at the first that has to stay:
+
+    1. start offset   the next segment begins at or before the log's start, so nobody may read this one any more
+                      (DeleteRecords, or a follower told by its leader); holds for every cleanup policy
+    2. size           without the segment the log still has at least retention.bytes
+    3. time           the segment's newest record is older than retention.ms
+
+Size and time count only where cleanup.policy has `delete`. What one look deletes, the next does not see.
+
+Never beyond the high watermark: a segment goes only if all of it is replicated, so the log's start cannot pass what a
+consumer may see. The active segment may go too, when all of its records have to; then a new one is rolled first,
+because a log always has a segment. An empty active segment stays.
+
+Time is the records' own. A record stamped in the future keeps its segment, and all later ones, until that future is
+past, as in Kafka; `message.timestamp.after.max.ms` (an hour, by default) keeps such records out at the door, and
+retention by size does not look at the clock. The decision names such segments, so that somebody can be told. Records
+without a timestamp age from the day on which the segment was opened.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from .log import Log
+from .log_config import LogConfig
+
+
+class SegmentAge(NamedTuple):
+    """What a decision needs to know of a segment."""
+
+    base_offset: int
+    size: int
+    newest_ms: int  # largest timestamp of its records; of none, when it was made
+
+
+class Reason(Enum):
+    START_OFFSET = "lies before the log's start"
+    SIZE = "is more than retention.bytes"
+    TIME = "is older than retention.ms"
+
+
+class Forgotten(NamedTuple):
+    base_offset: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """Delete these segments, the oldest of the log, in this order; `roll` first if they are all there are."""
+
+    forgotten: tuple[Forgotten, ...] = ()
+    log_start_offset: int
+    roll: bool = False
+    from_the_future: tuple[int, ...] = ()  # base offsets of segments kept by a timestamp that is yet to come
+
+
+def enforce(log: Log, *, now_ms: int) -> Retention:
+    """Decide for a log, and delete. Blocks."""
+    segments = list(log.segments)
+    decision = decide(
+        [
+            SegmentAge(segment.base_offset, segment.size, newest)
+            for segment, newest in zip(segments, _newest(log), strict=True)
+        ],
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        high_watermark=log.high_watermark,
+        config=log.config,
+        now_ms=now_ms,
+    )
+    log.delete_segments(segments[: len(decision.forgotten)], now_ms=now_ms)
+    return decision
+
+
+def _newest(log: Log) -> list[int]:
+    """The largest timestamp of each segment, if anybody will ask for it: to find it out may mean to read a file."""
+    if not log.config.deletes or log.config.retention_ms < 0:
+        return [segment.created_ms for segment in log.segments]
+    found = [log.ask(segment, lambda segment: segment.largest_timestamp()[0]) for segment in log.segments]
+    return [newest if newest >= 0 else segment.created_ms for newest, segment in zip(found, log.segments, strict=True)]
+
+
+def decide(
+    segments: Sequence[SegmentAge],
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+    high_watermark: int,
+    config: LogConfig,
+    now_ms: int,
+) -> Retention:
+    """What is to be deleted from these segments, which are ascending, the last one active."""
+    assert segments, "a log has a segment"
+    ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
+    gone: list[Forgotten] = []
+    start = log_start_offset
+
+    def look(reason: Reason, has_to_go: Callable[[int], bool]) -> None:
+        nonlocal start
+        number = len(gone)
+        while number < len(segments) and high_watermark >= ends[number]:
+            is_last = number == len(segments) - 1
+            if (is_last and not segments[number].size) or not has_to_go(number):
+                break
+            gone.append(Forgotten(segments[number].base_offset, reason))
+            start = max(start, ends[number])
+            number += 1
+
+    look(Reason.START_OFFSET, lambda number: number + 1 < len(segments) and ends[number] <= start)
+    from_the_future: tuple[int, ...] = ()
+    if config.deletes:
+        if config.retention_bytes >= 0:
+            look(Reason.SIZE, _beyond(segments, len(gone), config.retention_bytes))
+        if config.retention_ms >= 0:
+            look(Reason.TIME, lambda number: now_ms - segments[number].newest_ms > config.retention_ms)
+            kept = segments[len(gone) :]
+            from_the_future = tuple(segment.base_offset for segment in kept if segment.newest_ms > now_ms)
+    return Retention(
+        forgotten=tuple(gone),
+        log_start_offset=start,
+        roll=len(gone) == len(segments),
+        from_the_future=from_the_future,
+    )
+
+
+def _beyond(segments: Sequence[SegmentAge], first: int, retention_bytes: int) -> Callable[[int], bool]:
+    """Whether the log without segment `number`, and those before it, still has so many bytes."""
+    left = sum(segment.size for segment in segments[first:])
+
+    def is_beyond(number: int) -> bool:
+        nonlocal left
+        if left - segments[number].size < retention_bytes:
+            return False
+        left -= segments[number].size
+        return True
+
+    return is_beyond

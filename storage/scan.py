@@ -1,0 +1,163 @@
+"""Batches read one after another out of a segment's file, each checked: for recovery, scrubbing and rebuilding.
+
+A batch is sound if its header makes sense (magic 2, a size that the file has room for), its CRC is right, it begins
+after the last one ended, in its segment, and its leader's epoch is not older than that of the one before (I9). The
+first that is not sound ends the scan with `BadBatch`; what that means (a torn tail, or damage) is not decided here.
+
+The CRC does not cover the first 21 bytes of a batch, and so neither its offset nor its epoch. A wrong bit there shows
+in the order: the next batch begins before this one ends, or has an older epoch. Which of the two is wrong is told by
+the one before them: the one that does not continue it. (In a log with gaps, after compaction, a wrong offset that still
+lies in its gap cannot be told from a right one; nor can a wrong epoch that does not break the order of epochs.)
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from trioka.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_crc, read_header
+from trioka.protocol.errors import ProtocolError, UnsupportedForMessageFormat
+
+from .disk import File
+
+CHUNK_BYTES: Final = 1024 * 1024
+"""Read at once; a larger batch is read whole, and no batch is larger than its segment."""
+
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+MAX_OFFSET: Final = 2**63 - 1
+NO_OFFSET: Final = -1
+NO_EPOCH: Final = -1
+
+
+class BadBatch(Exception):
+    """The bytes at `position` are not a sound batch."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"at byte {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+class Found(NamedTuple):
+    """A sound batch: where it stands in the file, and in `buffer` (at `header.position`)."""
+
+    position: int
+    header: BatchHeader
+    buffer: bytes
+
+
+def scan(
+    file: File,
+    *,
+    end: int,
+    base_offset: int,
+    position: int = 0,
+    last_offset: int = NO_OFFSET,
+    epoch: int = NO_EPOCH,
+    limit: int = MAX_OFFSET,
+) -> Iterator[Found]:
+    """The batches of [position, end), after one that ended with `last_offset` and had `epoch`; all before `limit`."""
+    if position == 0 and last_offset == NO_OFFSET:
+        last_offset = base_offset - 1
+    buffer, start = b"", position
+    while position < end:
+        at = position - start
+        if len(buffer) - at < HEADER_SIZE:
+            buffer, start, at = file.read(position, min(CHUNK_BYTES, end - position)), position, 0
+        header = _header(buffer, at, position)
+        if header.size > end - position:
+            raise BadBatch(position, f"says {header.size} bytes, {end - position} are left")
+        if header.size > len(buffer) - at:
+            buffer, start = file.read(position, min(max(CHUNK_BYTES, header.size), end - position)), position
+            header = _header(buffer, 0, position)
+        if not check_crc(buffer, header):
+            raise BadBatch(position, "fails its CRC")
+        _check_place(position, header, base_offset, last_offset, epoch, limit)
+        unusual = header.base_offset != last_offset + 1 or header.leader_epoch > epoch
+        if unusual and position + header.size < end:
+            _check_next(file, position, header, last_offset, epoch)
+        yield Found(position, header, buffer)
+        position += header.size
+        last_offset = header.last_offset
+        epoch = max(epoch, header.leader_epoch)
+
+
+def _check_place(
+    position: int, header: BatchHeader, base_offset: int, last_offset: int, epoch: int, limit: int
+) -> None:
+    last = header.last_offset
+    if header.base_offset < base_offset or header.base_offset <= last_offset or header.last_offset_delta < 0:
+        raise BadBatch(position, f"has offsets from {header.base_offset} to {last} after {last_offset}")
+    if last - base_offset > MAX_RELATIVE_OFFSET or last >= limit:
+        raise BadBatch(position, f"ends with offset {last}, too far from the segment's {base_offset}")
+    if 0 <= header.leader_epoch < epoch:
+        raise BadBatch(position, f"has leader epoch {header.leader_epoch} after {epoch}")
+
+
+def _check_next(file: File, position: int, header: BatchHeader, last_offset: int, epoch: int) -> None:
+    """There is a gap before this batch, or its epoch is new. Then the next one must not contradict it."""
+    try:
+        following = _header(file.read(position + header.size, HEADER_SIZE), 0, position)
+    except BadBatch:
+        return  # it will have its turn
+    if header.base_offset != last_offset + 1 and last_offset < following.base_offset <= header.last_offset:
+        raise BadBatch(
+            position, f"has offsets from {header.base_offset} to {header.last_offset} before {following.base_offset}"
+        )
+    if epoch <= following.leader_epoch < header.leader_epoch and following.base_offset == header.last_offset + 1:
+        raise BadBatch(position, f"has leader epoch {header.leader_epoch} between {epoch} and {following.leader_epoch}")
+
+
+def _header(buffer: bytes, at: int, position: int) -> BatchHeader:
+    try:
+        return read_header(buffer, at)
+    except (ProtocolError, UnsupportedForMessageFormat) as error:
+        raise BadBatch(position, str(error)) from None
+
+
+def find_next(file: File, *, position: int, end: int, base_offset: int, last_offset: int) -> int | None:
+    """Behind damage at `position`: where the next sound batch begins, if there is one before `end`.
+
+    The damaged batch's own length is tried first, for most damage spares it. Otherwise every byte that could be a
+    magic is tried: a header around it that makes sense, a right CRC, and a sound batch (or the end) behind it, so that
+    a record which happens to hold a batch is not taken for one.
+    """
+
+    def sound(candidate: int) -> bool:
+        batches = scan(file, end=end, base_offset=base_offset, position=candidate, last_offset=last_offset)
+        try:
+            first = next(batches).header
+            if first.last_offset - last_offset > MAX_RELATIVE_OFFSET:
+                return False
+            next(batches, None)
+        except (BadBatch, StopIteration):
+            return False
+        return True
+
+    try:
+        following = position + _header(file.read(position, HEADER_SIZE), 0, position).size
+    except BadBatch:
+        following = end
+    if following < end and sound(following):
+        return following
+    position += 1
+    while end - position >= HEADER_SIZE:
+        buffer = file.read(position, min(CHUNK_BYTES, end - position))
+        at = buffer.find(_MAGIC_BYTE, _MAGIC_AT)
+        while at >= 0:
+            candidate = position + at - _MAGIC_AT
+            if _plausible(buffer, at - _MAGIC_AT, end - candidate, last_offset) and sound(candidate):
+                return candidate
+            at = buffer.find(_MAGIC_BYTE, at + 1)
+        position += max(len(buffer) - _MAGIC_AT, 1)
+    return None
+
+
+_MAGIC_AT: Final = 16
+_MAGIC_BYTE: Final = b"\2"
+_OFFSET_AND_LENGTH: Final = Struct(">qi")
+
+
+def _plausible(buffer: bytes, at: int, left: int, last_offset: int) -> bool:
+    """Cheap, for it is asked once for every byte of value 2 in the damage."""
+    base_offset, length = _OFFSET_AND_LENGTH.unpack_from(buffer, at)
+    return bool(last_offset < base_offset and HEADER_SIZE <= length + LOG_OVERHEAD <= left)

@@ -1,0 +1,241 @@
+"""The segments of one log, in order, and how much of them is durable.
+
+Files are made, cut, renamed and synced here; what the records mean is `log.py`'s business. One rule makes crashes
+harmless: **before anything is cut or deleted, the checkpoints say so**. They name the recovery point (everything before
+it must be there after a crash) and the log's start; `Log` sees to it that they are written first (`Log.keep`).
+
+`sync` runs in a worker thread while the log's own thread appends. It takes the lock twice, briefly: to open files of
+its own, before anybody can rename them, and to note what is durable now. Whoever adds, renames or cuts files takes the
+lock as well; an append does not need it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from threading import Lock
+from typing import overload
+
+from .file_pool import FilePool
+from .layout import Suffix
+from .retired import Retired
+from .segment import Segment
+from .swap import swap_in, sync_files
+
+
+class Segments(Sequence[Segment]):
+    """Ascending by base offset; the last one is active."""
+
+    __slots__ = (
+        "_bases",
+        "_cuts",
+        "_lock",
+        "_moved",
+        "_names_made",
+        "_names_synced",
+        "_retired",
+        "_segments",
+        "active",
+        "directory",
+        "files",
+        "recovery_point",
+    )
+
+    def __init__(self, files: FilePool, directory: str, segments: list[Segment], *, recovery_point: int) -> None:
+        assert segments, "a log has a segment"
+        self.files = files
+        self.directory = directory
+        self.recovery_point = recovery_point
+        self.active = segments[-1]
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._retired = Retired()
+        self._lock = Lock()
+        self._cuts = 0  # how often the log was cut: a sync that began before then moves no recovery point
+        self._names_made = 1  # how often a file was made, and how often when the directory was last synced
+        self._names_synced = 0
+        self._moved = False  # the directory was renamed, and that is not durable yet
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Segment]: ...
+    def __getitem__(self, index: int | slice) -> Segment | list[Segment]:
+        return self._segments[index]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def number_for(self, offset: int) -> int:
+        """The segment in which this offset is, or would be."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def holding(self, offset: int) -> Segment:
+        """The same; what every fetch of older records asks."""
+        return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
+
+    def expected_end(self, segment: Segment, log_end: int) -> int:
+        """Where the offsets of a segment end at the latest: at the next one's base."""
+        after = bisect_right(self._bases, segment.base_offset)
+        return self._bases[after] if after < len(self._bases) else log_end
+
+    # Growing ---------------------------------------------------------------------------------------------------------
+
+    def add(self, base_offset: int, *, now_ms: int, jitter_ms: int) -> Segment:
+        """Close the active segment and begin the next. Not synced: that is for the next `sync`."""
+        with self._lock:
+            self.active.close_indexes()
+            self.active.synced = False
+            return self._begin(base_offset, now_ms, jitter_ms)
+
+    def _begin(self, base_offset: int, now_ms: int, jitter_ms: int = 0) -> Segment:
+        segment = Segment.create(self.files, self.directory, base_offset, now_ms=now_ms, jitter_ms=jitter_ms)
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        self.active = segment
+        self._names_made += 1
+        return segment
+
+    def begin_after_gap(self, base_offset: int, *, now_ms: int) -> Segment:
+        """The active segment is empty and begins too early: the next one takes its place."""
+        assert self.active.size == 0
+        with self._lock:
+            self.active.rename(Suffix.DELETED)
+            self._segments.pop()
+            self._bases.pop()
+            return self._begin(base_offset, now_ms)
+
+    def file_made(self) -> None:
+        """A file of a segment was made: its name is not durable yet."""
+        self._names_made += 1
+
+    def sync(self, end_offset: int) -> None:
+        """Everything before `end_offset`, which is all written, becomes durable; then the recovery point moves (S2)."""
+        disk = self.files.disk
+        with self._lock:
+            cuts, names, moved = self._cuts, self._names_made, self._moved
+            closed = self._not_synced()
+            paths = [self.active.log_path] if end_offset > self.recovery_point or closed else []
+            for segment in closed:
+                paths += [path for path in segment.paths() if disk.exists(path)]
+            files = [disk.open(path) for path in paths]
+        try:
+            for file in files:
+                file.sync()
+        finally:
+            for file in files:
+                file.close()
+        if names != self._names_synced:
+            disk.sync_directory(self.directory)
+        if moved:
+            disk.sync_directory(self.directory.rpartition("/")[0])
+        with self._lock:
+            self._names_synced = names
+            self._moved = self._moved and not moved
+            if cuts == self._cuts:
+                self.recovery_point = max(self.recovery_point, end_offset)
+                for segment in closed:
+                    segment.synced = True
+
+    def _not_synced(self) -> list[Segment]:
+        """The closed segments whose files may not all be durable: the newest ones."""
+        first = len(self._segments) - 1
+        while first and not self._segments[first - 1].synced:
+            first -= 1
+        return self._segments[first:-1]
+
+    def settle(self, end_offset: int) -> None:
+        """All of it durable, the indexes of the active segment too: a clean stop."""
+        self.active.close_indexes()
+        sync_files(self.active)
+        self._names_made += 1
+        self.sync(end_offset)
+
+    # Shrinking -------------------------------------------------------------------------------------------------------
+
+    def cut(self, offset: int, last: Segment, position: int) -> list[Segment]:
+        """Everything from `offset` on goes, which is `position` in the segment that will be the last one; returns those
+        that went whole. The caller has lowered the recovery point, durably.
+
+        The newest go first, each for good before the next, and the cut is synced before anything new is written
+        behind it: otherwise a crash could bring back the end of the log without its middle, or old batches behind new.
+        """
+        with self._lock:
+            self._cuts += 1
+            gone = self._segments[self._segments.index(last) + 1 :]
+            for segment in reversed(gone):
+                segment.rename(Suffix.DELETED)
+                self.files.disk.sync_directory(self.directory)
+                self._segments.pop()
+                self._bases.pop()
+                self.active = self._segments[-1]
+            last.truncate_to(offset, position)
+        return gone
+
+    def begin_anew(self, offset: int, *, now_ms: int) -> list[Segment]:
+        """Every segment goes, and the log starts again at `offset`. The caller has told the checkpoints."""
+        with self._lock:
+            self._cuts += 1
+            gone = list(self._segments)
+            for segment in reversed(gone):
+                segment.rename(Suffix.DELETED)
+                self.files.disk.sync_directory(self.directory)
+            self._segments.clear()
+            self._bases.clear()
+            self._begin(offset, now_ms)
+            self.files.disk.sync_directory(self.directory)
+        return gone
+
+    def drop(self, gone: Sequence[Segment]) -> None:
+        """The oldest segments go. The log's start, durably, lies behind them already."""
+        assert list(gone) == self._segments[: len(gone)], "only the oldest"
+        assert len(gone) < len(self._segments), "a log has a segment"
+        with self._lock:
+            for segment in gone:
+                segment.rename(Suffix.DELETED)
+            del self._segments[: len(gone)]
+            del self._bases[: len(gone)]
+
+    def replace(self, new: Segment, old: Sequence[Segment]) -> None:
+        """A compacted segment for neighbours that it was made of (swap.py). They are durable, by the checkpoint too."""
+        first = self._segments.index(old[0])
+        assert self._segments[first : first + len(old)] == list(old), "neighbours only"
+        assert self.active not in old, "the active segment is not compacted"
+        assert old[-1].synced, "nothing is compacted before it is durable"
+        assert new.base_offset == old[0].base_offset, f"{new} for {old[0]}"
+        with self._lock:
+            swap_in(new, old)
+            self._segments[first : first + len(old)] = [new]
+            self._bases[first : first + len(old)] = [new.base_offset]
+
+    def retire(self, gone: Sequence[Segment], due_ms: int) -> None:
+        self._retired.add(gone, due_ms)
+
+    def sweep(self, now_ms: int) -> int:
+        """Remove what was retired long enough ago. How many bytes that freed."""
+        return self._retired.sweep(now_ms)
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def use(self, files: FilePool) -> None:
+        """From now on take files from this pool."""
+        self.files = files
+        for segment in self._segments:
+            segment.use(files)
+
+    def move(self, directory: str) -> None:
+        """The directory was renamed. From here on nothing is durable unless its new name is."""
+        with self._lock:
+            self._moved = True
+            self.files.forget_below(self.directory)
+            self.directory = directory
+            self._retired.move(directory)
+            for segment in self._segments:
+                segment.move(directory)
+
+    def let_go(self) -> None:
+        """Hold no file any more."""
+        self._retired.forget()
+        for segment in self._segments:
+            segment.let_go()

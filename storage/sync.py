@@ -1,0 +1,116 @@
+"""Group commit: many wait for the disk, one fsync serves them all.
+
+An fsync costs about the same for one record as for a thousand. So whoever needs durability asks for a flush, and
+all who asked before an fsync *began* are served by it. Who asks while it runs cannot know whether his bytes were
+part of it, and shares the next one:
+
+    a: ask ──┬─ fsync 1 ─┬ done
+    b: ask ──┘           ├ done
+    c:          ask ─────┴─ fsync 2 ─┬ done
+    d:               ask ────────────┘ done
+
+This is the only module of the room that waits. The fsyncs run in worker threads, at most `FLUSH_THREADS` at a time;
+a simulation passes an `offload` of its own, since threads have no place on its clock.
+
+The work is done by tasks of the nursery, not by those who ask, so a cancelled waiter takes nobody's flush with him.
+An error goes to everyone who waits for that fsync and is kept: there is no second try, on any file of this log
+directory (each has its own `GroupCommit`), because a failed fsync leaves the pages in an unknown state.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeAlias
+
+import trio
+
+from trioka.protocol.errors import KafkaStorageError
+
+FLUSH_THREADS: Final = 4
+"""A disk does not get faster with more fsyncs at a time, and each holds a thread."""
+
+Offload: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs a blocking function elsewhere, and returns or raises what it did."""
+
+
+class Syncable(Protocol):
+    """A File, or anything that makes several of them durable. It stays open while a flush is under way."""
+
+    def sync(self) -> None: ...
+
+
+class Round:
+    """One fsync to come, and those who wait for it."""
+
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.error: BaseException | None = None
+
+    def end(self, error: BaseException | None) -> None:
+        self.error = error
+        self.done.set()
+
+
+class GroupCommit:
+    """The flushes of one log directory.
+
+    `failure` is the first error; once it is set, every flush raises `KafkaStorageError` and none is begun.
+    """
+
+    def __init__(self, nursery: trio.Nursery, *, offload: Offload | None = None, limit: int = FLUSH_THREADS) -> None:
+        self.failure: BaseException | None = None
+        self._nursery = nursery
+        self._offload = offload or self._in_a_thread
+        self._limiter = trio.CapacityLimiter(limit)
+        self._threads = trio.CapacityLimiter(limit)  # our own: other work in threads must not keep an fsync waiting
+        self._served: set[Syncable] = set()  # those that have a task
+        self._next: dict[Syncable, Round] = {}  # the fsync that has not begun, by what it is of
+
+    async def flush(self, file: Syncable) -> None:
+        """Return once everything that was written to `file` before this call is durable."""
+        if self.failure is not None:
+            raise _refusal(self.failure)
+        if file not in self._served:
+            self._nursery.start_soon(self._serve, file)
+            self._served.add(file)
+        flush = self._next.setdefault(file, Round())
+        await flush.done.wait()
+        if flush.error is not None:
+            raise _refusal(flush.error)
+
+    async def _serve(self, file: Syncable) -> None:
+        """One fsync after the other, until nobody asks any more."""
+        try:
+            while file in self._next:
+                async with self._limiter:
+                    # From here on it counts as begun: who asks now finds no round and opens the next.
+                    await self._sync(file, self._next.pop(file))
+        finally:
+            self._served.discard(file)
+            if (flush := self._next.pop(file, None)) is not None:
+                flush.end(self.failure or trio.BrokenResourceError("the flush was given up"))
+
+    async def _sync(self, file: Syncable, flush: Round) -> None:
+        error = self.failure
+        try:
+            if error is None:
+                await self._offload(file.sync)
+        except (OSError, KafkaStorageError) as failure:
+            error = failure
+            self.failure = self.failure or failure
+        except BaseException as failure:  # a mistake of ours, or the nursery was cancelled: the file is in doubt too
+            error = failure
+            self.failure = self.failure or failure
+            raise
+        finally:
+            flush.end(error)
+
+    async def _in_a_thread(self, work: Callable[[], None]) -> None:
+        await trio.to_thread.run_sync(work, limiter=self._threads)
+
+
+def _refusal(error: BaseException) -> KafkaStorageError:
+    """What a waiter is told. Each gets an exception of his own, since raising one writes into it."""
+    refusal = KafkaStorageError(f"the flush failed and is not tried again: {error!r}")
+    refusal.__cause__ = error
+    return refusal

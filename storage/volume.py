@@ -1,0 +1,260 @@
+"""One log directory, and its first failure is its last.
+
+After a write or an fsync failed, nobody knows what the page cache still holds: the kernel may have dropped the
+pages and will report the next fsync as a success. So there is no second try. A `Volume` is the `Disk` of one log
+directory; the first I/O failure of any file in it is kept in `failure`, `on_failure` is told once, and from then on
+every operation raises `KafkaStorageError` without touching the disk. (Fsyncs run in worker threads, so `on_failure`
+may be called from one.)
+
+Some errors are answers and not failures: the file is not there, it exists already, its map is in use, the process
+has no descriptor left. They pass through as they are and change nothing (`ANSWERS`).
+
+The price is one call and one test per operation: 0.2 µs on a write that takes 3 (`bench/disk.py`).
+"""
+
+import errno
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from trioka.protocol.errors import KafkaStorageError
+
+from .disk import Buffer, Disk, File, remove_whole_tree, replace_whole
+
+ANSWERS: Final = frozenset(
+    {
+        errno.ENOENT,
+        errno.EEXIST,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ENOTEMPTY,
+        errno.EBUSY,  # a map is in use
+        errno.EINVAL,
+        errno.EOPNOTSUPP,
+        errno.EAGAIN,  # the lock is taken
+        errno.EFBIG,  # too large to be read whole
+        errno.EMFILE,
+        errno.ENFILE,
+    }
+)
+"""What an operation may say without anything being wrong with the disk."""
+
+
+class Volume:
+    """A Disk that holds the files below `root` and goes offline at the first failure."""
+
+    def __init__(self, disk: Disk, root: str, on_failure: Callable[[OSError], None] | None = None) -> None:
+        self.root = root.rstrip("/")
+        self.failure: OSError | None = None
+        self._disk = disk
+        self._on_failure = on_failure
+        self._failing = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Volume {self.root}{' offline' if self.failure else ''}>"
+
+    def fail(self, error: OSError) -> None:
+        """Go offline for this reason. Only the first counts, and two fsyncs may fail in two threads at once."""
+        with self._failing:
+            first, self.failure = self.failure is None, self.failure or error
+        if first and self._on_failure is not None:
+            self._on_failure(error)
+
+    def judge(self, error: OSError, answers: frozenset[int] = ANSWERS) -> Exception:
+        """What to raise for this error: itself when it is an answer, else the end of this volume."""
+        if error.errno in answers:
+            return error
+        self.fail(error)
+        return self.offline()
+
+    def offline(self) -> KafkaStorageError:
+        return KafkaStorageError(f"{self.root} is offline: {self.failure}")
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.offline()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self._enter(path)
+        try:
+            return VolumeFile(self, self._disk.open(path, create=create))
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def exists(self, path: str) -> bool:
+        self._enter(path)
+        try:
+            return self._disk.exists(path)
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def is_directory(self, path: str) -> bool:
+        self._enter(path)
+        try:
+            return self._disk.is_directory(path)
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def size(self, path: str) -> int:
+        self._enter(path)
+        try:
+            return self._disk.size(path)
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def list(self, path: str) -> list[str]:
+        self._enter(path)
+        try:
+            return self._disk.list(path)
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def make_directory(self, path: str) -> None:
+        self._enter(path)
+        try:
+            self._disk.make_directory(path)
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def rename(self, old: str, new: str) -> None:
+        self._enter(old)
+        self._enter(new)
+        try:
+            self._disk.rename(old, new)
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def remove(self, path: str) -> None:
+        self._enter(path)
+        try:
+            self._disk.remove(path)
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def remove_tree(self, path: str) -> None:
+        remove_whole_tree(self, path)
+
+    def sync_directory(self, path: str) -> None:
+        self._enter(path)
+        try:
+            self._disk.sync_directory(path)
+        except OSError as error:
+            raise self.judge(error, NO_ANSWERS) from error
+
+    def read(self, path: str) -> bytes:
+        self._enter(path)
+        try:
+            return self._disk.read(path)
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def replace(self, path: str, data: bytes) -> None:
+        replace_whole(self, path, data)
+
+    def lock(self, path: str) -> File:
+        self._enter(path)
+        try:
+            return VolumeFile(self, self._disk.lock(path))
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def free_bytes(self, path: str) -> int:
+        self._enter(path)
+        try:
+            return self._disk.free_bytes(path)
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def total_bytes(self, path: str) -> int:
+        self._enter(path)
+        try:
+            return self._disk.total_bytes(path)
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def _enter(self, path: str) -> None:
+        """Both must hold: the volume is online, and the path is in it. The second is a matter of our own code."""
+        self.check()
+        inside = path == self.root or path.startswith(self.root + "/")
+        assert inside and "/../" not in f"{path}/", f"{path} is not below {self.root}"
+
+
+NO_ANSWERS: Final[frozenset[int]] = frozenset()
+"""A write or a sync has nothing to answer: whatever it raises is a failure."""
+
+TRUNCATE_ANSWERS: Final = frozenset({errno.EBUSY})
+
+
+class VolumeFile:
+    """A File of a Volume. (Plain try blocks instead of one wrapper for all: a write is on the hot path.)"""
+
+    __slots__ = ("_file", "_volume", "_write")
+
+    def __init__(self, volume: Volume, file: File) -> None:
+        self._volume = volume
+        self._file = file
+        self._write = file.write
+
+    def __repr__(self) -> str:
+        return f"<VolumeFile {self._file!r}>"
+
+    def size(self) -> int:
+        self._volume.check()
+        try:
+            return self._file.size()
+        except OSError as error:
+            raise self._volume.judge(error) from error
+
+    def read(self, offset: int, size: int) -> bytes:
+        if self._volume.failure is not None:
+            raise self._volume.offline()
+        try:
+            return self._file.read(offset, size)
+        except OSError as error:
+            raise self._volume.judge(error) from error
+
+    def write(self, offset: int, *buffers: Buffer) -> int:
+        if self._volume.failure is not None:
+            raise self._volume.offline()
+        try:
+            return self._write(offset, *buffers)
+        except OSError as error:
+            raise self._volume.judge(error, NO_ANSWERS) from error
+
+    def truncate(self, size: int) -> None:
+        self._volume.check()
+        try:
+            self._file.truncate(size)
+        except OSError as error:
+            raise self._volume.judge(error, TRUNCATE_ANSWERS) from error
+
+    def sync(self) -> None:
+        self._volume.check()
+        try:
+            self._file.sync()
+        except OSError as error:
+            raise self._volume.judge(error, NO_ANSWERS) from error
+
+    def map(self, size: int) -> Buffer:
+        self._volume.check()
+        try:
+            return self._file.map(size)
+        except OSError as error:
+            raise self._volume.judge(error) from error
+
+    def is_resident(self, offset: int, size: int) -> bool:
+        self._volume.check()
+        try:
+            return self._file.is_resident(offset, size)
+        except OSError as error:
+            raise self._volume.judge(error) from error
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        # Descriptors are given back offline as well; whatever close has to say comes too late to matter.
+        try:
+            self._file.close()
+        except OSError as error:
+            self._volume.fail(error)

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+from serving import Asking, ask, on_trio, running_broker
+from topics import create, produce, producing, told_of, topic
+
+from trioka.protocol.errors import InvalidConfig, InvalidTopic, RequestTimedOut, TopicAlreadyExists
+from trioka.protocol.messages.create_topics import CreateTopicsRequest
+
+FROM_TOPIC, DEFAULT = 1, 5  # sources of configuration
+
+
+@on_trio
+async def test_a_topic_can_be_written_to_when_its_creation_is_answered(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+        # Both are on their way before the first is answered.
+        creating, writing = CreateTopicsRequest(topics=[topic("a", 3)]), producing("a", 1, 2, partition=2)
+        await client.say(creating, 7)
+        await client.say(writing, 9)
+        (created,) = (await client.hear(creating, 7)).topics
+        assert (created.error_code, created.num_partitions, created.replication_factor) == (0, 3, 1)
+        (written,) = (await client.hear(writing, 9)).responses[0].partition_responses
+        assert (written.error_code, written.base_offset) == (0, 0)
+        (told,) = await told_of(broker, "a")
+        assert told.topic_id == created.topic_id and len(told.partitions) == 3
+
+
+@on_trio
+async def test_the_answer_tells_the_whole_configuration(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        created = await create(broker, "a", retention_ms=5)
+        told = {config.name: (config.value, config.config_source) for config in created.configs}
+        assert told["retention.ms"] == ("5", FROM_TOPIC)
+        assert told["cleanup.policy"] == ("delete", DEFAULT)
+        refused = await ask(broker, CreateTopicsRequest(topics=[topic("a")]), 7)
+        assert refused.topics[0].configs == [], "empty, and not null"
+
+
+@on_trio
+async def test_who_leaves_it_to_the_broker_gets_its_defaults(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, num_partitions=4) as broker:
+        wanted = CreateTopicsRequest.Topic(
+            name="a", num_partitions=-1, replication_factor=-1, assignments=[], configs=[]
+        )
+        (created,) = (await ask(broker, CreateTopicsRequest(topics=[wanted]), 4)).topics
+        assert created.error_code == 0
+        assert len((await told_of(broker, "a"))[0].partitions) == 4
+
+
+@on_trio
+async def test_who_only_asks_changes_nothing(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        request = CreateTopicsRequest(topics=[topic("a", retention_ms=5)], validate_only=True)
+        (created,) = (await ask(broker, request, 7)).topics
+        assert created.error_code == 0 and created.configs
+        assert await told_of(broker) == []
+
+
+@on_trio
+async def test_one_refusal_does_not_hinder_the_others(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await create(broker, "old")
+        asked = [topic("old"), topic("a b"), topic("c", nonsense=1), topic("new")]
+        told = (await ask(broker, CreateTopicsRequest(topics=asked), 7)).topics
+        assert [(each.name, each.error_code) for each in told] == [
+            ("old", TopicAlreadyExists.code),
+            ("a b", InvalidTopic.code),
+            ("c", InvalidConfig.code),
+            ("new", 0),
+        ]
+        assert [each.name for each in await told_of(broker)] == ["new", "old"]
+
+
+@on_trio
+async def test_what_nobody_waits_for_is_not_begun(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        (told,) = (await ask(broker, CreateTopicsRequest(topics=[topic("a")], timeout_ms=0), 7)).topics
+        assert (told.error_code, told.error_message) == (RequestTimedOut.code, None)
+        assert await told_of(broker) == []
+
+
+@on_trio
+async def test_a_topic_and_its_records_survive_a_restart(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        created = await create(broker, "a", 2)
+        assert await produce(broker, "a", 1, 2, 3) == 0
+    async with running_broker(tmp_path) as broker:
+        (told,) = await told_of(broker, "a")
+        assert (told.topic_id, len(told.partitions)) == (created.topic_id, 2)
+        assert await produce(broker, "a", 4) == 3
+
+
+@on_trio
+async def test_every_version_is_served(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        for version in range(2, 8):
+            told = (await ask(broker, CreateTopicsRequest(topics=[topic(f"a{version}"), topic("")]), version)).topics
+            assert [each.error_code for each in told] == [0, InvalidTopic.code]

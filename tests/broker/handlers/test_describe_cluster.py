@@ -1,0 +1,43 @@
+from pathlib import Path
+
+from serving import HOST, LISTENER, ask, on_trio, running_broker
+
+from trioka.broker.operations import CLUSTER_OPERATIONS
+from trioka.protocol.errors import BrokerIdNotRegistered, MismatchedEndpointType, UnsupportedEndpointType
+from trioka.protocol.messages.describe_cluster import DescribeClusterRequest
+from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+
+@on_trio
+async def test_the_cluster_is_this_broker(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        for version in range(3):
+            for operations in (False, True):
+                request = DescribeClusterRequest(include_cluster_authorized_operations=operations)
+                response = await ask(broker, request, version)
+                assert (response.error_code, response.cluster_id, response.controller_id) == (0, broker.cluster_id, 1)
+                (told,) = response.brokers
+                assert (told.broker_id, told.host, told.port) == (1, HOST, broker.addresses[LISTENER][1])
+                assert (response.cluster_authorized_operations == CLUSTER_OPERATIONS) is operations
+
+
+@on_trio
+async def test_controllers_are_not_told_of_here(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        for endpoint_type, error in ((2, MismatchedEndpointType), (3, UnsupportedEndpointType)):
+            request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)
+            assert (await ask(broker, request, 1)).error_code == error.code
+
+
+@on_trio
+async def test_a_broker_can_be_forgotten_once(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        response = await ask(broker, UnregisterBrokerRequest(broker_id=1), 0)
+        assert (response.error_code, response.error_message) == (0, "")
+        response = await ask(broker, UnregisterBrokerRequest(broker_id=1), 0)
+        assert response.error_code == BrokerIdNotRegistered.code
+        response = await ask(broker, DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
+        assert (response.brokers, response.controller_id) == ([], -1)
+    async with running_broker(tmp_path) as broker:  # it comes back, and registers anew
+        response = await ask(broker, DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
+        assert [told.broker_id for told in response.brokers] == [1]

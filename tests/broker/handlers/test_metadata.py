@@ -1,0 +1,112 @@
+from pathlib import Path
+from typing import Any
+
+from serving import LISTENER, Asking, ask, on_trio, running_broker
+from topics import create, told_of
+
+from trioka.broker.broker import Broker
+from trioka.broker.operations import TOPIC_OPERATIONS
+from trioka.protocol.errors import (
+    InvalidRequest,
+    InvalidTopic,
+    LeaderNotAvailable,
+    ReplicaNotAvailable,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from trioka.protocol.messages.metadata import MetadataRequest
+from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+NOBODYS_ID = b"x" * 16
+
+
+async def metadata(broker: Broker, names: list[str] | None, version: int = 12, *, create: bool = False) -> Any:
+    topics = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
+    return await ask(broker, MetadataRequest(topics=topics, allow_auto_topic_creation=create or version < 4), version)
+
+
+@on_trio
+async def test_every_version_tells_of_topics_and_brokers(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await create(broker, "a", 2)
+        await create(broker, "b")
+        for version in range(14):
+            response = await metadata(broker, ["b", "a", "b"], version)
+            assert [topic.name for topic in response.topics] == ["b", "a"], "each once"
+            assert [(node.node_id, node.port) for node in response.brokers] == [(1, broker.addresses[LISTENER][1])]
+            everything = await metadata(broker, None if version else [], version)
+            assert [topic.name for topic in everything.topics] == ["a", "b"]
+            if version:
+                assert (await metadata(broker, [], version)).topics == []
+                assert response.controller_id == 1
+
+
+@on_trio
+async def test_a_topic_that_somebody_asks_for_is_there_at_once(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, num_partitions=3) as broker:
+        (told,) = (await metadata(broker, ["new"], create=True)).topics
+        assert (told.error_code, len(told.partitions)) == (0, 3)
+        assert {partition.leader_id for partition in told.partitions} == {1}
+
+
+@on_trio
+async def test_nothing_is_created_that_is_not_wanted_or_cannot_be(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        (told,) = (await metadata(broker, ["new"])).topics
+        assert told.error_code == UnknownTopicOrPartition.code
+        await create(broker, "a.b")
+        codes = {
+            each.name: each.error_code for each in (await metadata(broker, ["a b", "", "a_b"], create=True)).topics
+        }
+        assert codes == {"a b": InvalidTopic.code, "": InvalidTopic.code, "a_b": UnknownTopicOrPartition.code}
+        assert [each.name for each in await told_of(broker)] == ["a.b"]
+    async with running_broker(tmp_path, auto_create_topics_enable="false") as broker:
+        (told,) = (await metadata(broker, ["new"], create=True)).topics
+        assert told.error_code == UnknownTopicOrPartition.code
+
+
+@on_trio
+async def test_the_brokers_own_topics_are_created_as_their_keys_say(tmp_path: Path) -> None:
+    settings = {"offsets.topic.num.partitions": 5, "offsets.topic.replication.factor": 1}
+    async with running_broker(tmp_path, None, **settings) as broker:
+        (told,) = (await metadata(broker, ["__consumer_offsets"], create=True)).topics
+        assert (told.error_code, told.is_internal, len(told.partitions)) == (0, True, 5)
+        assert broker.topic_log_config("__consumer_offsets").cleanup_policy == {"compact"}
+
+
+@on_trio
+async def test_topics_are_told_of_by_id(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+        created = await create(broker, "a")
+        asked = [MetadataRequest.Topic(name=None, topic_id=id) for id in (created.topic_id, NOBODYS_ID)]
+        told = (await client.ask(MetadataRequest(topics=asked), 12)).topics
+        assert [(each.name, each.error_code) for each in told] == [("a", 0), (None, UnknownTopicId.code)]
+        (told,) = (await client.ask(MetadataRequest(topics=asked[:1]), 10)).topics
+        assert told.error_code == InvalidRequest.code, "v10 and v11 can say it, and do not mean it"
+        nothing = await client.ask(MetadataRequest(topics=[MetadataRequest.Topic(name=None)]), 13)
+        assert (nothing.error_code, nothing.topics[0].error_code) == (InvalidRequest.code, InvalidRequest.code)
+
+
+@on_trio
+async def test_what_the_asker_may_do_is_told_when_asked(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await create(broker, "a")
+        for wanted in (False, True):
+            request = MetadataRequest(topics=None, include_topic_authorized_operations=wanted)
+            (told,) = (await ask(broker, request, 12)).topics
+            assert (told.topic_authorized_operations == TOPIC_OPERATIONS) is wanted
+
+
+@on_trio
+async def test_a_partition_without_a_leader_is_told_so(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await create(broker, "a")
+        await ask(broker, UnregisterBrokerRequest(broker_id=1), 0)
+        response = await metadata(broker, ["a"])
+        assert (response.brokers, response.controller_id) == ([], -1)
+        (partition,) = response.topics[0].partitions
+        assert (partition.error_code, partition.leader_id) == (LeaderNotAvailable.code, -1)
+        assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ([1], [], [1])
+        (partition,) = (await metadata(broker, ["a"], 0)).topics[0].partitions
+        assert (partition.error_code, partition.replica_nodes) == (LeaderNotAvailable.code, [])
+        assert partition.error_code != ReplicaNotAvailable.code, "that would be said if there were a leader"

@@ -1,0 +1,151 @@
+"""What is acknowledged is kept: flush.messages, flush.ms, and the chores that make old data durable and small."""
+
+from pathlib import Path
+from typing import Any
+
+from serving import Asking, ask, on_trio, running_broker
+
+from trioka.broker.broker import Broker
+from trioka.broker.housekeeping import Housekeeping
+from trioka.cluster.configs import topic_resource
+from trioka.protocol import batch
+from trioka.protocol.errors import TransactionalIdAuthorizationFailed
+from trioka.protocol.messages.create_topics import CreateTopicsRequest
+from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.record import Record
+from trioka.storage.log import Log
+from trioka.storage.memory_disk import MemoryDisk
+
+NOW_MS = 1_700_000_000_000
+
+
+async def with_topic(broker: Broker, **configs: str) -> Log:
+    config = CreateTopicsRequest.Topic.Config
+    topic = CreateTopicsRequest.Topic(
+        name="t",
+        num_partitions=1,
+        replication_factor=1,
+        assignments=[],
+        configs=[config(name=name.replace("_", "."), value=value) for name, value in configs.items()],
+    )
+    decision = await broker.quorum.change(lambda controller: controller.create_topics([topic]))
+    assert decision.replies[0].outcome.code == 0, decision.replies[0].outcome
+    return broker.partitions.get("t", 0).log
+
+
+def produce(*records: tuple[bytes | None, bytes | None], transactional: bool = False) -> ProduceRequest:
+    content = [Record(offset, NOW_MS, key, value) for offset, (key, value) in enumerate(records)]
+    producer: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0} if transactional else {}
+    data = bytes(batch.build(content, transactional=transactional, **producer))
+    partition = ProduceRequest.Topic.Partition(index=0, records=data)
+    return ProduceRequest(
+        acks=-1, timeout_ms=1000, topic_data=[ProduceRequest.Topic(name="t", partition_data=[partition])]
+    )
+
+
+def code(answer: object) -> int:
+    return answer.responses[0].partition_responses[0].error_code  # type: ignore[attr-defined, no-any-return]
+
+
+@on_trio
+async def test_with_flush_messages_1_an_answer_means_that_it_is_durable() -> None:
+    disk = MemoryDisk()
+    async with running_broker("/data", disk) as broker, Asking(broker) as client:
+        log = await with_topic(broker, flush_messages="1")
+        for number in range(5):
+            assert code(await client.ask(produce((None, b"%d" % number)), 9)) == 0
+            assert log.recovery_point == log.log_end_offset == number + 1
+
+
+@on_trio
+async def test_without_it_an_answer_does_not_wait_for_the_disk() -> None:
+    async with running_broker("/data", MemoryDisk()) as broker:
+        log = await with_topic(broker)
+        assert code(await ask(broker, produce((None, b"v")), 9)) == 0
+        assert (log.recovery_point, log.log_end_offset) == (0, 1)
+
+
+@on_trio
+async def test_flush_ms_makes_it_durable_a_while_later(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        log = await with_topic(broker, flush_ms="0")
+        await ask(broker, produce((None, b"v")), 9)
+        chores = Housekeeping(broker)
+        await chores.flush()
+        assert log.recovery_point == 1
+
+
+@on_trio
+async def test_old_segments_become_durable_and_are_noted(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        log = await with_topic(broker)
+        await ask(broker, produce((None, b"v")), 9)
+        log.roll(now_ms=NOW_MS)
+        await Housekeeping(broker).checkpoint()
+        assert log.recovery_point == 1
+    assert "t 0 1\n" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+
+
+@on_trio
+async def test_what_is_older_than_retention_ms_goes(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        log = await with_topic(broker, retention_ms="1000")
+        await ask(broker, produce((None, b"old")), 9)  # its timestamp is years ago
+        await Housekeeping(broker).forget()
+        assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+
+
+@on_trio
+async def test_a_compacted_topic_keeps_the_last_record_of_each_key(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        log = await with_topic(broker, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+        for number in range(10):
+            await ask(broker, produce((b"k%d" % (number % 2), b"%d" % number)), 9)
+        log.roll(now_ms=NOW_MS)
+        await Housekeeping(broker).compact()
+        read = log.read(0, 1 << 20).records
+        assert read is not None
+        data = read.read()
+        kept = [(r.offset, r.key, r.value) for header in batch.headers(data) for r in batch.records(data, header)]
+        assert kept == [(8, b"k0", b"8"), (9, b"k1", b"9")]
+    assert "t 0 10\n" in (tmp_path / "cleaner-offset-checkpoint").read_text()
+
+
+@on_trio
+async def test_a_batch_of_a_transaction_without_an_id_is_refused(tmp_path: Path) -> None:
+    """It would hold up every reader of committed records for ever."""
+    async with running_broker(tmp_path) as broker:
+        log = await with_topic(broker)
+        assert (
+            code(await ask(broker, produce((None, b"v"), transactional=True), 9))
+            == TransactionalIdAuthorizationFailed.code
+        )
+        assert log.log_end_offset == 0
+
+
+@on_trio
+async def test_metadata_survives_in_a_snapshot(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await with_topic(broker, retention_ms="1234")
+        snapshot = await broker.quorum.take_snapshot()
+        assert snapshot is not None
+        topic = broker.metadata.topics.by_name("t")
+        assert topic is not None
+    assert list((tmp_path / "__cluster_metadata-0").glob("*.checkpoint"))
+    async with running_broker(tmp_path) as broker:
+        found = broker.metadata.topics.by_name("t")
+        assert found is not None
+        assert found.topic_id == topic.topic_id
+        assert broker.metadata.configs.get(topic_resource("t")) == {"retention.ms": "1234"}
+        assert broker.partitions.get("t", 0).log.config.retention_ms == 1234
+
+
+@on_trio
+async def test_a_disk_that_fails_takes_its_directory_offline_and_not_the_broker(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        log = await with_topic(broker)
+        log.files.disk.fail(OSError(5, "the disk is broken"))  # type: ignore[attr-defined]
+        answer = await ask(broker, produce((None, b"v")), 9)
+        assert code(answer) == 56  # KAFKA_STORAGE_ERROR
+        assert broker.directories[0].failure is not None
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()

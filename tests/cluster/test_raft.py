@@ -1,0 +1,386 @@
+"""One node of the metadata quorum: when it votes, stands, leads, commits and steps back."""
+
+from random import Random
+from types import ModuleType
+
+import pytest
+from planted import Rule, assert_noticed
+from raft_world import Entry, SimLog
+
+from trioka.cluster import raft as raft_module
+from trioka.cluster.raft_messages import (
+    Action,
+    AppendVoters,
+    Ask,
+    Cease,
+    Commit,
+    EpochBegun,
+    EpochEnded,
+    FetchAsked,
+    FetchTold,
+    Lead,
+    LogEnd,
+    Save,
+    Standing,
+    Truncate,
+    VoteAsked,
+    VoteTold,
+)
+from trioka.cluster.voters import ReplicaKey, VoterHistory, VoterSet
+from trioka.protocol.errors import KafkaError
+
+ONE, TWO, THREE = (ReplicaKey(n, bytes([n]) * 16) for n in (1, 2, 3))
+LATER = 10_000
+
+
+@pytest.fixture
+def module() -> ModuleType:
+    return raft_module
+
+
+class Node:
+    """Node 1 of three, with a log of these epochs, all of it durable."""
+
+    def __init__(self, module: ModuleType, *epochs: int, standing: Standing | None = None, voters: int = 3) -> None:
+        self.log = SimLog()
+        self.log.entries = [Entry(epoch, n) for n, epoch in enumerate(epochs)]
+        self.log.durable_offset = len(epochs)
+        self.raft = module.Raft(
+            ONE,
+            self.log,
+            VoterHistory(VoterSet.of((ONE, TWO, THREE)[:voters])),
+            standing or Standing(epoch=max(epochs, default=0)),
+            module.RaftSettings(),
+            Random(1),
+            0,
+        )
+
+    def leads(self) -> int:
+        """It is elected by node 2, and appends the first record of its epoch."""
+        self.raft.tick(LATER)
+        self.raft.vote_told(granted(TWO, self.raft.epoch, is_pre_vote=True), LATER)
+        actions = self.raft.vote_told(granted(TWO, self.raft.epoch), LATER)
+        assert any(isinstance(action, Lead) for action in actions)
+        self.append("leads")
+        return int(self.raft.epoch)
+
+    def append(self, value: object) -> None:
+        self.log.entries.append(Entry(self.raft.epoch, value))
+        self.log.durable_offset = len(self.log.entries)
+
+    def fetched_by(self, replica: ReplicaKey, end: LogEnd, now_ms: int = LATER) -> tuple[FetchTold, list[object]]:
+        told, actions = self.raft.fetch_asked(FetchAsked(replica=replica, epoch=self.raft.epoch, end=end), now_ms)
+        for action in actions:
+            if isinstance(action, Commit):
+                self.log.high_watermark = action.high_watermark
+        return told, actions
+
+
+def granted(voter: ReplicaKey, epoch: int, *, is_pre_vote: bool = False, is_granted: bool = True) -> VoteTold:
+    return VoteTold(
+        voter=voter, epoch=epoch, leader_id=None, is_granted=is_granted, asked_epoch=epoch, is_pre_vote=is_pre_vote
+    )
+
+
+def wish(candidate: ReplicaKey, epoch: int, end: LogEnd, *, is_pre_vote: bool = False) -> VoteAsked:
+    return VoteAsked(candidate=candidate, epoch=epoch, end=end, is_pre_vote=is_pre_vote)
+
+
+def pre_votes(actions: list[Action]) -> list[bool]:
+    """Of the votes that are asked for: is it only a question?"""
+    questions = [action.question for action in actions if isinstance(action, Ask)]
+    return [question.is_pre_vote for question in questions if isinstance(question, VoteAsked)]
+
+
+# -- votes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_vote_is_saved_before_it_is_told_and_given_once_in_an_epoch(module: ModuleType) -> None:
+    node = Node(module, 1)
+    told, actions = node.raft.vote_asked(wish(TWO, 2, LogEnd(1, 1)), 0)
+    assert told.is_granted
+    assert actions[-1] == Save(standing=Standing(epoch=2, voted=TWO))
+    told, actions = node.raft.vote_asked(wish(THREE, 2, LogEnd(1, 9)), 0)
+    assert not told.is_granted and not actions
+    told, actions = node.raft.vote_asked(wish(TWO, 2, LogEnd(1, 1)), 0)
+    assert told.is_granted and not actions
+
+
+def test_a_vote_is_remembered_over_a_restart(module: ModuleType) -> None:
+    node = Node(module, 1, standing=Standing(epoch=2, voted=TWO))
+    assert not node.raft.vote_asked(wish(THREE, 2, LogEnd(1, 9)), 0)[0].is_granted
+
+
+def test_a_leader_that_restarts_votes_for_nobody_in_its_epoch(module: ModuleType) -> None:
+    node = Node(module, 1, standing=Standing(epoch=2, leader_id=1))
+    assert not node.raft.vote_asked(wish(THREE, 2, LogEnd(1, 9)), 0)[0].is_granted
+
+
+@pytest.mark.parametrize(
+    ("end", "is_granted"),
+    [(LogEnd(2, 3), True), (LogEnd(2, 4), True), (LogEnd(3, 1), True), (LogEnd(2, 2), False), (LogEnd(1, 9), False)],
+)
+def test_a_vote_goes_to_a_log_that_knows_as_much(end: LogEnd, is_granted: bool) -> None:
+    node = Node(raft_module, 1, 2, 2)
+    assert node.raft.vote_asked(wish(TWO, 4, end), 0)[0].is_granted is is_granted
+
+
+def test_a_vote_is_not_given_to_a_log_that_knows_less(module: ModuleType) -> None:
+    node = Node(module, 1, 2, 2)
+    assert not node.raft.vote_asked(wish(TWO, 4, LogEnd(2, 2)), 0)[0].is_granted
+
+
+def test_a_pre_vote_changes_nothing(module: ModuleType) -> None:
+    node = Node(module, 1)
+    before = node.raft.standing
+    told, actions = node.raft.vote_asked(wish(TWO, 1, LogEnd(1, 1), is_pre_vote=True), 0)
+    assert told.is_granted and not actions
+    assert node.raft.standing == before
+
+
+def test_a_follower_that_hears_its_leader_refuses_a_pre_vote(module: ModuleType) -> None:
+    node = Node(module, 1)
+    node.raft.epoch_begun(EpochBegun(leader=TWO, epoch=2), 0)
+    ask = wish(THREE, 2, LogEnd(1, 1), is_pre_vote=True)
+    assert node.raft.vote_asked(ask, 0)[0].is_granted, "the leader may never have been heard"
+    _, asked = node.raft.fetch()
+    node.raft.fetch_told(FetchTold(leader_id=2, epoch=2), asked, 0)
+    assert not node.raft.vote_asked(ask, 0)[0].is_granted
+
+
+# -- standing ----------------------------------------------------------------------------------------------------------
+
+
+def test_who_hears_of_no_leader_asks_first_and_then_stands_in_a_new_epoch(module: ModuleType) -> None:
+    node = Node(module, 1)
+    asked = node.raft.tick(LATER)
+    assert pre_votes(asked) == [True, True]
+    assert node.raft.epoch == 1 and not any(isinstance(action, Save) for action in asked)
+    actions = node.raft.vote_told(granted(TWO, 1, is_pre_vote=True), LATER)
+    assert actions[0] == Save(standing=Standing(epoch=2, voted=ONE))
+    assert pre_votes(actions[1:]) == [False, False]
+    actions = node.raft.vote_told(granted(THREE, 2), LATER)
+    assert actions[0] == Save(standing=Standing(epoch=2, leader_id=1, voted=ONE))
+    assert actions[1] == Lead(epoch=2, granted=(ONE, THREE))
+
+
+def test_a_pre_vote_is_no_vote(module: ModuleType) -> None:
+    node = Node(module, 1)
+    node.raft.tick(LATER)
+    node.raft.vote_told(granted(TWO, 1, is_pre_vote=True), LATER)
+    node.raft.vote_told(granted(THREE, 2, is_pre_vote=True), LATER)
+    assert not node.raft.is_leader
+
+
+def test_a_single_voter_leads_at_once(module: ModuleType) -> None:
+    node = Node(module, 1, voters=1)
+    assert any(isinstance(action, Lead) for action in node.raft.tick(0))
+
+
+def test_a_voter_that_seeks_a_new_leader_is_not_sent_back_to_the_old_one_by_hearsay(module: ModuleType) -> None:
+    node = Node(module, 1)
+    node.raft.epoch_begun(EpochBegun(leader=THREE, epoch=2), 0)
+    node.raft.tick(LATER)
+    hearsay = VoteTold(voter=TWO, epoch=2, leader_id=3, is_granted=True, asked_epoch=2, is_pre_vote=True)
+    node.raft.vote_told(hearsay, LATER)
+    assert node.raft.epoch == 3, "with two of three it stands"
+
+
+# -- leading -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_majority_has_is_committed(module: ModuleType) -> None:
+    node = Node(module, 1)
+    epoch = node.leads()
+    _, actions = node.fetched_by(TWO, LogEnd(1, 1))
+    assert not actions
+    _, actions = node.fetched_by(TWO, LogEnd(epoch, 2))
+    assert actions == [Commit(high_watermark=2)]
+
+
+def test_records_of_an_earlier_epoch_are_committed_only_together_with_one_of_this(module: ModuleType) -> None:
+    node = Node(module, 1, 1, 1)
+    node.leads()
+    _, actions = node.fetched_by(TWO, LogEnd(1, 3))
+    assert not actions, "a majority has them, and they could still be overwritten"
+
+
+def test_what_the_leader_has_not_made_durable_does_not_count(module: ModuleType) -> None:
+    node = Node(module, 1)
+    epoch = node.leads()
+    node.log.durable_offset = 1
+    _, actions = node.fetched_by(TWO, LogEnd(epoch, 2))
+    assert not actions
+    node.log.durable_offset = 2
+    assert node.raft.flushed(LATER) == [Commit(high_watermark=2)]
+
+
+def test_a_fetch_of_another_epoch_changes_nothing(module: ModuleType) -> None:
+    node = Node(module, 1)
+    epoch = node.leads()
+    told, actions = node.raft.fetch_asked(FetchAsked(replica=TWO, epoch=epoch - 1, end=LogEnd(epoch, 2)), LATER)
+    assert told.is_refused and not actions
+
+
+def test_a_log_that_parted_is_told_where(module: ModuleType) -> None:
+    node = Node(module, 1, 1, 3)
+    node.leads()
+    told, _ = node.fetched_by(TWO, LogEnd(2, 3))
+    assert told.diverging == LogEnd(1, 2)
+    told, _ = node.fetched_by(TWO, LogEnd(1, 3))
+    assert told.diverging == LogEnd(1, 2)
+    told, _ = node.fetched_by(TWO, LogEnd(2, 1))
+    assert told.diverging == LogEnd(1, 2), "shorter, and of an epoch that was never committed"
+    told, _ = node.fetched_by(TWO, LogEnd(1, 2))
+    assert told.diverging is None
+
+
+def test_a_leader_without_a_majority_resigns(module: ModuleType) -> None:
+    node = Node(module, 1)
+    epoch = node.leads()
+    node.fetched_by(TWO, LogEnd(epoch, 2), LATER + 2900)
+    assert not any(isinstance(action, Cease) for action in node.raft.tick(LATER + 3100))
+    actions = node.raft.tick(LATER + 2900 + 3001)
+    assert Cease(epoch=epoch) in actions
+    ended = [action.question for action in actions if isinstance(action, Ask)]
+    assert ended[0] == EpochEnded(leader_id=1, epoch=epoch, successors=(TWO, THREE))
+
+
+def test_a_larger_epoch_ends_a_leaders_time(module: ModuleType) -> None:
+    node = Node(module, 1)
+    epoch = node.leads()
+    actions = node.raft.epoch_begun(EpochBegun(leader=TWO, epoch=epoch + 1), LATER)
+    assert Cease(epoch=epoch) in actions and node.raft.leader_id == 2
+
+
+# -- following ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_follower_cuts_where_the_logs_part_and_no_further(module: ModuleType) -> None:
+    node = Node(module, 1, 1, 2, 2)
+    node.raft.epoch_begun(EpochBegun(leader=TWO, epoch=3), 0)
+    _, asked = node.raft.fetch()
+    told = FetchTold(leader_id=2, epoch=3, diverging=LogEnd(1, 5))
+    assert node.raft.fetch_told(told, asked, 0) == [Truncate(offset=2)]
+
+
+def test_a_follower_commits_what_it_has_and_no_more(module: ModuleType) -> None:
+    node = Node(module, 1, 1)
+    assert node.raft.followed(9) == [Commit(high_watermark=2)]
+    assert node.raft.followed(0) == []
+
+
+# -- voters ------------------------------------------------------------------------------------------------------------
+
+
+def test_voters_change_one_at_a_time_and_after_a_record_of_the_epoch_is_committed(module: ModuleType) -> None:
+    node = Node(module, 1)
+    epoch = node.leads()
+    with pytest.raises(KafkaError):
+        node.raft.remove_voter(THREE)
+    node.fetched_by(TWO, LogEnd(epoch, 2))
+    (action,) = node.raft.remove_voter(THREE)
+    assert action == AppendVoters(voters=VoterSet.of((ONE, TWO)))
+    node.append(action.voters)
+    node.raft.voters_appended(2, action.voters)
+    with pytest.raises(KafkaError):
+        node.raft.remove_voter(TWO)
+    node.fetched_by(TWO, LogEnd(epoch, 3))
+    node.raft.remove_voter(TWO)
+
+
+def test_a_leader_that_was_voted_out_stays_until_that_is_committed(module: ModuleType) -> None:
+    node = Node(module, 1)
+    epoch = node.leads()
+    node.fetched_by(TWO, LogEnd(epoch, 2))
+    (action,) = node.raft.remove_voter(ONE)
+    node.append(action.voters)
+    node.raft.voters_appended(2, action.voters)
+    _, actions = node.fetched_by(TWO, LogEnd(epoch, 3))
+    assert not actions and node.raft.is_leader
+    _, actions = node.fetched_by(THREE, LogEnd(epoch, 3))
+    assert actions[:2] == [Commit(high_watermark=3), Cease(epoch=epoch)]
+
+
+def test_a_voter_whose_disk_was_wiped_is_another_one() -> None:
+    wiped = ReplicaKey(3, b"\x99" * 16)
+    assert wiped not in VoterSet.of((ONE, TWO, THREE))
+    assert ReplicaKey(3) in VoterSet.of((ONE, TWO, THREE)), "nobody knows its directory"
+
+
+def test_voters_that_were_cut_off_never_voted() -> None:
+    history = VoterHistory(VoterSet.of((ONE,)))
+    history.append(5, VoterSet.of((ONE, TWO)))
+    history.append(9, VoterSet.of((ONE, TWO, THREE)))
+    assert len(history.before(9)) == 2 and len(history.before(10)) == 3
+    history.truncate(9)
+    assert len(history.latest) == 2
+    history.truncate(0)
+    assert len(history.latest) == 1
+
+
+MISTAKES = [
+    ("if asked.end < self._log.end:", "if False:", test_a_vote_is_not_given_to_a_log_that_knows_less),
+    (
+        "actions += self._save(Standing(epoch=self.epoch, voted=asked.candidate))",
+        "self.standing = Standing(epoch=self.epoch, voted=asked.candidate)",
+        test_a_vote_is_saved_before_it_is_told_and_given_once_in_an_epoch,
+    ),
+    (
+        "return self.standing.voted == asked.candidate and self.standing.leader_id is None",
+        "return True",
+        test_a_vote_is_remembered_over_a_restart,
+    ),
+    (
+        "return self.standing.leader_id is None and isinstance(role, Unattached | Electing)",
+        "return True",
+        test_a_leader_that_restarts_votes_for_nobody_in_its_epoch,
+    ),
+    (
+        "(isinstance(role, Follower) and role.has_fetched)",
+        "False",
+        test_a_follower_that_hears_its_leader_refuses_a_pre_vote,
+    ),
+    ("if told.is_pre_vote is role.is_candidate:", "if False:", test_a_pre_vote_is_no_vote),
+    (
+        "reached <= role.epoch_start or ",
+        "",
+        test_records_of_an_earlier_epoch_are_committed_only_together_with_one_of_this,
+    ),
+    (
+        "ends[-1] = self._log.durable_offset",
+        "ends[-1] = self._log.end.offset",
+        test_what_the_leader_has_not_made_durable_does_not_count,
+    ),
+    (
+        "if not isinstance(role, Leader) or asked.epoch != self.epoch:",
+        "if not isinstance(role, Leader):",
+        test_a_fetch_of_another_epoch_changes_nothing,
+    ),
+    (
+        "if ours.epoch != end.epoch or ours.offset < end.offset:",
+        "if ours.offset < end.offset:",
+        test_a_log_that_parted_is_told_where,
+    ),
+    ("if now_ms >= self._quorum_deadline(role):", "if False:", test_a_leader_without_a_majority_resigns),
+    (
+        "min(leaders.offset, ours.offset) if ours.epoch == leaders.epoch else ours.offset",
+        "self._log.high_watermark",
+        test_a_follower_cuts_where_the_logs_part_and_no_further,
+    ),
+    (
+        "high_watermark <= role.epoch_start or self.voters.latest_offset >= high_watermark",
+        "False",
+        test_voters_change_one_at_a_time_and_after_a_record_of_the_epoch_is_committed,
+    ),
+    (
+        "is_news = self.standing.leader_id is None or not self.is_voter",
+        "is_news = True",
+        test_a_voter_that_seeks_a_new_leader_is_not_sent_back_to_the_old_one_by_hearsay,
+    ),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
+def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:
+    assert_noticed(raft_module, right, wrong, rule)

@@ -1,0 +1,73 @@
+"""Consumer groups: members join, leave, time out, crash and come back, and the coordinator too."""
+
+from types import ModuleType
+
+import pytest
+from consumer_mistakes import Install, beating, committing, expiring, keeping, moving
+from consumer_steps import STEPS, ConsumerWorld
+from planted import planted
+from scenarios import FOLDER, check, files, play
+
+from trioka.coordinator import consumer_expiry, consumer_group, consumer_heartbeat, consumer_state, reconciliation
+
+
+@pytest.mark.parametrize("name", files("consumer"))
+def test_what_the_members_of_a_group_are_told(name: str) -> None:
+    check(name, STEPS, ConsumerWorld())
+
+
+MISTAKES = [
+    ("fencing", consumer_heartbeat, "and self._has_only(member.assigned)", "", beating),
+    ("fencing", consumer_heartbeat, "        if said > member.epoch:", "        if False:", beating),
+    ("fencing", consumer_heartbeat, "if reported is None:\n            return False", "if False: pass", beating),
+    (
+        "sessions",
+        consumer_expiry,
+        "deadlines.set((group.id, SESSION, member.id), now.steady_ms + RETRY_MS)",
+        "id",
+        expiring,
+    ),
+    (
+        "sessions",
+        consumer_expiry,
+        "group.epoch + 1, metadata_hash)\n\n\ndef",
+        "group.epoch, metadata_hash)\n\n\ndef",
+        expiring,
+    ),
+    ("sessions", consumer_heartbeat, "expiry.set_session(", "id, (", beating),
+    ("sessions", consumer_heartbeat, "expiry.set_rebalance(", "id, (", beating),
+    ("crash", consumer_expiry, "        set_session(group, member, now)\n        if", "        if", expiring),
+    ("crash", consumer_expiry, "            set_rebalance(group, member, now)", "            pass", expiring),
+    ("static", consumer_heartbeat, "if existing.epoch != LEFT_FOR_A_WHILE and", "if", beating),
+    ("static", consumer_heartbeat, "    if member_id != request.member_id:", "    if False:", beating),
+    ("static", consumer_heartbeat, "if is_static and request.member_epoch == LEFT_FOR_A_WHILE", "if False", beating),
+    ("static", consumer_heartbeat, "if member is not self._replaced}", "}", beating),
+    ("static", consumer_state, "member_id = self.instances.get(member.instance_id)", "pass", keeping),
+    ("subscriptions", reconciliation, "if not aim.has_new_subscription or not unwanted:", "if True:", moving),
+    ("subscriptions", reconciliation, "if topic in aim.subscribed else frozenset[int]()", "", moving),
+    ("subscriptions", consumer_heartbeat, "grows = metadata_hash != group.metadata_hash", "grows = False", beating),
+    ("patterns", consumer_heartbeat, "            check_pattern(told.pattern)", "            pass", beating),
+    ("patterns", consumer_heartbeat, "+ PATTERNS_AT_MOST_EVERY_MS", "", beating),
+    ("patterns", consumer_expiry, "is_same = _is_same(subscriptions.resolved, resolved)", "is_same = False", expiring),
+    ("patterns", consumer_expiry, "        yield records.expression_gone(group.id, pattern)", "        pass", expiring),
+    ("commits", consumer_group, "    if epoch < since:", "    if False:", committing),
+    ("commits", consumer_group, "        if epoch > member.epoch:", "        if False:", committing),
+    ("commits", consumer_group, "if epoch < 0 and not self.members:", "if epoch < 0:", committing),
+    ("size", consumer_heartbeat, "if len(group.members) >= max_size and", "if False and", beating),
+    ("joining", consumer_heartbeat, "or is_whole or before.assigned != after.assigned:", "or is_whole:", beating),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "right", "wrong", "install"), MISTAKES, ids=[f"{m[0]}: {m[2].strip()[:50]}" for m in MISTAKES]
+)
+def test_a_planted_mistake_is_noticed(
+    name: str, module: ModuleType, right: str, wrong: str, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, planted(module, right, wrong))
+    text = (FOLDER / f"consumer_{name}.txt").read_text()
+    try:
+        played = play(text, STEPS, ConsumerWorld())
+    except Exception:  # it does not even get to the end
+        return
+    assert played.splitlines() != text.splitlines()

@@ -1,0 +1,478 @@
+"""The coordinator of groups: it finds a group, or makes one; what is kept changes with the log and in no other way."""
+
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+from coordinating import Coordinating
+from known_topics import KnownTopics
+from planted import Rule, assert_noticed
+
+from trioka.coordinator import groups, offset_requests
+from trioka.coordinator.client import Client
+from trioka.coordinator.deadlines import Deadlines
+from trioka.coordinator.decision import Producer
+from trioka.coordinator.groups import RECORDS_AT_ONCE
+from trioka.coordinator.ledger import GROUPS
+from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, OffsetSettings, Surroundings
+from trioka.protocol.errors import (
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    InvalidGroupId,
+    KafkaError,
+    NonEmptyGroup,
+    OffsetMetadataTooLarge,
+    UnknownMemberId,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
+)
+from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from trioka.protocol.messages.heartbeat import HeartbeatRequest
+from trioka.protocol.messages.join_group import JoinGroupRequest
+from trioka.protocol.messages.list_groups import ListGroupsRequest
+from trioka.protocol.messages.offset_commit import OffsetCommitRequest
+from trioka.protocol.messages.offset_delete import OffsetDeleteRequest
+from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
+from trioka.protocol.messages.sync_group import SyncGroupRequest
+from trioka.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+DAY_MS = 86_400_000
+SUBSCRIPTION = bytes.fromhex("0001 00000001 0001 74 00000000 00000000")  # to the topic t
+P = Producer(7, 0)
+Partition = OffsetCommitRequest.Topic.Partition
+
+
+class House:
+    """A coordinator on a log that is a list, and ways to ask it."""
+
+    def __init__(self, module: ModuleType = groups) -> None:
+        self.topics = KnownTopics(t=2000, u=3)
+        self.settings = OffsetSettings(retention_ms=7 * DAY_MS)
+        self.shell = Coordinating(lambda: module.GroupCoordinator(self._surroundings()), GROUPS)
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            classic=lambda: ClassicSettings(initial_rebalance_delay_ms=0),
+            consumer=lambda group: ConsumerSettings(assignment_interval_ms=0),
+            offsets=lambda: self.settings,
+            topics=self.topics,
+            deadlines=Deadlines(),
+            random=Random(1),
+        )
+
+    @property
+    def coordinator(self) -> Any:
+        return self.shell.coordinator
+
+    def ask(self, method: str, *arguments: object) -> Any:
+        """The answer; an error as it is."""
+        ticket = self.shell.ask(lambda c, ticket, now: getattr(c, method)(ticket, *arguments, now))
+        self.shell.pass_time(0)  # a new group waits for nobody here, but it does so by the clock
+        return next((told.response for told in self.shell.told if told.ticket == ticket), None)
+
+    def commit(self, offset: int = 5, *, version: int = 9, **more: Any) -> list[int]:
+        """Error codes."""
+        partitions = more.pop("partitions", [0])
+        text = more.pop("text", "")
+        topic = more.pop("topic", "t")
+        asked = [
+            Partition(partition_index=index, committed_offset=offset, committed_metadata=text) for index in partitions
+        ]
+        named = (
+            OffsetCommitRequest.Topic(topic_id=topic, partitions=asked)
+            if isinstance(topic, bytes)
+            else OffsetCommitRequest.Topic(name=topic, partitions=asked)
+        )
+        request = OffsetCommitRequest(
+            group_id=more.pop("group", "g"),
+            generation_id_or_member_epoch=more.pop("epoch", -1),
+            member_id=more.pop("member", ""),
+            topics=[named],
+            **more,
+        )
+        answer = self.ask("commit_offsets", request, Client("c", "/h", version))
+        if isinstance(answer, KafkaError):
+            return [answer.code]
+        return [told.error_code for topic in answer.topics for told in topic.partitions]
+
+    def commit_in_transaction(self, offset: int, *, generation: int = -1, member: str = "") -> Any:
+        asked = TxnOffsetCommitRequest.Topic.Partition(
+            partition_index=0, committed_offset=offset, committed_metadata=None
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id="g",
+            producer_id=P.id,
+            producer_epoch=P.epoch,
+            generation_id=generation,
+            member_id=member,
+            topics=[TxnOffsetCommitRequest.Topic(name="t", partitions=[asked])],
+        )
+        return (
+            self.ask("commit_offsets_in_transaction", request, Client("c", "/h", 5)).topics[0].partitions[0].error_code
+        )
+
+    def fetch(self, group: str = "g", *, stable: bool = False, version: int = 9, **more: Any) -> list[tuple[int, int]]:
+        """Offset and error code of each partition."""
+        topics = more.get("topics", [OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[0])])
+        asked = OffsetFetchRequest.Group(group_id=group, topics=topics)
+        told = self.coordinator.fetch_offsets(asked, require_stable=stable, version=version)
+        return [(p.committed_offset, p.error_code) for topic in told.topics for p in topic.partitions]
+
+    def join(self, group: str = "g", member: str = "", session_ms: int = 10_000) -> Any:
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=10_000,
+            member_id=member,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequest.Protocol(name="range", metadata=SUBSCRIPTION)],
+        )
+        return self.ask("join_group", request, Client("c", "/h", 0))
+
+    def settle(self, group: str = "g", session_ms: int = 10_000) -> str:
+        """A group of one member, which has its assignment."""
+        joined = self.join(group, session_ms=session_ms)
+        assignment = SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b"all")
+        request = SyncGroupRequest(
+            group_id=group, generation_id=joined.generation_id, member_id=joined.member_id, assignments=[assignment]
+        )
+        assert self.ask("sync_group", request, Client("c", "/h", 3)).error_code == 0
+        return str(joined.member_id)
+
+    def consume(self, group: str = "g", epoch: int = 0) -> Any:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id="m",
+            member_epoch=epoch,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        return self.ask("consumer_group_heartbeat", request, Client("c", "/h", 1))
+
+    def listed(self, **filters: list[str]) -> list[tuple[str, str, str]]:
+        told = self.coordinator.list_groups(ListGroupsRequest(**filters))
+        return [(group.group_id, group.group_state, group.group_type) for group in told]
+
+    def state(self) -> object:
+        """All that is kept."""
+        return (self.listed(), [(g, list(self.coordinator.offsets.of_group(g))) for g, _, _ in self.listed()])
+
+
+@pytest.fixture
+def module() -> ModuleType:
+    return groups
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_from_outside_makes_a_simple_group(module: ModuleType) -> None:
+    house = House(module)
+    assert house.commit(5) == [0]
+    assert house.listed() == [("g", "Empty", "classic")]
+    assert house.fetch() == [(5, 0)]
+    house.shell.crash()
+    assert house.listed() == [("g", "Empty", "classic")] and house.fetch() == [(5, 0)]
+
+
+def test_a_commit_of_a_member_of_nothing_is_refused(module: ModuleType) -> None:
+    house = House(module)
+    assert house.commit(epoch=3, member="m", version=8) == [IllegalGeneration.code]
+    assert house.commit(epoch=3, member="m", version=9) == [GroupIdNotFound.code]
+    assert house.listed() == []
+
+
+def test_a_commit_is_fenced_by_generation_and_member(module: ModuleType) -> None:
+    house = House(module)
+    member = house.settle()
+    assert house.commit(1, epoch=1, member=member) == [0]
+    assert house.commit(2, epoch=0, member=member) == [IllegalGeneration.code]
+    assert house.commit(3, epoch=2, member=member) == [IllegalGeneration.code]
+    assert house.commit(4, epoch=1, member="somebody") == [UnknownMemberId.code]
+    assert house.commit(5) == [UnknownMemberId.code]
+    assert house.fetch() == [(1, 0)]
+
+
+def test_a_commit_keeps_its_members_session_alive() -> None:
+    house = House()
+    member = house.settle()
+    for _ in range(5):
+        house.shell.pass_time(9_000)
+        assert house.commit(epoch=1, member=member) == [0]
+    house.shell.pass_time(10_000)
+    assert house.commit(epoch=1, member=member) == [UnknownMemberId.code]
+
+
+def test_topics_that_are_not_there_are_refused_one_by_one() -> None:
+    house = House()
+    topic = house.topics.by_name("u")
+    assert topic is not None
+    assert house.commit(topic="nowhere") == [UnknownTopicOrPartition.code]
+    assert house.commit(topic=b"x" * 16, version=10) == [UnknownTopicId.code]
+    assert house.commit(topic="u", partitions=[0, 3, -1]) == [UnknownTopicOrPartition.code] * 2 + [0]
+    assert house.commit(topic=topic.id, partitions=[0, 3], version=10) == [UnknownTopicOrPartition.code, 0]
+
+
+def test_metadata_may_not_be_too_long_in_units_of_utf_16() -> None:
+    house = House()
+    assert house.commit(text="x" * 4096) == [0]
+    assert house.commit(text="x" * 4097) == [OffsetMetadataTooLarge.code]
+    assert house.commit(text="é" * 4096) == [0]
+    assert house.commit(text="\N{SNAKE}" * 2049) == [OffsetMetadataTooLarge.code]
+
+
+def test_an_offset_in_a_topic_that_had_the_same_name_is_not_told_by_id() -> None:
+    house = House()
+    first = house.topics.add("v")
+    house.commit(topic="v")
+    second = house.topics.add("v", topic_id=b"second".ljust(16, b"\0"))
+    asked = [OffsetFetchRequest.Group.Topic(topic_id=second, partition_indexes=[0])]
+    assert first != second and house.fetch(version=10, topics=asked) == [(-1, 0)]
+
+
+def test_of_a_group_that_does_not_exist_nothing_is_committed() -> None:
+    house = House()
+    assert house.fetch("nobody") == [(-1, 0)]
+    assert house.fetch("nobody", topics=None) == []
+    assert house.fetch("nobody", version=10, topics=[_by_id(b"x" * 16)]) == [(-1, UnknownTopicId.code)]
+
+
+def _by_id(topic_id: bytes) -> OffsetFetchRequest.Group.Topic:
+    return OffsetFetchRequest.Group.Topic(topic_id=topic_id, partition_indexes=[0])
+
+
+def test_the_first_version_says_a_groups_error_at_each_partition() -> None:
+    asked = OffsetFetchRequest.Group(
+        group_id="g", topics=[OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[0, 1])]
+    )
+    first = offset_requests.fetch_refused(asked, CoordinatorNotAvailable(), 1)
+    assert [told.error_code for told in first.topics[0].partitions] == [CoordinatorNotAvailable.code] * 2
+    later = offset_requests.fetch_refused(asked, CoordinatorNotAvailable(), 2)
+    assert (later.error_code, later.topics) == (CoordinatorNotAvailable.code, [])
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_in_a_transaction_is_hidden_until_its_marker(module: ModuleType) -> None:
+    house = House(module)
+    house.commit(5)
+    assert house.commit_in_transaction(9) == 0
+    assert house.shell.log[-1].producer == P
+    assert house.fetch() == [(5, 0)]
+    assert house.fetch(stable=True) == [(-1, UnstableOffsetCommit.code)]
+    assert house.fetch(stable=True, topics=None) == [(-1, UnstableOffsetCommit.code)]
+    house.coordinator.replay_end(P, True)
+    assert house.fetch(stable=True) == [(9, 0)]
+
+
+def test_a_commit_in_a_transaction_is_fenced_like_any_other() -> None:
+    house = House()
+    assert house.commit_in_transaction(1, generation=3, member="m") == IllegalGeneration.code
+    member = house.settle()
+    assert house.commit_in_transaction(1, generation=1, member=member) == 0
+    assert house.commit_in_transaction(2, generation=0, member=member) == IllegalGeneration.code
+    assert house.commit_in_transaction(3, generation=1, member="somebody") == UnknownMemberId.code
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_name", ["commit", "join", "consume", "delete", "delete offsets"])
+def test_what_could_not_be_written_has_changed_nothing(request_name: str) -> None:
+    house = House()
+    house.commit(5)
+    before = house.state()
+    house.shell.failure = CoordinatorNotAvailable("the disk is full")
+    if request_name == "commit":
+        assert house.commit(9) == [CoordinatorNotAvailable.code]
+        assert house.commit(9, group="new") == [CoordinatorNotAvailable.code]
+    elif request_name == "join":
+        assert house.join("new").error_code == CoordinatorNotAvailable.code
+    elif request_name == "consume":
+        assert isinstance(house.consume("new"), CoordinatorNotAvailable)
+    elif request_name == "delete":
+        assert isinstance(house.ask("delete_group", "g"), CoordinatorNotAvailable)
+    else:
+        assert isinstance(house.ask("delete_offsets", _delete("t")), CoordinatorNotAvailable)
+    assert house.state() == before
+    house.shell.failure = None
+    assert house.commit(6) == [0] and house.join("new").error_code == 0
+
+
+def test_a_group_that_could_not_be_written_is_not_there(module: ModuleType) -> None:
+    house = House(module)
+    house.shell.failure = CoordinatorNotAvailable("the disk is full")
+    house.join("new")
+    assert house.listed() == [] and not house.shell.waiting
+    house.shell.failure = None
+    assert house.join("new").generation_id == 1
+
+
+def _delete(topic: str, *partitions: int) -> OffsetDeleteRequest:
+    return OffsetDeleteRequest(
+        group_id="g",
+        topics=[
+            OffsetDeleteRequest.Topic(
+                name=topic,
+                partitions=[OffsetDeleteRequest.Topic.Partition(partition_index=index) for index in partitions or (0,)],
+            )
+        ],
+    )
+
+
+# -- forgetting --------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_of_topics_that_are_read_are_not_deleted() -> None:
+    house = House()
+    member = house.settle()
+    house.commit(5, epoch=1, member=member)
+    house.commit(5, epoch=1, member=member, topic="u")
+    (told,) = house.ask("delete_offsets", _delete("t")).topics
+    assert told.partitions[0].error_code == GroupSubscribedToTopic.code
+    (told,) = house.ask("delete_offsets", _delete("u", 0, 9)).topics
+    assert [(p.partition_index, p.error_code) for p in told.partitions] == [(9, UnknownTopicOrPartition.code), (0, 0)]
+    assert house.fetch() == [(5, 0)]
+    assert house.fetch(topics=None) == [(5, 0)]
+
+
+def test_offsets_of_no_group_cannot_be_deleted() -> None:
+    house = House()
+    assert isinstance(house.ask("delete_offsets", _delete("t")), GroupIdNotFound)
+    nameless = OffsetDeleteRequest(group_id="", topics=[])
+    assert isinstance(house.ask("delete_offsets", nameless), InvalidGroupId)
+
+
+def test_a_group_is_deleted_with_all_it_has(module: ModuleType) -> None:
+    house = House(module)
+    for partition in range(5):
+        house.commit(partitions=[partition])
+    house.settle("busy")
+    assert isinstance(house.ask("delete_group", "busy"), NonEmptyGroup)
+    assert isinstance(house.ask("delete_group", "nobody"), GroupIdNotFound)
+    assert house.ask("delete_group", "g").results[0].error_code == 0
+    assert house.listed() == [("busy", "Stable", "classic")] and len(house.coordinator.offsets) == 0
+    house.shell.crash()
+    assert house.listed() == [("busy", "Stable", "classic")] and len(house.coordinator.offsets) == 0
+
+
+def test_many_tombstones_are_written_some_at_a_time() -> None:
+    house = House()
+    house.commit(partitions=list(range(2000)))
+    house.commit(group="other")
+    tombstones = len(house.shell.log)
+    assert house.ask("delete_group", "g").results[0].error_code == 0
+    assert house.listed() == [("other", "Empty", "classic")]
+    assert len(house.shell.log) - tombstones == 2001 > 2 * RECORDS_AT_ONCE
+
+
+def test_a_deleted_topic_takes_its_offsets_along(module: ModuleType) -> None:
+    house = House(module)
+    house.commit()
+    house.commit(topic="u")
+    house.commit(group="other")
+    house.shell.ask(lambda c, ticket, now: c.topics_deleted(["t"], now))
+    assert house.fetch() == house.fetch("other") == [(-1, 0)]
+    assert house.fetch(topics=[OffsetFetchRequest.Group.Topic(name="u", partition_indexes=[0])]) == [(5, 0)]
+
+
+def test_offsets_expire_only_when_their_group_is_empty(module: ModuleType) -> None:
+    """KIP-211."""
+    house = House(module)
+    member = house.settle(session_ms=1_800_000)
+    house.commit(epoch=1, member=member)
+    alive = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
+    while house.shell.now_ms < 8 * DAY_MS:
+        house.shell.pass_time(1_700_000)
+        assert house.ask("heartbeat", alive, Client("c", "/h", 4)).error_code == 0
+    assert house.fetch() == [(5, 0)]
+    house.shell.pass_time(6 * DAY_MS)
+    assert house.listed() == [("g", "Empty", "classic")] and house.fetch() == [(5, 0)]
+    house.shell.pass_time(2 * DAY_MS)
+    assert house.listed() == [] and house.fetch() == [(-1, 0)]
+
+
+def test_a_simple_group_goes_with_its_last_offset() -> None:
+    house = House()
+    house.commit()
+    house.shell.pass_time(5 * DAY_MS)
+    house.commit(partitions=[1])
+    house.shell.pass_time(2 * DAY_MS + 600_000)
+    assert house.fetch() == [(-1, 0)] and house.fetch(topics=None) == [(5, 0)]
+    house.shell.pass_time(6 * DAY_MS)
+    assert house.listed() == []
+    house.shell.crash()
+    assert house.listed() == []
+
+
+# -- groups as a whole -------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_listed_by_state_and_type() -> None:
+    house = House()
+    house.commit(group="simple")
+    house.settle("classic")
+    house.consume("new")
+    assert sorted(house.listed()) == [
+        ("classic", "Stable", "classic"),
+        ("new", "Stable", "consumer"),
+        ("simple", "Empty", "classic"),
+    ]
+    assert house.listed(states_filter=["eMPTY", "nonsense"]) == [("simple", "Empty", "classic")]
+    assert house.listed(types_filter=["Consumer"]) == [("new", "Stable", "consumer")]
+    assert house.listed(types_filter=["classic"], states_filter=["stable"]) == [("classic", "Stable", "classic")]
+    assert house.listed(types_filter=["nonsense"]) == []
+
+
+def test_each_kind_is_described_by_its_own_request() -> None:
+    house = House()
+    house.settle("classic")
+    house.consume("new")
+    assert house.coordinator.describe_group("classic", 6).group_state == "Stable"
+    for missing in ("new", "nobody"):
+        told = house.coordinator.describe_group(missing, 5)
+        assert (told.error_code, told.group_state, told.error_message) == (0, "Dead", None)
+        told = house.coordinator.describe_group(missing, 6)
+        assert (told.error_code, told.group_state) == (GroupIdNotFound.code, "Dead") and told.error_message
+    assert house.coordinator.describe_consumer_group("new").group_state == "Stable"
+    for missing in ("classic", "nobody"):
+        with pytest.raises(GroupIdNotFound):
+            house.coordinator.describe_consumer_group(missing)
+
+
+def test_an_empty_group_becomes_one_of_the_other_kind() -> None:
+    house = House()
+    house.commit(5)
+    assert house.consume().error_code == 0
+    assert house.listed() == [("g", "Stable", "consumer")] and house.fetch() == [(5, 0)]
+    house.shell.crash()
+    assert house.listed() == [("g", "Stable", "consumer")] and house.fetch() == [(5, 0)]
+
+
+MISTAKES = [
+    ("        if value is not None and key.group not in self.groups:", "        if False:",
+     test_a_commit_from_outside_makes_a_simple_group),
+    ("group.validate_offset_commit(request.member_id, epoch,", "bool((request.member_id, epoch)) or dict(",
+     test_a_commit_is_fenced_by_generation_and_member),
+    ("            producer=Producer(request.producer_id, request.producer_epoch),\n", "",
+     test_a_commit_in_a_transaction_is_hidden_until_its_marker),
+    ("        self._to_be[group.id] = group\n", "        self.groups[group.id] = group\n",
+     test_a_group_that_could_not_be_written_is_not_there),
+    ("[*self.offsets.tombstones_of(group_id), *group.tombstones()]", "[*group.tombstones()]",
+     test_a_group_is_deleted_with_all_it_has),
+    ("            if nothing_remains and group.is_empty:\n", "            if group.is_empty:\n",
+     test_offsets_expire_only_when_their_group_is_empty),
+    ("self.offsets.tombstones_of_topics(names)", "()", test_a_deleted_topic_takes_its_offsets_along),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
+def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:
+    assert_noticed(groups, right, wrong, rule)

@@ -1,0 +1,10 @@
+"""Groups change their protocol while they work: consumers of both kinds join, leave, time out and are told what."""
+
+import pytest
+from migration_steps import STEPS, MigrationWorld
+from scenarios import check, files
+
+
+@pytest.mark.parametrize("name", files("migration"))
+def test_what_the_members_of_a_changing_group_are_told(name: str) -> None:
+    check(name, STEPS, MigrationWorld())

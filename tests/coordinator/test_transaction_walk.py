@@ -1,0 +1,50 @@
+"""Transactions hold together, whatever happens to producers, requests, markers and coordinators: a random walk, and
+mistakes that it notices."""
+
+from types import ModuleType
+
+import pytest
+from transaction_planted import coordinator_with
+from transaction_walk import Walk
+
+from trioka.coordinator import transaction, transactions
+from trioka.coordinator.transaction import MAX_EPOCH
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("first_epoch", [0, MAX_EPOCH - 7])
+def test_whoever_is_told_the_fate_of_a_transaction_finds_it_so(seed: int, version: int, first_epoch: int) -> None:
+    walk = Walk(seed, version=version, first_epoch=first_epoch)
+    walk.run(2500)
+    told = [fate for client in walk.clients for fate in client.told.values()]
+    assert told.count(True) > 10 and told.count(False) > 5 and walk.crashes > 2, "too little happened"
+
+
+# What is changed, and what the walk then complains of.
+MISTAKES = [
+    ("T4: no such verdict", transactions, "is_commit=found.phase is Phase.PREPARE_COMMIT,", "is_commit=True,"),
+    ("T4: .* ends without", transactions, "unmarked.difference_update(partitions)", "unmarked.clear()"),
+    ("T5: |refuses", transaction, "min(self.epoch + 1, MAX_EPOCH), self.epoch", "self.epoch, self.epoch"),
+    (
+        "T5: told",
+        transactions,
+        "            if found.phase is not _complete(is_commit):\n",
+        "            if found.phase not in (Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT):\n",
+    ),
+    ("T7: ", transactions, "return [self._follow(name, now) for name in list(self.transactions)]", "return []"),
+    ("T7: ", transactions, "elif kind == RETRY and found.phase in PREPARED:", "elif False:"),
+    ("T7: |refuses", transactions, "coordinator_epoch=self._epoch,", "coordinator_epoch=min(self._epoch, 2),"),
+]
+
+
+@pytest.mark.parametrize(("complaint", "module", "right", "wrong"), MISTAKES)
+def test_a_planted_mistake_is_noticed(complaint: str, module: ModuleType, right: str, wrong: str) -> None:
+    coordinator = coordinator_with(module, right, wrong)
+
+    def walk() -> None:
+        for seed in range(20):
+            Walk(seed, coordinator=coordinator).run(2500)
+
+    with pytest.raises(AssertionError, match=complaint):
+        walk()

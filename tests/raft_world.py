@@ -1,0 +1,439 @@
+"""A metadata quorum in one process, on a clock, a network and disks that a seed decides about.
+
+The nodes are the `Raft` that ships. Around each stands what a broker would do for it: a log that forgets what was not
+made durable when the node crashes, a file for its standing, requests that are late, lost, repeated or cut off. After
+every event it is checked that what the quorum promises holds; the first that does not raises `Violation`.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from types import ModuleType
+from typing import Any
+
+from trioka.cluster import raft as the_real_one
+from trioka.cluster.raft_messages import (
+    Action,
+    AppendVoters,
+    Ask,
+    Cease,
+    Commit,
+    EpochBegun,
+    EpochEnded,
+    FetchAsked,
+    FetchTold,
+    Lead,
+    LoadSnapshot,
+    LogEnd,
+    Save,
+    Standing,
+    Truncate,
+    VoteAsked,
+    VoteTold,
+)
+from trioka.cluster.voters import ReplicaKey, VoterHistory, VoterSet
+from trioka.protocol.errors import KafkaError
+
+FETCH_EVERY_MS = 50
+PROPOSE_EVERY_MS = 120
+MAX_EVENTS = 200_000
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    epoch: int
+    value: object  # a number that a client proposed, or who votes, or that somebody leads
+
+
+class SimLog:
+    """What a node's disk has: entries, of which the last few may not be durable yet."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.durable_offset = 0
+        self.high_watermark = 0
+        self.start = LogEnd(0, 0)
+
+    @property
+    def end(self) -> LogEnd:
+        return LogEnd(self.entries[-1].epoch if self.entries else 0, len(self.entries))
+
+    def end_of_epoch(self, epoch: int) -> LogEnd:
+        for offset in range(len(self.entries), 0, -1):
+            if self.entries[offset - 1].epoch <= epoch:
+                return LogEnd(self.entries[offset - 1].epoch, offset)
+        return LogEnd(0, 0)
+
+    def crash(self) -> None:
+        del self.entries[self.durable_offset :]
+        self.high_watermark = 0
+
+
+@dataclass(slots=True)
+class SimNode:
+    key: ReplicaKey
+    log: SimLog = field(default_factory=SimLog)
+    saved: Standing = field(default_factory=lambda: Standing(epoch=0))
+    raft: Any = None  # None while it is down
+    life: int = 0  # answers to an earlier one are not for this one
+    is_fetching: bool = False
+    paused_until: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """How bad it is."""
+
+    loss: float = 0.02
+    repeat: float = 0.02
+    max_delay_ms: int = 150
+    crash_every_ms: int = 4000
+    cut_every_ms: int = 3000
+    change_voters_every_ms: int = 0  # 0: never
+    flush_ms: int = 30  # how long a leader's own disk takes, at most
+    power: float = 0.0005  # how often it fails between one thing to do and the next
+
+    @classmethod
+    def of(cls, seed: int) -> "Weather":
+        """Each seed has its own kind of trouble."""
+        random = Random(f"weather {seed}")
+        return cls(
+            loss=random.choice([0, 0.02, 0.2]),
+            repeat=random.choice([0, 0.05, 0.3]),
+            max_delay_ms=random.choice([30, 150, 1500]),
+            crash_every_ms=random.choice([400, 1500, 4000]),
+            cut_every_ms=random.choice([500, 1500, 4000]),
+            change_voters_every_ms=random.choice([0, 0, 300, 2500]),
+            flush_ms=random.choice([5, 30, 1000]),
+            power=random.choice([0, 0.0005, 0.02]),
+        )
+
+
+class RaftWorld:
+    def __init__(
+        self, seed: int, *, nodes: int = 3, weather: Weather | None = None, raft: ModuleType = the_real_one
+    ) -> None:
+        self.random = Random(seed)
+        self.weather = weather = weather or Weather.of(seed)
+        self._raft_module = raft
+        self.now = 0
+        self._numbers = count()
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._values = count(1)
+        self._directories = count(1)
+        self.nodes = {n: SimNode(ReplicaKey(n, self._new_directory())) for n in range(1, nodes + 1)}
+        voting = max(nodes - 1, 1) if weather.change_voters_every_ms else nodes
+        self.founders = VoterSet.of(node.key for node in list(self.nodes.values())[:voting])
+        self.cuts: set[tuple[int, int]] = set()
+        self.is_fair = False
+        # What must hold.
+        self.truth: list[Entry] = []  # all that anybody has ever called committed
+        self.committed_in: list[int] = []  # by the leader of which epoch
+        self.leaders: dict[int, ReplicaKey] = {}
+        self.votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
+        self.events = 0
+
+    def _new_directory(self) -> bytes:
+        return next(self._directories).to_bytes(16, "big")
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    def run(self, chaos_ms: int, heal_ms: int) -> None:
+        for node in self.nodes.values():
+            self._start(node)
+        self._every(self.weather.crash_every_ms, self._crash_somebody)
+        self._every(self.weather.cut_every_ms, self._cut_somebody_off)
+        self._every(self.weather.change_voters_every_ms, self._change_voters)
+        self._every(PROPOSE_EVERY_MS, self._propose)
+        self._run_until(chaos_ms)
+        self.is_fair = True
+        self.cuts.clear()
+        for node in self.nodes.values():
+            if node.raft is None:
+                self._start(node)
+        committed = len(self.truth)
+        self._run_until(chaos_ms + heal_ms)
+        if len(self.truth) <= committed:
+            raise Violation("nothing was committed in fair weather")
+
+    def _run_until(self, end: int) -> None:
+        while self._events and self._events[0][0] <= end:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+            self.events += 1
+            if self.events > MAX_EVENTS:
+                raise Violation("it never comes to rest")
+        self.now = end
+
+    def _at(self, when: int, event: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (when, next(self._numbers), event))
+
+    def _every(self, interval_ms: int, event: Callable[[], None]) -> None:
+        if not interval_ms:
+            return
+
+        def again() -> None:
+            if not self.is_fair or event == self._propose:
+                event()
+            self._at(self.now + self.random.randrange(1, 2 * interval_ms), again)
+
+        self._at(self.random.randrange(1, 2 * interval_ms), again)
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _start(self, node: SimNode) -> None:
+        node.life += 1
+        node.is_fetching = False
+        voters = VoterHistory(self.founders)
+        for offset, entry in enumerate(node.log.entries):
+            if isinstance(entry.value, VoterSet):
+                voters.append(offset, entry.value)
+        node.raft = self._raft_module.Raft(
+            node.key, node.log, voters, node.saved, self._raft_module.RaftSettings(), self.random, self.now
+        )
+        self._wake(node, node.life)
+        self._fetch_on(node, node.life)
+
+    def _crash(self, node: SimNode) -> None:
+        node.log.crash()
+        node.raft = None
+        life = node.life
+
+        def back() -> None:
+            if node.raft is None and node.life == life:
+                self._start(node)
+
+        self._at(self.now + self.random.randrange(3000), back)
+
+    def _wake(self, node: SimNode, life: int) -> None:
+        if node.raft is None or node.life != life:
+            return
+        if self.now >= node.paused_until:
+            self._do(node, node.raft.tick(self.now))
+        if node.raft is not None:
+            self._at(max(node.raft.next_deadline(), self.now + 10), lambda: self._wake(node, life))
+
+    def _fetch_on(self, node: SimNode, life: int) -> None:
+        if node.raft is None or node.life != life:
+            return
+        if not node.is_fetching and self.now >= node.paused_until:
+            node.log.durable_offset = len(node.log.entries)  # a fetch acknowledges, so it comes after the fsync
+            wanted = node.raft.fetch()
+            if wanted is not None:
+                self._send_fetch(node, *wanted)
+        self._at(self.now + FETCH_EVERY_MS, lambda: self._fetch_on(node, life))
+
+    def _do(self, node: SimNode, actions: list[Action]) -> None:
+        """In order; and it may be that the power fails between one and the next."""
+        for action in actions:
+            if node.raft is None:
+                return
+            if not self.is_fair and self.random.random() < self.weather.power:
+                self._crash(node)
+                return
+            self._do_one(node, action)
+
+    def _do_one(self, node: SimNode, action: Action) -> None:
+        match action:
+            case Save(standing=standing):
+                if standing.epoch < node.saved.epoch:
+                    raise Violation(f"K1: {node.key.id} goes back from epoch {node.saved.epoch} to {standing.epoch}")
+                node.saved = standing
+            case Ask(to=to, question=question):
+                self._send(node, to, question)
+            case Lead(epoch=epoch):
+                self._has_won(node, epoch)
+                self._append(node, Entry(epoch, "leads"))
+            case AppendVoters(voters=voters):
+                offset = self._append(node, Entry(node.raft.epoch, voters))
+                node.raft.voters_appended(offset, voters)
+            case Truncate(offset=offset):
+                if offset < node.log.high_watermark:
+                    raise Violation(f"K5: {node.key.id} cuts off what is committed")
+                del node.log.entries[offset:]
+                node.log.durable_offset = min(node.log.durable_offset, offset)
+            case Commit(high_watermark=high_watermark):
+                self._has_committed(node, high_watermark)
+            case Cease() | LoadSnapshot():
+                pass
+
+    def _append(self, node: SimNode, entry: Entry) -> int:
+        node.log.entries.append(entry)
+        life = node.life
+
+        def flush() -> None:
+            if node.raft is not None and node.life == life:
+                node.log.durable_offset = len(node.log.entries)
+                self._do(node, node.raft.flushed(self.now))
+
+        self._at(self.now + self.random.randrange(1, 5 if self.is_fair else self.weather.flush_ms), flush)
+        return len(node.log.entries) - 1
+
+    # -- what must hold ------------------------------------------------------------------------------------------------
+
+    def _has_won(self, node: SimNode, epoch: int) -> None:
+        before = self.leaders.setdefault(epoch, node.key)
+        if before != node.key:
+            raise Violation(f"K3: {before.id} and {node.key.id} lead in epoch {epoch}")
+        # Who wins late, while others are in a later epoch already, need not have what these have committed.
+        due = sum(committed_in < epoch for committed_in in self.committed_in)
+        if node.log.entries[:due] != self.truth[:due]:
+            raise Violation(f"K2: {node.key.id} leads in epoch {epoch} and lacks what is committed")
+
+    def _has_committed(self, node: SimNode, high_watermark: int) -> None:
+        log = node.log
+        if high_watermark > len(log.entries):
+            raise Violation(f"K4: {node.key.id} calls committed what it does not have")
+        for offset in range(log.high_watermark, high_watermark):
+            if offset < len(self.truth):
+                if self.truth[offset] != log.entries[offset]:
+                    raise Violation(f"K5: two entries at offset {offset} were called committed")
+            else:
+                self.truth.append(log.entries[offset])
+                self.committed_in.append(node.raft.epoch)
+        log.high_watermark = high_watermark
+
+    def _has_voted(self, node: SimNode, told: VoteTold, asked: VoteAsked) -> None:
+        if told.is_granted and not told.is_pre_vote:
+            before = self.votes.setdefault((node.key, asked.epoch), asked.candidate)
+            if before != asked.candidate:
+                raise Violation(f"K1: {node.key.id} votes for {before.id} and {asked.candidate.id} in {asked.epoch}")
+
+    # -- the network ---------------------------------------------------------------------------------------------------
+
+    def _is_cut(self, a: int, b: int) -> bool:
+        return (a, b) in self.cuts
+
+    def _deliver(self, source: int, target: int, event: Callable[[SimNode], None]) -> None:
+        times = 1
+        if not self.is_fair:
+            if self.random.random() < self.weather.loss:
+                return
+            times += self.random.random() < self.weather.repeat
+        for _ in range(times):
+            delay = self.random.randrange(1, 20 if self.is_fair else self.weather.max_delay_ms)
+
+            def arrive() -> None:
+                node = self.nodes[target]
+                if node.raft is not None and not self._is_cut(source, target):
+                    if self.now < node.paused_until:
+                        self._at(node.paused_until, arrive)
+                    else:
+                        event(node)
+
+            self._at(self.now + delay, arrive)
+
+    def _send(self, source: SimNode, to: ReplicaKey, question: VoteAsked | EpochBegun | EpochEnded) -> None:
+        life = source.life
+
+        def arrive(node: SimNode) -> None:
+            match question:
+                case VoteAsked():
+                    if not to.matches(node.key):
+                        return  # another directory than the one whose vote is wanted
+                    told, actions = node.raft.vote_asked(question, self.now)
+                    self._do(node, actions)
+                    if node.raft is not None:
+                        self._has_voted(node, told, question)
+                        self._answer(node, source, life, lambda: source.raft.vote_told(told, self.now))
+                case EpochBegun():
+                    self._do(node, node.raft.epoch_begun(question, self.now))
+                case EpochEnded():
+                    self._do(node, node.raft.epoch_ended(question, self.now))
+
+        self._deliver(source.key.id, to.id, arrive)
+
+    def _answer(self, node: SimNode, asker: SimNode, life: int, act: Callable[[], list[Action]]) -> None:
+        def arrive(_: SimNode) -> None:
+            if asker.raft is not None and asker.life == life:
+                self._do(asker, act())
+
+        self._deliver(node.key.id, asker.key.id, arrive)
+
+    def _send_fetch(self, source: SimNode, leader_id: int, asked: FetchAsked) -> None:
+        life = source.life
+        source.is_fetching = True
+
+        def give_up() -> None:
+            if source.life == life:
+                source.is_fetching = False
+
+        self._at(self.now + 400, give_up)
+
+        def arrive(node: SimNode) -> None:
+            told, actions = node.raft.fetch_asked(asked, self.now)
+            offset = asked.end.offset
+            is_plain = not told.is_refused and told.diverging is None and told.snapshot is None
+            entries = tuple(node.log.entries[offset : offset + 50]) if is_plain else ()
+            self._do(node, actions)
+            if node.raft is not None:
+                self._answer(node, source, life, lambda: self._fetched(source, asked, told, entries))
+
+        self._deliver(source.key.id, leader_id, arrive)
+
+    def _fetched(self, node: SimNode, asked: FetchAsked, told: FetchTold, entries: tuple[Entry, ...]) -> list[Action]:
+        node.is_fetching = False
+        if node.log.end != asked.end or node.raft.epoch > told.epoch:
+            return []
+        actions: list[Action] = node.raft.fetch_told(told, asked, self.now)
+        if told.is_refused or told.diverging is not None or node.raft.epoch != asked.epoch:
+            return actions
+        if node.raft.leader_id != told.leader_id:
+            return actions
+        for entry in entries:
+            node.log.entries.append(entry)
+            if isinstance(entry.value, VoterSet):
+                node.raft.voters_appended(len(node.log.entries) - 1, entry.value)
+        committed: list[Action] = node.raft.followed(told.high_watermark)
+        return actions + committed
+
+    # -- trouble -------------------------------------------------------------------------------------------------------
+
+    def _propose(self) -> None:
+        for node in self.nodes.values():
+            if node.raft is not None and node.raft.is_leader and self.now >= node.paused_until:
+                self._append(node, Entry(node.raft.epoch, next(self._values)))
+
+    def _crash_somebody(self) -> None:
+        node = self.random.choice(list(self.nodes.values()))
+        if node.raft is None:
+            return
+        if self.random.random() < 0.3:
+            node.paused_until = self.now + self.random.randrange(6000)
+        else:
+            self._crash(node)
+
+    def _cut_somebody_off(self) -> None:
+        self.cuts.clear()
+        if self.random.random() < 0.6:
+            victim = self.random.choice(list(self.nodes))
+            for other in self.nodes:
+                if other != victim:
+                    way = self.random.randrange(3)  # one way, the other, or both
+                    if way != 0:
+                        self.cuts.add((victim, other))
+                    if way != 1:
+                        self.cuts.add((other, victim))
+
+    def _change_voters(self) -> None:
+        for node in self.nodes.values():
+            if node.raft is None or not node.raft.is_leader:
+                continue
+            voters = node.raft.voters.latest
+            outside = [other.key for other in self.nodes.values() if other.key not in voters.voters]
+            try:
+                if outside and self.random.random() < 0.5:
+                    actions = node.raft.add_voter(self.random.choice(outside), self.now)
+                elif len(voters) > 1:
+                    actions = node.raft.remove_voter(self.random.choice(list(voters)))
+                else:
+                    continue
+            except KafkaError:
+                continue
+            self._do(node, actions)

@@ -1,0 +1,99 @@
+"""Maps from which the kernel sends: the right bytes, few of them, and never a reason for a signal."""
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from trioka.storage import file_pool
+from trioka.storage.disk import OsDisk
+from trioka.storage.file_pool import SENT_MAPS_LIMIT, FilePool
+from trioka.storage.memory_disk import MemoryDisk
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def new_file(directory: Path, size: int, name: str = "log") -> str:
+    path = directory / name
+    path.write_bytes(bytes(number % 251 for number in range(size)))
+    return str(path)
+
+
+def sent(view: memoryview | None) -> bytes:
+    """What arrives at the other end of a socket."""
+    assert view is not None
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendmsg([view])
+        ours.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: theirs.recv(65536), b""))
+
+
+def test_what_is_sent_from_a_map_is_what_the_file_holds(tmp_path: Path) -> None:
+    part = FilePool(OsDisk()).range(new_file(tmp_path, 9000), 4000, 3000)
+    assert sent(part.view()) == part.read()
+    assert len(part.read()) == 3000
+
+
+def test_new_bytes_of_a_file_get_a_map_when_there_are_enough_of_them(tmp_path: Path) -> None:
+    path = new_file(tmp_path, 8000)
+    pool = FilePool(OsDisk())
+    assert pool.range(path, 0, 8000).view() is not None
+    pool.get(path).write(8000, b"n" * 1000)
+    assert pool.range(path, 8000, 1000).view() is None, "an eighth"
+    assert pool.range(path, 0, 8000).view() is not None, "the old map is still there"
+    pool.get(path).write(9000, b"n" * 1000)
+    assert sent(pool.range(path, 8000, 2000).view()) == b"n" * 2000
+
+
+def test_a_range_behind_the_end_of_its_file_has_no_map(tmp_path: Path) -> None:
+    assert FilePool(OsDisk()).range(new_file(tmp_path, 100), 0, 101).view() is None
+
+
+def test_an_answer_on_its_way_does_not_keep_a_file_from_shrinking_and_ends_in_an_error_not_in_a_signal(
+    tmp_path: Path,
+) -> None:
+    path = new_file(tmp_path, 20_000)
+    pool = FilePool(OsDisk())
+    view = pool.range(path, 8192, 8192).view()
+    pool.get(path).truncate(100)
+    with pytest.raises(OSError, match=os.strerror(errno.EFAULT)):
+        sent(view)
+
+
+def test_a_map_outlives_the_name_of_its_file_and_goes_with_its_last_user(tmp_path: Path) -> None:
+    path = new_file(tmp_path, 9000)
+    before = descriptors()
+    pool = FilePool(OsDisk())
+    view = pool.range(path, 1000, 5).view()
+    pool.forget(path)
+    os.unlink(path)
+    assert sent(view) == bytes(number % 251 for number in range(1000, 1005))
+    del view
+    assert descriptors() == before
+
+
+def test_there_are_no_more_maps_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SENT_MAPS_LIMIT < file_pool.OPEN_FILES_LIMIT
+    monkeypatch.setattr(file_pool, "SENT_MAPS_LIMIT", 3)
+    before = descriptors()
+    pool = FilePool(OsDisk())
+    for number in range(10):
+        assert pool.range(new_file(tmp_path, 100, f"{number}"), 0, 100).view() is not None
+    assert descriptors() == before + 10 + 3
+    assert pool.range(f"{tmp_path}/0", 0, 100).view() is not None, "mapped again"
+    assert descriptors() == before + 10 + 3
+    pool.close()
+    assert descriptors() == before
+
+
+def test_a_file_in_memory_is_read_instead() -> None:
+    disk = MemoryDisk()
+    disk.open("/log", create=True).write(0, b"abc")
+    part = FilePool(disk).range("/log", 0, 3)
+    assert part.view() is None
+    assert part.read() == b"abc"

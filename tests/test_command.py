@@ -1,0 +1,186 @@
+"""The `trioka` command, as a person or a script runs it: it starts, says where it is, stops, and survives kill -9."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from serving import Client
+
+from trioka import __version__
+from trioka.protocol import batch
+from trioka.protocol.messages.fetch import FetchRequest
+from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.record import Record
+
+COMMAND = [sys.executable, "-m", "trioka"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+class Running:
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.said = self.process.stdout.readline() + self.process.stdout.readline()
+        found = re.search(r"localhost:(\d+)", self.said)
+        assert found is not None, self.said + str(self.process.stderr and self.process.stderr.read())
+        self.port = int(found[1])
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+def until_it_listens(port: int) -> None:
+    for _ in range(600):
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.1)
+    raise AssertionError("nobody listens")
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[Running]:
+    broker = Running(*arguments)
+    try:
+        yield broker
+    finally:
+        if broker.process.poll() is None:
+            broker.stop(signal.SIGKILL)
+
+
+def produce(client: Client, value: bytes) -> int:
+    records = bytes(batch.build([Record(0, 1_700_000_000_000, None, value)]))
+    partition = ProduceRequest.Topic.Partition(index=0, records=records)
+    topics = [ProduceRequest.Topic(name="orders", partition_data=[partition])]
+    answer = client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9)
+    told = answer.responses[0].partition_responses[0]
+    assert told.error_code == 0
+    return int(told.base_offset)
+
+
+def consume(client: Client) -> list[bytes | None]:
+    partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [FetchRequest.Topic(topic="orders", partitions=[partition])]
+    answer = client.ask(FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics), 11)
+    records = answer.responses[0].partitions[0].records
+    return [record.value for header in batch.headers(records) for record in batch.records(records, header)]
+
+
+def test_dev_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:
+    with running("dev", "--port", "0", "--data", str(tmp_path), "--topic", "orders:2") as broker:
+        first, second = broker.said.splitlines()
+        assert re.fullmatch(rf"trioka {__version__} · ready in \d+\.\d\d s · data in {tmp_path} · Ctrl-C stops", first)
+        assert second.split() == ["Kafka", f"localhost:{broker.port}", "any", "Kafka", "client,", "no", "auth"]
+        assert broker.process.stdout is not None
+        assert broker.process.stdout.readline().startswith("  Try      echo hello | trioka produce -b localhost:")
+        assert broker.stop() == 0
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "orders-1").is_dir()
+
+
+def test_dev_without_data_leaves_nothing_behind() -> None:
+    before = set(Path("/dev/shm").glob("trioka-*"))
+    with running("dev", "--port", "0") as broker:
+        assert "in memory" in broker.said
+        assert broker.stop(signal.SIGINT) == 0
+    assert set(Path("/dev/shm").glob("trioka-*")) == before
+
+
+def test_a_broker_to_which_nobody_listens_any_more_serves_on_and_stops_cleanly(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen([*COMMAND, "dev", "--port", str(port)], stdout=writing)
+    os.close(writing)
+    try:
+        until_it_listens(port)
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+
+
+def test_nothing_that_was_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
+    values: list[bytes | None] = []
+    for life in range(3):
+        with running("dev", "--port", "0", "--data", str(tmp_path), "--topic", "orders:1") as broker:
+            client = Client("127.0.0.1", broker.port)
+            assert consume(client) == values
+            for number in range(20):
+                value = b"%d of life %d" % (number, life)
+                assert produce(client, value) == len(values)  # offsets go on where they were
+                values.append(value)
+            client.close()
+            broker.stop(signal.SIGKILL)
+        assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    with running("dev", "--port", "0", "--data", str(tmp_path)) as broker:
+        client = Client("127.0.0.1", broker.port)
+        assert consume(client) == values
+        client.close()
+
+
+def test_a_busy_port_is_named_with_its_owner(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        answer = run("dev", "--port", str(port), "--data", str(tmp_path))
+    assert answer.returncode == 1
+    assert f"error: port {port} is taken by process " in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_two_brokers_do_not_share_a_directory(tmp_path: Path) -> None:
+    with running("dev", "--port", "0", "--data", str(tmp_path)) as first:
+        answer = run("dev", "--port", "0", "--data", str(tmp_path))
+        assert answer.returncode == 1
+        assert answer.stderr == f"error: {tmp_path} is in use by another process.\n"
+        assert first.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["serve", "--override", "node.id=first"], "error: node.id is 'first', and must be a whole number of 32 bits."),
+        (["serve", "no-such-file"], "error: no-such-file cannot be read: No such file or directory."),
+        (["serve"], "error: process.roles is not set"),
+        (["dev", "--topic", "orders:many"], "error: --topic orders:many must be NAME or NAME:PARTITIONS"),
+    ],
+)
+def test_a_wrong_start_is_one_sentence(arguments: list[str], sentence: str) -> None:
+    answer = run(*arguments)
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(sentence)
+    assert answer.stderr.count("\n") == 1
+
+
+def test_serve_reads_kafkas_properties(tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker,controller\nnode.id=4\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://localhost:0,CONTROLLER://localhost:0\ncontroller.quorum.voters=4@localhost:9093\n"
+        f"log.dirs={tmp_path}/a,{tmp_path}/b\nnum.partitons=3\n"
+    )
+    assert "did you mean num.partitions" in run("serve", str(properties), "--check").stderr
+    with running("serve", str(properties), "--override", "num.partitions=4") as broker:
+        assert broker.stop() == 0
+    assert "node.id=4" in (tmp_path / "b" / "meta.properties").read_text()
+
+
+def test_help_and_version_are_there() -> None:
+    assert run("--version").stdout == f"trioka {__version__}\n"
+    assert "dev" in run("--help").stdout
+    assert run("unheard-of").returncode == 2

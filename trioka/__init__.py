@@ -1,0 +1,3 @@
+"""trioka: a Kafka broker in Python on trio."""
+
+__version__ = "0.1.0"
