@@ -2,18 +2,50 @@
 own, with what their keys say.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
+from trioka.protocol.errors import NONE, KafkaError, TopicAlreadyExists, error_class
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 
 from .config import coordinator_keys as coordinators
 from .config import share_keys as share
 from .config.effective import Config
+from .config.network_keys import REQUEST_TIMEOUT_MS
 from .config.node_keys import DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS
+
+if TYPE_CHECKING:
+    from .broker import Broker
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 SHARE_STATES_TOPIC: Final = "__share_group_state"
+
+HEARD_OF_S: Final = 2.0  # so long a topic that another node has created may take to be known here
+LOOK_S: Final = 0.01
+
+
+async def create_topics(broker: "Broker", wanted: Sequence[CreateTopicsRequest.Topic]) -> dict[str, str]:
+    """By the active controller, whoever that is. What was not created, by name, and why; what was, this broker knows
+    when it returns, unless it is far behind."""
+    timeout_ms = broker.config[REQUEST_TIMEOUT_MS]
+    request = CreateTopicsRequest(topics=list(wanted), timeout_ms=timeout_ms, validate_only=False)
+    try:
+        told: Any = await broker.controller.ask(request, timeout_s=timeout_ms / 1000)
+    except KafkaError as error:
+        return {topic.name: error.name for topic in wanted}
+    failed = {
+        topic.name: topic.error_message or error_class(topic.error_code).name
+        for topic in told.topics
+        if topic.error_code not in (NONE, TopicAlreadyExists.code)
+    }
+    made = [topic.name for topic in wanted if topic.name not in failed]
+    with trio.move_on_after(HEARD_OF_S):
+        while any(broker.metadata.topics.by_name(name) is None for name in made):  # noqa: ASYNC110 - seldom, and soon
+            await trio.sleep(LOOK_S)
+    return failed
 
 
 def topic_to_create(name: str, config: Config) -> CreateTopicsRequest.Topic:

@@ -14,21 +14,22 @@ from functools import cached_property
 from importlib import import_module
 from math import inf
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from trioka.cluster.brokers import FeatureRange
 from trioka.cluster.changes import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.configs import ALL_BROKERS, Resource, ResourceType, topic_resource
-from trioka.cluster.controller import Controller
 from trioka.cluster.delayed import Delayed, Waiter
 from trioka.cluster.features import SUPPORTED
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.producer_ids import ProducerIdBlock
 from trioka.cluster.settings import ControllerSettings
-from trioka.protocol.errors import KafkaError
+from trioka.cluster.voters import ReplicaKey, VoterSet
+from trioka.protocol.errors import NONE, CoordinatorLoadInProgress, KafkaError, error_class
 from trioka.protocol.frame import SCRATCH_BYTES
+from trioka.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.storage.directory import LogDirectory
 from trioka.storage.disk import Disk
@@ -36,9 +37,10 @@ from trioka.storage.layout import TopicPartition
 from trioka.storage.log_config import LogConfig
 from trioka.storage.sync import GroupCommit
 
-from . import membership
+from .active_controller import ActiveController
 from .admittance import Admittance, ConnectionLimits
-from .auto_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from .authorization import guard_of
+from .auto_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, create_topics
 from .clock import Clock
 from .cold_reads import ColdReads
 from .config.addresses import Endpoint
@@ -52,6 +54,7 @@ from .config.network_keys import (
     MAX_CONNECTIONS_PER_IP_OVERRIDES,
     MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
     QUEUED_MAX_REQUEST_BYTES,
+    REQUEST_TIMEOUT_MS,
     SOCKET_LISTEN_BACKLOG_SIZE,
     SOCKET_RECEIVE_BUFFER_BYTES,
     SOCKET_REQUEST_MAX_BYTES,
@@ -66,21 +69,32 @@ from .config.node_keys import (
 from .config.topic_keys import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION_ENABLE
 from .config_rules import DeclaredRules
 from .connection import Connection
+from .controller_channel import ControllerChannel
+from .counts import Counts
 from .dispatch import Dispatch
 from .fetch_sessions import FetchSessions
+from .handlers import CONTROLLER
 from .housekeeping import Housekeeping
-from .identity import Identity, founders, identify
+from .identity import Identity, founders, identify, may_found
+from .membership import NOT_REGISTERED, Membership
 from .network import RECEIVE_BUFFER, SEND_BUFFER, Listener, Network, listen, local_host_name
 from .partitions import Partitions
+from .peers import Peers
 from .producer_ids import ProducerIds
-from .quorum import METADATA_PARTITION, Quorum, QuorumSettings
+from .quorum import Quorum
+from .quorum_files import METADATA_PARTITION, QuorumFiles, QuorumSettings
+from .quorum_opening import join_quorum
+from .recovery_report import say_recovered
 from .replica_moves import ReplicaMoves
 from .replicas import Replicas
+from .replication import Replication
 
 if TYPE_CHECKING:
     from trioka.coordinator.groups import GroupCoordinator
 
     from .coordinators import Shards
+    from .forwarding import Forwarding
+    from .quorum_following import Following
     from .transactions import TransactionShards
     from .verification import Verification
 
@@ -90,7 +104,6 @@ FETCH_SESSION_EVICTION_MS: Final = 120_000  # min.incremental.fetch.session.evic
 QUIET_S: Final = 10.0  # after so long without a request a connection gives its large buffer back
 IDLE_CHECK_S: Final = 5.0
 FINISH_CHECK_S: Final = 0.01
-NOT_REGISTERED: Final = -1
 STOP_S: Final = 1.0  # so long may requests that are being served take, when the broker stops
 
 
@@ -102,19 +115,29 @@ class Broker:
         self.clock = clock
         self.random = random
         self.supported_features: dict[str, FeatureRange] = dict(SUPPORTED)
-        self.partitions = Partitions()
+        self.partitions = Partitions(self._is_elsewhere)
         self.delayed = Delayed()
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.fetch_sessions = FetchSessions(
             config[MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], FETCH_SESSION_EVICTION_MS, random
         )
         self.cold_reads = ColdReads()
+        self.guard = guard_of(self)
         self.dispatch = Dispatch(self)
+        self.controller_dispatch = Dispatch(self, CONTROLLER)
+        self.client_id = f"trioka-{node.id}"
+        self.peers = Peers(self.client_id)
+        self.controller = ControllerChannel(self)
         self.network = Network(self._new_connection, self._connection_gone, clock.now)
         self.network.is_alone = lambda: not self.dispatch.running
+        self.network.on_round = self.dispatch.times.settle
+        self.counts = Counts()
         self._admittance = Admittance()
         self.directories: list[LogDirectory] = []
         self.broker_epoch = NOT_REGISTERED
+        self.membership = Membership(self)
+        self.active_controller = ActiveController(self)
+        self.replication = Replication(self)
         self.nursery: trio.Nursery
         self.quorum: Quorum
         self.commit: GroupCommit
@@ -126,6 +149,12 @@ class Broker:
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._timer = trio.CancelScope()
         self._stopping = trio.Event()
+        self._ready = trio.Event()
+        self._life = trio.CancelScope(shield=True)
+        self._has_lived = False
+        self._is_dead = False
+        self.following: Following | None = None
+        self._quorum_files: QuorumFiles
         self.stopped = trio.Event()  # everything is closed, and durable
         self._listeners: list[Listener] = []
 
@@ -134,6 +163,15 @@ class Broker:
     @property
     def metadata(self) -> Metadata:
         return self.quorum.metadata
+
+    @property
+    def is_joined(self) -> bool:
+        """Its logs are loaded, and the cluster has let it in."""
+        return self.broker_epoch != NOT_REGISTERED
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
 
     @property
     def cluster_id(self) -> str:
@@ -149,6 +187,13 @@ class Broker:
     def topic_name(self, topic_id: bytes) -> str | None:
         topic = self.metadata.topics.by_id(topic_id)
         return None if topic is None else topic.name
+
+    def _is_elsewhere(self, topic: str, topic_id: bytes, index: int) -> bool:
+        """Whether other brokers have a partition, and this one has not."""
+        topics = self.metadata.topics
+        found = topics.by_name(topic) if topic else topics.by_id(topic_id)
+        partition = None if found is None else found.partitions.get(index)
+        return partition is not None and self.node_id not in partition.replicas
 
     @property
     def alive(self) -> set[int]:
@@ -178,6 +223,13 @@ class Broker:
         return transaction_shards(self)
 
     @cached_property
+    def forwarding(self) -> "Forwarding":
+        """Of what only the active controller can do."""
+        from .forwarding import Forwarding
+
+        return Forwarding(self)
+
+    @cached_property
     def verification(self) -> "Verification":
         """Of the first writes of transactions."""
         from .verification import Verification
@@ -200,34 +252,67 @@ class Broker:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """From the first file to the last. Started when clients can be served. Ends after `stop`, or when cancelled;
-        cleanly in both cases, but only `stop` lets the requests finish that are being served."""
+        cleanly in both cases, but only `stop` lets the requests finish that are being served.
+
+        Everything runs where a cancellation from outside is not felt: the quorum and the network are still needed to
+        say good bye."""
         self.directories = await trio.to_thread.run_sync(self._open_directories)
+        say_recovered(self.directories)
         try:
-            async with trio.open_nursery() as nursery:
-                self.nursery = nursery
-                self.commit = GroupCommit(nursery)
-                await self._join()
-                self._listen()
-                nursery.start_soon(self.network.serve)
-                nursery.start_soon(self._expire)
-                nursery.start_soon(self._mind_connections)
-                nursery.start_soon(Housekeeping(self).run)
-                task_status.started()
-                await self._stopping.wait()
-                await self._finish()
-                nursery.cancel_scope.cancel()
+            async with trio.open_nursery() as outer:
+                outer.start_soon(self._live)
+                try:
+                    await self._ready.wait()
+                    task_status.started()
+                    log.info("the broker is ready: node %d, epoch %d", self.node_id, self.broker_epoch)
+                    await self._stopping.wait()
+                    if not self._is_dead:
+                        await self._hand_over()
+                        await self._finish()
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await self._leave()
+                    self._life.cancel()
         finally:
             with trio.CancelScope(shield=True):
-                await self._leave()
                 await trio.to_thread.run_sync(self._close_directories)
+            log.info("the broker has stopped")
             self.stopped.set()
+
+    async def _live(self) -> None:
+        with self._life:
+            try:
+                async with trio.open_nursery() as nursery:
+                    self.nursery = nursery
+                    self.commit = GroupCommit(nursery)
+                    nursery.start_soon(self.network.serve)
+                    nursery.start_soon(self._expire)
+                    nursery.start_soon(self._mind_connections)
+                    await self._join()
+                    nursery.start_soon(Housekeeping(self).run)
+                    self._ready.set()
+            finally:
+                self._has_lived = True
+                self.peers.close()
 
     def stop(self) -> None:
         self._stopping.set()
+        self._ready.set()  # or never: it may still look for its cluster
+
+    def die(self) -> None:
+        """As if the process had been killed: nobody is told, and nothing is finished."""
+        self._has_lived = self._is_dead = True
+        self._life.cancel()
+        self.stop()
+
+    async def _hand_over(self) -> None:
+        """Others lead in its place, before it stops to serve. If there are none, its clients are served to the end."""
+        if self.membership.has_joined and self.alive - {self.node_id}:
+            await self.membership.leave()
 
     async def _finish(self) -> None:
         """Nobody new; who is being served is served to the end, if that does not take long."""
-        self.network.stop_listening()
+        self.network.stop_listening(self.node.controller_names)
         with trio.move_on_after(STOP_S):
             while self.dispatch.running or self.network.is_busy:  # noqa: ASYNC110 - two things, and once in a life
                 await trio.sleep(FINISH_CHECK_S)
@@ -242,7 +327,7 @@ class Broker:
             if self.metadata.topics.by_name(name) is None
         ]
         if wanted:
-            await self.quorum.change(lambda controller: controller.create_topics(wanted))
+            await create_topics(self, wanted)
 
     @property
     def data_directories(self) -> list[LogDirectory]:
@@ -254,6 +339,11 @@ class Broker:
     def addresses(self) -> dict[str, tuple[str, int]]:
         """Where each listener really is: a port of 0 has become a number."""
         return {listener.name: listener.address for listener in self._listeners}
+
+    @property
+    def controller_addresses(self) -> dict[str, tuple[str, int]]:
+        """The same of the listeners of the controller."""
+        return {endpoint.name: (endpoint.host, endpoint.port) for endpoint in self.quorum.endpoints}
 
     def _open_directories(self) -> list[LogDirectory]:
         default = log_config(self.config.topic())
@@ -281,12 +371,13 @@ class Broker:
                 cluster_id=None,
                 metadata_path=self.node.metadata_log_dir,
                 random=self.random,
+                may_found=may_found(self.node),
             )
-            self.quorum = Quorum.open(
+            self._quorum_files = QuorumFiles.open(
                 self.identity.metadata_directory,
                 self.clock,
-                self.node_id,
                 of_quorum,
+                VoterSet.of(ReplicaKey(voter.id) for voter in self.node.voters),
                 founders(self.identity, self.node),
             )
         except BaseException:
@@ -297,32 +388,51 @@ class Broker:
 
     def _close_directories(self) -> None:
         for directory in self.directories:
+            if self._is_dead:
+                directory.let_go()
+                continue
             directory.close(broker_epoch=self.broker_epoch)
 
     def _offline(self, error: OSError) -> None:
         log.error("a log directory is offline: %s", error)
 
     async def _join(self) -> None:
-        """Leads the metadata, makes its partitions come true, and lets itself in as a broker."""
-        self.config = self._with_dynamic_layers()
-        self.replicas = Replicas(
-            node_id=self.node_id,
-            directories=self.data_directories,
-            partitions=self.partitions,
-            log_config=self.topic_log_config,
-            min_in_sync=self.min_in_sync,
-            clock=self.clock,
-            random=self.random,
-        )
-        controller = Controller(self.metadata, self._controller_settings(), self.random)
-        self.moves = ReplicaMoves(self)
-        unfinished = self.moves.unfinished()
-        await self.quorum.lead(controller, self._act)
-        await self.replicas.adopt_all(self.metadata)
-        self._listeners = [
-            listen(endpoint.name, endpoint.host or "0.0.0.0", endpoint.port, self.config[SOCKET_LISTEN_BACKLOG_SIZE])
-            for endpoint in self.node.broker_listeners
-        ]
+        """Joins the quorum, learns what the cluster knows, makes its partitions come true, and is let in."""
+        self._size_buffers()
+        await join_quorum(self, self._quorum_files)
+        if not self.node.is_broker:
+            return
+        async with self.quorum.applying:
+            self.config = self._with_dynamic_layers()
+            self.replicas = Replicas(
+                node_id=self.node_id,
+                directories=self.data_directories,
+                partitions=self.partitions,
+                log_config=self.topic_log_config,
+                min_in_sync=self.min_in_sync,
+                surroundings=self.replication,
+                clock=self.clock,
+                random=self.random,
+            )
+            self.moves = ReplicaMoves(self)
+            unfinished = self.moves.unfinished()
+            await self.replicas.adopt_all(self.metadata)
+            self.quorum.act_with(self._act)
+        self._listeners = [self.listen(endpoint) for endpoint in self.node.broker_listeners]
+        await self.membership.join(map(self._reachable, self.node.advertised))
+        for listener in self._listeners:
+            self.network.add(listener)
+        if self.partitions.of_topic(OFFSETS_TOPIC):
+            self.nursery.start_soon(self._coordinate_groups)
+        if self.partitions.of_topic(TRANSACTIONS_TOPIC):
+            self.nursery.start_soon(self._coordinate_transactions)
+        await self.moves.resume(unfinished)
+
+    def listen(self, endpoint: Endpoint) -> Listener:
+        backlog = self.config[SOCKET_LISTEN_BACKLOG_SIZE]
+        return listen(endpoint.name, endpoint.host or "0.0.0.0", endpoint.port, backlog)
+
+    def _size_buffers(self) -> None:
         if self.config[QUEUED_MAX_REQUEST_BYTES] > 0:
             self.network.max_pool_bytes = self.config[QUEUED_MAX_REQUEST_BYTES]
         for option, key in (
@@ -331,22 +441,20 @@ class Broker:
         ):
             if self.config.is_set(key) and self.config[key] > 0:
                 self.network.buffer_sizes[option] = self.config[key]
-        self.broker_epoch = await membership.join(self, map(self._reachable, self.node.advertised))
-        if self.partitions.of_topic(OFFSETS_TOPIC):
-            self.nursery.start_soon(self._coordinate_groups)
-        if self.partitions.of_topic(TRANSACTIONS_TOPIC):
-            self.nursery.start_soon(self._coordinate_transactions)
-        await self.moves.resume(unfinished)
+        self.network.may_size_buffers = not self.config.is_set(SOCKET_SEND_BUFFER_BYTES)
 
     async def _leave(self) -> None:
         """As far as it came, and as its disk allows."""
-        if self.broker_epoch != NOT_REGISTERED:
-            try:
-                await membership.leave(self)
-            except KafkaError as error:
-                log.warning("the broker stops without saying so: %s", error)
+        if self._has_lived:
+            return  # nobody is there any more who could say good bye
+        await self.membership.leave()
+        if "quorum" in vars(self) and not self._has_lived:  # it may have died meanwhile
+            self.quorum.resign()
+        if self.following is not None:
+            with trio.move_on_after(STOP_S):
+                await self.following.said_goodbye()
 
-    def _controller_settings(self) -> ControllerSettings:
+    def controller_settings(self) -> ControllerSettings:
         """What server.properties says. What was set at run time, the controller finds in the metadata."""
         static = Config(self.config.static)
         return ControllerSettings(
@@ -358,6 +466,7 @@ class Broker:
             unclean_leader_election_enable=static.inherited(UNCLEAN_LEADER_ELECTION_ENABLE),
             delete_topic_enable=static[DELETE_TOPIC_ENABLE],
             kraft_version=self.quorum.kraft_version,
+            voter_ids=tuple(voter.id for voter in self.quorum.raft.voters.latest if voter.id != self.node_id),
             rules=DeclaredRules(lambda: self.config),
         )
 
@@ -367,11 +476,15 @@ class Broker:
         if any(isinstance(change, ConfigChanged) and change.resource in layers for change in changes):
             self.config = self._with_dynamic_layers()
             self.replicas.configure_all()
+        self.counts.note(changes)
         for change in changes:
             if isinstance(change, TopicDeleted):
                 await self.moves.call_off_all(change.name)
+                self.counts.forget(change.name)
+            elif isinstance(change, PartitionChanged) and self.node_id not in change.after.replicas:
+                await self.moves.call_off(TopicPartition(change.name, change.index))
         await self.replicas.act(changes)
-        if self.broker_epoch != NOT_REGISTERED:
+        if self.membership.has_joined:
             await self._coordinate(changes)
         if len(self.data_directories) > 1 and any(
             isinstance(change, PartitionChanged) and change.before is None for change in changes
@@ -421,7 +534,7 @@ class Broker:
     async def _say_directories(self) -> None:
         self._is_telling = False
         try:
-            await membership.say_directories(self, self.broker_epoch)
+            await self.membership.say_directories()
         except KafkaError as error:
             log.warning("the controller does not know where replicas are: %s", error)
 
@@ -436,19 +549,19 @@ class Broker:
         return changed
 
     async def _allocate_producer_ids(self) -> ProducerIdBlock:
-        allocated = await self.quorum.change(
-            lambda controller: controller.allocate_producer_ids(self.node_id, self.broker_epoch)
-        )
-        return allocated.replies[0]
+        request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
+        try:
+            told: Any = await self.controller.ask(request, timeout_s=self.config[REQUEST_TIMEOUT_MS] / 1000)
+            if told.error_code != NONE:
+                raise error_class(told.error_code)()
+        except KafkaError as error:
+            raise CoordinatorLoadInProgress(error.name) from None  # the producer tries again
+        return ProducerIdBlock(first=told.producer_id_start, size=told.producer_id_len)
 
     def _reachable(self, endpoint: Endpoint) -> Endpoint:
         """What clients are told: the port that a port of 0 has become, and a host that they can connect to."""
         port = endpoint.port or self.addresses[endpoint.name][1]
         return endpoint._replace(host=endpoint.host or local_host_name(), port=port)
-
-    def _listen(self) -> None:
-        for listener in self._listeners:
-            self.network.add(listener)
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -461,9 +574,11 @@ class Broker:
             per_second=config[MAX_CONNECTION_CREATION_RATE],
         )
         if not self._admittance.enter(peer.rpartition(":")[0], limits, self.clock.now()):
+            self.dispatch.complain(peer, "refused %s on %s: there are too many connections", peer, listener)
             return None
         max_bytes = config[SOCKET_REQUEST_MAX_BYTES]
-        return Connection(self.dispatch, self._scratch, peer=peer, listener=listener, max_bytes=max_bytes)
+        dispatch = self.controller_dispatch if listener in self.node.controller_names else self.dispatch
+        return Connection(dispatch, self._scratch, peer=peer, listener=listener, max_bytes=max_bytes)
 
     def _connection_gone(self, connection: Connection) -> None:
         self._admittance.leave(connection.peer.rpartition(":")[0])

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from trioka.cluster.delayed import Waiter
 from trioka.protocol.errors import KafkaError, RequestTimedOut
-from trioka.storage.log import Log
 
 from .partitions import Replica
 
@@ -16,41 +15,49 @@ Then = Callable[[KafkaError | None], None]
 
 
 def when_committed(broker: "Broker", replica: Replica, until: int, timeout_s: float, then: Then) -> None:
-    """Everything before `until`: at once, nearly always, if nobody but this broker has to have it. If it takes too long
-    nobody knows whether it ever will be: RequestTimedOut."""
+    """Everything before `until`, which this broker has appended: at once, nearly always, if nobody else has to have it.
+    If it takes too long nobody knows whether it ever will be: RequestTimedOut. NotLeaderOrFollower if the replica
+    ceases to lead before, NotEnoughReplicasAfterAppend if too few are left."""
+    commit = _Commit(replica, until, then)
+    deadline = broker.clock.now() + timeout_s
     if replica.wants_flush:
-        broker.nursery.start_soon(_flush, broker, replica.log, then)
-    elif replica.log.high_watermark >= until:
-        then(None)
+        broker.nursery.start_soon(_flush, broker, commit, deadline)
     else:
-        broker.park(_Commit(replica.log, until, then), (replica,), broker.clock.now() + timeout_s)
+        _wait(broker, commit, deadline)
 
 
-async def _flush(broker: "Broker", log: Log, then: Then) -> None:
+def _wait(broker: "Broker", commit: "_Commit", deadline: float) -> None:
+    if not commit.look(commit.replica):
+        broker.park(commit, (commit.replica,), deadline)
+
+
+async def _flush(broker: "Broker", commit: "_Commit", deadline: float) -> None:
     try:
-        await broker.commit.flush(log)
+        await broker.commit.flush(commit.replica.log)
     except KafkaError as error:
-        then(error)
+        commit.then(error)
     else:
-        then(None)
+        _wait(broker, commit, deadline)
 
 
 class _Commit(Waiter):
     """Waits until the high watermark has passed what was written."""
 
-    __slots__ = ("_log", "_then", "_until")
+    __slots__ = ("_reign", "_until", "replica", "then")
 
-    def __init__(self, written: Log, until: int, then: Then) -> None:
+    def __init__(self, replica: Replica, until: int, then: Then) -> None:
         super().__init__()
-        self._log = written
+        self.replica = replica
+        self.then = then
         self._until = until
-        self._then = then
+        self._reign = replica.reign
 
     def look(self, key: Hashable) -> bool:
-        if self._log.high_watermark < self._until:
+        outcome = self.replica.outcome(self._until, self._reign)
+        if outcome is False:
             return False
-        self._then(None)
+        self.then(None if outcome is True else outcome)
         return True
 
     def expire(self) -> None:
-        self._then(RequestTimedOut())
+        self.then(RequestTimedOut())

@@ -13,7 +13,7 @@ A connection whose client does not read is not read from either, once so much wa
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +23,8 @@ from trioka.protocol.header import REQUEST_START, client_id_and_body
 from trioka.protocol.schema import Response
 from trioka.protocol.wire import RecordBytes
 
+from .host_address import java_text
+
 if TYPE_CHECKING:
     from trioka.protocol.messages.fetch import FetchRequest
     from trioka.protocol.messages.produce import ProduceRequest
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from .fetch_lane import FetchLane
     from .produce_lane import ProduceLane
 
+ANONYMOUS: Final = "User:ANONYMOUS"
 MAX_OUTGOING_BYTES: Final = 16 * 1024 * 1024
 MAX_UNANSWERED: Final = 100  # Produces that wait at once; Kafka's own clients send five ahead
 MAX_KEPT_HEADER_BYTES: Final = 1024  # a longer one is read anew with each request
@@ -54,7 +57,7 @@ Answer = Response | bytes | None
 class Call:
     """A request on its way to its reply."""
 
-    __slots__ = ("client_id", "connection", "correlation_id", "on_abandoned", "route", "ticket")
+    __slots__ = ("began", "client_id", "connection", "correlation_id", "on_abandoned", "route", "ticket")
 
     def __init__(self, connection: "Connection", route: "Route", correlation_id: int) -> None:
         self.connection = connection
@@ -63,6 +66,7 @@ class Call:
         self.client_id = connection.client_id
         self.on_abandoned: Callable[[], None] | None = None  # set by who waits: called when the client is gone
         self.ticket = -1  # its place in the order of replies, once it waits
+        self.began: float  # and when it came
 
     @property
     def version(self) -> int:
@@ -89,6 +93,7 @@ class Connection:
         "_route_key",
         "_unanswered",
         "client_id",
+        "host",
         "is_closed",
         "is_closing",
         "last_active",
@@ -97,11 +102,14 @@ class Connection:
         "outgoing",
         "outgoing_bytes",
         "peer",
+        "principal",
         "reader",
     )
 
     def __init__(self, dispatch: "Dispatch", scratch: memoryview, *, peer: str, listener: str, max_bytes: int) -> None:
         self.peer = peer
+        self.host = java_text(peer.rpartition(":")[0])
+        self.principal = ANONYMOUS  # who it is, until it says so
         self.listener = listener
         self.client_id = ""
         self.outgoing: deque[RecordBytes] = deque()
@@ -197,6 +205,15 @@ class Connection:
         """Nothing has come for a while: a large buffer is not needed any more."""
         self.reader.shrink()
 
+    def forget_route(self) -> None:
+        """Requests are to be served otherwise than before: the next one is looked at anew."""
+        self._route_key, self._lane, self._last_topic = (-1, -1), None, (-1, "", b"")
+
+    @property
+    def unanswered(self) -> Sequence[Call]:
+        """The requests that are being served, the oldest first."""
+        return tuple(self._unanswered)
+
     @property
     def waits(self) -> bool:
         """Whether a request is being served: such a connection is not idle."""
@@ -212,7 +229,7 @@ class Connection:
         if self.outgoing_bytes > MAX_OUTGOING_BYTES:
             return True
         waiting = self._unanswered
-        return bool(waiting) and (waiting[-1].route.key != PRODUCE_KEY or len(waiting) >= MAX_UNANSWERED)
+        return bool(waiting) and (waiting[-1].route.lane_key != PRODUCE_KEY or len(waiting) >= MAX_UNANSWERED)
 
     def _serve_all(self) -> None:
         """Serves every request that is complete, as far as they may be served now."""
@@ -245,17 +262,23 @@ class Connection:
         response = route.serve(call, request)
         if response is LATER:
             call.ticket = self._replies.expect()
+            call.began = self.last_active
             self._unanswered.append(call)
-        elif self._unanswered:
+            return
+        times, key = self._dispatch.times, route.key
+        times.pending[key] += 1
+        if key > FETCH_KEY:
+            times.others.add(key)
+        if self._unanswered:
             self._replies.ready(self._replies.expect(), self._pieces(call, response))
         elif isinstance(response, bytes):
             self.outgoing.append(response)
             self.outgoing_bytes += len(response)
-            if route.key == PRODUCE_KEY:
+            if route.lane_key == PRODUCE_KEY:
                 self._look_for_lane(frame, request)  # type: ignore[arg-type]
         elif response is not None:
             self._send(frame_response(correlation_id, response, route.response_version))
-            if route.key == FETCH_KEY:
+            if route.lane_key == FETCH_KEY:
                 self._look_for_fetch_lane(frame, request)  # type: ignore[arg-type]
 
     # With the second request for the same topic, more of the kind are to be expected.
@@ -294,6 +317,7 @@ class Connection:
         if self.is_closed:
             return
         self._unanswered.remove(call)
+        self._dispatch.times.waited(call.route.key, call.began)
         self._replies.ready(call.ticket, self._pieces(call, response))
         for pieces in self._replies.take():
             self._send(pieces)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import trio
 
 from trioka.cluster.delayed import Waiter
+from trioka.cluster.partition import NO_LEADER
 from trioka.coordinator.decision import Coordinator, Decision, MarkerOrder, Moment, Producer, Ticket
 from trioka.coordinator.ledger import Ledger
 from trioka.coordinator.partitioning import partition_of
@@ -30,6 +31,7 @@ from trioka.protocol.errors import (
     MessageTooLarge,
     NotCoordinator,
     NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     ProtocolError,
     RecordListTooLarge,
@@ -175,6 +177,11 @@ class Shards(Generic[C]):
             await self._committed(shard)
         return [at(shard.coordinator) for shard in shards]
 
+    @property
+    def loaded(self) -> list[C]:
+        """The coordinators that are at work here, for somebody who only looks."""
+        return [shard.coordinator for shard in self._shards.values() if shard.is_loaded]
+
     def tell(self, name: str, decide: Callable[[C, Moment], Decision]) -> None:
         """Something happened that concerns the coordinator of a name, if it is here."""
         shard = self._shards.get(self.partition_of(name))
@@ -195,6 +202,11 @@ class Shards(Generic[C]):
     def partition_of(self, name: str) -> int:
         topic = self._broker.metadata.topics.by_name(self.topic)
         return partition_of(name, self._partitions() if topic is None else len(topic.partitions))
+
+    def coordinator_of(self, name: str) -> int | None:
+        """The node that coordinates a name, as far as this broker knows; None if there is nobody at the moment."""
+        leader = self._leader(self.partition_of(name))
+        return None if leader == NO_LEADER else leader
 
     def ended(self, index: int, producer: Producer, is_committed: bool) -> None:
         """A marker stands in the log of a partition: a producer's transaction is over there. A coordinator that is not
@@ -297,9 +309,12 @@ class Shards(Generic[C]):
         return shard
 
     def _will_lead(self, index: int) -> bool:
+        return self._leader(index) == self._broker.node_id
+
+    def _leader(self, index: int) -> int:
         topic = self._broker.metadata.topics.by_name(self.topic)
         partition = None if topic is None else topic.partitions.get(index)
-        return partition is not None and partition.leader == self._broker.node_id
+        return NO_LEADER if partition is None else partition.leader
 
     def _decide(self, name: str, decide: Decide[C], deliver: Deliver) -> tuple[Shard[C], Ticket]:
         shard = self._find(name)
@@ -428,7 +443,7 @@ class _Alarm(Waiter, Generic[C]):
 
 def _translated(error: KafkaError) -> KafkaError:
     """What a client is told when a coordinator could not write: to wait, or to look for another one."""
-    if isinstance(error, UnknownTopicOrPartition | NotEnoughReplicas | RequestTimedOut):
+    if isinstance(error, UnknownTopicOrPartition | NotEnoughReplicas | NotEnoughReplicasAfterAppend | RequestTimedOut):
         return CoordinatorNotAvailable(str(error))
     if isinstance(error, NotLeaderOrFollower | KafkaStorageError):
         return NotCoordinator(str(error))

@@ -11,20 +11,21 @@ served, because that question is how it finds out.
 """
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from importlib import import_module
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from trioka.protocol.codec import decoder
 from trioka.protocol.decoding import MAX_ELEMENTS
-from trioka.protocol.errors import KafkaError, ProtocolError, UnknownServerError, UnsupportedVersion
+from trioka.protocol.errors import KafkaError, NotController, ProtocolError, UnknownServerError, UnsupportedVersion
 from trioka.protocol.frame import StrangeProtocol
 from trioka.protocol.header import API_VERSIONS_KEY
 from trioka.protocol.schema import Request
 
 from .connection import LATER, Answer, Call, Connection, Later
-from .handlers import SERVED, Handler
+from .handlers import BROKER, CONTROLLER, OF_CONTROLLERS, SERVED, Handler, Served
+from .request_times import RequestTimes
 
 if TYPE_CHECKING:
     from trioka.protocol.messages.fetch import FetchRequest
@@ -42,24 +43,51 @@ MAX_COMPLAINTS: Final = 1000  # clients that are remembered for it
 class Route:
     """What serves one version of one API."""
 
-    __slots__ = ("_broker", "_decode", "_handler", "is_flexible", "key", "response_version", "version")
+    __slots__ = (
+        "_broker",
+        "_decode",
+        "_handler",
+        "is_flexible",
+        "is_for_clients",
+        "key",
+        "lane_key",
+        "response_version",
+        "version",
+    )
 
     def __init__(self, broker: "Broker", handler: Handler[Any], key: int, version: int) -> None:
         self.key = key
+        self.is_for_clients = True  # False on a listener of controllers
+        self.lane_key = key  # another one if its requests must not be in a lane, nor be overtaken
         self.version = self.response_version = version
         self.is_flexible = version in handler.request.__flexible__
         self._broker = broker
         self._handler = handler
         self._decode = decoder(handler.request, version)
 
+    @property
+    def api(self) -> str:
+        """Kafka's name of it."""
+        name: str = self._handler.request.__name__
+        return name.removesuffix("Request")
+
     def decode(self, frame: memoryview, body: int) -> Request:
         # What follows the request in its frame is ignored, as Kafka ignores it.
         request: Request = self._decode(frame, body, MAX_ELEMENTS)[0]
         return request
 
+    @property
+    def handler(self) -> Handler[Any]:
+        return self._handler
+
     def serve(self, call: Call, request: Request) -> Answer | Later:
         try:
-            answer = self._handler.serve(self._broker, call, request)
+            if self._handler.forwards and not self._broker.quorum.is_active:
+                if not self.is_for_clients:
+                    raise NotController
+                answer: Any = self._broker.forwarding.forward(call, request, self._handler)
+            else:
+                answer = self._handler.serve(self._broker, call, request)
         except KafkaError as error:
             return self._handler.refuse(request, error)
         except Exception as mistake:
@@ -68,7 +96,7 @@ class Route:
             self._broker.dispatch.running += 1
             self._broker.nursery.start_soon(self._finish, call, request, answer)
             return LATER
-        return answer  # type: ignore[return-value]
+        return answer  # type: ignore[no-any-return]
 
     async def _finish(self, call: Call, request: Request, coroutine: Coroutine[Any, Any, Answer]) -> None:
         try:
@@ -105,28 +133,51 @@ class _UnknownApiVersions(Route):
 
 
 class Dispatch:
-    def __init__(self, broker: "Broker") -> None:
+    """For one kind of listeners: those for clients, or those of controllers."""
+
+    def __init__(self, broker: "Broker", listeners: int = BROKER) -> None:
         self._broker = broker
+        self._listeners = listeners
         self._routes: dict[tuple[int, int], Route] = {}
+        self._new: Callable[[Broker, Handler[Any], int, int], Route] = Route
         self._produce_lanes: ProduceLanes | None = None
         self._complaints: dict[str, float] = {}
         self.running = 0  # requests that are being served, and wait for something
+        self.times = RequestTimes(broker.clock.now)
 
     def route(self, key: int, version: int) -> Route:
         found = self._routes.get((key, version))
         return found if found is not None else self._new_route(key, version)
 
     def _new_route(self, key: int, version: int) -> Route:
-        served = SERVED.get(key)
-        if served is None:
-            raise ProtocolError(f"API {key} is not served")
-        handler: Handler[Any] = getattr(import_module(f".handlers.{served.name}", __package__), served.name)
+        served, handler = self._served(key)
         if version in handler.request.__versions__ and served.first <= version <= served.last:
-            route = self._routes[key, version] = Route(self._broker, handler, key, version)
+            route = self._routes[key, version] = self._new(self._broker, handler, key, version)
+            route.is_for_clients = self._listeners != CONTROLLER
             return route
         if key == API_VERSIONS_KEY:
             return _UnknownApiVersions(self._broker, handler, key, 0)
         raise ProtocolError(f"{handler.request.__name__} v{version} is not served: {served.first}-{served.last} are")
+
+    def reroute(self, new: "Callable[[Broker, Handler[Any], int, int], Route]" = Route) -> None:
+        """From the next request on, `new` makes the routes: how a test gets into the way of requests. Connections
+        forget what they know, and their lanes, which lead past every route."""
+        self._new = new
+        self._routes.clear()
+        for connection in self._broker.network.connections:
+            connection.forget_route()
+
+    def handler(self, key: int) -> Handler[Any]:
+        """For who asks without a wire in between, and needs no decoder."""
+        return self._served(key)[1]
+
+    def _served(self, key: int) -> tuple[Served, Handler[Any]]:
+        served = SERVED.get(key)
+        if served is None or not served.listeners & self._listeners:
+            raise ProtocolError(f"API {key} is not served")
+        name = OF_CONTROLLERS.get(key, served.name) if self._listeners == CONTROLLER else served.name
+        handler: Handler[Any] = getattr(import_module(f".handlers.{name}", __package__), name)
+        return served, self._broker.guard.handler(handler)
 
     @property
     def produce_lanes(self) -> "ProduceLanes":
@@ -137,7 +188,10 @@ class Dispatch:
         return self._produce_lanes
 
     def fetch_lane(self, frame: memoryview, body: int, request: "FetchRequest", version: int) -> "FetchLane | None":
-        """For more of its kind, if it is one for a lane (fetch_lane.py, imported here for the same reason)."""
+        """For more of its kind, if it is one for a lane (fetch_lane.py, imported here for the same reason). Where there
+        is an authorizer there are no lanes: each request is asked about."""
+        if self._broker.guard.is_closed:
+            return None
         lane: FetchLane | None = import_module(".fetch_lane", __package__).lane_for(
             self._broker, frame, body, request, version
         )
@@ -147,19 +201,23 @@ class Dispatch:
 
     def malformed(self, connection: Connection, problem: ProtocolError) -> None:
         connection.is_closing = True
-        self._complain(connection, "closed %s on %s: %s", connection.peer, connection.listener, problem)
+        self.complain(connection.peer, "closed %s on %s: %s", connection.peer, connection.listener, problem)
 
     def met_a_stranger(self, connection: Connection, stranger: StrangeProtocol) -> None:
         if stranger.spoken.startswith("HTTP"):
             connection.say(HTTP_ANSWER)
         connection.is_closing = True
-        self._complain(
-            connection, "client %s speaks %s to the %s listener", connection.peer, stranger.spoken, connection.listener
+        self.complain(
+            connection.peer,
+            "client %s speaks %s to the %s listener",
+            connection.peer,
+            stranger.spoken,
+            connection.listener,
         )
 
-    def _complain(self, connection: Connection, message: str, *arguments: object) -> None:
+    def complain(self, peer: str, message: str, *arguments: object) -> None:
         now = self._broker.clock.now()
-        host = connection.peer.rpartition(":")[0]
+        host = peer.rpartition(":")[0]
         if now - self._complaints.get(host, -COMPLAINT_INTERVAL_S) >= COMPLAINT_INTERVAL_S:
             if len(self._complaints) >= MAX_COMPLAINTS:
                 self._complaints.clear()

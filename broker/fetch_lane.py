@@ -37,6 +37,8 @@ from trioka.storage.warmth import cold_part
 from .config.network_keys import FETCH_MAX_BYTES
 from .fetch_sessions import FINAL_EPOCH, FIRST_VERSION_BY_ID, NO_SESSION, Asked, FetchSession
 from .handlers.fetch import READ_UNCOMMITTED, Result
+from .partitions import Replica
+from .request_times import FETCH
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -77,6 +79,7 @@ class FetchLane:
         "_layout",
         "_limits",
         "_partition",
+        "_pending",
         "_session_id",
         "_size",
         "_smallest",
@@ -88,12 +91,14 @@ class FetchLane:
         """`expected` are key and version, what is between correlation id and epoch, the topic, and what is behind the
         partitions."""
         self._broker = broker
+        self._pending = broker.dispatch.times.pending
         (topic,) = request.topics
         self._by_id = version >= FIRST_VERSION_BY_ID
         self._is_flexible = version >= FIRST_FLEXIBLE_VERSION
         self._topic: str | bytes = topic.topic_id if self._by_id else topic.topic
         self._session_id = request.session_id
-        self._limits = (request.max_wait_ms, request.min_bytes, request.max_bytes)
+        most = min(request.max_bytes, broker.config[FETCH_MAX_BYTES])  # which only a new start changes
+        self._limits = (request.max_wait_ms, request.min_bytes, most)
         self._expected = expected
         _, prefix, topic_said, tail = expected
         count = "B" if self._is_flexible else "i"
@@ -150,10 +155,11 @@ class FetchLane:
             found = self._read(asks)
         except (KafkaError, OSError):
             return 0
-        if not found or len(found) > MAX_PARTITIONS:
+        if found is None:
             return 0
         if session is not None:
             self._go_on(session, wanted, found)
+        self._pending[FETCH] += 1
         reader.start = start + SIZE_BYTES + size
         return self._answers.say(correlation_id, found, outgoing)
 
@@ -231,13 +237,12 @@ class FetchLane:
         """As handlers/fetch.py reads, partition by partition. None if anything is not plain."""
         broker = self._broker
         max_wait_ms, min_bytes, left = self._limits
-        allowed = broker.config[FETCH_MAX_BYTES]
-        left = allowed if allowed < left else left
         find = broker.partitions.find_by_id if self._by_id else broker.partitions.find
         if self._by_id and broker.topic_name(self._topic) is None:  # type: ignore[arg-type]
             return None
         results: list[Found] = []
         found = 0
+        several: list[tuple[Replica, int]] | None = [] if len(asks) > 1 else None  # to be counted, once all is known
         for asked, index, epoch, offset, max_bytes in asks:
             replica = find(self._topic, index)  # type: ignore[arg-type]
             if replica is None or not replica.leads or (epoch >= 0 and epoch != replica.leader_epoch):
@@ -249,6 +254,8 @@ class FetchLane:
             records = None
             if offset >= high_watermark or (left <= 0 and found):
                 if asked is not None and asked.knows(high_watermark, log_start):
+                    if several is not None:
+                        several.append((replica, 0))
                     continue
             else:
                 limit = max_bytes if max_bytes < left else left
@@ -259,8 +266,20 @@ class FetchLane:
                     return None
                 found += records.size
                 left -= records.size
+            if several is not None:
+                several.append((replica, 0 if records is None else records.size))
             results.append((asked, index, high_watermark, log.last_stable_offset, log_start, records))
-        return results if found and (found >= min_bytes or max_wait_ms <= 0) else None
+        if not (found and (found >= min_bytes or max_wait_ms <= 0)) or len(results) > MAX_PARTITIONS:
+            return None
+        if several is None:
+            assert replica is not None
+            replica.fetches += 1
+            replica.bytes_out += found
+        else:
+            for each, size in several:
+                each.fetches += 1
+                each.bytes_out += size
+        return results
 
 
 class _Answers:
@@ -369,6 +388,7 @@ def lane_for(broker: "Broker", frame: memoryview, body: int, request: FetchReque
         or request.isolation_level != READ_UNCOMMITTED
         or request.forgotten_topics_data
         or max(request.replica_id, request.replica_state.replica_id) >= 0
+        or (request.rack_id and broker.replication.minds_racks)
         or (request.session_id == NO_SESSION) != (request.session_epoch == FINAL_EPOCH)
     ):
         return None

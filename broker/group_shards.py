@@ -4,7 +4,6 @@ reach them.
 Loaded when there is a group to look after, or somebody asks for one: a broker's start does not wait for it.
 """
 
-from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
 from trioka.cluster.features import GROUP_VERSION
@@ -43,6 +42,9 @@ def group_shards(broker: "Broker") -> Shards[GroupCoordinator]:
                 topics=topics,
                 deadlines=Deadlines(),
                 random=broker.random,
+                may_describe=lambda client, topic: broker.guard.may_know(
+                    client.principal, client.host.removeprefix("/"), topic
+                ),
             )
         )
 
@@ -68,15 +70,5 @@ def has_consumer_groups(broker: "Broker") -> bool:
 
 def client_of(call: "Call") -> Client:
     """Who asks, as groups write it down."""
-    return Client(id=call.client_id, host=java_address(call.connection.peer.rpartition(":")[0]), version=call.version)
-
-
-def java_address(host: str) -> str:
-    """As Java prints an address without a name: /10.0.0.7, /0:0:0:0:0:0:0:1."""
-    if ":" not in host:
-        return f"/{host}"
-    address, percent, zone = host.partition("%")
-    v6 = IPv6Address(address)
-    if v6.ipv4_mapped is not None:
-        return f"/{v6.ipv4_mapped}"
-    return "/" + ":".join(f"{int(part, 16):x}" for part in v6.exploded.split(":")) + percent + zone
+    connection = call.connection
+    return Client(call.client_id, f"/{connection.host}", call.version, connection.principal)

@@ -27,6 +27,10 @@ class ForeignDirectory(Exception):
     """A log directory that belongs to somebody else."""
 
 
+class NotFormatted(Exception):
+    """A log directory that belongs to nobody yet, where that must be decided by somebody."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     cluster_id: str
@@ -42,8 +46,16 @@ def identify(
     cluster_id: str | None,
     metadata_path: str,
     random: Random,
+    may_found: bool = True,
 ) -> Identity:
-    """Reads, and where nothing is written yet writes, `meta.properties`. Blocks."""
+    """Reads, and where nothing is written yet writes, `meta.properties`. Only a node that `may_found` a cluster begins
+    where there is nothing at all. Blocks."""
+    metadata_directory = next(d for d in directories if d.path == metadata_path.rstrip("/"))
+    if metadata_directory.meta is None and not may_found:
+        raise NotFormatted(
+            f"{metadata_directory.path} is not formatted, and this node is not the only voter: "
+            "use trioka storage format, with the same cluster id on every node"
+        )
     known = {directory.meta.cluster_id for directory in directories if directory.meta is not None}
     if cluster_id is not None:
         known.add(cluster_id)
@@ -57,7 +69,7 @@ def identify(
     return Identity(
         cluster_id=cluster,
         directory_ids=tuple(sorted(id for id in ids if id is not None)),
-        metadata_directory=next(d for d in directories if d.path == metadata_path.rstrip("/")),
+        metadata_directory=metadata_directory,
         previous_broker_epoch=min((NO_EPOCH if epoch is None else epoch for epoch in epochs), default=NO_EPOCH),
     )
 
@@ -78,11 +90,18 @@ def _own(directory: LogDirectory, cluster_id: str, node_id: int, random: Random)
     directory.meta = meta
 
 
+def may_found(node: Node) -> bool:
+    """Whether this node is the whole quorum by itself."""
+    if not node.is_controller:
+        return False
+    return len(node.voters) == 1 if node.voters else len(node.bootstrap_servers) <= 1
+
+
 def founders(identity: Identity, node: Node) -> VotersRecord | None:
     """The voters of a quorum that begins on this node: itself. None where the configuration names the voters, and where
     this is no controller."""
     meta = identity.metadata_directory.meta
-    if node.voters or not node.is_controller or meta is None or meta.directory_id is None:
+    if node.voters or not may_found(node) or meta is None or meta.directory_id is None:
         return None
     voter, kraft = VotersRecord.Voter, SUPPORTED[KRAFT_VERSION]
     return VotersRecord(

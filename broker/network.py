@@ -17,11 +17,14 @@ connection; anything else is a mistake of ours, is logged, and ends the connecti
 """
 
 import errno
+import functools
 import logging
 import os
 import select
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Awaitable, Callable, Collection
+from time import perf_counter
 from typing import Final, Protocol
 
 import trio
@@ -37,6 +40,7 @@ LINGER_S: Final = 0.001  # for the next event, where trio would be; the least th
 STAY_S: Final = 0.005  # without a look at other tasks
 IN_VAIN_S: Final = 0.01  # when nothing came, it is not tried again for so long: the client may be a task in here
 ACCEPTS_AT_ONCE: Final = 64
+ACCEPT_AGAIN_S: Final = 0.1  # after a failure, such as too many open files
 BACKLOG: Final = 128
 MAX_REQUEST_POOL_BYTES: Final = 256 * 1024 * 1024
 """What the beginnings of requests may take in memory, all connections together (queued.max.request.bytes)."""
@@ -49,6 +53,13 @@ BUFFERS_AT_ONCE: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 SMALL_RANGE_BYTES: Final = 32 * 1024
 """A range of a file up to this size is read and sent with its neighbours; a larger one goes by sendfile."""
 
+BULK_BYTES: Final = 2 * 1024 * 1024
+BULK_SEND_BUFFER_BYTES: Final = 512 * 1024
+NEAR_US: Final = 2000
+"""Who is near and fetches more than BULK_BYTES at a time gets a send buffer of that size, of which Linux makes twice as
+much. Left alone it grows to 4 MB, and then a byte costs 1.4 times as much (docs/PERFORMANCE.md). Who is far needs what
+the kernel finds: a round trip carries no more than the buffer holds."""
+
 IN: Final = select.EPOLLIN
 HUNG_UP: Final = select.EPOLLRDHUP
 READ: Final = IN | HUNG_UP
@@ -60,10 +71,13 @@ _TRY_AGAIN: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 
 SEND_BUFFER: Final = socket.SO_SNDBUF
 RECEIVE_BUFFER: Final = socket.SO_RCVBUF
+_MIN_RTT: Final = slice(148, 152)  # of the kernel's `tcp_info`: the shortest round trip, in µs
 
 
 class PortInUse(OSError):
     """Somebody else listens there."""
+
+    port = 0
 
 
 class NewConnection(Protocol):
@@ -74,7 +88,17 @@ class NewConnection(Protocol):
 class Channel:
     """A socket and its connection."""
 
-    __slots__ = ("connection", "descriptor", "held_bytes", "interest", "range_sent", "receive", "send", "socket")
+    __slots__ = (
+        "connection",
+        "descriptor",
+        "held_bytes",
+        "interest",
+        "is_sized",
+        "range_sent",
+        "receive",
+        "send",
+        "socket",
+    )
 
     def __init__(self, sock: socket.socket, connection: Connection) -> None:
         self.socket = sock
@@ -85,6 +109,7 @@ class Channel:
         self.interest = READ
         self.range_sent = 0  # of the file range at the head of the queue
         self.held_bytes = 0  # by a request that has begun
+        self.is_sized = False  # its send buffer was looked at, for large answers
 
 
 def listen(name: str, host: str, port: int, backlog: int = BACKLOG) -> "Listener":
@@ -99,7 +124,9 @@ def listen(name: str, host: str, port: int, backlog: int = BACKLOG) -> "Listener
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:
-            raise PortInUse(error.errno, f"{host}:{port} is in use") from None
+            in_use = PortInUse(error.errno, f"{host}:{port} is in use")
+            in_use.port = port
+            raise in_use from None
         raise
     return Listener(name, sock)
 
@@ -124,6 +151,36 @@ class Listener:
         return host, port
 
 
+async def serve_streams(
+    listener: Listener, serve: Callable[[trio.abc.Stream], Awaitable[None]], max_connections: int
+) -> None:
+    """For what is not Kafka's protocol, and seldom used: a task for each connection. Until cancelled; closes the
+    listener. Whoever comes while there are `max_connections` is sent away."""
+    count = 0
+
+    async def one(stream: trio.abc.Stream) -> None:
+        nonlocal count
+        try:
+            await serve(stream)
+        finally:
+            count -= 1
+
+    with trio.socket.from_stdlib_socket(listener.socket) as arriving:
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    accepted, _ = await arriving.accept()
+                except OSError as error:
+                    log.warning("cannot accept on %s: %s", listener.name, error)
+                    await trio.sleep(ACCEPT_AGAIN_S)
+                    continue
+                if count >= max_connections:
+                    accepted.close()
+                    continue
+                count += 1
+                nursery.start_soon(one, trio.SocketStream(accepted))
+
+
 class Network:
     """All listeners and connections of a broker."""
 
@@ -140,9 +197,13 @@ class Network:
         self._round_began = 0.0
         self._linger_again = 0.0
         self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
+        self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
+        self.accepted: dict[str, int] = {}  # connections so far, by listener
         self._paused: set[Channel] = set()  # they have to wait until others' requests are complete
+        self.is_cut = False
         self.max_pool_bytes = MAX_REQUEST_POOL_BYTES
         self.buffer_sizes: dict[int, int] = {}  # the kernel's, of a connection, by socket option; it knows best
+        self.may_size_buffers = True  # of those who fetch much at a time: where server.properties does not
 
     def __len__(self) -> int:
         return len(self._channels)
@@ -167,9 +228,10 @@ class Network:
         leave_at = self._now() + STAY_S
         found = poll(0, EVENTS_AT_ONCE)
         while found:
-            self._round_began = self._now()
+            self._round_began, began = self._now(), perf_counter()  # the latter is quicker to read, and only measured
             for ready, events in found:
                 serve(ready, events)
+            self.on_round(perf_counter() - began)
             if self._round_began > leave_at or not self.is_alone():
                 return
             if self._round_began < self._linger_again:
@@ -179,11 +241,27 @@ class Network:
                 if not found:
                     self._linger_again = self._now() + IN_VAIN_S
 
-    def stop_listening(self) -> None:
-        for descriptor, listener in self._listeners.items():
-            self._epoll.unregister(descriptor)
-            listener.socket.close()
-        self._listeners.clear()
+    @property
+    def connections(self) -> list[Connection]:
+        return [channel.connection for channel in self._channels.values()]
+
+    def cut(self) -> None:
+        """Everyone is sent away, and whoever comes is too, until `is_cut` is False again."""
+        self.is_cut = True
+        for channel in list(self._channels.values()):
+            self._drop(channel)
+
+    @property
+    def is_listening(self) -> bool:
+        return bool(self._listeners)
+
+    def stop_listening(self, but_for: Collection[str] = ()) -> None:
+        """Nobody new is let in, except by listeners of these names."""
+        for descriptor, listener in list(self._listeners.items()):
+            if listener.name not in but_for:
+                self._epoll.unregister(descriptor)
+                listener.socket.close()
+                del self._listeners[descriptor]
 
     @property
     def is_busy(self) -> bool:
@@ -340,12 +418,14 @@ class Network:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for option, size in self.buffer_sizes.items():
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
-            connection = self._new_connection(peer=f"{address[0]}:{address[1]}", listener=listener.name)
+            peer = f"{address[0]}:{address[1]}"
+            connection = None if self.is_cut else self._new_connection(peer=peer, listener=listener.name)
             if connection is None:
                 sock.close()
                 continue
             channel = Channel(sock, connection)
             connection.last_active = self._now()
+            self.accepted[listener.name] = self.accepted.get(listener.name, 0) + 1
             connection.on_output = lambda channel=channel: self._answer_later(channel)  # type: ignore[misc]
             self._channels[channel.descriptor] = channel
             self._epoll.register(channel.descriptor, READ)
@@ -389,6 +469,8 @@ class Network:
                 break
         if not buffers:
             return self._send_range(channel)
+        if channel.connection.outgoing_bytes > BULK_BYTES and not channel.is_sized:
+            self._size_send_buffer(channel)
         more = socket.MSG_MORE if len(queue) > len(buffers) else 0
         sent = total = channel.socket.sendmsg(buffers, (), more)
         if total == channel.connection.outgoing_bytes:
@@ -404,6 +486,22 @@ class Network:
         channel.connection.sent(total)
         return not sent
 
+    def _size_send_buffer(self, channel: Channel) -> None:
+        """Once for a connection."""
+        channel.is_sized = True
+        if not self.may_size_buffers or self._max_send_buffer < BULK_SEND_BUFFER_BYTES:
+            return
+        round_trip = channel.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT.stop)[_MIN_RTT]
+        if len(round_trip) == 4 and int.from_bytes(round_trip, sys.byteorder) <= NEAR_US:
+            channel.socket.setsockopt(socket.SOL_SOCKET, SEND_BUFFER, BULK_SEND_BUFFER_BYTES)
+
+    @functools.cached_property
+    def _max_send_buffer(self) -> int:
+        """What the system grants to whoever asks for BULK_SEND_BUFFER_BYTES."""
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, SEND_BUFFER, BULK_SEND_BUFFER_BYTES)
+            return sock.getsockopt(socket.SOL_SOCKET, SEND_BUFFER) // 2
+
     def _send_range(self, channel: Channel) -> bool:
         piece = channel.connection.outgoing[0]
         assert isinstance(piece, FileRange)
@@ -418,3 +516,56 @@ class Network:
         channel.range_sent = 0
         channel.connection.outgoing.popleft()
         return True
+
+
+# -- the asking side ---------------------------------------------------------------------------------------------------
+
+MAX_ANSWER_BYTES: Final = 128 * 1024 * 1024
+"""Of another node's answer. A fetch has at most fetch.max.bytes of records, 55 MiB by default, and one batch more."""
+
+FIRST_ANSWER_BYTES: Final = 64 * 1024
+
+
+class Link:
+    """A connection to another node: whole frames out, whole frames in."""
+
+    __slots__ = ("_socket",)
+
+    def __init__(self, sock: "trio.socket.SocketType") -> None:
+        self._socket = sock
+
+    async def exchange(self, frame: bytes | bytearray) -> memoryview:
+        """Sends a request, its size first; the answer's bytes, without their size. Nobody else has that memory."""
+        left = memoryview(frame)
+        while left:
+            left = left[await self._socket.send(left) :]
+        size = int.from_bytes(await self._receive(4), signed=True)
+        if not 4 <= size <= MAX_ANSWER_BYTES:
+            raise OSError(errno.EBADMSG, f"an answer of {size} bytes")
+        return await self._receive(size)
+
+    async def _receive(self, size: int) -> memoryview:
+        """A size is a claim: memory grows with what has come."""
+        buffer, came = bytearray(min(size, FIRST_ANSWER_BYTES)), 0
+        while came < size:
+            if came == len(buffer):
+                buffer += bytes(min(size - came, came))
+            with memoryview(buffer) as view:
+                more = await self._socket.recv_into(view[came:])
+            if more == 0:
+                raise OSError(errno.ECONNRESET, "the other side has hung up")
+            came += more
+        return memoryview(buffer)
+
+    def close(self) -> None:
+        """Whoever waits for an answer gets an error."""
+        self._socket.close()
+
+
+async def dial(host: str, port: int, timeout_s: float) -> Link:
+    """Connects to another node. OSError if that cannot be done in time."""
+    with trio.move_on_after(timeout_s):
+        stream = await trio.open_tcp_stream(host, port)
+        stream.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return Link(stream.socket)
+    raise OSError(errno.ETIMEDOUT, "it does not accept connections")

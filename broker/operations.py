@@ -1,32 +1,16 @@
-"""What may be done to what, as the sets of bits that answers carry when a client asks what it may do.
+"""What can be done to what, for the sets that answers carry when a client asks what it may do."""
 
-Nobody is refused anything yet, so each set holds all operations that a resource knows.
-"""
-
-from enum import IntEnum
+from collections.abc import Iterable
 from typing import Final
 
-
-class Operation(IntEnum):
-    """Kafka's numbers."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
+from trioka.cluster.acls import Operation
 
 
-def bits(*operations: Operation) -> int:
+def bits(operations: Iterable[Operation]) -> int:
     return sum(1 << operation for operation in operations)
 
 
-TOPIC_OPERATIONS: Final = bits(
+TOPIC_OPERATIONS: Final = (
     Operation.READ,
     Operation.WRITE,
     Operation.CREATE,
@@ -36,7 +20,7 @@ TOPIC_OPERATIONS: Final = bits(
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
-CLUSTER_OPERATIONS: Final = bits(
+CLUSTER_OPERATIONS: Final = (
     Operation.CREATE,
     Operation.ALTER,
     Operation.DESCRIBE,
@@ -45,7 +29,7 @@ CLUSTER_OPERATIONS: Final = bits(
     Operation.ALTER_CONFIGS,
     Operation.IDEMPOTENT_WRITE,
 )
-GROUP_OPERATIONS: Final = bits(
+GROUP_OPERATIONS: Final = (
     Operation.READ,
     Operation.DELETE,
     Operation.DESCRIBE,

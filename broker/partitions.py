@@ -4,12 +4,15 @@ What is here follows the metadata (`replicas.py` adds and removes); requests onl
 for the topic and one for the partition, because every Produce and Fetch passes through.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from trioka.cluster.replica import Leadership
 from trioka.protocol.errors import (
     FencedLeaderEpoch,
+    KafkaError,
     NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     UnknownLeaderEpoch,
     UnknownTopicId,
@@ -19,55 +22,88 @@ from trioka.storage.admission import Origin
 from trioka.storage.log import Appended, Log
 from trioka.storage.run import append_run
 
+from .counts import Traffic
+
 ALL_REPLICAS: Final = -1  # what `acks` says
 NO_EPOCH: Final = -1
 
 
 class Replica:
-    """A partition's log on this broker, and what the metadata says of the partition."""
+    """A partition's log on this broker, and what the metadata says of the partition.
+
+    A leader that has followers keeps a `leadership` (cluster/replica.py), and the high watermark follows from it. One
+    that is the only replica `stands_alone`: what is appended is committed, and it pays for nothing else.
+    """
 
     __slots__ = (
-        "in_sync",
+        "bytes_out",
+        "fetches",
         "index",
         "leader_epoch",
         "leader_id",
+        "leadership",
         "leads",
         "log",
+        "max_lag_s",
         "min_in_sync",
+        "now",
+        "reign",
         "replica_count",
+        "stands_alone",
         "topic",
         "topic_id",
     )
 
-    def __init__(self, *, topic: str, topic_id: bytes, index: int, log: Log) -> None:
+    def __init__(self, *, topic: str, topic_id: bytes, index: int, log: Log, now: Callable[[], float]) -> None:
+        self.now = now
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
+        self.bytes_out = 0  # to clients, and how often they fetched: for metrics
+        self.fetches = 0
         self.leads = False
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
         self.replica_count = 1
-        self.in_sync = 0  # how many replicas are
         self.min_in_sync = 1  # how many must be, for acks=all; never more than there are replicas
+        self.leadership: Leadership | None = None
+        self.max_lag_s = 30.0  # replica.lag.time.max.ms
+        self.stands_alone = False  # it leads, and nobody else has to have what is appended
+        self.reign = 0  # how often it has begun to lead: in between, its log may have been cut
 
     def __repr__(self) -> str:
         return f"<Replica {self.topic}-{self.index} {'leads' if self.leads else 'follows'} epoch {self.leader_epoch}>"
 
     def must_lead(self, epoch: int = NO_EPOCH) -> None:
         """NotLeaderOrFollower if it does not; and the client's idea of the epoch, if it has one, must be ours."""
+        self.must_be_of(epoch)
+        if not self.leads:
+            raise NotLeaderOrFollower(f"{self.topic}-{self.index}: leader is {self.leader_id}")
+
+    def must_be_of(self, epoch: int) -> None:
+        """The client's idea of the epoch, if it has one, must be ours (I7)."""
         if epoch != NO_EPOCH and epoch != self.leader_epoch:
             if epoch < self.leader_epoch:
                 raise FencedLeaderEpoch(f"{self.topic}-{self.index}: epoch {epoch}, it is {self.leader_epoch}")
             raise UnknownLeaderEpoch(f"{self.topic}-{self.index}: epoch {epoch}, it is {self.leader_epoch}")
-        if not self.leads:
-            raise NotLeaderOrFollower(f"{self.topic}-{self.index}: leader is {self.leader_id}")
 
     @property
     def wants_flush(self) -> bool:
         """flush.messages: what was appended must be durable before it is acknowledged."""
         log = self.log
         return log.log_end_offset - log.recovery_point >= log.config.flush_messages
+
+    @property
+    def in_sync(self) -> int:
+        """How many replicas are, as far as a leader's word counts: those that the controller knows."""
+        return 1 if self.leadership is None else len(self.leadership.isr)
+
+    @property
+    def offsets_are_known(self) -> bool:
+        """A new leader does not know at once what its predecessor committed: not before all that it began with is
+        committed again does it say where its log ends (I10)."""
+        return self.leadership is None or self.log.high_watermark >= self.leadership.epoch_start
 
     def append(
         self,
@@ -77,10 +113,11 @@ class Replica:
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
     ) -> Appended:
-        """One batch, as its leader. With acks=all it is refused if too few replicas are in sync to begin with (I1)."""
+        """One batch, as its leader. With acks=all it is refused if too few replicas are in sync to begin with (I1).
+        Whether it is committed then, `outcome` says."""
         if not self.leads:
             self.must_lead()
-        if acks == ALL_REPLICAS and self.in_sync < self.min_in_sync:
+        if acks == ALL_REPLICAS and not self.stands_alone and self.in_sync < self.min_in_sync:
             raise NotEnoughReplicas(f"{self.topic}-{self.index}: {self.in_sync} in sync, {self.min_in_sync} wanted")
         log = self.log
         appended = log.append_as_leader(
@@ -90,14 +127,11 @@ class Replica:
             origin=origin,
             transaction_version=transaction_version,
         )
-        if self.in_sync == 1 and self.min_in_sync <= 1:
+        if self.stands_alone:
             log.advance_high_watermark(log.log_end_offset)  # nobody else has to have it
+        else:
+            self.advance()  # nor, perhaps, for a while
         return appended
-
-    @property
-    def stands_alone(self) -> bool:
-        """It leads, and nobody else has to have what is appended: whatever `acks` says, an append is all there is."""
-        return self.leads and self.in_sync == 1 and self.min_in_sync <= 1
 
     def append_run(self, buffer: memoryview, places: Sequence[tuple[int, int]], now_ms: int) -> list[int]:
         """Batches at these places of a buffer, as far as they are plain (storage/run.py), for one that stands alone.
@@ -107,11 +141,34 @@ class Replica:
         log.advance_high_watermark(log.log_end_offset)
         return firsts
 
+    def advance(self) -> bool:
+        """The high watermark goes as far as all have it who must. True if it moved: whoever waits wants to know."""
+        log, leadership = self.log, self.leadership
+        if leadership is None:
+            return self.stands_alone and log.advance_high_watermark(log.log_end_offset)
+        offset = leadership.high_watermark(log.log_end_offset, self.min_in_sync, self.now(), self.max_lag_s)
+        return offset is not None and log.advance_high_watermark(offset)
+
+    def outcome(self, until: int, reign: int) -> KafkaError | bool:
+        """What became of records that this replica appended in that reign and that end before `until`: True if they are
+        committed, False if they are not yet, or why nobody will be told that they are (I1)."""
+        if not self.leads or self.reign != reign:
+            return NotLeaderOrFollower(f"{self.topic}-{self.index}: leader is {self.leader_id}")
+        if self.log.high_watermark < until:
+            return False
+        leadership = self.leadership
+        if leadership is not None and len(leadership.maximal_isr) < self.min_in_sync:
+            return NotEnoughReplicasAfterAppend(f"{self.topic}-{self.index}: {self.min_in_sync} wanted")
+        return True
+
 
 class Partitions:
-    def __init__(self) -> None:
+    def __init__(self, is_elsewhere: Callable[[str, bytes, int], bool] = lambda topic, topic_id, index: False) -> None:
+        """`is_elsewhere`: whether other brokers have the partition, which is asked if this one does not."""
+        self._is_elsewhere = is_elsewhere
         self._by_name: dict[str, dict[int, Replica]] = {}
         self._by_id: dict[bytes, dict[int, Replica]] = {}
+        self.departed = Traffic()  # of replicas that are gone
 
     def __len__(self) -> int:
         return sum(map(len, self._by_name.values()))
@@ -126,16 +183,18 @@ class Partitions:
             replica = replicas.get(index)
             if replica is not None:
                 return replica
+        if self._is_elsewhere(topic, b"", index):
+            raise NotLeaderOrFollower(f"{topic}-{index} has no replica here")
         raise UnknownTopicOrPartition(f"{topic}-{index}")
 
     def get_by_id(self, topic_id: bytes, index: int) -> Replica:
         replicas = self._by_id.get(topic_id)
-        if replicas is None:
-            raise UnknownTopicId()
-        replica = replicas.get(index)
-        if replica is None:
-            raise UnknownTopicOrPartition()
-        return replica
+        replica = None if replicas is None else replicas.get(index)
+        if replica is not None:
+            return replica
+        if self._is_elsewhere("", topic_id, index):
+            raise NotLeaderOrFollower("there is no replica here")
+        raise UnknownTopicId() if replicas is None else UnknownTopicOrPartition()
 
     def find(self, topic: str, index: int) -> Replica | None:
         return self._by_name.get(topic, _NONE).get(index)
@@ -153,6 +212,7 @@ class Partitions:
         self._by_id[replica.topic_id] = replicas
 
     def remove(self, replica: Replica) -> None:
+        self.departed.add(replica)
         replicas = self._by_name[replica.topic]
         del replicas[replica.index]
         if not replicas:

@@ -34,6 +34,7 @@ from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.wire import RecordBytes, uvarint
 
 from .handlers.produce import FIRST_VERSION_WITH_IDS, FIRST_VERSION_WITH_ZSTD, template_of
+from .request_times import PRODUCE
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -54,6 +55,7 @@ class ProduceLane:
         "_is_flexible",
         "_kind",
         "_length",
+        "_pending",
         "_prefix",
         "_records_at",
         "_records_size",
@@ -70,6 +72,7 @@ class ProduceLane:
         self, broker: "Broker", topic: ProduceRequest.Topic, version: int, kind: bytes, prefix: bytes, tail: bytes
     ) -> None:
         self._broker = broker
+        self._pending = broker.dispatch.times.pending
         self._topic, self._topic_id = topic.name, topic.topic_id
         self._by_id = version >= FIRST_VERSION_WITH_IDS
         self._is_flexible = version in ProduceRequest.__flexible__
@@ -117,6 +120,7 @@ class ProduceLane:
             if not places:
                 break
             offsets, log_start = self._append(view, index, places)
+            self._pending[PRODUCE] += len(offsets)
             pack, size, head, rest = self._answer
             for (correlation_id, _), offset in zip(asked, offsets, strict=False):
                 answers += pack(size, correlation_id, head, index, 0, offset, -1, log_start, rest)
@@ -172,7 +176,10 @@ class ProduceLane:
             replica = broker.partitions.find_by_id(self._topic_id, index)
         else:
             replica = broker.partitions.find(self._topic, index)
-        if replica is None or not replica.stands_alone or replica.topic in INTERNAL_TOPICS:
+        # It must stand alone: nobody else has to have what is appended, whatever `acks` says.
+        if replica is None or not replica.stands_alone:
+            return [], -1
+        if replica.topic in INTERNAL_TOPICS:
             return [], -1
         try:
             offsets = replica.append_run(view, places, broker.clock.now_ms())
@@ -197,8 +204,8 @@ class ProduceLanes:
         Whether its bytes are what they seem is not guessed: the request is encoded, and they must be the same."""
         (topic,) = request.topic_data
         assert len(topic.partition_data) == 1
-        if version < FIRST_VERSION_WITH_ZSTD or request.transactional_id is not None:
-            return None
+        if version < FIRST_VERSION_WITH_ZSTD or request.transactional_id is not None or self._broker.guard.is_closed:
+            return None  # an authorizer has each request asked about
         pieces = encoder(ProduceRequest, version)(request, bytearray())
         before, records, *after = (bytes(piece) for piece in pieces)  # type: ignore[arg-type]
         tail = b"".join(after)

@@ -188,7 +188,9 @@ class ReplicaMoves:
         """Up to `replica.log` nothing waits: requests see the former log or the copy, and both are whole."""
         broker, future = self._broker, move.future
         assert future is not None
-        move.replica.log = future.take_place(now_ms=broker.clock.now_ms())
+        copy = future.take_place(now_ms=broker.clock.now_ms())
+        copy.count_on(move.replica.log)
+        move.replica.log = copy
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(future.settle)
             unique = f"{broker.random.getrandbits(128):032x}"

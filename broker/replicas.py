@@ -1,4 +1,4 @@
-"""Makes what the metadata says come true here: logs are opened, led, given their configuration, and deleted.
+"""Makes what the metadata says come true here: logs are opened, led or followed, configured, and deleted.
 
 What touches the disk runs in a worker thread, and the requests of other clients go on meanwhile. A partition can be
 asked for once its log is there; until then it is unknown, which every client answers with another try.
@@ -7,15 +7,18 @@ asked for once its log is there; until then it is unknown, which every client an
 import logging
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Protocol
 
 import trio
 
+from trioka.cluster.brokers import Broker as Registration
 from trioka.cluster.changes import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.configs import ResourceType
 from trioka.cluster.metadata import Metadata
-from trioka.cluster.partition import Partition, is_reserved_directory
+from trioka.cluster.partition import NO_LEADER, Partition, is_reserved_directory
+from trioka.cluster.replica import UNKNOWN, Leadership
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
-from trioka.protocol.errors import KafkaStorageError
+from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.wire import uuid_text
 from trioka.storage.directory import LogDirectory
 from trioka.storage.future import the_longer
@@ -29,6 +32,25 @@ from .partitions import Partitions, Replica
 log = logging.getLogger("trioka.replicas")
 
 
+class Surroundings(Protocol):
+    """What else must know of a replica's fortunes."""
+
+    def registered(self, broker_id: int) -> Registration | None:
+        """A broker, as the metadata has it."""
+
+    def max_lag_s(self) -> float:
+        """How long a follower may be behind, and in sync."""
+
+    def leads(self, replica: Replica) -> None:
+        """It leads, or goes on leading, with others in sync or without."""
+
+    def follows(self, replica: Replica) -> None:
+        """Another broker leads, which is to be asked for records."""
+
+    def rests(self, replica: Replica) -> None:
+        """Nobody leads, or the replica is here no longer."""
+
+
 class Replicas:
     def __init__(
         self,
@@ -38,6 +60,7 @@ class Replicas:
         partitions: Partitions,
         log_config: Callable[[str], LogConfig],
         min_in_sync: Callable[[str], int],
+        surroundings: Surroundings,
         clock: Clock,
         random: Random,
     ) -> None:
@@ -46,15 +69,33 @@ class Replicas:
         self._partitions = partitions
         self._log_config = log_config
         self._min_in_sync = min_in_sync
+        self._surroundings = surroundings
         self._clock = clock
         self._random = random
 
     async def act(self, changes: Sequence[Change]) -> None:
-        """What a change of the metadata means for this broker."""
-        changed = [change for change in changes if isinstance(change, PartitionChanged)]
-        mine = [change for change in changed if self._node_id in change.after.replicas]
-        missing = [change for change in mine if self._partitions.find(change.name, change.index) is None]
-        new = [change for change in missing if not self._is_out_of_reach(change)]
+        """What a change of the metadata means for this broker. In their order: a topic may be deleted and made again,
+        a replica taken away and given back, between two looks at the metadata."""
+        together: list[PartitionChanged] = []
+        for change in changes:
+            if isinstance(change, PartitionChanged):
+                if self._node_id in change.after.replicas:
+                    together.append(change)
+                elif change.before is not None and self._node_id in change.before.replicas:
+                    await self._become(together)
+                    await self._give_up(change)
+            elif isinstance(change, TopicDeleted):
+                await self._become(together)
+                await self._delete(change)
+        await self._become(together)
+        for other in changes:
+            if isinstance(other, ConfigChanged) and other.resource.type == ResourceType.TOPIC:
+                self.configure(other.resource.name)
+
+    async def _become(self, mine: list[PartitionChanged]) -> None:
+        """Logs that are not there are made, all together; then each is led or followed, one change after the other."""
+        missing = {(c.name, c.index): c for c in mine if self._partitions.find(c.name, c.index) is None}
+        new = [change for change in missing.values() if not self._is_out_of_reach(change)]
         if new:
             logs = await trio.to_thread.run_sync(self._open_logs, new)
             for change, opened in zip(new, logs, strict=True):
@@ -62,11 +103,9 @@ class Replicas:
                     self.adopt(change.name, change.topic_id, change.index, opened)
         for change in mine:
             self.follow(change.name, change.after)
-        for other in changes:
-            if isinstance(other, TopicDeleted):
-                await self._delete(other)
-            elif isinstance(other, ConfigChanged) and other.resource.type == ResourceType.TOPIC:
-                self.configure(other.resource.name)
+            if change.after.leader == self._node_id:
+                await trio.lowlevel.checkpoint()  # it has noted its epoch on disk; others want to be served, too
+        mine.clear()
 
     async def adopt_all(self, metadata: Metadata) -> None:
         """At the start: what the metadata says, and the logs that are already here, come together. A log that is no
@@ -118,26 +157,55 @@ class Replicas:
 
     def adopt(self, topic: str, topic_id: bytes, index: int, opened: Log) -> Replica:
         """A log of this broker is a partition's replica."""
-        replica = Replica(topic=topic, topic_id=topic_id, index=index, log=opened)
+        replica = Replica(topic=topic, topic_id=topic_id, index=index, log=opened, now=self._clock.now)
         self._partitions.add(replica)
         return replica
 
     def follow(self, topic: str, partition: Partition) -> None:
         """Who leads a partition, and who is in sync."""
         replica = self._partitions.find(topic, partition.index)
-        if replica is None:
+        if replica is None or partition.leader_epoch < replica.leader_epoch:
             return
-        leads = partition.leader == self._node_id
-        if leads and partition.leader_epoch != replica.leader_epoch:
-            self._begin_epoch(replica, partition.leader_epoch)
-        replica.leader_id = partition.leader
-        replica.leader_epoch = partition.leader_epoch
-        replica.leads = leads
-        replica.in_sync = len(partition.isr)
         replica.replica_count = len(partition.replicas)
         replica.min_in_sync = min(self._min_in_sync(topic), replica.replica_count)
-        if leads and replica.in_sync == 1 and replica.min_in_sync <= 1:
-            replica.log.advance_high_watermark(replica.log.log_end_offset)
+        replica.max_lag_s = self._surroundings.max_lag_s()
+        if partition.leader == self._node_id:
+            self._lead(replica, partition)
+            self._surroundings.leads(replica)
+            return
+        replica.leads = replica.stands_alone = False
+        replica.leadership = None
+        replica.leader_id, replica.leader_epoch = partition.leader, partition.leader_epoch
+        if partition.leader == NO_LEADER:
+            self._surroundings.rests(replica)
+        else:
+            self._surroundings.follows(replica)
+
+    def _lead(self, replica: Replica, partition: Partition) -> None:
+        """A new epoch begins at the log's end, before anything is written in it (I10)."""
+        epoch, leadership = partition.leader_epoch, replica.leadership
+        if epoch != replica.leader_epoch:
+            self._begin_epoch(replica, epoch)
+            leadership = None
+        if not replica.leads:
+            replica.reign += 1
+        if replica.replica_count == 1:
+            leadership = None
+        elif leadership is None:
+            start = replica.log.epochs.start_offset_of(epoch)
+            leadership = Leadership(
+                self._node_id,
+                partition,
+                log_end_offset=replica.log.log_end_offset if start == UNKNOWN else start,
+                now=self._clock.now(),
+                registered=self._surroundings.registered,
+            )
+        else:
+            leadership.follow(partition)
+        replica.leadership = leadership
+        replica.leader_id, replica.leader_epoch, replica.leads = self._node_id, epoch, True
+        replica.stands_alone = replica.replica_count == 1
+        replica.advance()
 
     def _is_out_of_reach(self, change: PartitionChanged) -> bool:
         """Its log lies in a directory that could not be opened. An empty one elsewhere would be taken for the whole."""
@@ -153,7 +221,7 @@ class Replicas:
         must not keep the broker from serving all the others."""
         try:
             replica.log.begin_epoch(epoch)
-        except KafkaStorageError as error:
+        except KafkaError as error:
             log.error("%s-%d takes no records: %s", replica.topic, replica.index, error)
 
     def configure(self, topic: str) -> None:
@@ -162,11 +230,17 @@ class Replicas:
         for replica in self._partitions.of_topic(topic):
             replica.log.config = config
             replica.min_in_sync = min(min_in_sync, replica.replica_count)
+            if replica.leadership is not None and replica.advance():  # fewer may be enough now
+                self._surroundings.leads(replica)
 
     def configure_all(self) -> None:
         """The broker's defaults have changed, for all topics."""
         for topic in {replica.topic for replica in self._partitions}:
             self.configure(topic)
+        for replica in self._partitions:
+            replica.max_lag_s = self._surroundings.max_lag_s()
+            if not replica.leads and replica.leader_id != NO_LEADER:
+                self._surroundings.follows(replica)  # by another fetcher, perhaps
 
     # -- in worker threads ---------------------------------------------------------------------------------------------
 
@@ -192,9 +266,21 @@ class Replicas:
         return min(online, key=lambda directory: len(directory.logs), default=None)
 
     async def _delete(self, deleted: TopicDeleted) -> None:
-        gone = list(self._partitions.of_topic(deleted.name))
+        await self._remove([r for r in self._partitions.of_topic(deleted.name) if r.topic_id == deleted.topic_id])
+
+    async def _give_up(self, change: PartitionChanged) -> None:
+        """The replica was reassigned: others have it now."""
+        replica = self._partitions.find(change.name, change.index)
+        if replica is not None and replica.topic_id == change.topic_id:
+            log.info("%s-%d is no longer here: its replicas are %s", change.name, change.index, change.after.replicas)
+            await self._remove([replica])
+
+    async def _remove(self, gone: Sequence[Replica]) -> None:
         for replica in gone:
             self._partitions.remove(replica)
+            replica.leads = replica.stands_alone = False
+            replica.leadership = None
+            self._surroundings.rests(replica)
         await trio.to_thread.run_sync(self._delete_logs, [TopicPartition(r.topic, r.index) for r in gone])
 
     def _delete_logs(self, names: Sequence[TopicPartition]) -> None:

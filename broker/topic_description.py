@@ -1,13 +1,13 @@
 """What Metadata and DescribeTopicPartitions tell of a partition, seen from one listener.
 
 A leader that cannot be reached through the listener on which the question came is none for that client. Replicas on
-brokers that are fenced, gone, or not on this listener are offline.
+brokers that are fenced, gone, or not on this listener are offline, and so are those in a directory that has failed.
 """
 
 from typing import NamedTuple
 
 from trioka.cluster.metadata import Metadata
-from trioka.cluster.partition import Partition
+from trioka.cluster.partition import LOST_DIRECTORY, Partition, is_reserved_directory
 from trioka.cluster.topic_names import check_topic_name
 from trioka.protocol.errors import (
     InvalidTopic,
@@ -28,7 +28,7 @@ class Described(NamedTuple):
 class TopicDescription:
     """Made for one answer."""
 
-    __slots__ = ("_knows_listeners", "_registered", "_within_reach")
+    __slots__ = ("_directories", "_knows_listeners", "_registered", "_within_reach")
 
     def __init__(self, metadata: Metadata, listener: str, *, knows_listeners: bool = False) -> None:
         """A client that `knows_listeners` is told when a leader is there and only not on this one."""
@@ -38,11 +38,22 @@ class TopicDescription:
             for broker in metadata.brokers
             if not broker.fenced and broker.listener(listener) is not None
         }
+        self._directories = {broker.broker_id: broker.directories for broker in metadata.brokers}
         self._knows_listeners = knows_listeners
+
+    def _is_lost(self, broker_id: int, directory: bytes) -> bool:
+        online = self._directories[broker_id]
+        if not online or directory in online:
+            return False
+        return directory == LOST_DIRECTORY or not is_reserved_directory(directory)
 
     def partition(self, partition: Partition) -> Described:
         reach = self._within_reach
-        offline = [broker_id for broker_id in partition.replicas if broker_id not in reach]
+        offline = [
+            broker_id
+            for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
+            if broker_id not in reach or self._is_lost(broker_id, directory)
+        ]
         if partition.leader in reach:
             return Described(partition, 0, partition.leader, offline)
         elsewhere = self._knows_listeners and partition.leader in self._registered

@@ -11,12 +11,12 @@ Loaded when there is a transaction to look after, or somebody asks for one: a br
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import trio
 
 from trioka.cluster.features import TRANSACTION_VERSION
-from trioka.coordinator.decision import Decision, MarkerOrder, Moment, Producer, Ticket
+from trioka.coordinator.decision import Decision, MarkerOrder, Moment, Ticket
 from trioka.coordinator.ledger import TRANSACTIONS
 from trioka.coordinator.transaction import TopicPartition
 from trioka.coordinator.transactions import NeedsProducerId, TransactionCoordinator, TransactionSettings
@@ -25,6 +25,7 @@ from trioka.protocol.errors import (
     InvalidProducerEpoch,
     InvalidRequest,
     KafkaError,
+    NotLeaderOrFollower,
     ProducerFenced,
     TransactionCoordinatorFenced,
     UnknownTopicOrPartition,
@@ -39,6 +40,7 @@ from .config import coordinator_keys as keys
 from .config.network_keys import REQUEST_TIMEOUT_MS
 from .coordinators import Shards
 from .partitions import ALL_REPLICAS
+from .transaction_peers import Batches, Marker, MarkerItem, write_markers
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -52,13 +54,6 @@ NOT_TRIED_AGAIN: Final = (InvalidProducerEpoch, TransactionCoordinatorFenced)
 
 R = TypeVar("R", bound=Request)
 Then = Callable[[KafkaError | None], None]
-
-
-class Marker(NamedTuple):
-    producer: Producer
-    is_commit: bool
-    coordinator_epoch: int
-    transaction_version: int
 
 
 class MarkerWriter(Protocol):
@@ -121,8 +116,28 @@ def transaction_shards(broker: "Broker") -> TransactionShards:
         TRANSACTIONS,
         lambda epoch: TransactionCoordinator(epoch, settings),
         lambda: broker.config[keys.TRANSACTION_STATE_LOG_NUM_PARTITIONS],
-        on_order=Markers(broker, partial(write_marker, broker)).order,
+        on_order=Markers(broker, MarkerCarrier(broker)).order,
     )
+
+
+class MarkerCarrier:
+    """Brings a marker to the leader of its partition, which may be this broker."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._batches = Batches[MarkerItem](broker, "markers", write_markers)
+
+    def __call__(self, partition: TopicPartition, marker: Marker, then: Then) -> None:
+        topic = self._broker.metadata.topics.by_name(partition[0])
+        known = None if topic is None else topic.partitions.get(partition[1])
+        if known is None:
+            then(UnknownTopicOrPartition())
+        elif not known.has_leader:
+            then(NotLeaderOrFollower(f"nobody leads {partition[0]}-{partition[1]}"))
+        elif known.leader == self._broker.node_id:
+            write_marker(self._broker, partition, marker, then)
+        else:
+            self._batches.put(known.leader, MarkerItem(partition, marker, then))
 
 
 def write_marker(broker: "Broker", partition: TopicPartition, marker: Marker, then: Then) -> None:
@@ -146,7 +161,7 @@ def write_marker(broker: "Broker", partition: TopicPartition, marker: Marker, th
     except KafkaError as error:
         then(error)
         return
-    broker.verification.forget(replica, marker.producer.id)
+    broker.verification.ended(replica, marker.producer, marker.transaction_version)
     if topic == OFFSETS_TOPIC:
         broker.groups.ended(index, marker.producer, marker.is_commit)
     broker.delayed.touch(replica)

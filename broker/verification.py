@@ -37,6 +37,7 @@ from trioka.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRes
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.schema import Response
 from trioka.protocol.wire import RecordBytes
+from trioka.storage.producers import BUMPING_TRANSACTION_VERSION, MAX_EPOCH
 
 from .config.coordinator_keys import (
     ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS,
@@ -44,6 +45,7 @@ from .config.coordinator_keys import (
     TRANSACTION_PARTITION_VERIFICATION_ENABLE,
 )
 from .partitions import Replica
+from .transaction_peers import Batches, PartitionsItem, ask_for_partitions
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -92,6 +94,7 @@ class Verification:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._guards: dict[tuple[Replica, int, int], Guard] = {}
+        self._batches = Batches[PartitionsItem](broker, "transactions", ask_for_partitions)
 
     def permit(self, request: ProduceRequest, version: int) -> "Permit":
         return Permit(self._broker, request, version)
@@ -128,8 +131,17 @@ class Verification:
         if (guard.is_adding and sequence > 0 and is_unknown) or sequence > guard.lowest_sequence:
             raise OutOfOrderSequenceNumber(f"producer {producer.id} begins with sequence {sequence}")
 
+    def ended(self, replica: Replica, producer: Producer, transaction_version: int) -> None:
+        """A marker was written. In the second generation it has the epoch with which the producer goes on, so that a
+        guard of that epoch is of the next transaction: the leader has been asked for it while the marker was on its
+        way. Only the last epoch of all cannot be followed by another."""
+        guard = self._guards.get((replica, replica.leader_epoch, producer.id))
+        is_of_next = guard is not None and guard.epoch >= producer.epoch != MAX_EPOCH
+        if transaction_version < BUMPING_TRANSACTION_VERSION or not is_of_next:
+            self.forget(replica, producer.id)
+
     def forget(self, replica: Replica, producer_id: int) -> None:
-        """The transaction has ended here, or there is none."""
+        """There is no transaction here."""
         self._guards.pop((replica, replica.leader_epoch, producer_id), None)
 
     def ask(
@@ -141,7 +153,7 @@ class Verification:
         then: Callable[[Outcome], None],
     ) -> None:
         """Whether the partitions take part; in the second generation they do from now on. `then` is called with what is
-        wrong with each, perhaps at once."""
+        wrong with each, perhaps at once: the coordinator may be this broker."""
         asked = tuple(partitions)
         outcome: dict[TopicPartition, KafkaError | None] = dict.fromkeys(asked)
 
@@ -153,10 +165,19 @@ class Verification:
 
         def deliver(response: Response | KafkaError) -> None:
             error = response if isinstance(response, KafkaError) else None
-            then({partition: _worded(error or found, generation) for partition, found in outcome.items()})
+            told({partition: error or found for partition, found in outcome.items()})
 
+        def told(found: Outcome) -> None:
+            then({partition: _worded(error, generation) for partition, error in found.items()})
+
+        transactions, batches = self._broker.transactions, self._batches
+        coordinator = transactions.coordinator_of(name)
+        if coordinator not in (None, self._broker.node_id):
+            is_question = generation is not Generation.SECOND
+            batches.put(coordinator, PartitionsItem(name, producer, asked, is_question, told))
+            return
         try:
-            self._broker.transactions.put(name, decide, deliver)
+            transactions.put(name, decide, deliver)
         except KafkaError as error:
             deliver(error)
 

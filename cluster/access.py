@@ -1,7 +1,7 @@
-"""Who may do what, and how they prove who they are: access rules, SCRAM credentials, delegation tokens.
+"""Who may do what, and how they prove who they are: access rules (acls.py), SCRAM credentials, delegation tokens.
 
-They are kept and told, and nothing more: the rooms that authorise and authenticate read them. A credential never shows
-its secrets when it is printed.
+They are kept and told, and nothing more: those who authorise and authenticate read them. A credential never shows its
+secrets when it is printed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,29 +9,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from trioka.protocol.ledgers.metadata import (
-    AccessControlEntryRecord,
     DelegationTokenRecord,
-    RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
-from trioka.protocol.wire import uuid_text
 
+from .acls import Acls
 from .metadata_log import MetadataRecord
 from .replay import ReplayError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessRule:
-    rule_id: bytes
-    resource_type: int
-    resource_name: str
-    pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +41,16 @@ class DelegationToken:
 
 class Access:
     def __init__(self) -> None:
-        self._rules: dict[bytes, AccessRule] = {}
+        self.acls = Acls()
         self._scram: dict[tuple[int, str], ScramCredential] = {}
         self._tokens: dict[str, DelegationToken] = {}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Access):
             return NotImplemented
-        return (self._rules, self._scram, self._tokens) == (other._rules, other._scram, other._tokens)
+        return (self.acls, self._scram, self._tokens) == (other.acls, other._scram, other._tokens)
 
     __hash__ = None  # type: ignore[assignment]
-
-    @property
-    def rules(self) -> Mapping[bytes, AccessRule]:
-        return MappingProxyType(self._rules)
 
     @property
     def tokens(self) -> Mapping[str, DelegationToken]:
@@ -83,33 +65,12 @@ class Access:
 
     def copy(self) -> "Access":
         access = Access()
-        access._rules.update(self._rules)
+        access.acls = self.acls.copy()
         access._scram.update(self._scram)
         access._tokens.update(self._tokens)
         return access
 
     # --- replay
-
-    def replay_rule(self, record: AccessControlEntryRecord) -> AccessRule:
-        if record.id in self._rules:
-            raise ReplayError(f"an access rule with the id {uuid_text(record.id)} exists already")
-        rule = self._rules[record.id] = AccessRule(
-            rule_id=record.id,
-            resource_type=record.resource_type,
-            resource_name=record.resource_name,
-            pattern_type=record.pattern_type,
-            principal=record.principal,
-            host=record.host,
-            operation=record.operation,
-            permission_type=record.permission_type,
-        )
-        return rule
-
-    def replay_rule_removal(self, record: RemoveAccessControlEntryRecord) -> AccessRule:
-        rule = self._rules.pop(record.id, None)
-        if rule is None:
-            raise ReplayError(f"there is no access rule with the id {uuid_text(record.id)}")
-        return rule
 
     def replay_scram(self, record: UserScramCredentialRecord) -> ScramCredential:
         credential = self._scram[record.mechanism, record.name] = ScramCredential(
@@ -138,19 +99,6 @@ class Access:
 
     def replay_token_removal(self, record: RemoveDelegationTokenRecord) -> None:
         self._tokens.pop(record.token_id, None)
-
-    def rule_records(self) -> Iterator[MetadataRecord]:
-        for _, rule in sorted(self._rules.items()):
-            yield AccessControlEntryRecord(
-                id=rule.rule_id,
-                resource_type=rule.resource_type,
-                resource_name=rule.resource_name,
-                pattern_type=rule.pattern_type,
-                principal=rule.principal,
-                host=rule.host,
-                operation=rule.operation,
-                permission_type=rule.permission_type,
-            )
 
     def scram_records(self) -> Iterator[MetadataRecord]:
         for name, mechanism, credential in self.scram_users():

@@ -8,7 +8,8 @@ has to remember the former.
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .access import AccessRule, DelegationToken, ScramCredential
+from .access import DelegationToken, ScramCredential
+from .acls import AccessRule
 from .brokers import Broker, ControllerNode
 from .configs import Resource
 from .partition import Partition

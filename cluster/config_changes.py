@@ -65,7 +65,7 @@ def alter_configs(
     broker_id: int | None = None,
 ) -> Decision[ConfigReply]:
     def change(wanted: AlterConfigsRequest.Resource, resource: Resource) -> list[MetadataRecord]:
-        _check_request(resource, [config.name for config in wanted.configs], broker_id)
+        check_request(resource, [config.name for config in wanted.configs], broker_id)
         _check_values(config.name for config in wanted.configs if config.value is None)
         values: dict[str, str | None] = {config.name: config.value for config in wanted.configs}
         gone = sorted(key for key in metadata.configs.get(resource) if key not in values)
@@ -82,7 +82,7 @@ def incremental_alter_configs(
     broker_id: int | None = None,
 ) -> Decision[ConfigReply]:
     def change(wanted: IncrementalAlterConfigsRequest.Resource, resource: Resource) -> list[MetadataRecord]:
-        _check_request(resource, [config.name for config in wanted.configs], broker_id)
+        check_request(resource, [config.name for config in wanted.configs], broker_id)
         _check_values(
             config.name
             for config in wanted.configs
@@ -126,7 +126,8 @@ def _decide(
 # --- checks that need no look at what is there
 
 
-def _check_request(resource: Resource, keys: Sequence[str], broker_id: int | None) -> None:
+def check_request(resource: Resource, keys: Sequence[str], broker_id: int | None) -> None:
+    """What the broker that was asked can say by itself: `broker_id` is its own, and it speaks for no other."""
     if len(set(keys)) != len(keys):
         raise InvalidRequest("the request names a key more than once")
     if resource.type not in STORED:

@@ -20,6 +20,7 @@ from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDir
 from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from trioka.protocol.messages.broker_registration import BrokerRegistrationRequest
 from trioka.protocol.messages.controller_registration import ControllerRegistrationRequest
+from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -29,6 +30,7 @@ from trioka.protocol.messages.list_partition_reassignments import ListPartitionR
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest
 
 from . import (
+    acl_changes,
     bootstrap,
     broker_changes,
     config_changes,
@@ -40,6 +42,8 @@ from . import (
     reassignments,
     topic_changes,
 )
+from .acl_changes import DeletedAcls
+from .acls import AclFilter
 from .broker_changes import HeartbeatReply
 from .config_changes import ConfigReply
 from .decision import Decision, Outcome
@@ -82,7 +86,7 @@ class Controller:
     ) -> Decision[PartitionsReply]:
         return topic_changes.create_partitions(self.metadata, self.random, topics, validate_only)
 
-    # --- configuration, features, quotas
+    # --- configuration, features, quotas, access rules
 
     def alter_configs(
         self,
@@ -115,6 +119,12 @@ class Controller:
     ) -> Decision[QuotaReply]:
         return quota_changes.alter_client_quotas(self.metadata, entries, validate_only)
 
+    def create_acls(self, creations: Sequence[CreateAclsRequest.Creation]) -> Decision[Outcome]:
+        return acl_changes.create_acls(self.metadata, self.random, creations)
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> Decision[DeletedAcls]:
+        return acl_changes.delete_acls(self.metadata, filters)
+
     # --- partitions
 
     def elect_leaders(
@@ -122,6 +132,14 @@ class Controller:
     ) -> Decision[ElectionReply]:
         """`topics` None: all of them; then partitions that need no election have no reply."""
         return elections.elect_leaders(self.metadata, self.settings, election_type, topics)
+
+    def balance_leaders(self, limit: int) -> Decision[bool]:
+        """Leadership goes back to the first replicas. The reply is whether there may be more to do."""
+        return elections.balance(self.metadata, self.settings, limit)
+
+    def elect_last_resorts(self, limit: int) -> Decision[bool]:
+        """Partitions without a leader get one that may lack records, where that is allowed. The reply, as before."""
+        return elections.elect_last_resorts(self.metadata, self.settings, limit)
 
     def alter_partition_reassignments(
         self,

@@ -1,4 +1,5 @@
-"""Elections: asked for by people (ElectLeaders), or needed because a broker has left or come back."""
+"""Elections: asked for by people (ElectLeaders), needed because a broker has left or come back, or held from time to
+time because things could be better than they are."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,32 @@ def _elect(
         return Outcome(error=EligibleLeadersNotAvailable, message=f"no replica of {partition.replicas} is there")
     records.append(record)
     return DONE
+
+
+def balance(metadata: Metadata, settings: ControllerSettings, limit: int) -> Decision[bool]:
+    """The first replicas lead again, where they can: after a restart, leadership goes back to where it was spread over
+    all brokers. The reply is whether there may be more to do than was done at once."""
+    records: list[MetadataRecord] = []
+    for topic, partition in metadata.topics.partitions():
+        if len(records) >= limit:
+            break
+        if not partition.has_preferred_leader:
+            now = circumstances(metadata, settings, topic, partition)
+            records += _changed(topic, partition, now, Wish(election=Election.PREFERRED))
+    return Decision(records=tuple(records), replies=(len(records) >= limit,))
+
+
+def elect_last_resorts(metadata: Metadata, settings: ControllerSettings, limit: int) -> Decision[bool]:
+    """Partitions that nobody leads, and that were allowed to lose records rather than wait: somebody who is there leads
+    them. Whoever allowed it may have done so after the last leader had gone."""
+    records: list[MetadataRecord] = []
+    for topic, partition in metadata.topics.partitions():
+        if len(records) >= limit:
+            break
+        if not partition.has_leader and is_unclean_election_allowed(metadata, settings, topic):
+            now = circumstances(metadata, settings, topic, partition)
+            records += _changed(topic, partition, now, Wish(election=Election.UNCLEAN))
+    return Decision(records=tuple(records), replies=(len(records) >= limit,))
 
 
 def without_broker(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Iterator[MetadataRecord]:

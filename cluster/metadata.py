@@ -143,7 +143,7 @@ class Metadata:
         yield from self.quotas.records()
         if self._producer_ids is not None:
             yield self._producer_ids
-        yield from self.access.rule_records()
+        yield from self.access.acls.records()
         yield from self.access.scram_records()
         yield from self.access.token_records()
 
@@ -213,10 +213,10 @@ class Metadata:
         return [ProducerIdsChanged(next_producer_id=record.next_producer_id)]
 
     def _rule(self, record: ledger.AccessControlEntryRecord) -> list[Change]:
-        return [AccessRuleChanged(before=None, after=self.access.replay_rule(record))]
+        return [AccessRuleChanged(before=None, after=self.access.acls.replay(record))]
 
     def _rule_removal(self, record: ledger.RemoveAccessControlEntryRecord) -> list[Change]:
-        return [AccessRuleChanged(before=self.access.replay_rule_removal(record), after=None)]
+        return [AccessRuleChanged(before=self.access.acls.replay_removal(record), after=None)]
 
     def _scram(self, record: ledger.UserScramCredentialRecord) -> list[Change]:
         return [ScramChanged(name=record.name, mechanism=record.mechanism, after=self.access.replay_scram(record))]

@@ -17,9 +17,10 @@ moves to what a majority has made durable, and only to records of the present ep
 first, without a new epoch, and a follower that hears its leader says no (K6). Voters change one at a time (K7).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from trioka.protocol.errors import (
     DuplicateVoter,
@@ -50,6 +51,10 @@ from .raft_messages import (
 )
 from .voters import ReplicaKey, VoterHistory, VoterSet
 
+T = TypeVar("T")
+
+OBSERVER_SESSION_MS: Final = 300_000  # after so long an observer that does not fetch is forgotten, as in Kafka
+MAX_PROGRESS: Final = 10_000  # replicas that a leader remembers
 CHECK_QUORUM_FACTOR: Final = 1.5  # fetch timeouts without a majority, until a leader resigns
 
 
@@ -265,7 +270,7 @@ class Raft:
         if asked.is_pre_vote:
             return not isinstance(role, Leader) and not (isinstance(role, Follower) and role.has_fetched)
         if self.standing.voted is not None:
-            return self.standing.voted == asked.candidate and self.standing.leader_id is None
+            return self.standing.voted.matches(asked.candidate) and self.standing.leader_id is None
         return self.standing.leader_id is None and isinstance(role, Unattached | Electing)
 
     def vote_told(self, told: VoteTold, now_ms: int) -> list[Action]:
@@ -323,6 +328,10 @@ class Raft:
         role.has_fetched = False
         role.deadline_ms = min(role.deadline_ms, now_ms + wait_ms)
         return actions
+
+    def heard(self, epoch: int, leader_id: int | None, now_ms: int) -> list[Action]:
+        """An answer, to whatever was asked, says who leads."""
+        return self._meet(epoch, leader_id, now_ms)
 
     def _meet(self, epoch: int, leader_id: int | None, now_ms: int) -> list[Action]:
         """Somebody said who leads."""
@@ -424,11 +433,20 @@ class Raft:
         found = role.progress.get(key)
         if found is None:
             found = role.progress[key] = Progress(offset=0, fetched_ms=now_ms, caught_up_ms=role.since_ms)
+            self._forget_observers(role, now_ms)
         found.fetched_ms = now_ms
         found.offset = asked.end.offset
         if asked.end.offset >= self._log.end.offset:
             found.caught_up_ms = now_ms
         role.knows_me.add(key)
+
+    def _forget_observers(self, role: Leader, now_ms: int) -> None:
+        """Those that have not fetched for long; and whoever claims to be many is only so many."""
+        observers = [key for key in role.progress if key not in self.voters.latest]
+        for key in observers:
+            if now_ms - role.progress[key].fetched_ms > OBSERVER_SESSION_MS or len(role.progress) > MAX_PROGRESS:
+                del role.progress[key]
+                role.knows_me.discard(key)
 
     def flushed(self, now_ms: int) -> list[Action]:
         """This node's log is durable further than before."""
@@ -454,12 +472,15 @@ class Raft:
 
     # -- following -----------------------------------------------------------------------------------------------------
 
-    def fetch(self) -> tuple[int, FetchAsked] | None:
-        """Whom to ask, and what. All that the log has must be durable: the question acknowledges it."""
+    def fetch(self) -> tuple[int | None, FetchAsked] | None:
+        """Whom to ask, and what; None is anybody, for a node that does not know yet who votes. All that the log has
+        must be durable: the question acknowledges it."""
+        leader_id: int | None = None
         if isinstance(self.role, Follower):
             leader_id = self.role.leader_id
-        elif isinstance(self.role, Unattached) and not self.is_voter and self._others():
-            leader_id = self._random.choice(self._others()).id  # who does not lead knows who does
+        elif isinstance(self.role, Unattached) and not self.is_voter:
+            others = self._others()  # who does not lead knows who does
+            leader_id = self.choose(others).id if others else None
         else:
             return None
         assert self._log.durable_offset >= self._log.end.offset
@@ -496,7 +517,7 @@ class Raft:
     # -- voters --------------------------------------------------------------------------------------------------------
 
     def add_voter(self, voter: ReplicaKey, now_ms: int) -> list[Action]:
-        role = self._may_change_voters()
+        role = self.may_change_voters()
         if any(other.id == voter.id for other in self.voters.latest):
             raise DuplicateVoter(f"node {voter.id} votes already")
         found = role.progress.get(voter)
@@ -505,7 +526,7 @@ class Raft:
         return [AppendVoters(voters=self.voters.latest.with_voter(voter))]
 
     def remove_voter(self, voter: ReplicaKey) -> list[Action]:
-        self._may_change_voters()
+        self.may_change_voters()
         if voter not in self.voters.latest.voters:
             raise VoterNotFound(f"node {voter.id} with that directory does not vote")
         if len(self.voters.latest) == 1:
@@ -516,7 +537,7 @@ class Raft:
         """A record that says who votes now stands in the log: by this node's decision or by its leader's."""
         self.voters.append(offset, voters)
 
-    def _may_change_voters(self) -> Leader:
+    def may_change_voters(self) -> Leader:
         """One change at a time, and none before it is certain that this leader's word is heard (K7)."""
         role = self.role
         if not isinstance(role, Leader):
@@ -527,6 +548,9 @@ class Raft:
         return role
 
     # -- small things --------------------------------------------------------------------------------------------------
+
+    def choose(self, among: Sequence[T]) -> T:
+        return self._random.choice(among)
 
     def _others(self) -> list[ReplicaKey]:
         return [voter for voter in self.voters.latest if not voter.matches(self.me)]

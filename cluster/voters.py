@@ -80,6 +80,10 @@ class VoterHistory:
         self._offsets.append(offset)
         self._sets.append(voters)
 
+    def restart(self, offset: int, voters: VoterSet) -> None:
+        """A snapshot says who votes; whatever was known before is older."""
+        self._offsets, self._sets = [offset], [voters]
+
     def truncate(self, end_offset: int) -> None:
         """What stood at this offset or behind it was never said."""
         keep = max(bisect_left(self._offsets, end_offset), 1)

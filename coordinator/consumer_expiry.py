@@ -16,6 +16,7 @@ from typing import Final
 from trioka.protocol.errors import KafkaError
 
 from . import consumer_records as records
+from .client import NOBODY
 from .consumer_member import ConsumerMember, Phase
 from .consumer_state import ConsumerState
 from .decision import NOTHING, Answer, Decision, Kept, Moment
@@ -76,12 +77,16 @@ def _without(group: ConsumerState, gone: list[ConsumerMember]) -> Iterable[Kept]
 
 
 def resolve_patterns(group: ConsumerState, now: Moment) -> list[Kept]:
-    """Which topics the group's patterns match now; and the group's next epoch, if they are others than before. If they
-    are the same it is written down once in a while, so that the next coordinator need not look at once."""
+    """Which topics the group's patterns match now, of those that the last member to ask may know of; and the group's
+    next epoch, if they are others than before. If they are the same it is written down once in a while, so that the
+    next coordinator need not look at once."""
     subscriptions, topics = group.subscriptions, group.surroundings.topics
     matched = matching_topics(subscriptions.patterns, topics)
+    asker = group.surroundings.pattern_askers.get(group.id, NOBODY)
+    known = {name for name in set[str]().union(*matched.values()) if group.surroundings.may_describe(asker, name)}
     resolved = {
-        pattern: Resolved(topics=names, version=topics.version, at_ms=now.wall_ms) for pattern, names in matched.items()
+        pattern: Resolved(topics=names & known, version=topics.version, at_ms=now.wall_ms)
+        for pattern, names in matched.items()
     }
     is_same = _is_same(subscriptions.resolved, resolved)
     if is_same and now.wall_ms <= _resolved_ms(group) + group.settings.regex_refresh_interval_ms:

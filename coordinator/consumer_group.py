@@ -74,6 +74,7 @@ class ConsumerGroup(ConsumerState):
     def forget_patterns(self) -> None:
         """Nobody resolves them any more."""
         self.surroundings.deadlines.cancel((self.id, consumer_expiry.REGEX))
+        self.surroundings.pattern_askers.pop(self.id, None)
 
     # -- looking at it -------------------------------------------------------------------------------------------------
 

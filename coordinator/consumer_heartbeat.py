@@ -151,6 +151,7 @@ class Heartbeat:
 
         expiry.set_session(group, after, now)
         if resolves:
+            group.surroundings.pattern_askers[group.id] = self._client
             group.surroundings.deadlines.set((group.id, expiry.REGEX), now.steady_ms)
         return before, told, after
 

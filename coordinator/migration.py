@@ -153,6 +153,7 @@ def downgraded(group: ConsumerGroup, decision: Decision, now: Moment) -> Downgra
         for kind in (expiry.REBALANCE, expiry.JOIN, expiry.SYNC):
             deadlines.cancel((group.id, kind, member_id))
     deadlines.cancel((group.id, expiry.REGEX))
+    group.surroundings.pattern_askers.pop(group.id, None)
     is_settled = has_newcomer and group.target_epoch == _epoch_after(group, decision) and _has_arrived(group)
     return Downgrade(made, (*group.tombstones(), made.record()), must_rebalance=not is_settled)
 

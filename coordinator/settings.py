@@ -1,9 +1,10 @@
 """What an operator has set about groups. Times are in milliseconds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
+from .client import Client
 from .deadlines import Deadlines
 from .topics import Topics
 
@@ -42,7 +43,7 @@ class OffsetSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What groups need from outside: settings as they are now, topics, deadlines (a key begins with the group's id, and
-    its kind), and randomness for the ids of members."""
+    its kind), randomness for the ids of members, and which topics somebody may know of."""
 
     classic: Callable[[], ClassicSettings]
     consumer: Callable[[str], ConsumerSettings]
@@ -50,3 +51,5 @@ class Surroundings:
     topics: Topics
     deadlines: Deadlines[tuple[str, ...]]
     random: Random
+    may_describe: Callable[[Client, str], bool] = lambda client, topic: True
+    pattern_askers: dict[str, Client] = field(default_factory=dict)  # soft, by group: for whom patterns are resolved

@@ -19,10 +19,12 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, Generic, TypeVar
 
-from .codec import Encoder, encoder
+from .codec import Encoder, decoder, encode, encoder
+from .decoding import MAX_ELEMENTS, skip_tags
 from .errors import ProtocolError
-from .header import response_header_version
-from .schema import Response
+from .header import RequestHeader, request_header_version, response_header_version
+from .messages import response_type
+from .schema import Request, Response
 from .wire import RecordBytes
 
 SIZE_BYTES: Final = 4
@@ -174,6 +176,30 @@ def frame_response(correlation_id: int, response: Response, version: int) -> lis
     size = len(head) if len(pieces) == 1 else sum(map(len, pieces))
     _SIZE_AND_CORRELATION_ID.pack_into(head, 0, size - SIZE_BYTES, correlation_id)
     return pieces
+
+
+def frame_request(correlation_id: int, client_id: str, request: Request, version: int) -> bytes:
+    """A whole request, its size first."""
+    cls = type(request)
+    assert cls.__key__ is not None
+    header = RequestHeader(
+        request_api_key=cls.__key__, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+    )
+    frame = encode(header, request_header_version(cls, version)) + encode(request, version)
+    return _SIZE.pack(len(frame)) + frame
+
+
+def read_response(request: type[Request], version: int, frame: memoryview, correlation_id: int) -> Response:
+    """The answer to a request, from a frame without its size. Records in it are views of the frame."""
+    assert request.__key__ is not None
+    answer = response_type(request.__key__)
+    position = SIZE_BYTES + response_header_version(answer, version)
+    if len(frame) < position or _SIZE.unpack_from(frame, 0)[0] != correlation_id:
+        raise ProtocolError(f"an answer that begins with {bytes(frame[:8])!r}, where {correlation_id} was expected")
+    if position > SIZE_BYTES and frame[SIZE_BYTES]:
+        position = skip_tags(frame, position, frame[SIZE_BYTES])
+    message: Response = decoder(answer, version)(frame, position, MAX_ELEMENTS)[0]
+    return message
 
 
 class ResponseTemplate:

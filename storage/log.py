@@ -38,6 +38,7 @@ from .file_pool import FilePool
 from .index import DamagedIndex
 from .layout import LEADER_EPOCHS, Suffix, TopicPartition
 from .log_config import LogConfig
+from .log_end import LogEnd
 from .producers import ProducerState, marker_of
 from .quarantine import Damage, Quarantine
 from .reads import LogRead, Plan, plan, where_to_look
@@ -73,7 +74,7 @@ class Appended(NamedTuple):
     duplicate: bool
 
 
-class Log:
+class Log(LogEnd):
     __slots__ = (
         "_admission",
         "_config",
@@ -85,7 +86,6 @@ class Log:
         "files",
         "high_watermark",
         "keep",
-        "log_end_offset",
         "log_start_offset",
         "name",
         "producers",
@@ -93,7 +93,6 @@ class Log:
         "report",
         "run_limits",
         "segments",
-        "touched",
     )
 
     def __init__(
@@ -107,13 +106,13 @@ class Log:
         keep: "Callable[[Log], None] | None" = None,
         random: Random | None = None,
     ) -> None:
+        super().__init__(loaded.log_end_offset)
         self.files = files
         self.name = name
         self.config = config
         self.keep = keep  # makes this log's recovery point and start durable, at once
         self.segments = Segments(files, directory, loaded.segments, recovery_point=loaded.recovery_point)
         self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
         self.high_watermark = loaded.log_start_offset
         self.epochs: LeaderEpochCache = loaded.epochs
         self.producers: ProducerState = loaded.producers
@@ -122,7 +121,6 @@ class Log:
         self.closed = False
         self._random = random
         self._epochs_checked = False
-        self.touched = False  # since it was opened: a log that was not need not be synced when it is closed
         self.producers.high_watermark_moved(self.high_watermark)
 
     @classmethod
@@ -209,6 +207,8 @@ class Log:
         assign_offset(buffer, 0, first_offset, leader_epoch)
         segment.append(buffer, last_offset, header.max_timestamp, self._config.index_interval_bytes)
         self.log_end_offset = last_offset + 1
+        self.appended_batches += 1
+        self.appended_bytes += header.size
         self.touched = True
 
         producers = self.producers
@@ -254,7 +254,7 @@ class Log:
             if header.leader_epoch > self.epochs.latest_epoch:
                 self._begin_epoch(header.leader_epoch, header.base_offset)
         segment.append_batches(view, moved, self._config.index_interval_bytes)
-        self.log_end_offset = moved[-1].last_offset + 1
+        self.move_end(moved[-1].last_offset + 1)
         self.touched = True
         for header in moved:
             ended = self.producers.replay(view, header)
@@ -313,7 +313,7 @@ class Log:
         segment = self.roll(now_ms=now_ms)
         if not segment.takes(last_offset):
             self.sync()
-            self.log_end_offset = last_offset - MAX_RELATIVE_OFFSET
+            self.move_end(last_offset - MAX_RELATIVE_OFFSET)
             self.segments.recovery_point = self.log_end_offset
             self._keep()
             segment = self.segments.begin_after_gap(self.log_end_offset, now_ms=now_ms)
@@ -494,9 +494,10 @@ class Log:
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Forget everything from `offset` on (I8: where the leader's epochs say, never at the high watermark).
 
-        A batch that holds the offset goes whole, so the log may end a little earlier.
-        """
+        A batch that holds the offset goes whole, so the log may end a little earlier. An epoch that began at the end
+        and wrote nothing goes too: whoever leads now has never heard of it."""
         if offset >= self.log_end_offset:
+            self.epochs.truncate_from_end(self.log_end_offset)
             return
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
@@ -512,7 +513,7 @@ class Log:
         self.touched = True
         gone = self.segments.cut(end, last, position)
         self.segments.retire(gone, now_ms + self._config.file_delete_delay_ms)
-        self.log_end_offset = end
+        self.move_end(end)
         self.quarantine.cut(self.log_start_offset, end)
         self.epochs.truncate_from_end(end)
         self._reload_producers(now_ms)
@@ -525,7 +526,7 @@ class Log:
         self.touched = True
         gone = self.segments.begin_anew(offset, now_ms=now_ms)
         self.segments.retire(gone, now_ms + self._config.file_delete_delay_ms)
-        self.log_end_offset = offset
+        self.move_end(offset)
         self.segments.recovery_point = offset
         self.quarantine.cut(offset, offset)
         self.epochs.clear()

@@ -216,24 +216,23 @@ class ProducerState:
 
     # A run of data batches (run.py) ----------------------------------------------------------------------------------
 
-    def expects(self, producer_id: int, epoch: int, sequence: int) -> bool:
-        """Whether this is just the next batch, outside of transactions, of a producer that is known. If not, `check`
-        says what it is."""
+    def expected(self, producer_id: int, epoch: int, sequence: int) -> Producer | None:
+        """The producer, if it is known and this is just its next batch, outside of transactions. If not, `check` says
+        what it is."""
         producer = self._producers.get(producer_id)
-        return (
-            producer is not None
-            and producer.epoch == epoch
-            and bool(producer.window)
-            and sequence == (producer.window[-1].last_sequence + 1) % SEQUENCES
-            and producer.transaction_first_offset < 0
-        )
-
-    def apply_run(self, producer_id: int, written: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """The first of these was expected, and each other follows the one before it. They stand in the log."""
-        producer = self._producers[producer_id]
+        if producer is None or producer.epoch != epoch or producer.transaction_first_offset >= 0:
+            return None
         window = producer.window
-        window += [_new_tuple(WrittenBatch, fields) for fields in written[-WINDOW_BATCHES:]]
-        del window[:-WINDOW_BATCHES]
+        return producer if window and sequence == (window[-1][1] + 1) % SEQUENCES else None
+
+    @staticmethod
+    def apply_run(producer: Producer, written: Sequence[tuple[int, int, int, int, int]]) -> None:
+        """The first of these was expected of it, and each other follows the one before it. They stand in the log."""
+        window = producer.window
+        for fields in written[-WINDOW_BATCHES:]:
+            window.append(_new_tuple(WrittenBatch, fields))
+        if len(window) > WINDOW_BATCHES:
+            del window[:-WINDOW_BATCHES]
         producer.last_timestamp = written[-1][4]
 
     # A marker --------------------------------------------------------------------------------------------------------

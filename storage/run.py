@@ -72,13 +72,13 @@ def append_run(
     if limits is None or log.closed or log.quarantine.damages or leader_epoch != log.epochs.latest_epoch:
         return []
     max_bytes, after_max_ms, roll_ms, room, interval = limits
-    room -= segment.size
+    free = room = room - segment.size
     newest_allowed = _newest_allowed(segment, now_ms, now_ms + after_max_ms, roll_ms)
     offset, end_offset = log.log_end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
     firsts: list[int] = []
     batches: list[memoryview] = []
     notes: list[tuple[int, int, int]] = []  # last offset, newest timestamp, size
-    producer_id, producer_epoch, next_sequence = NOBODY, NOBODY, 0
+    who, producer_id, producer_epoch, next_sequence = None, NOBODY, NOBODY, 0
     written: list[tuple[int, int, int, int, int]] = []  # by that producer, as its window has them
     for position, size in places:
         header = _unpack(buffer, position)
@@ -99,7 +99,7 @@ def append_run(
         ):
             break
         if producer >= 0:
-            if producer_id == NOBODY and log.producers.expects(producer, epoch, sequence):
+            if who is None and (who := log.producers.expected(producer, epoch, sequence)) is not None:
                 producer_id, producer_epoch = producer, epoch
             elif producer != producer_id or epoch != producer_epoch or sequence != next_sequence:
                 break
@@ -115,9 +115,11 @@ def append_run(
     if firsts:
         _write(segment, batches, notes, interval)
         log.log_end_offset = log.producers.end_offset = offset
+        log.appended_batches += len(firsts)
+        log.appended_bytes += free - room
         log.touched = True
-        if written:
-            log.producers.apply_run(producer_id, written)
+        if who is not None:
+            log.producers.apply_run(who, written)
     return firsts
 
 

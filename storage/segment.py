@@ -455,6 +455,11 @@ class Segment:
             self._first_timestamp = self.header(0).max_timestamp
         return self._first_timestamp
 
+    @property
+    def known_newest(self) -> int | None:
+        """The newest timestamp, -1 without any; None if a file would have to be read for it."""
+        return None if self._largest_timestamp == UNKNOWN else self._largest_timestamp
+
     def largest_timestamp(self) -> tuple[int, int]:
         """The newest timestamp, and the last offset of the (first) batch that has it; (-1, base offset) without any.
 

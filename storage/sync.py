@@ -66,6 +66,11 @@ class GroupCommit:
         self._served: set[Syncable] = set()  # those that have a task
         self._next: dict[Syncable, Round] = {}  # the fsync that has not begun, by what it is of
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for the disk."""
+        return bool(self._served)
+
     async def flush(self, file: Syncable) -> None:
         """Return once everything that was written to `file` before this call is durable."""
         if self.failure is not None:

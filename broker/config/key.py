@@ -113,7 +113,7 @@ NO_CLEANER_BUFFERS: Final = "compaction has one limit for its memory, log.cleane
 LATER_CLUSTER: Final = "a cluster of several nodes is not there yet"
 LATER_SHARE: Final = "share groups are not there yet"
 LATER_STREAMS: Final = "streams groups are not there yet"
-LATER_SECURITY: Final = "TLS, SASL, tokens and ACLs are not there yet"
+LATER_SECURITY: Final = "TLS, SASL and tokens are not there yet"
 LATER_TIERS: Final = "tiered storage is not there yet"
 LATER_QUOTAS: Final = "quotas are stored, and not enforced yet"
 LATER_TELEMETRY: Final = "client telemetry is not there yet"
@@ -180,6 +180,9 @@ BROKER_KEYS: Final[dict[str, Key[object]]] = {}
 TOPIC_KEYS: Final[dict[str, Key[object]]] = {}
 GROUP_KEYS: Final[dict[str, Key[object]]] = {}
 CLIENT_METRICS_KEYS: Final[dict[str, Key[object]]] = {}
+# What stands in server.properties for the authorizer, which in Kafka is a plug-in: no client sees what it is set to,
+# and a new value counts from the next start on.
+AUTHORIZER_KEYS: Final[dict[str, Key[object]]] = {}
 
 
 @overload
@@ -265,6 +268,11 @@ def client_metrics_key(name: str, type: ValueType[T], default: T, *, doc: str) -
     """Declare a key of client metrics subscriptions."""
     key = Key(name, type, default, MEDIUM, CLUSTER_WIDE, LATER_TELEMETRY, False, (), doc)
     return _declare(CLIENT_METRICS_KEYS, key)
+
+
+def authorizer_key(name: str, type: ValueType[T], default: T, *, doc: str) -> Key[T]:
+    """Declare a key of the authorizer."""
+    return _declare(AUTHORIZER_KEYS, Key(name, type, default, MEDIUM, READ_ONLY, HONOURED, True, (), doc))
 
 
 def _declare(keys: "dict[str, Key[object]]", key: Key[T]) -> Key[T]:

@@ -26,7 +26,8 @@ from .values import INT_MAX, Class, Int, List, Long, String
 SOCKET_REQUEST_MAX_BYTES = broker_key("socket.request.max.bytes", Int(min=1), 100 * MIB, HIGH,
     doc="The largest request; a connection that announces a larger one is closed.")
 SOCKET_SEND_BUFFER_BYTES = broker_key("socket.send.buffer.bytes", Int(), 100 * KIB, HIGH,
-    doc="The kernel's send buffer of a connection; if it is not set, or -1, the system sizes it.")
+    doc="The kernel's send buffer of a connection; -1: the system sizes it. If it is not set, it does so too, but for "
+    "clients nearby that fetch more than 2 MB at a time.")
 SOCKET_RECEIVE_BUFFER_BYTES = broker_key("socket.receive.buffer.bytes", Int(), 100 * KIB, HIGH,
     doc="The kernel's receive buffer of a connection; if it is not set, or -1, the system sizes it.")
 SOCKET_LISTEN_BACKLOG_SIZE = broker_key("socket.listen.backlog.size", Int(min=1), 50, MEDIUM,
@@ -56,8 +57,8 @@ QUEUED_MAX_REQUESTS = broker_key("queued.max.requests", Int(min=1), 500, HIGH, e
     doc="How many requests may wait before no more are read.")
 QUEUED_MAX_REQUEST_BYTES = broker_key("queued.max.request.bytes", Long(), -1, MEDIUM,
     doc="How many bytes of requests that are not complete may be in memory; -1 is 256 MiB.")
-REQUEST_TIMEOUT_MS = broker_key("request.timeout.ms", Int(), 30_000, HIGH, effect=LATER_CLUSTER,
-    doc="How long this node waits for another one's answer.")
+REQUEST_TIMEOUT_MS = broker_key("request.timeout.ms", Int(), 30_000, HIGH,
+    doc="How long this node waits for another one's answer, and a transaction's marker until it is replicated.")
 NUM_NETWORK_THREADS = broker_key("num.network.threads", Int(min=1), 3, HIGH, CLUSTER_WIDE, effect=NO_THREADS,
     doc="Threads that read requests and write answers.")
 NUM_IO_THREADS = broker_key("num.io.threads", Int(min=1), 8, HIGH, CLUSTER_WIDE, effect=NO_THREADS,
@@ -91,10 +92,9 @@ QUOTA_WINDOW_NUM = broker_key("quota.window.num", Int(min=1), 11, LOW, effect=LA
     doc="How many windows a client's rate is averaged over.")
 QUOTA_WINDOW_SIZE_SECONDS = broker_key("quota.window.size.seconds", Int(min=1), 1, LOW, effect=LATER_QUOTAS,
     doc="How long such a window is.")
-REPLICATION_QUOTA_WINDOW_NUM = broker_key("replication.quota.window.num", Int(min=1), 11, LOW, effect=LATER_QUOTAS,
+REPLICATION_QUOTA_WINDOW_NUM = broker_key("replication.quota.window.num", Int(min=1), 11, LOW,
     doc="How many windows the rate of throttled replication is averaged over.")
 REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = broker_key("replication.quota.window.size.seconds", Int(min=1), 1, LOW,
-    effect=LATER_QUOTAS,
     doc="How long such a window is.")
 ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_NUM = broker_key("alter.log.dirs.replication.quota.window.num",
     Int(min=1), 11, LOW, effect=LATER_QUOTAS,

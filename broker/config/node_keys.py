@@ -57,31 +57,25 @@ CONTROLLER_QUORUM_BOOTSTRAP_SERVERS = broker_key("controller.quorum.bootstrap.se
 CONTROLLER_QUORUM_VOTERS = broker_key("controller.quorum.voters", List(check=is_voter), (), HIGH,
     doc="All controllers of a quorum that never changes: id@host:port between commas.")
 CONTROLLER_QUORUM_AUTO_JOIN_ENABLE = broker_key("controller.quorum.auto.join.enable", Boolean(), False, LOW,
-    effect=LATER_CLUSTER,
     doc="Whether a new controller makes itself a voter.")
 CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS = broker_key("controller.quorum.election.timeout.ms", Int(min=0), 1000, HIGH,
-    effect=LATER_CLUSTER,
     doc="How long a candidate waits for votes before it stands again.")
 CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS = broker_key("controller.quorum.election.backoff.max.ms",
-    Int(min=0), 1000, HIGH, effect=LATER_CLUSTER,
+    Int(min=0), 1000, HIGH,
     doc="The longest pause before a candidate that lost stands again.")
 CONTROLLER_QUORUM_FETCH_TIMEOUT_MS = broker_key("controller.quorum.fetch.timeout.ms", Int(min=0), 2000, HIGH,
-    effect=LATER_CLUSTER,
     doc="How long a voter goes without word from the leader before it calls an election.")
 CONTROLLER_QUORUM_REQUEST_TIMEOUT_MS = broker_key("controller.quorum.request.timeout.ms", Int(min=0), 2000, MEDIUM,
-    effect=LATER_CLUSTER,
     doc="How long a controller waits for another one's answer.")
 CONTROLLER_QUORUM_RETRY_BACKOFF_MS = broker_key("controller.quorum.retry.backoff.ms", Int(min=0), 20, LOW,
-    effect=LATER_CLUSTER,
     doc="The pause before a request to another controller is repeated.")
 CONTROLLER_QUORUM_APPEND_LINGER_MS = broker_key("controller.quorum.append.linger.ms", Int(min=0), 25, MEDIUM,
     effect=LATER_CLUSTER,
     doc="How long the leader gathers metadata records before it writes them.")
 CONTROLLER_QUORUM_FETCH_MAX_BYTES = broker_key("controller.quorum.fetch.max.bytes", Int(min=1), MIB, LOW,
-    effect=LATER_CLUSTER,
     doc="The most bytes of the metadata log in one answer.")
 CONTROLLER_QUORUM_FETCH_SNAPSHOT_MAX_BYTES = broker_key("controller.quorum.fetch.snapshot.max.bytes",
-    Int(min=1), MIB, LOW, effect=LATER_CLUSTER,
+    Int(min=1), MIB, LOW,
     doc="The most bytes of a metadata snapshot in one answer.")
 METADATA_LOG_DIR = broker_key("metadata.log.dir", String(), None, HIGH,
     doc="Where the metadata log is kept; without it, in the first of log.dirs.")
@@ -100,14 +94,13 @@ METADATA_MAX_RETENTION_BYTES = broker_key("metadata.max.retention.bytes", Long()
     doc="The size above which old metadata segments and snapshots are deleted.")
 METADATA_MAX_RETENTION_MS = broker_key("metadata.max.retention.ms", Long(), 7 * DAY_MS, HIGH, effect=TWO_SNAPSHOTS,
     doc="The age above which old metadata segments and snapshots are deleted.")
-BROKER_HEARTBEAT_INTERVAL_MS = broker_key("broker.heartbeat.interval.ms", Int(), 2000, MEDIUM, effect=LATER_CLUSTER,
+BROKER_HEARTBEAT_INTERVAL_MS = broker_key("broker.heartbeat.interval.ms", Int(), 2000, MEDIUM,
     doc="How often a broker tells the controller that it is alive.")
-BROKER_SESSION_TIMEOUT_MS = broker_key("broker.session.timeout.ms", Int(), 9000, MEDIUM, effect=LATER_CLUSTER,
+BROKER_SESSION_TIMEOUT_MS = broker_key("broker.session.timeout.ms", Int(), 9000, MEDIUM,
     doc="How long a broker may be silent before the controller fences it.")
 INITIAL_BROKER_REGISTRATION_TIMEOUT_MS = broker_key("initial.broker.registration.timeout.ms", Int(), MINUTE_MS, MEDIUM,
-    effect=LATER_CLUSTER,
     doc="How long a starting broker tries to register before it gives up.")
-CONTROLLED_SHUTDOWN_ENABLE = broker_key("controlled.shutdown.enable", Boolean(), True, MEDIUM, effect=LATER_CLUSTER,
+CONTROLLED_SHUTDOWN_ENABLE = broker_key("controlled.shutdown.enable", Boolean(), True, MEDIUM,
     doc="Whether a broker gives its partitions to others before it stops.")
 CONTROLLER_SOCKET_TIMEOUT_MS = broker_key("controller.socket.timeout.ms", Int(), 30_000, MEDIUM, effect=LATER_CLUSTER,
     doc="How long a broker waits for the controller's answer.")

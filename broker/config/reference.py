@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from .group_keys import LEVELS, LOGGERS
-from .key import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, HONOURED, TOPIC_KEYS, Key
+from .key import AUTHORIZER_KEYS, BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, HONOURED, TOPIC_KEYS, Key
 from .server import FORMER, UNDECLARED
 from .values import DOUBLE_MAX, INT_MAX, LONG_MAX
 
@@ -39,6 +39,9 @@ def _lines() -> Iterator[str]:
     yield "## Brokers\n"
     yield "A key may be set for one listener: `listener.name.<listener>.<key>`.\n"
     yield from _table(BROKER_KEYS, "Changed by", lambda key: _MODES[key.mode.words])
+    yield "## Authorizer\n"
+    yield "In server.properties, where `authorizer.class.name` is set. DescribeConfigs does not tell their values.\n"
+    yield from _table(AUTHORIZER_KEYS, "Changed by", lambda key: _MODES[key.mode.words])
     yield "## Groups\n"
     yield from _table(GROUP_KEYS, "Broker's key", lambda key: ", ".join(f"`{other.name}`" for other in key.synonyms))
     yield "## Client metrics\n"

@@ -1,4 +1,4 @@
-"""Keys of TLS, SASL, OAuth, Kerberos and delegation tokens."""
+"""Keys of ACLs, TLS, SASL, OAuth, Kerberos and delegation tokens."""
 
 from .key import (
     DAY_MS,
@@ -12,14 +12,26 @@ from .key import (
     MEDIUM,
     MINUTE_MS,
     PER_BROKER,
+    authorizer_key,
     broker_key,
 )
 from .values import Boolean, Class, Double, Int, List, Long, Password, Short, String
 
+
+def _no_principals(text: str) -> str | None:
+    """Kafka separates them by semicolons, since a distinguished name has commas."""
+    wrong = [each.strip() for each in text.split(";") if each.strip() and ":" not in each]
+    return f"must be principals such as User:ann, separated by semicolons; '{wrong[0]}' is none" if wrong else None
+
+
 # fmt: off
 
-AUTHORIZER_CLASS_NAME = broker_key("authorizer.class.name", String(), "", LOW, effect=LATER_SECURITY,
-    doc="StandardAuthorizer turns ACLs on; empty lets everybody do everything.")
+AUTHORIZER_CLASS_NAME = broker_key("authorizer.class.name", String(), "", LOW,
+    doc="Empty lets everybody do everything; `org.apache.kafka.metadata.authorizer.StandardAuthorizer` turns ACLs on.")
+SUPER_USERS = authorizer_key("super.users", String(check=_no_principals), "",
+    doc="Who may do everything, whatever the ACLs say: principals, separated by semicolons.")
+ALLOW_EVERYONE_IF_NO_ACL_FOUND = authorizer_key("allow.everyone.if.no.acl.found", Boolean(), False,
+    doc="Whether everybody may do everything with a resource that no ACL is about.")
 PRINCIPAL_BUILDER_CLASS = broker_key(
     "principal.builder.class",
     Class(),

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from . import node_keys as node
 from .effective import NOTHING, Config, ConfigError
-from .key import BROKER_KEYS, JAVA, TOPIC_KEYS, broker_key_of
+from .key import AUTHORIZER_KEYS, BROKER_KEYS, JAVA, TOPIC_KEYS, broker_key_of
 from .listeners import Node, node_of
 from .validation import did_you_mean, validate_broker
 
@@ -98,7 +98,7 @@ def remarks(names: Iterable[str]) -> tuple[list[str], list[str]]:
         if key is None:
             if is_foreign(name):
                 foreign.append(name)
-            elif not name.startswith(PLUGIN_PREFIXES):
+            elif name not in AUTHORIZER_KEYS and not name.startswith(PLUGIN_PREFIXES):
                 warnings.append(f"There is no config {name[:200]}{_suggestion(name)}")
         elif key.effect == JAVA:
             foreign.append(name)
@@ -120,4 +120,4 @@ def _suggestion(name: str) -> str:
     """A topic's key in a broker's file is meant for the broker's own name of it."""
     if (of_topics := TOPIC_KEYS.get(name)) is not None and of_topics.synonyms:
         return f"; of brokers it is {of_topics.synonyms[0].name}."
-    return did_you_mean(name, BROKER_KEYS)
+    return did_you_mean(name, [*BROKER_KEYS, *AUTHORIZER_KEYS])

@@ -9,7 +9,7 @@ from typing import Final
 
 from . import log_keys as log
 from . import tier_keys as tier
-from .key import DAY_MS, GIB, HOUR_MS, LATER_QUOTAS, LATER_TIERS, MIB, MINUTE_MS, NO_PREALLOCATION, topic_key
+from .key import DAY_MS, GIB, HOUR_MS, LATER_TIERS, MIB, MINUTE_MS, NO_PREALLOCATION, topic_key
 from .values import LONG_MAX, Boolean, Double, Int, List, Long, String
 
 _REPLICA: Final = r"[0-9]+:[0-9]+|\*"
@@ -96,10 +96,9 @@ UNCLEAN_LEADER_ELECTION_ENABLE = topic_key("unclean.leader.election.enable", Boo
     log.UNCLEAN_LEADER_ELECTION_ENABLE,
     doc="Whether a replica that lags may lead when no other is left, at the price of lost records.")
 LEADER_REPLICATION_THROTTLED_REPLICAS = topic_key("leader.replication.throttled.replicas", List(check=is_replica), (),
-    effect=LATER_QUOTAS,
     doc="Replicas that are throttled where they are read: partition:broker between commas, or * for all.")
 FOLLOWER_REPLICATION_THROTTLED_REPLICAS = topic_key("follower.replication.throttled.replicas", List(check=is_replica),
-    (), effect=LATER_QUOTAS,
+    (),
     doc="Replicas that are throttled where they are written: partition:broker between commas, or * for all.")
 
 # Tiered storage.

@@ -21,6 +21,7 @@ from . import replication_keys as replication
 from . import share_keys as share
 from . import tier_keys as tier
 from . import topic_keys as topic
+from .authorization import authorizer_of
 from .effective import NOTHING, Config, ConfigError, GroupConfig, TopicConfig
 from .key import CLIENT_METRICS_KEYS, GROUP_KEYS, MIB, TOPIC_KEYS, Key
 
@@ -212,6 +213,7 @@ def validate_broker(config: Config) -> None:
     if not 0 <= codec <= max(Codec):
         raise ConfigError(f"offsets.topic.compression.codec is {codec}, and must be between 0 and {max(Codec)}.")
     connections_per_address(config)
+    authorizer_of(config)
 
 
 def connections_per_address(config: Config) -> dict[str, int]:

@@ -7,12 +7,14 @@ TxnOffsetCommit does it.
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from trioka.cluster.acls import Operation
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.transaction import must_be_named
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from trioka.protocol.schema import Response
 
+from ..authorization import GROUP, TRANSACTIONAL_ID
 from ..auto_creation import OFFSETS_TOPIC
 from . import handles
 
@@ -32,6 +34,8 @@ def refuse(request: AddOffsetsToTxnRequest, error: KafkaError) -> AddOffsetsToTx
 def add_offsets_to_txn(
     broker: "Broker", call: "Call", request: AddOffsetsToTxnRequest
 ) -> "Response | Later | Coroutine[Any, Any, Response]":
+    broker.guard.must(call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
+    broker.guard.must(call, Operation.READ, GROUP, request.group_id)
     name, producer = request.transactional_id, Producer(request.producer_id, request.producer_epoch)
     must_be_named(name)
     partitions = [(OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))]

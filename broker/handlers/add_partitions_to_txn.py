@@ -6,9 +6,12 @@ v2 PRODUCER_FENCED · v3 flexible · v4 from brokers, for many transactions at o
 TRANSACTION_ABORTABLE
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
+from trioka.cluster.acls import Operation
 from trioka.cluster.topics import INTERNAL_TOPICS
 from trioka.coordinator.decision import Decision, Moment, Producer, Ticket, answer
 from trioka.coordinator.transaction import EPOCHS_PER_END, TopicPartition, must_be_named
@@ -30,6 +33,7 @@ from trioka.protocol.messages.add_partitions_to_txn import (
 )
 from trioka.protocol.schema import Response
 
+from ..authorization import TOPIC, TRANSACTIONAL_ID
 from . import handles
 
 if TYPE_CHECKING:
@@ -57,9 +61,14 @@ def add_partitions_to_txn(
     broker: "Broker", call: "Call", request: AddPartitionsToTxnRequest
 ) -> "Response | Later | Coroutine[Any, Any, Response]":
     if call.version >= FIRST_VERSION_FOR_BROKERS:
+        broker.guard.must(call, Operation.CLUSTER_ACTION)
         return _for_brokers(broker, request)
+    broker.guard.must(call, Operation.WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
     partitions = _partitions(request.v3_and_below_topics)
-    unfit = _unfit(broker, partitions, is_client=True)
+    # The brokers' own topics are not for clients to add, whatever they may do with them.
+    names = {topic for topic, _ in partitions} - INTERNAL_TOPICS
+    allowed = broker.guard.allowed(call, Operation.WRITE, TOPIC, names)
+    unfit = _unfit(broker, partitions, {name for name in names if name in allowed})
     if unfit:
         return _told(unfit)
     name = request.v3_and_below_transactional_id
@@ -82,20 +91,29 @@ def add_partitions_to_txn(
 
 
 async def _for_brokers(broker: "Broker", request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    results = []
-    for transaction in request.transactions:
-        errors = await _one(broker, transaction)
-        results.append(
+    """Each waits until it is committed, and all of them at the same time."""
+    errors: dict[int, Errors] = {}
+
+    async def answer_one(number: int, transaction: Transaction) -> None:
+        errors[number] = await _one(broker, transaction)
+
+    async with trio.open_nursery() as nursery:
+        for number, transaction in enumerate(request.transactions):
+            nursery.start_soon(answer_one, number, transaction)
+    return AddPartitionsToTxnResponse(
+        throttle_time_ms=0,
+        results_by_transaction=[
             AddPartitionsToTxnResponse.Transaction(
-                transactional_id=transaction.transactional_id, topic_results=_results(errors)
+                transactional_id=transaction.transactional_id, topic_results=_results(errors[number])
             )
-        )
-    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
+            for number, transaction in enumerate(request.transactions)
+        ],
+    )
 
 
 async def _one(broker: "Broker", asked: Transaction) -> Errors:
     partitions = _partitions(asked.topics)
-    unfit = _unfit(broker, partitions, is_client=False)
+    unfit = _unfit(broker, partitions, {topic for topic, _ in partitions})
     if unfit:
         return unfit
     name, errors = asked.transactional_id, dict[TopicPartition, KafkaError | None]()
@@ -122,12 +140,12 @@ def _decision(
     return decide
 
 
-def _unfit(broker: "Broker", partitions: Sequence[TopicPartition], *, is_client: bool) -> Errors:
-    """Empty if all of them may take part. The brokers' own topics are not for clients to add."""
+def _unfit(broker: "Broker", partitions: Sequence[TopicPartition], allowed: Container[str]) -> Errors:
+    """Empty if all of them may take part."""
     errors: dict[TopicPartition, KafkaError] = {}
     for name, index in partitions:
         topic = broker.metadata.topics.by_name(name)
-        if is_client and name in INTERNAL_TOPICS:
+        if name not in allowed:
             errors[name, index] = TopicAuthorizationFailed()
         elif topic is None or index not in topic.partitions:
             errors[name, index] = UnknownTopicOrPartition()

@@ -6,6 +6,7 @@ v1 flexible
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 
@@ -34,10 +35,11 @@ def refuse(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQ
     )
 
 
-@handles(AlterClientQuotasRequest, refuse=refuse)
+@handles(AlterClientQuotasRequest, refuse=refuse, forwards=True)
 async def alter_client_quotas(
     broker: "Broker", call: "Call", request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
+    broker.guard.must(call, Operation.ALTER_CONFIGS)
     decision = await broker.quorum.change(
         lambda controller: controller.alter_client_quotas(request.entries, validate_only=request.validate_only)
     )

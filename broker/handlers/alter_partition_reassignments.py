@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.decision import Outcome
 from trioka.cluster.reassignments import ReassignmentReply
 from trioka.protocol.errors import KafkaError
@@ -48,10 +49,11 @@ def refuse(request: AlterPartitionReassignmentsRequest, error: KafkaError) -> Al
     )
 
 
-@handles(AlterPartitionReassignmentsRequest, refuse=refuse)
+@handles(AlterPartitionReassignmentsRequest, refuse=refuse, forwards=True)
 async def alter_partition_reassignments(
     broker: "Broker", call: "Call", request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
+    broker.guard.must(call, Operation.ALTER)
     if not request.topics:
         return AlterPartitionReassignmentsResponse(throttle_time_ms=0, error_code=0, error_message="", responses=[])
     check_timeout(request.timeout_ms)

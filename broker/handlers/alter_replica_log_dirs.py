@@ -9,6 +9,7 @@ v2 flexible
 import os.path
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.protocol.errors import (
     InvalidTopic,
     KafkaError,
@@ -39,6 +40,7 @@ def refuse(request: AlterReplicaLogDirsRequest, error: KafkaError) -> AlterRepli
 async def alter_replica_log_dirs(
     broker: "Broker", call: "Call", request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
+    broker.guard.must(call, Operation.ALTER)
     codes: dict[tuple[str, int], int] = {}
     for (topic, index), path in _wanted(request):
         try:

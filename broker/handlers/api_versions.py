@@ -13,7 +13,7 @@ from trioka.protocol.errors import InvalidRequest, KafkaError, UnsupportedVersio
 from trioka.protocol.header import API_VERSIONS_KEY
 from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-from . import SERVED, handles
+from . import BROKER, CONTROLLER, SERVED, handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -23,7 +23,7 @@ SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def refuse(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
-    own = [key for key in api_keys() if key.api_key == API_VERSIONS_KEY]
+    own = [key for key in api_keys(BROKER) if key.api_key == API_VERSIONS_KEY]
     keys = own if isinstance(error, UnsupportedVersion) else []
     return ApiVersionsResponse(error_code=error.code, api_keys=keys, throttle_time_ms=0)
 
@@ -38,7 +38,7 @@ def api_versions(broker: "Broker", call: "Call", request: ApiVersionsRequest) ->
     oldest = 0 if call.version >= 4 else 1  # older clients take a feature that may be 0 for a broken one
     return ApiVersionsResponse(
         error_code=0,
-        api_keys=api_keys(),
+        api_keys=api_keys(CONTROLLER if call.connection.listener in broker.node.controller_names else BROKER),
         throttle_time_ms=0,
         supported_features=[
             ApiVersionsResponse.SupportedFeature(name=feature.name, min_version=feature.first, max_version=feature.last)
@@ -55,8 +55,9 @@ def api_versions(broker: "Broker", call: "Call", request: ApiVersionsRequest) ->
 
 
 @cache
-def api_keys() -> list[ApiVersionsResponse.ApiVersion]:
+def api_keys(listeners: int) -> list[ApiVersionsResponse.ApiVersion]:
     return [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=served.first, max_version=served.last)
         for key, served in sorted(SERVED.items())
+        if served.listeners & listeners
     ]

@@ -5,12 +5,14 @@ v1 tells a member's type
 
 from typing import TYPE_CHECKING
 
-from trioka.protocol.errors import InvalidGroupId, KafkaError, UnsupportedVersion
+from trioka.cluster.acls import Operation
+from trioka.protocol.errors import InvalidGroupId, KafkaError, TopicAuthorizationFailed, UnsupportedVersion
 from trioka.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
 
+from ..authorization import GROUP, TOPIC
 from ..group_shards import has_consumer_groups
 from ..operations import GROUP_OPERATIONS
 from . import handles
@@ -34,21 +36,39 @@ async def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse:
     if not has_consumer_groups(broker):
         raise UnsupportedVersion()
-    told = [await _describe(broker, group_id) for group_id in request.group_ids]
+    told = [await _describe(broker, call, group_id) for group_id in request.group_ids]
     if request.include_authorized_operations:
         for group in told:
             if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS  # type: ignore[misc]
+                group.authorized_operations = broker.guard.operations(  # type: ignore[misc]
+                    call, GROUP, group.group_id, GROUP_OPERATIONS
+                )
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=told)
 
 
-async def _describe(broker: "Broker", group_id: str) -> Group:
+async def _describe(broker: "Broker", call: "Call", group_id: str) -> Group:
     try:
+        broker.guard.must(call, Operation.DESCRIBE, GROUP, group_id)
         if not group_id:
             raise InvalidGroupId()
-        return await broker.groups.look(group_id, lambda groups: groups.describe_consumer_group(group_id))
+        group = await broker.groups.look(group_id, lambda groups: groups.describe_consumer_group(group_id))
+        _must_know_topics(broker, call, group)
+        return group
     except KafkaError as error:
         return _refused(group_id, error)
+
+
+def _must_know_topics(broker: "Broker", call: "Call", group: Group) -> None:
+    """Whoever may not know of a topic is not told of the members that have it, nor of the others."""
+    names = {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
+    allowed = broker.guard.allowed(call, Operation.DESCRIBE, TOPIC, names)
+    if not all(name in allowed for name in names):
+        raise TopicAuthorizationFailed("the group has topics that this client may not describe")
 
 
 def _refused(group_id: str, error: KafkaError) -> Group:

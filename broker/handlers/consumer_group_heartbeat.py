@@ -4,15 +4,22 @@
 v1 subscription by regular expression; the member chooses its id
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from trioka.protocol.errors import KafkaError, UnsupportedVersion
+from trioka.cluster.acls import Operation
+from trioka.protocol.errors import (
+    GroupAuthorizationFailed,
+    KafkaError,
+    TopicAuthorizationFailed,
+    UnsupportedVersion,
+)
 from trioka.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from trioka.protocol.schema import Response
 
+from ..authorization import GROUP, TOPIC
 from ..group_shards import client_of, has_consumer_groups
 from . import handles
 
@@ -21,11 +28,14 @@ if TYPE_CHECKING:
     from ..connection import Call, Later
 
 
+DENIED: Final = (GroupAuthorizationFailed, TopicAuthorizationFailed)  # of which Kafka says no more
+
+
 def refuse(request: ConsumerGroupHeartbeatRequest, error: KafkaError) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         throttle_time_ms=0,
         error_code=error.code,
-        error_message=str(error),
+        error_message=None if isinstance(error, DENIED) else str(error),
         member_epoch=0,
         heartbeat_interval_ms=0,
     )
@@ -37,6 +47,11 @@ def consumer_group_heartbeat(
 ) -> "Response | Later":
     if not has_consumer_groups(broker):
         raise UnsupportedVersion("consumer groups are not enabled")
+    broker.guard.must(call, Operation.READ, GROUP, request.group_id)
+    names = request.subscribed_topic_names or ()
+    allowed = broker.guard.allowed(call, Operation.DESCRIBE, TOPIC, names)
+    if not all(name in allowed for name in names):
+        raise TopicAuthorizationFailed()
     client = client_of(call)
     return broker.groups.ask(
         call,

@@ -3,12 +3,15 @@
 The assignments, where they are given, are those of the new partitions, in their order.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.decision import Outcome
-from trioka.protocol.errors import KafkaError
+from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
+from ..authorization import TOPIC
 from ..request_timeout import check_timeout
 from . import handles
 
@@ -29,10 +32,15 @@ def refuse(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartiti
     )
 
 
-@handles(CreatePartitionsRequest, refuse=refuse)
+@handles(CreatePartitionsRequest, refuse=refuse, forwards=True)
 async def create_partitions(
     broker: "Broker", call: "Call", request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    names = {name for name, count in times.items() if count == 1}  # the others are refused for being named twice
+    allowed = broker.guard.allowed(call, Operation.ALTER, TOPIC, names)
+    denied = [topic.name for topic in request.topics if topic.name in names and topic.name not in allowed]
+    request.topics[:] = [topic for topic in request.topics if topic.name not in denied]
     check_timeout(request.timeout_ms)
     decision = await broker.quorum.change(
         lambda controller: controller.create_partitions(request.topics, validate_only=request.validate_only)
@@ -42,5 +50,6 @@ async def create_partitions(
         results=[
             Told(name=reply.name, error_code=reply.outcome.code, error_message=reply.outcome.message)
             for reply in decision.replies
-        ],
+        ]
+        + [Told(name=name, error_code=TopicAuthorizationFailed.code, error_message=None) for name in denied],
     )

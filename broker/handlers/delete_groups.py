@@ -6,9 +6,11 @@ v2 flexible
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
+from ..authorization import GROUP
 from . import handles
 
 if TYPE_CHECKING:
@@ -28,11 +30,14 @@ def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsRespo
 @handles(DeleteGroupsRequest, refuse=refuse)
 async def delete_groups(broker: "Broker", call: "Call", request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     names = dict.fromkeys(request.groups_names)
-    return DeleteGroupsResponse(throttle_time_ms=0, results=[await _delete(broker, group_id) for group_id in names])
+    return DeleteGroupsResponse(
+        throttle_time_ms=0, results=[await _delete(broker, call, group_id) for group_id in names]
+    )
 
 
-async def _delete(broker: "Broker", group_id: str) -> Result:
+async def _delete(broker: "Broker", call: "Call", group_id: str) -> Result:
     try:
+        broker.guard.must(call, Operation.DELETE, GROUP, group_id)
         await broker.groups.answer(group_id, lambda groups, ticket, now: groups.delete_group(ticket, group_id, now))
     except KafkaError as error:
         return Result(group_id=group_id, error_code=error.code)

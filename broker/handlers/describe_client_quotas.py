@@ -9,8 +9,9 @@ v1 flexible
 
 from typing import TYPE_CHECKING, Final
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.quotas import CLIENT_ID, IP, USER, QuotaEntity
-from trioka.protocol.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from trioka.protocol.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, UnsupportedVersion
 from trioka.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 
 from . import handles
@@ -37,6 +38,9 @@ def refuse(request: DescribeClientQuotasRequest, error: KafkaError) -> DescribeC
 def describe_client_quotas(
     broker: "Broker", call: "Call", request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
+    if not broker.guard.may(call, Operation.DESCRIBE_CONFIGS):
+        code = ClusterAuthorizationFailed.code
+        return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=code, error_message=None, entries=None)
     _check(request.components)
     return DescribeClientQuotasResponse(
         throttle_time_ms=0,

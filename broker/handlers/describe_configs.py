@@ -10,11 +10,13 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.configs import Resource, ResourceType
 from trioka.cluster.topic_names import check_topic_name
 from trioka.protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
+from ..authorization import must_with_config
 from ..config.description import (
     describe_all_brokers,
     describe_broker,
@@ -47,6 +49,7 @@ def describe_configs(broker: "Broker", call: "Call", request: DescribeConfigsReq
     results = []
     for resource in request.resources:
         try:
+            must_with_config(broker, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
             entries = _entries(broker, resource)
         except KafkaError as error:
             results.append(_refused(resource, error))

@@ -6,9 +6,11 @@ message
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
+from ..authorization import GROUP
 from ..operations import GROUP_OPERATIONS
 from . import handles
 
@@ -25,17 +27,20 @@ def refuse(request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsR
 
 @handles(DescribeGroupsRequest, refuse=refuse)
 async def describe_groups(broker: "Broker", call: "Call", request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    told = [await _describe(broker, group_id, call.version) for group_id in request.groups]
+    told = [await _describe(broker, call, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in told:
             if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS  # type: ignore[misc]
+                group.authorized_operations = broker.guard.operations(  # type: ignore[misc]
+                    call, GROUP, group.group_id, GROUP_OPERATIONS
+                )
     return DescribeGroupsResponse(groups=told)
 
 
-async def _describe(broker: "Broker", group_id: str, version: int) -> Group:
+async def _describe(broker: "Broker", call: "Call", group_id: str) -> Group:
     try:
-        return await broker.groups.look(group_id, lambda groups: groups.describe_group(group_id, version))
+        broker.guard.must(call, Operation.DESCRIBE, GROUP, group_id)
+        return await broker.groups.look(group_id, lambda groups: groups.describe_group(group_id, call.version))
     except KafkaError as error:
         return _refused(group_id, error)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
 from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -36,6 +37,7 @@ def refuse(request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDir
 
 @handles(DescribeLogDirsRequest, refuse=refuse)
 async def describe_log_dirs(broker: "Broker", call: "Call", request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    broker.guard.must(call, Operation.DESCRIBE)
     wanted = None
     if request.topics is not None:
         wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}

@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.topic_names import check_topic_name
-from trioka.protocol.errors import InvalidTopic, KafkaError, UnknownTopicOrPartition
+from trioka.protocol.errors import InvalidTopic, KafkaError, TopicAuthorizationFailed, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 
+from ..authorization import TOPIC
 from . import handles
 
 if TYPE_CHECKING:
@@ -22,11 +24,13 @@ def refuse(request: DescribeProducersRequest, error: KafkaError) -> DescribeProd
 
 @handles(DescribeProducersRequest, refuse=refuse)
 def describe_producers(broker: "Broker", call: "Call", request: DescribeProducersRequest) -> DescribeProducersResponse:
-    return DescribeProducersResponse(throttle_time_ms=0, topics=[_topic(broker, topic) for topic in request.topics])
+    return DescribeProducersResponse(
+        throttle_time_ms=0, topics=[_topic(broker, call, topic) for topic in request.topics]
+    )
 
 
-def _topic(broker: "Broker", topic: Asked) -> DescribeProducersResponse.Topic:
-    error = _topic_error(broker, topic.name)
+def _topic(broker: "Broker", call: "Call", topic: Asked) -> DescribeProducersResponse.Topic:
+    error = _topic_error(broker, call, topic.name)
     if error is not None:
         return _refused(topic, error)
     return DescribeProducersResponse.Topic(
@@ -34,10 +38,11 @@ def _topic(broker: "Broker", topic: Asked) -> DescribeProducersResponse.Topic:
     )
 
 
-def _topic_error(broker: "Broker", name: str) -> KafkaError | None:
+def _topic_error(broker: "Broker", call: "Call", name: str) -> KafkaError | None:
     try:
         check_topic_name(name)
-    except InvalidTopic as error:
+        broker.guard.must(call, Operation.READ, TOPIC, name)
+    except (InvalidTopic, TopicAuthorizationFailed) as error:
         return error
     return None if broker.metadata.topics.by_name(name) else UnknownTopicOrPartition(f"there is no topic {name!r}")
 

@@ -7,14 +7,16 @@ topics are meant, and those that do not exist are nobody's mistake.
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.topics import INTERNAL_TOPICS, Topic
-from trioka.protocol.errors import InvalidRequest, KafkaError
+from trioka.protocol.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
 from trioka.protocol.wire import NULL_UUID
 
+from ..authorization import TOPIC
 from ..config.node_keys import MAX_REQUEST_PARTITION_SIZE_LIMIT
 from ..operations import TOPIC_OPERATIONS
 from ..topic_description import Described, TopicDescription, why_unknown
@@ -52,40 +54,51 @@ def describe_topic_partitions(
     room = max(1, min(request.response_partition_limit, broker.config[MAX_REQUEST_PARTITION_SIZE_LIMIT]))
     describing = TopicDescription(broker.metadata, call.connection.listener)
     told: list[Told] = []
+    denied: list[Told] = []
+    next_cursor: NextCursor | None = None
     for name in names:
         if name < first:
             continue
+        if not broker.guard.may(call, Operation.DESCRIBE, TOPIC, name, is_attempt=bool(asked)):
+            if asked:
+                denied.append(_denied(name))
+            continue
         if room == 0:
-            return _response(told, NextCursor(topic_name=name, partition_index=0))
+            next_cursor = NextCursor(topic_name=name, partition_index=0)
+            break
+        may = broker.guard.operations(call, TOPIC, name, TOPIC_OPERATIONS)
         topic = broker.metadata.topics.by_name(name)
         if topic is None:
-            told.append(_unknown(name, why_unknown(name).code))
+            told.append(_unknown(name, why_unknown(name).code, may))
             continue
         start = cursor.partition_index if cursor is not None and name == first else 0
         indexes = list(topic.partitions)[start : start + room]
-        told.append(_told(topic, [describing.partition(topic.partitions[index]) for index in indexes]))
+        told.append(_told(topic, [describing.partition(topic.partitions[index]) for index in indexes], may))
         room -= len(indexes)
         if start + len(indexes) < len(topic.partitions):
-            return _response(told, NextCursor(topic_name=name, partition_index=start + len(indexes)))
-    return _response(told, None)
+            next_cursor = NextCursor(topic_name=name, partition_index=start + len(indexes))
+            break
+    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=told + denied, next_cursor=next_cursor)
 
 
-def _response(told: list[Told], next_cursor: NextCursor | None) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=told, next_cursor=next_cursor)
+def _denied(name: str) -> Told:
+    """Whether there is such a topic is not told, either."""
+    code = TopicAuthorizationFailed.code
+    return Told(error_code=code, name=name, topic_id=NULL_UUID, is_internal=False, partitions=[])
 
 
-def _unknown(name: str, code: int) -> Told:
+def _unknown(name: str, code: int, operations: int) -> Told:
     return Told(
         error_code=code,
         name=name,
         topic_id=NULL_UUID,
         is_internal=name in INTERNAL_TOPICS,
         partitions=[],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 
-def _told(topic: Topic, partitions: list[Described]) -> Told:
+def _told(topic: Topic, partitions: list[Described], operations: int) -> Told:
     return Told(
         error_code=0,
         name=topic.name,
@@ -105,5 +118,5 @@ def _told(topic: Topic, partitions: list[Described]) -> Told:
             )
             for described in partitions
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )

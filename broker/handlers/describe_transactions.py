@@ -5,10 +5,12 @@ After the verdict, the partitions that are told are those that have not heard of
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.coordinator.transaction import Transaction, must_be_named
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
+from ..authorization import TRANSACTIONAL_ID, take_denied
 from . import handles
 
 if TYPE_CHECKING:
@@ -26,13 +28,16 @@ def refuse(request: DescribeTransactionsRequest, error: KafkaError) -> DescribeT
 async def describe_transactions(
     broker: "Broker", call: "Call", request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    return _answer([await _describe(broker, name) for name in request.transactional_ids])
+    return _answer([await _describe(broker, call, name) for name in request.transactional_ids])
 
 
-async def _describe(broker: "Broker", name: str) -> Told:
+async def _describe(broker: "Broker", call: "Call", name: str) -> Told:
     try:
+        broker.guard.must(call, Operation.DESCRIBE, TRANSACTIONAL_ID, name)
         must_be_named(name)
-        return _told(name, await broker.transactions.look(name, lambda coordinator: coordinator.describe(name)))
+        told = _told(name, await broker.transactions.look(name, lambda coordinator: coordinator.describe(name)))
+        take_denied(broker, call, Operation.DESCRIBE, told.topics, lambda topic: topic.topic)
+        return told
     except KafkaError as error:
         return _refused(name, error)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.decision import Outcome
 from trioka.cluster.elections import ElectionReply
 from trioka.protocol.errors import KafkaError
@@ -49,12 +50,13 @@ def _refused(request: ElectLeadersRequest, error: KafkaError, code_of_all: int) 
     )
 
 
-@handles(ElectLeadersRequest, refuse=refuse)
+@handles(ElectLeadersRequest, refuse=refuse, forwards=True)
 async def elect_leaders(broker: "Broker", call: "Call", request: ElectLeadersRequest) -> ElectLeadersResponse:
     asked = request.topic_partitions
-    if asked is not None and not asked:
-        return ElectLeadersResponse(throttle_time_ms=0, error_code=0, replica_election_results=[])
     try:
+        broker.guard.must(call, Operation.ALTER)
+        if asked is not None and not asked:
+            return ElectLeadersResponse(throttle_time_ms=0, error_code=0, replica_election_results=[])
         check_timeout(request.timeout_ms)
         decision = await broker.quorum.change(lambda controller: controller.elect_leaders(request.election_type, asked))
     except KafkaError as error:

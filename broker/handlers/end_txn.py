@@ -8,12 +8,14 @@ v2 PRODUCER_FENCED · v3 flexible · v4 TRANSACTION_ABORTABLE · v5 the producer
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from trioka.cluster.acls import Operation
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.transaction import EPOCHS_PER_END, must_be_named
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from trioka.protocol.schema import Response
 
+from ..authorization import TRANSACTIONAL_ID
 from . import handles
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def refuse(request: EndTxnRequest, error: KafkaError) -> EndTxnResponse:
 def end_txn(
     broker: "Broker", call: "Call", request: EndTxnRequest
 ) -> "Response | Later | Coroutine[Any, Any, Response]":
+    broker.guard.must(call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
     name, producer = request.transactional_id, Producer(request.producer_id, request.producer_epoch)
     must_be_named(name)
     version = EPOCHS_PER_END if call.version >= FIRST_VERSION_WITH_EPOCHS else 0

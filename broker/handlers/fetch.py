@@ -12,19 +12,27 @@ A range holds whole batches only (storage/reads.py). What is not in memory is br
 A client that reads on does not come by here after its second request (fetch_lane.py); what is asked of a Fetch here
 must be asked there too.
 
+**Followers** (whoever gives a broker's id) read up to the log's end, and what they ask for is noted once, when it is
+asked: it says how far they are (replication.py). Whoever is no replica, or speaks of another epoch, changes nothing.
+Consumers may read from a follower, too, up to what it knows to be committed (KIP-392).
+
 v4 read_committed · v5 log start · v7 sessions · v9 leader epochs · v12 diverging epochs · v13 topics by id · v15 who
 asks stands in a field of its own · v16 who leads instead
 """
 
-from collections.abc import Coroutine, Hashable
+from collections.abc import Container, Coroutine, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.delayed import Waiter
 from trioka.protocol.errors import (
+    FencedLeaderEpoch,
     InvalidRequest,
     KafkaError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    TopicAuthorizationFailed,
+    UnknownLeaderEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -32,8 +40,10 @@ from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.storage.log import Log
 from trioka.storage.warmth import ColdPart, cold_part
 
+from ..authorization import TOPIC
 from ..config.network_keys import FETCH_MAX_BYTES
 from ..connection import LATER
+from ..elsewhere import Elsewhere
 from ..fetch_sessions import FIRST_VERSION_BY_ID, Asked, FetchContext
 from ..partitions import Replica
 from . import handles
@@ -48,7 +58,11 @@ AbortedTransaction = Result.AbortedTransaction
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 NO_EPOCH: Final = -1
+FIRST_VERSION_WITH_RACKS: Final = 11  # from here on consumers know that they may be sent to a follower
+FIRST_VERSION_WITH_LEADERS: Final = 16
+LED_ELSEWHERE: Final = (NotLeaderOrFollower, FencedLeaderEpoch)
 WARMINGS: Final = 2
+BEFORE_THE_LOG: Final = (TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition)
 
 # What most results have to say of these, made once: three objects for each partition would cost more than the rest.
 NO_DIVERGENCE: Final = Result.DivergingEpoch()
@@ -81,18 +95,31 @@ def refuse(request: FetchRequest, error: KafkaError) -> FetchResponse:
     )
 
 
-@handles(FetchRequest, refuse=refuse)
-def fetch(
+def _guarded(
     broker: "Broker", call: "Call", request: FetchRequest
+) -> "FetchResponse | Later | Coroutine[Any, Any, FetchResponse]":
+    """The same where there is an authorizer."""
+    return fetch.serve(broker, call, request, _GuardedReading)  # type: ignore[call-arg, return-value]
+
+
+@handles(FetchRequest, refuse=refuse, guarded=_guarded)
+def fetch(
+    broker: "Broker",
+    call: "Call",
+    request: FetchRequest,
+    new: "type[_Reading] | None" = None,
 ) -> "FetchResponse | Later | Coroutine[Any, Any, FetchResponse]":
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise InvalidRequest(f"there is no isolation level {request.isolation_level}")
     now_ms = broker.clock.now_ms()
-    context = broker.fetch_sessions.open(request, call.version, now_ms, broker.topic_name, is_follower=False)
+    asker = max(request.replica_id, request.replica_state.replica_id)  # a broker's id; a client has none
+    context = broker.fetch_sessions.open(request, call.version, now_ms, broker.topic_name, is_follower=asker >= 0)
     if context.error_code:
         return context.answer((), now_ms)
-    reading = _Reading(broker, context, request, call.version >= FIRST_VERSION_BY_ID)
+    reading = (new or _Reading)(broker, context, request, call, asker)
     results = reading.read_all()
+    if reading.noted:
+        reading.tell_who_waited()
     if reading.cold:
         return _fetch_cold(broker, reading)
     if (
@@ -101,7 +128,7 @@ def fetch(
         or reading.must_answer
         or not reading.replicas
     ):
-        return context.answer(results, now_ms)
+        return reading.answer(results)
     parked = _ParkedFetch(reading, call)
     call.on_abandoned = parked.abandon
     broker.park(parked, reading.replicas, broker.clock.now() + request.max_wait_ms / 1000)
@@ -117,9 +144,9 @@ async def _fetch_cold(broker: "Broker", reading: "_Reading") -> FetchResponse:
         await broker.cold_reads.warm(cold)
         results = reading.read_all()
         if not reading.cold:
-            return reading.context.answer(results, broker.clock.now_ms())
+            return reading.answer(results)
     reading.cold = None
-    return reading.context.answer(reading.read_all(), broker.clock.now_ms())
+    return reading.answer(reading.read_all())
 
 
 class _Reading:
@@ -127,31 +154,51 @@ class _Reading:
 
     __slots__ = (
         "asker",
+        "asker_epoch",
         "broker",
         "by_id",
+        "call",
         "cold",
         "committed",
         "context",
+        "elsewhere",
         "found_bytes",
+        "is_noting",
+        "leaders_only",
         "left",
         "max_bytes",
         "min_bytes",
         "must_answer",
+        "noted",
+        "rack",
         "replicas",
+        "sent",
     )
 
-    def __init__(self, broker: "Broker", context: FetchContext, request: FetchRequest, by_id: bool) -> None:
+    def __init__(
+        self, broker: "Broker", context: FetchContext, request: FetchRequest, call: "Call", asker: int
+    ) -> None:
+        version = call.version
         self.broker = broker
         self.context = context
-        self.by_id = by_id
-        self.committed = request.isolation_level == READ_COMMITTED
-        self.asker = max(request.replica_id, request.replica_state.replica_id)  # a broker's id; a client has none
+        self.call = call
+        self.elsewhere: Elsewhere | None = None
+        self.by_id = version >= FIRST_VERSION_BY_ID
+        self.committed = request.isolation_level == READ_COMMITTED and asker < 0
+        self.asker = asker
+        self.asker_epoch = request.replica_state.replica_epoch
+        self.is_noting = asker >= 0  # once: what waits and is read again says nothing new of the asker
+        self.noted: list[Replica] = []  # those for which somebody may have waited
+        self.leaders_only = asker >= 0 or version < FIRST_VERSION_WITH_RACKS
+        # The rack whose replicas shall be read, if there are any: only where the broker is told to choose.
+        self.rack = request.rack_id if not self.leaders_only and broker.replication.minds_racks else ""
         self.max_bytes = min(request.max_bytes, broker.config[FETCH_MAX_BYTES])
         self.min_bytes = request.min_bytes
         self.left = 0  # of max_bytes
         self.found_bytes = 0
         self.must_answer = False  # there is an error, or a divergence: the client should hear of it now
         self.replicas: list[Replica] = []
+        self.sent: list[tuple[Replica, int]] = []  # the bytes of each of them that has any
         self.cold: list[ColdPart] | None = []  # what a read would wait for; None: no matter
 
     def read_all(self) -> list[tuple[Asked, Result]]:
@@ -159,6 +206,7 @@ class _Reading:
         self.found_bytes = 0
         self.must_answer = False
         self.replicas = []
+        self.sent = []
         results = []
         incremental = self.context.is_incremental
         for asked in self.context.asked:
@@ -169,9 +217,29 @@ class _Reading:
                     continue
             except KafkaError as error:
                 self.must_answer = True
-                result = _failed(asked, error)
+                result = self._failed(asked, error)
             results.append((asked, result))
+        self.is_noting = False
         return results
+
+    def answer(self, results: list[tuple[Asked, Result]]) -> FetchResponse:
+        """What was read is told, and counts."""
+        for replica in self.replicas:
+            replica.fetches += 1
+        for replica, size in self.sent:
+            replica.bytes_out += size
+        if self.must_answer:
+            for asked, result in results:
+                if result.error_code:
+                    known = self.broker.metadata.topics.by_name(asked.topic) is not None
+                    self.broker.counts.failed_fetch(asked.topic if known else "")
+        endpoints = () if self.elsewhere is None else self.elsewhere.fetch_endpoints()
+        return self.context.answer(results, self.broker.clock.now_ms(), node_endpoints=endpoints)
+
+    def tell_who_waited(self) -> None:
+        for replica in self.noted:
+            self.broker.delayed.touch(replica)
+        self.noted = []
 
     def _replica(self, asked: Asked) -> Replica:
         if self.by_id:
@@ -180,11 +248,22 @@ class _Reading:
             replica = self.broker.partitions.get_by_id(asked.topic_id, asked.partition)
         else:
             replica = self.broker.partitions.get(asked.topic, asked.partition)
-        replica.must_lead(max(asked.current_leader_epoch, NO_EPOCH))
+        epoch = max(asked.current_leader_epoch, NO_EPOCH)
+        if self.leaders_only:
+            replica.must_lead(epoch)
+        else:
+            replica.must_be_of(epoch)
         if self.asker >= 0:
-            raise NotLeaderOrFollower(f"{replica.topic}-{replica.index}: broker {self.asker} is none of its followers")
+            self._check_follower(replica, epoch)
         self.replicas.append(replica)
         return replica
+
+    def _check_follower(self, replica: Replica, epoch: int) -> None:
+        """One that is none, or not yet in the eyes of this leader, may ask again; nothing that it says is noted."""
+        leadership = replica.leadership
+        if leadership is None or self.asker not in leadership.followers:
+            error = NotLeaderOrFollower if epoch == NO_EPOCH else UnknownLeaderEpoch
+            raise error(f"{replica.topic}-{replica.index}: broker {self.asker} is none of its followers")
 
     def _read(self, asked: Asked, replica: Replica, incremental: bool) -> Result | None:
         """None if an incremental answer need not speak of the partition."""
@@ -196,13 +275,29 @@ class _Reading:
             if diverging is not None:
                 self.must_answer = True
                 return _empty(asked, log, diverging)
-        upto = log.last_stable_offset if self.committed else high_watermark
         if not start <= offset <= log.log_end_offset:
             raise OffsetOutOfRange(f"{replica.topic}-{replica.index}: {offset}, not in [{start}, {log.log_end_offset}]")
+        if self.asker >= 0:
+            if self.is_noting:
+                self._note(asked, replica)
+                high_watermark = log.high_watermark
+            upto = log.log_end_offset
+            if self._is_held_up(replica):
+                upto = offset
+        else:
+            upto = log.last_stable_offset if self.committed else high_watermark
+            if self.rack and replica.leadership is not None:
+                nearest = replica.leadership.nearest(self.rack, offset)
+                if nearest is not None:
+                    self.must_answer = True
+                    return self._read_there(asked, log, nearest)
         is_first = self.found_bytes == 0
         if offset >= upto or (self.left <= 0 and not is_first):
-            if incremental and asked.knows(high_watermark, start):
-                return None
+            if incremental:
+                if asked.knows(high_watermark, start):
+                    return None
+                if self.asker >= 0 and self.broker.replication.minds_racks:
+                    self.must_answer = True  # consumers may wait for it there
             return self._nothing(asked, log)
         limit = min(asked.max_bytes, self.left)
         if self.cold is not None:
@@ -218,6 +313,10 @@ class _Reading:
             return self._nothing(asked, log) if limit <= 0 else _empty(asked, log)
         self.found_bytes += records.size
         self.left -= records.size
+        if self.asker >= 0:
+            self.broker.replication.sent.note(replica, records.size)
+        else:
+            self.sent.append((replica, records.size))
         result = _empty(asked, log)
         result.records = records  # type: ignore[misc]
         if self.committed:
@@ -225,6 +324,36 @@ class _Reading:
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
                 for aborted in sorted(log.aborted_transactions(offset, read.next_offset), key=_by_first_offset)
             ]
+        return result
+
+    def _is_held_up(self, replica: Replica) -> bool:
+        leadership = replica.leadership
+        is_in_sync = leadership is not None and self.asker in leadership.isr
+        return not is_in_sync and self.broker.replication.sent.holds_up(replica)
+
+    def _note(self, asked: Asked, replica: Replica) -> None:
+        if self.broker.replication.note(
+            replica,
+            self.asker,
+            self.asker_epoch,
+            fetch_offset=asked.fetch_offset,
+            log_start_offset=asked.log_start_offset,
+        ):
+            self.noted.append(replica)
+
+    def _read_there(self, asked: Asked, log: Log, nearest: int) -> Result:
+        """A follower is nearer to the consumer, which shall read from that one for a while (KIP-392)."""
+        result = self._nothing(asked, log)
+        result.preferred_read_replica = nearest  # type: ignore[misc]
+        return result
+
+    def _failed(self, asked: Asked, error: KafkaError) -> Result:
+        result = _failed(asked, error)
+        if self.call.version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, LED_ELSEWHERE):
+            if self.elsewhere is None:
+                self.elsewhere = Elsewhere(self.broker, self.call.connection.listener)
+            leader = self.elsewhere.leader(asked.topic, asked.topic_id, asked.partition)
+            result.current_leader = Result.CurrentLeader(leader_id=leader.id, leader_epoch=leader.epoch)  # type: ignore[misc]
         return result
 
     def _nothing(self, asked: Asked, log: Log) -> Result:
@@ -235,16 +364,51 @@ class _Reading:
         return result
 
 
+class _GuardedReading(_Reading):
+    """Where there is an authorizer: only of topics that the client may read, or of all if it is a broker. That is asked
+    once, at the beginning, however often it is looked again."""
+
+    __slots__ = ("_allowed",)
+
+    def __init__(
+        self, broker: "Broker", context: FetchContext, request: FetchRequest, call: "Call", asker: int
+    ) -> None:
+        super().__init__(broker, context, request, call, asker)
+        names = {asked.topic for asked in context.asked if asked.topic}
+        self._allowed: Container[str] | None
+        if self.asker < 0:
+            self._allowed = broker.guard.allowed(call, Operation.READ, TOPIC, names)
+        else:
+            self._allowed = names if broker.guard.may(call, Operation.CLUSTER_ACTION) else None
+
+    def _replica(self, asked: Asked) -> Replica:
+        if self._allowed is None or (asked.topic and asked.topic not in self._allowed):
+            raise TopicAuthorizationFailed()
+        return super()._replica(asked)
+
+
 class _ParkedFetch(Waiter):
-    __slots__ = ("_call", "_reading")
+    """Waits for enough to read. Where there are followers, what was appended cannot be read yet: then nothing has
+    changed for a consumer, and it does not look through all its partitions."""
+
+    __slots__ = ("_call", "_reading", "_seen")
 
     def __init__(self, reading: _Reading, call: "Call") -> None:
         super().__init__()
         self._reading = reading
         self._call = call
+        self._seen: dict[Hashable, tuple[int, ...]] = {}
+        if reading.asker < 0:
+            self._seen = {each: _readable(each) for each in reading.replicas if each.leadership is not None}
 
     def look(self, key: Hashable) -> bool:
         reading = self._reading
+        if key in self._seen:
+            assert isinstance(key, Replica)
+            seen = _readable(key)
+            if seen == self._seen[key]:
+                return False
+            self._seen[key] = seen
         results = reading.read_all()
         if reading.found_bytes < reading.min_bytes and not reading.must_answer:
             return False
@@ -255,11 +419,16 @@ class _ParkedFetch(Waiter):
         self._answer(self._reading.read_all())
 
     def _answer(self, results: list[tuple[Asked, Result]]) -> None:
-        broker = self._reading.broker
-        self._call.reply(self._reading.context.answer(results, broker.clock.now_ms()))
+        self._call.reply(self._reading.answer(results))
 
     def abandon(self) -> None:
         self._reading.broker.delayed.abandon(self)
+
+
+def _readable(replica: Replica) -> tuple[int, ...]:
+    """What a consumer's answer depends on."""
+    log = replica.log
+    return log.high_watermark, log.last_stable_offset, log.log_start_offset, replica.leader_epoch, replica.leads
 
 
 def _divergence(log: Log, asked: Asked) -> Result.DivergingEpoch | None:
@@ -267,6 +436,8 @@ def _divergence(log: Log, asked: Asked) -> Result.DivergingEpoch | None:
     epoch, end = log.end_offset_for_epoch(asked.last_fetched_epoch)
     if epoch < 0 or end < 0:
         raise OffsetOutOfRange(f"no epoch up to {asked.last_fetched_epoch} is known")
+    if asked.fetch_offset < log.log_start_offset:
+        raise OffsetOutOfRange(f"{asked.fetch_offset}; the log starts at {log.log_start_offset}")
     if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
         return Result.DivergingEpoch(epoch=epoch, end_offset=end)
     return None
@@ -298,6 +469,6 @@ def _failed(asked: Asked, error: KafkaError) -> Result:
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
-        aborted_transactions=[] if isinstance(error, (UnknownTopicOrPartition, UnknownTopicId)) else None,
+        aborted_transactions=[] if isinstance(error, BEFORE_THE_LOG) else None,
         records=b"",
     )

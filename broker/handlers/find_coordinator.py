@@ -11,14 +11,16 @@ v1 kinds of key · v3 flexible · v4 many keys at once · v6 share partitions, n
 
 import logging
 import re
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Container, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from trioka.cluster.acls import Operation, ResourceKind
 from trioka.coordinator.partitioning import partition_of
 from trioka.protocol.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
-from ..auto_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, topic_to_create
+from ..authorization import FAILURES
+from ..auto_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, create_topics, topic_to_create
 from . import handles
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ NO_NODE: Final = -1
 NO_ERROR: Final = "NONE"  # what the message of the first versions says then
 
 TOPICS: Final = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
+KINDS: Final = {GROUP: ResourceKind.GROUP, TRANSACTION: ResourceKind.TRANSACTIONAL_ID}
 SHARE_KEY: Final = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}(?:==)?:[+-]?[0-9]{1,10}")
 
 
@@ -56,38 +59,51 @@ def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinato
 def find_coordinator(
     broker: "Broker", call: "Call", request: FindCoordinatorRequest
 ) -> "FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]":
-    topic = TOPICS.get(request.key_type)
+    keys = request.coordinator_keys if call.version >= FIRST_WITH_MANY_KEYS else [request.key]
+    allowed = _allowed(broker, call, request.key_type, keys)
+    topic = TOPICS.get(request.key_type) if any(key in allowed for key in keys) else None
     # It may be known already, and its coordinators not be there yet: then the answer waits with the one who makes it.
     if topic is not None and (broker.metadata.topics.by_name(topic) is None or broker.quorum.is_changing):
-        return _create_and_answer(broker, call, request, topic)
-    return _answer(broker, call, request)
+        return _create_and_answer(broker, call, request, topic, allowed)
+    return _answer(broker, call, request, allowed)
+
+
+def _allowed(broker: "Broker", call: "Call", key_type: int, keys: Sequence[str]) -> Container[str]:
+    """The names that this client may know of."""
+    if key_type in KINDS:
+        return broker.guard.allowed(call, Operation.DESCRIBE, KINDS[key_type], keys)
+    if key_type == SHARE and call.version >= FIRST_WITH_SHARE:
+        broker.guard.must(call, Operation.CLUSTER_ACTION)
+    return keys
 
 
 async def _create_and_answer(
-    broker: "Broker", call: "Call", request: FindCoordinatorRequest, topic: str
+    broker: "Broker", call: "Call", request: FindCoordinatorRequest, topic: str, allowed: Container[str]
 ) -> FindCoordinatorResponse:
-    wanted = [topic_to_create(topic, broker.config)]
-    decision = await broker.quorum.change(lambda controller: controller.create_topics(wanted))
-    for reply in decision.replies:
-        if reply.outcome.error is not None and broker.metadata.topics.by_name(topic) is None:
-            log.warning("topic %s is not created for %s: %s", reply.name, call.client_id, reply.outcome.message)
-    return _answer(broker, call, request)
+    failed = await create_topics(broker, [topic_to_create(topic, broker.config)])
+    for name, why in failed.items():
+        log.warning("topic %s is not created for %s: %s", name, call.client_id, why)
+    return _answer(broker, call, request, allowed)
 
 
-def _answer(broker: "Broker", call: "Call", request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def _answer(
+    broker: "Broker", call: "Call", request: FindCoordinatorRequest, allowed: Container[str]
+) -> FindCoordinatorResponse:
     is_known = request.key_type in (GROUP, TRANSACTION, SHARE)
     if call.version < FIRST_WITH_MANY_KEYS:
         if not is_known or request.key_type == SHARE:
             return _one(InvalidRequest())
-        return _one(_find(broker, call, request.key_type, request.key))
+        return _one(_find(broker, call, request.key_type, request.key, allowed))
     if not is_known:
         complaint = InvalidRequest(f"there is no coordinator of type {request.key_type}")
         return _many(request.coordinator_keys, dict.fromkeys(request.coordinator_keys, complaint))
-    found = {key: _find(broker, call, request.key_type, key) for key in request.coordinator_keys}
+    found = {key: _find(broker, call, request.key_type, key, allowed) for key in request.coordinator_keys}
     return _many(request.coordinator_keys, found)
 
 
-def _find(broker: "Broker", call: "Call", key_type: int, key: str) -> Node | KafkaError:
+def _find(broker: "Broker", call: "Call", key_type: int, key: str, allowed: Container[str]) -> Node | KafkaError:
+    if key_type in KINDS and key not in allowed:
+        return FAILURES[KINDS[key_type]]()
     if key_type == SHARE and (call.version < FIRST_WITH_SHARE or not SHARE_KEY.fullmatch(key)):
         return InvalidRequest()
     if key_type in TOPICS:

@@ -7,10 +7,12 @@ v3 static members · v4 flexible
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.protocol.errors import CoordinatorLoadInProgress, KafkaError
 from trioka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from trioka.protocol.schema import Response
 
+from ..authorization import GROUP
 from ..group_shards import client_of
 from . import handles
 
@@ -25,6 +27,7 @@ def refuse(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
 
 @handles(HeartbeatRequest, refuse=refuse)
 def heartbeat(broker: "Broker", call: "Call", request: HeartbeatRequest) -> "Response | Later":
+    broker.guard.must(call, Operation.READ, GROUP, request.group_id)
     client = client_of(call)
     return broker.groups.ask(
         call,

@@ -7,9 +7,11 @@ v1 flexible
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trioka.cluster.configs import ResourceType
+from trioka.cluster.config_changes import check_request
+from trioka.cluster.configs import Resource, ResourceType
 from trioka.cluster.decision import DONE, Outcome
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.incremental_alter_configs import (
@@ -17,7 +19,10 @@ from trioka.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
+from ..authorization import denied_alterations
 from ..config.alteration import Change, alter_loggers
+from ..config.network_keys import REQUEST_TIMEOUT_MS
+from ..inner_calls import asked_broker
 from ..loggers import set_levels
 from . import handles
 from .describe_configs import must_be_this_broker
@@ -40,26 +45,63 @@ def refuse(request: IncrementalAlterConfigsRequest, error: KafkaError) -> Increm
 async def incremental_alter_configs(
     broker: "Broker", call: "Call", request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    times = Counter((each.resource_type, each.resource_name) for each in request.resources)
+    asked = asked_broker(broker, call)
+    is_passed_on = asked is not None and not broker.quorum.is_active
+    names = [(each.resource_type, each.resource_name) for each in request.resources]
+    times = Counter(names)
     outcomes: list[Outcome | None] = []
-    for each in request.resources:
+    for each, error in zip(request.resources, denied_alterations(broker, call, names), strict=True):
+        if error is not None:
+            outcomes.append(Outcome(error=type(error), message=str(error)))
+            continue
         # A resource that is named twice is refused with all the others, by the controller.
         is_ours = (
             each.resource_type == ResourceType.BROKER_LOGGER and times[each.resource_type, each.resource_name] == 1
         )
-        outcomes.append(_alter_loggers(broker, each, request.validate_only) if is_ours else None)
+        if is_ours:
+            outcomes.append(_alter_loggers(broker, each, request.validate_only))
+        else:
+            outcomes.append(_checked(each, asked) if is_passed_on else None)
     stored = [each for each, outcome in zip(request.resources, outcomes, strict=True) if outcome is None]
-    decision = await broker.quorum.change(
-        lambda controller: controller.incremental_alter_configs(
-            stored, validate_only=request.validate_only, broker_id=broker.node_id
-        )
+    written = iter(
+        await _pass_on(broker, stored, request.validate_only)
+        if is_passed_on
+        else await _write(broker, stored, request.validate_only, asked)
     )
-    replies = iter(decision.replies)
     responses = [
-        _told(each, next(replies).outcome if outcome is None else outcome)
+        next(written) if outcome is None else _told(each, outcome)
         for each, outcome in zip(request.resources, outcomes, strict=True)
     ]
     return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+async def _write(
+    broker: "Broker", stored: Sequence[Wanted], validate_only: bool, asked: int | None
+) -> list[IncrementalAlterConfigsResponse.Resource]:
+    decision = await broker.quorum.change(
+        lambda controller: controller.incremental_alter_configs(stored, validate_only=validate_only, broker_id=asked)
+    )
+    return [_told(each, reply.outcome) for each, reply in zip(stored, decision.replies, strict=True)]
+
+
+async def _pass_on(
+    broker: "Broker", stored: Sequence[Wanted], validate_only: bool
+) -> list[IncrementalAlterConfigsResponse.Resource]:
+    """To the active controller, which is another node."""
+    request = IncrementalAlterConfigsRequest(resources=list(stored), validate_only=validate_only)
+    timeout_s = broker.config[REQUEST_TIMEOUT_MS] / 1000
+    told: IncrementalAlterConfigsResponse = await broker.controller.ask(request, timeout_s=timeout_s)
+    return told.responses
+
+
+def _checked(wanted: Wanted, asked: int | None) -> Outcome | None:
+    """What this broker can say by itself: it changes its own configuration, and no other broker's."""
+    try:
+        resource = Resource(wanted.resource_type, wanted.resource_name)
+        check_request(resource, [config.name for config in wanted.configs], asked)
+    except KafkaError as error:
+        return Outcome.of(error)
+    return None
 
 
 def _alter_loggers(broker: "Broker", wanted: Wanted, validate_only: bool) -> Outcome:

@@ -11,12 +11,14 @@ are prepared and kept, is unstable, and not served, as in Kafka.
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from trioka.cluster.acls import Operation
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.transaction import must_be_allowed, must_be_named
-from trioka.protocol.errors import InvalidRequest, KafkaError
+from trioka.protocol.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError
 from trioka.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from trioka.protocol.schema import Response
 
+from ..authorization import TOPIC, TRANSACTIONAL_ID
 from ..config.coordinator_keys import TRANSACTION_MAX_TIMEOUT_MS
 from . import handles
 
@@ -39,6 +41,12 @@ def refuse(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdR
 def init_producer_id(
     broker: "Broker", call: "Call", request: InitProducerIdRequest
 ) -> "Response | Later | Coroutine[Any, Any, Response]":
+    if request.transactional_id is not None:
+        broker.guard.must(call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
+    elif not broker.guard.may(call, Operation.IDEMPOTENT_WRITE, is_attempt=False) and not broker.guard.may_with_some(
+        call, Operation.WRITE, TOPIC
+    ):
+        raise ClusterAuthorizationFailed()
     if (request.producer_id == NO_PRODUCER) != (request.producer_epoch == NO_PRODUCER):
         raise InvalidRequest("an id without an epoch, or an epoch without an id")
     if request.transactional_id is not None:

@@ -6,10 +6,12 @@ type, and no name of a protocol where there is none · v8 a reason · v9 the lea
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.protocol.errors import KafkaError
+from trioka.cluster.acls import Operation
+from trioka.protocol.errors import GroupAuthorizationFailed, KafkaError
 from trioka.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from trioka.protocol.schema import Response
 
+from ..authorization import GROUP
 from ..group_shards import client_of
 from . import handles
 
@@ -36,6 +38,8 @@ def join_group(broker: "Broker", call: "Call", request: JoinGroupRequest) -> "Re
             response.protocol_name = None  # type: ignore[misc]
         return response
 
+    if not broker.guard.may(call, Operation.READ, GROUP, request.group_id):
+        return said(refuse(request, GroupAuthorizationFailed()))
     return broker.groups.ask(
         call,
         request,

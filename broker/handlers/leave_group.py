@@ -5,10 +5,12 @@ v3 many at once, static members, and an error for each · v4 flexible · v5 a re
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from trioka.protocol.schema import Response
 
+from ..authorization import GROUP
 from ..group_shards import client_of
 from . import handles
 
@@ -23,6 +25,7 @@ def refuse(request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:
 
 @handles(LeaveGroupRequest, refuse=refuse)
 def leave_group(broker: "Broker", call: "Call", request: LeaveGroupRequest) -> "Response | Later":
+    broker.guard.must(call, Operation.READ, GROUP, request.group_id)
     client = client_of(call)
     return broker.groups.ask(
         call,

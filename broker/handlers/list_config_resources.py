@@ -8,6 +8,7 @@ v0 client metrics, and nothing else · v1 of the types that are asked for; of al
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.configs import ResourceType
 from trioka.protocol.errors import KafkaError, UnsupportedVersion
 from trioka.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
@@ -29,6 +30,7 @@ def refuse(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfig
 def list_config_resources(
     broker: "Broker", call: "Call", request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
+    broker.guard.must(call, Operation.DESCRIBE_CONFIGS)
     kinds: Iterable[int] = dict.fromkeys(request.resource_types) or LISTED
     if call.version == 0:
         kinds = (ResourceType.CLIENT_METRICS,)

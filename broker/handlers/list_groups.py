@@ -6,9 +6,11 @@ nothing matches nothing.
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
+from ..authorization import GROUP
 from . import handles
 
 if TYPE_CHECKING:
@@ -23,4 +25,9 @@ def refuse(request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
 @handles(ListGroupsRequest, refuse=refuse)
 async def list_groups(broker: "Broker", call: "Call", request: ListGroupsRequest) -> ListGroupsResponse:
     found = await broker.groups.look_at_all(lambda groups: groups.list_groups(request))
-    return ListGroupsResponse(error_code=0, groups=[group for some in found for group in some])
+    groups = [group for some in found for group in some]
+    if not broker.guard.may(call, Operation.DESCRIBE, is_attempt=False):
+        names = [group.group_id for group in groups]
+        allowed = broker.guard.allowed(call, Operation.DESCRIBE, GROUP, names, is_attempt=False)
+        groups = [group for group in groups if group.group_id in allowed]
+    return ListGroupsResponse(error_code=0, groups=groups)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.reassignments import ongoing
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.list_partition_reassignments import (
@@ -24,10 +25,11 @@ def refuse(request: ListPartitionReassignmentsRequest, error: KafkaError) -> Lis
     )
 
 
-@handles(ListPartitionReassignmentsRequest, refuse=refuse)
+@handles(ListPartitionReassignmentsRequest, refuse=refuse, forwards=True)
 def list_partition_reassignments(
     broker: "Broker", call: "Call", request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
+    broker.guard.must(call, Operation.DESCRIBE)
     told: dict[str, list[Told.Partition]] = {}
     for move in ongoing(broker.metadata, request.topics):
         partition = move.partition

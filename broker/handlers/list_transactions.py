@@ -6,6 +6,7 @@ has not begun is older than all · v2 by a pattern (RE2) that the whole id must 
 
 from typing import TYPE_CHECKING, Final
 
+from trioka.cluster.acls import Operation
 from trioka.coordinator.decision import Moment
 from trioka.coordinator.subscription_pattern import name_matcher
 from trioka.coordinator.transaction import Phase
@@ -13,6 +14,7 @@ from trioka.coordinator.transactions import Wanted
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
+from ..authorization import TRANSACTIONAL_ID
 from . import handles
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ async def list_transactions(
     )
     now = Moment(0, broker.clock.now_ms())
     found = await broker.transactions.look_at_all(lambda coordinator: coordinator.list_transactions(wanted, now))
+    names = [name for some in found for name, _ in some]
+    allowed = broker.guard.allowed(call, Operation.DESCRIBE, TRANSACTIONAL_ID, names)
     return ListTransactionsResponse(
         throttle_time_ms=0,
         error_code=0,
@@ -51,5 +55,6 @@ async def list_transactions(
             Told(transactional_id=name, producer_id=transaction.producer_id, transaction_state=transaction.phase.text)
             for some in found
             for name, transaction in some
+            if name in allowed
         ],
     )

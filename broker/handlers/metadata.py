@@ -13,22 +13,25 @@ asker may do · v12 topics by id · v13 an error for the whole answer
 """
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Container, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.topics import INTERNAL_TOPICS, Topic
 from trioka.protocol.errors import (
     InvalidRequest,
     InvalidTopic,
     KafkaError,
     ReplicaNotAvailable,
+    TopicAuthorizationFailed,
     UnknownTopicId,
 )
 from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from trioka.protocol.wire import NULL_UUID
 
-from ..auto_creation import topic_to_create
-from ..operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ..authorization import TOPIC, cluster_operations
+from ..auto_creation import create_topics, topic_to_create
+from ..operations import TOPIC_OPERATIONS
 from ..topic_description import Described, TopicDescription, whom_to_ask, why_unknown
 from . import handles
 
@@ -62,10 +65,31 @@ def metadata(
         for topic in request.topics or ():
             if topic.name is None or topic.topic_id != NULL_UUID:
                 raise InvalidRequest(f"version {call.version} names topics by their names")
-    missing = _to_create(broker, request)
+    view = _View(broker, call, request)
+    missing = _to_create(broker, call, request, view)
     if missing:
-        return _create_and_answer(broker, call, request, missing)
-    return _answer(broker, call, request)
+        return _create_and_answer(broker, call, request, view, missing)
+    return _answer(broker, call, request, view)
+
+
+class _View:
+    """What this client may know of, asked once."""
+
+    def __init__(self, broker: "Broker", call: "Call", request: MetadataRequest) -> None:
+        self.is_of_all = request.topics is None or (call.version == 0 and not request.topics)
+        self.known = broker.guard.allowed(
+            call, Operation.DESCRIBE, TOPIC, self._asked(broker, request), is_attempt=not self.is_of_all
+        )
+        self.not_to_create: Container[str] = ()  # it may know of them, and they are not there
+
+    def _asked(self, broker: "Broker", request: MetadataRequest) -> Iterator[str]:
+        topics = broker.metadata.topics
+        if self.is_of_all:
+            yield from (topic.name for topic in topics)
+            return
+        yield from _names(request)
+        ids = (topics.by_id(topic.topic_id) for topic in request.topics or ())
+        yield from (topic.name for topic in ids if topic is not None)
 
 
 def _names(request: MetadataRequest) -> list[str]:
@@ -79,29 +103,30 @@ def _names(request: MetadataRequest) -> list[str]:
     return list(names)  # type: ignore[arg-type]
 
 
-def _to_create(broker: "Broker", request: MetadataRequest) -> list[str]:
+def _to_create(broker: "Broker", call: "Call", request: MetadataRequest, view: _View) -> list[str]:
     if not request.topics or not request.allow_auto_topic_creation or not broker.auto_create_topics:
         return []
     known = broker.metadata.topics
-    return [name for name in _names(request) if known.by_name(name) is None and why_unknown(name) is not InvalidTopic]
+    missing = [name for name in _names(request) if name in view.known and known.by_name(name) is None]
+    if missing and not broker.guard.may(call, Operation.CREATE, is_attempt=False):
+        allowed = broker.guard.allowed(call, Operation.CREATE, TOPIC, missing)
+        view.not_to_create = {name for name in missing if name not in allowed}
+    return [name for name in missing if name not in view.not_to_create and why_unknown(name) is not InvalidTopic]
 
 
 async def _create_and_answer(
-    broker: "Broker", call: "Call", request: MetadataRequest, missing: list[str]
+    broker: "Broker", call: "Call", request: MetadataRequest, view: _View, missing: list[str]
 ) -> MetadataResponse:
-    wanted = [topic_to_create(name, broker.config) for name in missing]
-    decision = await broker.quorum.change(lambda controller: controller.create_topics(wanted))
-    for reply in decision.replies:
-        if reply.outcome.error is not None:
-            log.info("topic %s is not created for %s: %s", reply.name, call.client_id, reply.outcome.message)
-    return _answer(broker, call, request)
+    failed = await create_topics(broker, [topic_to_create(name, broker.config) for name in missing])
+    for name, why in failed.items():
+        log.info("topic %s is not created for %s: %s", name, call.client_id, why)
+    return _answer(broker, call, request, view)
 
 
-def _answer(broker: "Broker", call: "Call", request: MetadataRequest) -> MetadataResponse:
-    version = call.version
-    telling = _Telling(broker, call, TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED)
-    if request.topics is None or (version == 0 and not request.topics):
-        told = [telling.topic(topic) for topic in broker.metadata.topics]
+def _answer(broker: "Broker", call: "Call", request: MetadataRequest, view: _View) -> MetadataResponse:
+    telling = _Telling(broker, call, view, request.include_topic_authorized_operations)
+    if view.is_of_all:
+        told = [telling.topic(topic) for topic in broker.metadata.topics if topic.name in view.known]
     else:
         told = telling.by_ids(request) + [telling.by_name(name) for name in _names(request)]
     return MetadataResponse(
@@ -113,7 +138,7 @@ def _answer(broker: "Broker", call: "Call", request: MetadataRequest) -> Metadat
         controller_id=whom_to_ask(broker.metadata, broker.node_id),
         topics=told,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(broker, call) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
@@ -121,9 +146,12 @@ def _answer(broker: "Broker", call: "Call", request: MetadataRequest) -> Metadat
 class _Telling:
     """What one answer says of topics."""
 
-    def __init__(self, broker: "Broker", call: "Call", operations: int) -> None:
+    def __init__(self, broker: "Broker", call: "Call", view: _View, with_operations: bool) -> None:
+        self._broker = broker
+        self._call = call
+        self._view = view
         self._topics = broker.metadata.topics
-        self._operations = operations
+        self._with_operations = with_operations
         self._leaves_out = call.version < FIRST_VERSION_WITH_OFFLINE_REPLICAS
         self._describing = TopicDescription(
             broker.metadata,
@@ -136,11 +164,19 @@ class _Telling:
         for topic_id in dict.fromkeys(topic.topic_id for topic in request.topics or ()):
             if topic_id != NULL_UUID:
                 topic = self._topics.by_id(topic_id)
-                unknown = Told(error_code=UnknownTopicId.code, name=None, topic_id=topic_id, partitions=[])
-                told.append(unknown if topic is None else self.topic(topic))
+                if topic is not None and topic.name in self._view.known:
+                    told.append(self.topic(topic))
+                else:
+                    code = (UnknownTopicId if topic is None else TopicAuthorizationFailed).code
+                    told.append(Told(error_code=code, name=None, topic_id=topic_id, partitions=[]))
         return told
 
     def by_name(self, name: str) -> Told:
+        code = TopicAuthorizationFailed.code
+        if name not in self._view.known:  # whether there is such a topic is not told, either
+            return Told(error_code=code, name=name, is_internal=False, partitions=[])
+        if name in self._view.not_to_create:
+            return Told(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
         topic = self._topics.by_name(name)
         if topic is not None:
             return self.topic(topic)
@@ -149,7 +185,7 @@ class _Telling:
             name=name,
             is_internal=name in INTERNAL_TOPICS,
             partitions=[],
-            topic_authorized_operations=self._operations,
+            topic_authorized_operations=self._operations(name),
         )
 
     def topic(self, topic: Topic) -> Told:
@@ -160,8 +196,13 @@ class _Telling:
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
             partitions=[self._partition(describing.partition(partition)) for partition in topic.partitions.values()],
-            topic_authorized_operations=self._operations,
+            topic_authorized_operations=self._operations(topic.name),
         )
+
+    def _operations(self, name: str) -> int:
+        if not self._with_operations:
+            return NOT_ASKED
+        return self._broker.guard.operations(self._call, TOPIC, name, TOPIC_OPERATIONS)
 
     def _partition(self, described: Described) -> Told.Partition:
         partition, code = described.partition, described.error_code

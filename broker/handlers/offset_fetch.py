@@ -6,12 +6,15 @@ v1 an error of the group stands at each partition · v2 null asks for all topics
 groups · v9 next-generation groups · v10 topics by id
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from trioka.cluster.acls import Operation
 from trioka.coordinator.offset_requests import fetch_refused
-from trioka.protocol.errors import KafkaError
+from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
+from ..authorization import GROUP, take_denied
 from . import handles
 
 if TYPE_CHECKING:
@@ -38,13 +41,44 @@ async def offset_fetch(broker: "Broker", call: "Call", request: OffsetFetchReque
 
 
 async def _fetch(broker: "Broker", call: "Call", asked: OffsetFetchRequest.Group, require_stable: bool) -> Group:
+    denied: list[OffsetFetchRequest.Group.Topic] = []
     try:
-        return await broker.groups.look(
+        broker.guard.must(call, Operation.DESCRIBE, GROUP, asked.group_id)
+        if asked.topics is not None:
+            denied = take_denied(broker, call, Operation.DESCRIBE, asked.topics, _name_of(broker))
+        found = await broker.groups.look(
             asked.group_id,
             lambda groups: groups.fetch_offsets(asked, require_stable=require_stable, version=call.version),
         )
     except KafkaError as error:
-        return fetch_refused(asked, error, call.version)
+        found = fetch_refused(asked, error, call.version)
+    if asked.topics is None:
+        # Whoever asks for all is told of those of which it may know.
+        take_denied(broker, call, Operation.DESCRIBE, found.topics, _name_of(broker), is_attempt=False)
+    if not found.error_code:
+        found.topics.extend(map(_denied, denied))
+    return found
+
+
+def _name_of(broker: "Broker") -> Callable[[OffsetFetchRequest.Group.Topic | Group.Topic], str | None]:
+    """How a topic is called that may be named by its id; None if nobody knows it."""
+    return lambda topic: topic.name or broker.topic_name(topic.topic_id)
+
+
+def _denied(topic: OffsetFetchRequest.Group.Topic) -> Group.Topic:
+    return Group.Topic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            Group.Topic.Partition(
+                partition_index=index,
+                committed_offset=-1,
+                metadata="",
+                error_code=TopicAuthorizationFailed.code,
+            )
+            for index in topic.partition_indexes
+        ],
+    )
 
 
 def _only(request: OffsetFetchRequest) -> OffsetFetchRequest.Group:

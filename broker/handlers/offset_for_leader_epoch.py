@@ -6,11 +6,14 @@ The answer is for the largest epoch up to the asked one that the log knows; -1 a
 v2 the client's idea of the current epoch is checked · v3 who asks
 """
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from trioka.protocol.errors import KafkaError
+from trioka.cluster.acls import Operation
+from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
+from ..authorization import TOPIC
 from . import handles
 
 if TYPE_CHECKING:
@@ -37,11 +40,22 @@ def refuse(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetFor
 def offset_for_leader_epoch(
     broker: "Broker", call: "Call", request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
+    names = [topic.topic for topic in request.topics]
+    if broker.guard.may(call, Operation.CLUSTER_ACTION, is_attempt=False):
+        allowed: Container[str] = names
+    else:
+        allowed = broker.guard.allowed(call, Operation.DESCRIBE, TOPIC, names)
     return OffsetForLeaderEpochResponse(
         throttle_time_ms=0,
         topics=[
             OffsetForLeaderEpochResponse.Topic(
-                topic=topic.topic, partitions=[_told(broker, topic.topic, asked) for asked in topic.partitions]
+                topic=topic.topic,
+                partitions=[
+                    _told(broker, topic.topic, asked)
+                    if topic.topic in allowed
+                    else _refused(asked, TopicAuthorizationFailed())
+                    for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ],

@@ -3,6 +3,9 @@
 The records of the request are a view of the receive buffer; the log patches offset and epoch into it and writes it out
 before anything else is received. Each partition has its own answer, so that one refusal does not spoil the others.
 
+acks=all waits, where a partition has other replicas, until those that are in sync have the records (I1); whoever waits
+stands under its partitions (cluster/delayed.py), and looks when the high watermark moves or the leader changes.
+
 acks=0 has no answer; if something was refused, the connection is closed, which is all that a client can be told then.
 A refusal has words only where it is about single records, and says where the log starts only if it came from the log.
 Most requests bring one batch for one partition, and are answered with the same bytes but for a few numbers: they are
@@ -12,10 +15,14 @@ v5 where the log starts · v7 zstd · v8 errors of single records · v10 who lea
 v12 partitions take part in a transaction without being added · v13 topics by id
 """
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import trio
+
+from trioka.cluster.acls import Operation
+from trioka.cluster.delayed import Waiter
 from trioka.cluster.topics import INTERNAL_TOPICS
 from trioka.protocol.batch import CODEC_MASK, TRANSACTIONAL, only_header
 from trioka.protocol.compression import Codec
@@ -28,6 +35,8 @@ from trioka.protocol.errors import (
     KafkaStorageError,
     MessageTooLarge,
     NotLeaderOrFollower,
+    RequestTimedOut,
+    TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
 )
@@ -37,14 +46,15 @@ from trioka.protocol.wire import RecordBytes
 from trioka.storage.admission import record_errors
 from trioka.storage.log import Appended, Log
 
-from ..partitions import Replica
+from ..authorization import TOPIC, TRANSACTIONAL_ID
+from ..connection import LATER, Call
+from ..elsewhere import Elsewhere
+from ..partitions import ALL_REPLICAS, Replica
 from . import handles
 
 if TYPE_CHECKING:
-    import trio
-
     from ..broker import Broker
-    from ..connection import Call
+    from ..connection import Answer, Later
     from ..verification import Permit
 
 Asked = ProduceRequest.Topic.Partition
@@ -53,6 +63,7 @@ Told = ProduceResponse.Topic.Partition
 FLAGS_AT: Final = 22  # the lower byte of a batch's attributes
 FIRST_VERSION_WITH_ZSTD: Final = 7
 FIRST_VERSION_WITH_IDS: Final = 13
+FIRST_VERSION_WITH_LEADERS: Final = 10
 ADMIN_CLIENT: Final = "__admin_client"  # who calls itself so may write to the brokers' own topics
 
 FIRST_VERSION_WITH_TEMPLATES: Final = 5  # where all numbers below stand side by side
@@ -86,10 +97,111 @@ def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
     )
 
 
-@handles(ProduceRequest, refuse=refuse)
+class Uncommitted(NamedTuple):
+    """Records that were appended, and that others must have before they are acknowledged."""
+
+    replica: Replica
+    reign: int
+    until: int
+    told: Told
+
+
+class Afterwards:
+    """What is left to do for a request when its records are appended."""
+
+    __slots__ = ("_broker", "_call", "to_commit", "to_flush")
+
+    def __init__(self, broker: "Broker", call: "Call") -> None:
+        self._broker = broker
+        self._call = call
+        self.to_flush: list[Log] = []
+        self.to_commit: list[Uncommitted] = []
+
+    def answer(self, response: ProduceResponse) -> ProduceResponse:
+        """Whoever asked the wrong broker is told whom to ask."""
+        elsewhere: Elsewhere | None = None
+        for topic in response.responses:
+            for told in topic.partition_responses:
+                if told.error_code == NotLeaderOrFollower.code and self._call.version >= FIRST_VERSION_WITH_LEADERS:
+                    if elsewhere is None:
+                        elsewhere = Elsewhere(self._broker, self._call.connection.listener)
+                    leader = elsewhere.leader(topic.name, topic.topic_id, told.index)
+                    told.current_leader = Told.CurrentLeader(leader_id=leader.id, leader_epoch=leader.epoch)  # type: ignore[misc]
+        if elsewhere is not None:
+            response.node_endpoints = elsewhere.produce_endpoints()  # type: ignore[misc]
+        return response
+
+
+def _guarded(
+    broker: "Broker", call: "Call", request: ProduceRequest
+) -> "ProduceResponse | bytes | Later | Coroutine[Any, Any, ProduceResponse | bytes | None] | None":
+    """The same where there is an authorizer. Topics that the client may not write to are refused, and stay in the
+    request without their partitions; the rest takes the usual road."""
+    try:
+        if any(_is_transactional(asked) for topic in request.topic_data for asked in topic.partition_data):
+            if request.transactional_id is None:
+                raise TransactionalIdAuthorizationFailed()
+            broker.guard.must(call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
+    except TransactionalIdAuthorizationFailed:
+        if request.acks:
+            raise
+        call.connection.is_closing = True
+        return None
+    names = [topic.name or broker.topic_name(topic.topic_id) for topic in request.topic_data]
+    allowed = broker.guard.allowed(call, Operation.WRITE, TOPIC, [name for name in names if name is not None])
+    denied = ProduceResponse(responses=[])
+    for name, topic in zip(names, request.topic_data, strict=True):
+        if name is not None and name not in allowed:
+            told = [_refused(asked, TopicAuthorizationFailed(), None) for asked in topic.partition_data]
+            denied.responses.append(
+                ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=told)
+            )
+            topic.partition_data = []  # type: ignore[misc]
+    if not denied.responses:
+        return produce.serve(broker, call, request)  # type: ignore[return-value]
+    answer = produce.serve(broker, _PartlyDenied(call, denied), request)
+    if not request.acks:
+        call.connection.is_closing = True
+    if answer is LATER:
+        return LATER
+    return _with(answer, denied) if isinstance(answer, Coroutine) else _together(answer, denied)
+
+
+class _PartlyDenied(Call):
+    """Is answered later; and to what is said then, what was denied at once belongs too."""
+
+    __slots__ = ("_denied", "_whole")
+
+    def __init__(self, whole: Call, denied: ProduceResponse) -> None:
+        super().__init__(whole.connection, whole.route, whole.correlation_id)
+        self._whole = whole
+        self._denied = denied
+
+    def reply(self, response: "Answer") -> None:
+        self._whole.reply(_together(response, self._denied))
+
+
+async def _with(answer: "Coroutine[Any, Any, Answer]", denied: ProduceResponse) -> ProduceResponse | None:
+    return _together(await answer, denied)
+
+
+def _together(answer: object, denied: ProduceResponse) -> ProduceResponse | None:
+    if answer is None:
+        return None
+    assert isinstance(answer, ProduceResponse), "a plain answer is for a request of one topic"
+    answer.responses.extend(denied.responses)
+    return answer
+
+
+def _is_transactional(asked: Asked) -> bool:
+    records = asked.records
+    return records is not None and len(records) > FLAGS_AT and bool(records[FLAGS_AT] & TRANSACTIONAL)  # type: ignore[index]
+
+
+@handles(ProduceRequest, refuse=refuse, guarded=_guarded)
 def produce(
     broker: "Broker", call: "Call", request: ProduceRequest
-) -> "ProduceResponse | bytes | Coroutine[Any, Any, ProduceResponse | bytes | None] | None":
+) -> "ProduceResponse | bytes | Later | Coroutine[Any, Any, ProduceResponse | bytes | None] | None":
     if request.transactional_id is not None:
         return _in_transaction(broker, call, request)
     return _append(broker, call, request, None)
@@ -97,7 +209,7 @@ def produce(
 
 def _in_transaction(
     broker: "Broker", call: "Call", request: ProduceRequest
-) -> "ProduceResponse | bytes | Coroutine[Any, Any, ProduceResponse | bytes | None] | None":
+) -> "ProduceResponse | bytes | Later | Coroutine[Any, Any, ProduceResponse | bytes | None] | None":
     permit = broker.verification.permit(request, call.route.version)
     is_there = permit.ask()
     if is_there is None:
@@ -113,34 +225,102 @@ async def _append_later(
     broker: "Broker", call: "Call", request: ProduceRequest, permit: "Permit", is_there: "trio.Event"
 ) -> "ProduceResponse | bytes | None":
     await permit.settle(is_there)
-    answer = _append(broker, call, request, permit)
-    return await answer if isinstance(answer, Coroutine) else answer
+    afterwards = Afterwards(broker, call)
+    response = _append_all(broker, call, request, afterwards, permit)
+    if type(response) is bytes:
+        return response
+    assert isinstance(response, ProduceResponse)
+    if not request.acks:
+        _close_if_refused(call, response)
+        return None
+    return await _finished(broker, request, response, afterwards)
 
 
 def _append(
     broker: "Broker", call: "Call", request: ProduceRequest, permit: "Permit | None"
-) -> "ProduceResponse | bytes | Coroutine[Any, Any, ProduceResponse] | None":
-    to_flush: list[Log] = []
-    response = _append_all(broker, call, request, to_flush, permit)
+) -> "ProduceResponse | bytes | Later | Coroutine[Any, Any, ProduceResponse] | None":
+    afterwards = Afterwards(broker, call)
+    response = _append_all(broker, call, request, afterwards, permit)
     if type(response) is bytes:
         return response
     assert isinstance(response, ProduceResponse)
-    if request.acks:
-        return _flushed(broker, response, to_flush) if to_flush else response
+    if not request.acks:
+        _close_if_refused(call, response)
+        return None
+    if afterwards.to_flush:
+        return _finished(broker, request, response, afterwards)
+    if afterwards.to_commit:
+        parked = _ParkedProduce(broker, afterwards.to_commit, lambda: call.reply(afterwards.answer(response)))
+        call.on_abandoned = parked.abandon
+        parked.park(request.timeout_ms)
+        return LATER
+    return afterwards.answer(response)
+
+
+def _close_if_refused(call: "Call", response: ProduceResponse) -> None:
+    """acks=0. All that a client can be told then is that something is wrong."""
     if any(partition.error_code for topic in response.responses for partition in topic.partition_responses):
         call.connection.is_closing = True
-    return None
 
 
-async def _flushed(broker: "Broker", response: ProduceResponse, logs: list[Log]) -> ProduceResponse:
-    """flush.messages: the answer waits until it is durable. Others who wait for the same log share the fsync."""
-    for log in logs:
+async def _finished(
+    broker: "Broker", request: ProduceRequest, response: ProduceResponse, afterwards: Afterwards
+) -> ProduceResponse:
+    """flush.messages: the answer waits until it is durable. Others who wait for the same log share the fsync. Then it
+    waits for the others that must have it."""
+    for log in afterwards.to_flush:
         await broker.commit.flush(log)
-    return response
+    if afterwards.to_commit:
+        is_there = trio.Event()
+        parked = _ParkedProduce(broker, afterwards.to_commit, is_there.set)
+        if not parked.look(None):
+            parked.park(request.timeout_ms)
+        await is_there.wait()
+    return afterwards.answer(response)
+
+
+class _ParkedProduce(Waiter):
+    """Waits until all its partitions have committed what was appended, or cannot any more."""
+
+    __slots__ = ("_broker", "_then", "_waiting")
+
+    def __init__(self, broker: "Broker", waiting: list[Uncommitted], then: Callable[[], None]) -> None:
+        super().__init__()
+        self._broker = broker
+        self._waiting = waiting
+        self._then = then
+
+    def park(self, timeout_ms: int) -> None:
+        deadline = self._broker.clock.now() + max(timeout_ms, 0) / 1000
+        self._broker.park(self, [each.replica for each in self._waiting], deadline)
+
+    def look(self, key: Hashable) -> bool:
+        self._waiting = [each for each in self._waiting if not _is_settled(each)]
+        if self._waiting:
+            return False
+        self._then()
+        return True
+
+    def expire(self) -> None:
+        for each in self._waiting:
+            if not _is_settled(each):
+                each.told.error_code = RequestTimedOut.code  # type: ignore[misc]
+        self._then()
+
+    def abandon(self) -> None:
+        self._broker.delayed.abandon(self)
+
+
+def _is_settled(each: Uncommitted) -> bool:
+    """Whether it is known what became of it, which its answer says then."""
+    outcome = each.replica.outcome(each.until, each.reign)
+    if isinstance(outcome, KafkaError):
+        each.told.error_code = outcome.code  # type: ignore[misc]
+    return outcome is not False
 
 
 def _append_all(
-    broker: "Broker", call: "Call", request: ProduceRequest, to_flush: list[Log], permit: "Permit | None"
+    broker: "Broker", call: "Call", request: ProduceRequest, afterwards: Afterwards, permit: "Permit | None"
 ) -> ProduceResponse | bytes:
     partitions, delayed = broker.partitions, broker.delayed
     now_ms = broker.clock.now_ms()
@@ -171,6 +351,7 @@ def _append_all(
                     raise InvalidTopic(f"{replica.topic} is the brokers' own")
                 appended = replica.append(records, acks, now_ms)  # type: ignore[arg-type]
             except KafkaError as error:
+                broker.counts.failed_produce("" if replica is None else replica.topic)
                 if permit is not None and replica in permit.refused:
                     told.append(_refused(asked, error, None, is_said=permit.is_said(error)))
                 else:
@@ -178,22 +359,29 @@ def _append_all(
                 continue
             if not appended.duplicate:
                 delayed.touch(replica)
+            waits = acks == ALL_REPLICAS and not replica.stands_alone
             if replica.wants_flush:
-                to_flush.append(replica.log)
-            elif is_plain and len(topic.partition_data) == 1:
+                afterwards.to_flush.append(replica.log)
+            elif is_plain and not waits and len(topic.partition_data) == 1:
                 return _plain_answer(call, topic, asked.index, appended)
-            told.append(
-                Told(
-                    index=asked.index,
-                    error_code=0,
-                    base_offset=appended.first_offset,
-                    log_append_time_ms=appended.log_append_time_ms,
-                    log_start_offset=appended.log_start_offset,
-                )
-            )
+            told.append(_appended(asked.index, appended))
+            if waits:
+                each = Uncommitted(replica, replica.reign, appended.last_offset + 1, told[-1])
+                if not _is_settled(each):
+                    afterwards.to_commit.append(each)
         if told:
             topics.append(ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=told))
     return ProduceResponse(responses=topics)
+
+
+def _appended(index: int, appended: Appended) -> Told:
+    return Told(
+        index=index,
+        error_code=0,
+        base_offset=appended.first_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=appended.log_start_offset,
+    )
 
 
 def _plain_answer(call: "Call", topic: ProduceRequest.Topic, index: int, appended: Appended) -> bytes:

@@ -5,10 +5,12 @@ v3 static members · v4 flexible · v5 protocol type and name, which must both b
 
 from typing import TYPE_CHECKING, Final
 
+from trioka.cluster.acls import Operation
 from trioka.protocol.errors import InconsistentGroupProtocol, KafkaError
 from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from trioka.protocol.schema import Response
 
+from ..authorization import GROUP
 from ..group_shards import client_of
 from . import handles
 
@@ -25,6 +27,7 @@ def refuse(request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
 
 @handles(SyncGroupRequest, refuse=refuse)
 def sync_group(broker: "Broker", call: "Call", request: SyncGroupRequest) -> "Response | Later":
+    broker.guard.must(call, Operation.READ, GROUP, request.group_id)
     if call.version >= FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         raise InconsistentGroupProtocol()
     client = client_of(call)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from trioka.cluster.acls import Operation
 from trioka.coordinator.decision import Decision, Moment, Producer, Ticket
 from trioka.coordinator.groups import GroupCoordinator
 from trioka.protocol.errors import (
@@ -20,11 +21,13 @@ from trioka.protocol.errors import (
     KafkaError,
     NotCoordinator,
     NotLeaderOrFollower,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from trioka.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from trioka.protocol.schema import Response
 
+from ..authorization import GROUP, TRANSACTIONAL_ID, take_denied
 from ..auto_creation import OFFSETS_TOPIC
 from ..group_shards import client_of
 from ..partitions import Replica
@@ -44,17 +47,14 @@ FIRST_VERSION_OF_SECOND: Final = 5
 
 
 def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        throttle_time_ms=0,
-        topics=[
-            Told(
-                name=topic.name,
-                partitions=[
-                    Told.Partition(partition_index=asked.partition_index, error_code=error.code)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
+    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=[_refused(topic, error) for topic in request.topics])
+
+
+def _refused(topic: TxnOffsetCommitRequest.Topic, error: KafkaError) -> Told:
+    return Told(
+        name=topic.name,
+        partitions=[
+            Told.Partition(partition_index=asked.partition_index, error_code=error.code) for asked in topic.partitions
         ],
     )
 
@@ -63,14 +63,21 @@ def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommi
 def txn_offset_commit(
     broker: "Broker", call: "Call", request: TxnOffsetCommitRequest
 ) -> "Response | Later | Coroutine[Any, Any, Response]":
-    return _Commit(broker, call, request).serve()
+    broker.guard.must(call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
+    broker.guard.must(call, Operation.READ, GROUP, request.group_id)
+    denied = take_denied(broker, call, Operation.READ, request.topics, lambda topic: topic.name)
+    told = [_refused(topic, TopicAuthorizationFailed()) for topic in denied]
+    if denied and not request.topics:
+        return TxnOffsetCommitResponse(throttle_time_ms=0, topics=told)
+    return _Commit(broker, call, request, told).serve()
 
 
 class _Commit:
-    def __init__(self, broker: "Broker", call: "Call", request: TxnOffsetCommitRequest) -> None:
+    def __init__(self, broker: "Broker", call: "Call", request: TxnOffsetCommitRequest, denied: list[Told]) -> None:
         self._broker = broker
         self._call = call
         self._request = request
+        self._denied = denied  # what is said of topics that are left out
         self._client = client_of(call)
         self._producer = Producer(request.producer_id, request.producer_epoch)
         self._generation = Generation.of(
@@ -85,7 +92,7 @@ class _Commit:
             try:
                 self._start()
             except KafkaError as error:
-                return self._refuse(self._request, error)
+                return self._said(self._refuse(self._request, error))
             if self._guard is not None:
                 return self._verify_and_commit(self._guard)
         groups = self._broker.groups
@@ -144,8 +151,9 @@ class _Commit:
 
     def _said(self, response: Response) -> Response:
         """The first clients do not expect that a coordinator loads."""
+        assert isinstance(response, TxnOffsetCommitResponse)
+        response.topics.extend(self._denied)
         if self._call.version < FIRST_VERSION_WITH_LOADING:
-            assert isinstance(response, TxnOffsetCommitResponse)
             for topic in response.topics:
                 topic.partitions[:] = [
                     Told.Partition(partition_index=told.partition_index, error_code=CoordinatorNotAvailable.code)

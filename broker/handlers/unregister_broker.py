@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
@@ -16,10 +17,11 @@ def refuse(request: UnregisterBrokerRequest, error: KafkaError) -> UnregisterBro
     return UnregisterBrokerResponse(throttle_time_ms=0, error_code=error.code, error_message=str(error))
 
 
-@handles(UnregisterBrokerRequest, refuse=refuse)
+@handles(UnregisterBrokerRequest, refuse=refuse, forwards=True)
 async def unregister_broker(
     broker: "Broker", call: "Call", request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
+    broker.guard.must(call, Operation.ALTER)
     decision = await broker.quorum.change(lambda controller: controller.unregister_broker(request.broker_id))
     (outcome,) = decision.replies
     return UnregisterBrokerResponse(throttle_time_ms=0, error_code=outcome.code, error_message=outcome.message or "")

@@ -6,6 +6,7 @@ v2 no longer has a result for each feature, which said nothing: if all is done e
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster.acls import Operation
 from trioka.cluster.decision import Outcome
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -21,8 +22,9 @@ def refuse(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesR
     return _told(request, Outcome(error=type(error), message=str(error)))
 
 
-@handles(UpdateFeaturesRequest, refuse=refuse)
+@handles(UpdateFeaturesRequest, refuse=refuse, forwards=True)
 async def update_features(broker: "Broker", call: "Call", request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    broker.guard.must(call, Operation.ALTER)
     decision = await broker.quorum.change(
         lambda controller: controller.update_features(request.feature_updates, validate_only=request.validate_only)
     )

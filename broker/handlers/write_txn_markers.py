@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trioka.cluster.acls import Operation
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.transaction import TopicPartition
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-from ..transactions import Marker, write_marker
+from ..transaction_peers import Marker
+from ..transactions import write_marker
 from . import handles
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ def refuse(request: WriteTxnMarkersRequest, error: KafkaError) -> WriteTxnMarker
 
 @handles(WriteTxnMarkersRequest, refuse=refuse)
 async def write_txn_markers(broker: "Broker", call: "Call", request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    if not broker.guard.may(call, Operation.ALTER, is_attempt=False):
+        broker.guard.must(call, Operation.CLUSTER_ACTION)
     codes: Codes = {}
     left = sum(len(_partitions(asked)) for asked in request.markers)
     is_done = trio.Event()

@@ -1,0 +1,110 @@
+"""What only the active controller can do, asked of another node: the request is passed on, in an Envelope, with the
+name of whoever asked, and the answer comes back the same way (KIP-590).
+
+As long as nobody leads, or the one who was asked does not, it is tried again, until the request's own time is up; then
+the answer is REQUEST_TIMED_OUT. A request may thus be carried out twice: a topic that was created by the first try is
+one that exists already to the second. Kafka's nodes do the same.
+"""
+
+from ipaddress import ip_address
+from struct import Struct
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from trioka.protocol.codec import decode, encode
+from trioka.protocol.errors import (
+    NONE,
+    InvalidRequest,
+    NotController,
+    PrincipalDeserializationFailure,
+    ProtocolError,
+    RequestTimedOut,
+    error_class,
+)
+from trioka.protocol.frame import SIZE_BYTES, frame_request, read_response
+from trioka.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from trioka.protocol.messages.principal import DefaultPrincipalData
+from trioka.protocol.schema import Request, Response
+
+from .config.network_keys import REQUEST_TIMEOUT_MS
+from .connection import Call
+from .controller_channel import FIRST_RETRY_S, is_misdirected
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .handlers import Handler
+
+MIN_TIMEOUT_S: Final = 1.0  # a request that gives no time at all still deserves one try
+_VERSION: Final = Struct(">h")
+
+
+class Forwarding:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    async def forward(self, call: Call, request: Request, handler: "Handler[Any]") -> Response:
+        most_s = self._broker.config[REQUEST_TIMEOUT_MS] / 1000
+        timeout_s = min(max(getattr(request, "timeout_ms", most_s * 1000) / 1000, MIN_TIMEOUT_S), most_s)
+        with trio.move_on_after(timeout_s):
+            while True:
+                answer = await self._try(call, request, handler, timeout_s)
+                if answer is not None:
+                    return answer
+                await trio.sleep(FIRST_RETRY_S)
+        raise RequestTimedOut("the active controller has not answered in time")
+
+    async def _try(self, call: Call, request: Request, handler: "Handler[Any]", timeout_s: float) -> Response | None:
+        """None if it may go better a little later."""
+        try:
+            if self._broker.quorum.raft.is_leader:
+                answer: Any = handler.serve(self._broker, call, request)
+                found: Response = await answer if type(answer) is CoroutineType else answer
+                return found
+            sent = self._envelope(call, request)
+            enveloped: EnvelopeResponse = await self._broker.controller.ask_leader(sent, timeout_s)
+            if enveloped.error_code == NotController.code:
+                return None
+            if enveloped.error_code != NONE or enveloped.response_data is None:
+                raise error_class(enveloped.error_code)()
+            data = memoryview(enveloped.response_data)
+            passed_on = read_response(type(request), call.version, data, call.correlation_id)
+        except (NotController, ProtocolError):
+            return None
+        return None if is_misdirected(passed_on) else passed_on
+
+    def _envelope(self, call: Call, request: Request) -> EnvelopeRequest:
+        frame = frame_request(call.correlation_id, call.client_id, request, call.version)
+        kind, _, name = call.connection.principal.partition(":")
+        principal = DefaultPrincipalData(type=kind, name=name, token_authenticated=False)
+        return EnvelopeRequest(
+            request_data=frame[SIZE_BYTES:],
+            request_principal=_VERSION.pack(0) + encode(principal, 0),
+            client_host_address=address_bytes(call.connection.peer.rpartition(":")[0]),
+        )
+
+
+def read_principal(data: bytes | memoryview | None) -> DefaultPrincipalData:
+    try:
+        if data is None or len(data) < _VERSION.size:
+            raise ProtocolError("there is none")
+        (version,) = _VERSION.unpack_from(data, 0)
+        return decode(DefaultPrincipalData, version, bytes(data)[_VERSION.size :])
+    except ProtocolError as error:
+        raise PrincipalDeserializationFailure(str(error)) from None
+
+
+def address_bytes(host: str) -> bytes:
+    """An address as the wire has it: four bytes, or sixteen."""
+    try:
+        return ip_address(host.partition("%")[0]).packed
+    except ValueError:
+        return b""
+
+
+def address_text(data: bytes | memoryview) -> str:
+    try:
+        return str(ip_address(bytes(data)))
+    except ValueError:
+        raise InvalidRequest(f"{len(data)} bytes are no address of a client") from None

@@ -1,0 +1,47 @@
+"""AssignReplicasToDirs (73): a broker says which of its log directories each of its replicas is in."""
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from trioka.protocol.errors import KafkaError
+from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call
+
+Told = AssignReplicasToDirsResponse.Directory
+
+
+def refuse(request: AssignReplicasToDirsRequest, error: KafkaError) -> AssignReplicasToDirsResponse:
+    return AssignReplicasToDirsResponse(throttle_time_ms=0, error_code=error.code, directories=[])
+
+
+@handles(AssignReplicasToDirsRequest, refuse=refuse, for_nodes=True)
+async def assign_replicas_to_dirs(
+    broker: "Broker", call: "Call", request: AssignReplicasToDirsRequest
+) -> AssignReplicasToDirsResponse:
+    decision = await broker.quorum.change(lambda controller: controller.assign_replicas_to_directories(request))
+    replies = iter(decision.replies)
+    return AssignReplicasToDirsResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        directories=[
+            Told(
+                id=directory.id,
+                topics=[
+                    Told.Topic(
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            Told.Topic.Partition(partition_index=reply.index, error_code=reply.outcome.code)
+                            for reply in islice(replies, len(topic.partitions))
+                        ],
+                    )
+                    for topic in directory.topics
+                ],
+            )
+            for directory in request.directories
+        ],
+    )

@@ -1,0 +1,27 @@
+"""ControllerRegistration (70): a controller says where it listens, and which levels of features it knows."""
+
+from typing import TYPE_CHECKING
+
+from trioka.protocol.errors import NONE, KafkaError
+from trioka.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call
+
+
+def refuse(request: ControllerRegistrationRequest, error: KafkaError) -> ControllerRegistrationResponse:
+    return ControllerRegistrationResponse(throttle_time_ms=0, error_code=error.code, error_message=str(error))
+
+
+@handles(ControllerRegistrationRequest, refuse=refuse, for_nodes=True)
+async def controller_registration(
+    broker: "Broker", call: "Call", request: ControllerRegistrationRequest
+) -> ControllerRegistrationResponse:
+    await broker.quorum.change(lambda controller: controller.register_controller(request))
+    return ControllerRegistrationResponse(throttle_time_ms=0, error_code=NONE, error_message=None)

@@ -1,0 +1,55 @@
+"""UpdateRaftVoter (82): a voter says where it listens now, and which versions of the quorum's protocol it knows."""
+
+from typing import TYPE_CHECKING
+
+from trioka.cluster.voters import ReplicaKey
+from trioka.protocol.errors import NONE, FencedLeaderEpoch, KafkaError, UnknownLeaderEpoch
+from trioka.protocol.ledgers.control import VotersRecord
+from trioka.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+
+from ..quorum_messages import number
+from ..quorum_questions import check_cluster, known_endpoints
+from ..voter_changes import update_voter
+from . import handles
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..connection import Call
+    from ..quorum import Quorum
+
+Told = UpdateRaftVoterResponse.CurrentLeader
+Voter = VotersRecord.Voter
+
+
+def refuse(request: UpdateRaftVoterRequest, error: KafkaError) -> UpdateRaftVoterResponse:
+    return UpdateRaftVoterResponse(throttle_time_ms=0, error_code=error.code)
+
+
+@handles(UpdateRaftVoterRequest, refuse=refuse, for_nodes=True)
+async def update_raft_voter(broker: "Broker", call: "Call", request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
+    quorum, error_code = broker.quorum, NONE
+    try:
+        check_cluster(quorum, request.cluster_id)
+        if request.current_leader_epoch < quorum.epoch:
+            raise FencedLeaderEpoch()
+        if request.current_leader_epoch > quorum.epoch:
+            raise UnknownLeaderEpoch()
+        feature = request.kraft_version_feature
+        await update_voter(
+            quorum,
+            ReplicaKey(request.voter_id, request.voter_directory_id),
+            [Voter.Endpoint(name=each.name, host=each.host, port=each.port) for each in request.listeners],
+            Voter.KRaftVersionFeature(
+                min_supported_version=feature.min_supported_version,
+                max_supported_version=feature.max_supported_version,
+            ),
+        )
+    except KafkaError as error:
+        error_code = error.code
+    return UpdateRaftVoterResponse(throttle_time_ms=0, error_code=error_code, current_leader=_leader(quorum))
+
+
+def _leader(quorum: "Quorum") -> Told:
+    for node_id, server in known_endpoints(quorum).items():
+        return Told(leader_id=node_id, leader_epoch=quorum.epoch, host=server.host, port=server.port)
+    return Told(leader_id=number(quorum.leader_id), leader_epoch=quorum.epoch, host="", port=-1)

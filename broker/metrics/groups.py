@@ -1,0 +1,117 @@
+"""What groups have committed, how far they are behind, and how long until that costs them records.
+
+A group is told of by its coordinator. How far it is behind can be said of partitions of which this broker has a
+replica: of others, nobody here knows where they end.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from trioka.coordinator.groups import GroupCoordinator
+from trioka.storage.log import Log
+
+from ..config.own_keys import METRICS_MAX_GROUPS
+from . import series as s
+from .samples import PAUSE, Sample, Steps, one
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+MAX_PLACES: Final = 100_000  # of all groups together: a group may have committed in every partition there is
+
+
+class Place(NamedTuple):
+    """Where a group is in a partition. `lag` and `loss_in_s` are None where nobody can say."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    lag: int | None
+    loss_in_s: float | None
+
+
+class _Groups:
+    def __init__(self) -> None:
+        self.count = self.offsets = self.left_out = self.places_left_out = 0
+        self.members: list[tuple[str, int]] = []
+        self.places: list[Place] = []
+
+
+def group_readings(broker: "Broker") -> Steps[dict[str, int]]:
+    """The result is how much was left out, and of what."""
+    found = yield from _look(broker)
+    yield one(s.GROUPS, found.count)
+    yield one(s.OFFSETS, found.offsets)
+    yield s.GROUP_MEMBERS, (Sample({"consumergroup": group}, count) for group, count in found.members)
+    yield s.GROUP_OFFSET, (Sample(_labels(place), place.offset) for place in found.places)
+    yield s.GROUP_LAG, (Sample(_labels(place), place.lag) for place in found.places if place.lag is not None)
+    offsets: dict[tuple[str, str], int] = {}
+    lags: dict[tuple[str, str], int] = {}
+    losses: dict[tuple[str, str], float] = {}
+    for number, place in enumerate(found.places):
+        key = (place.group, place.topic)
+        offsets[key] = offsets.get(key, 0) + place.offset
+        if place.lag is not None:
+            lags[key] = lags.get(key, 0) + place.lag
+        if place.loss_in_s is not None:
+            losses[key] = min(losses.get(key, place.loss_in_s), place.loss_in_s)
+        if number % 1000 == 0:
+            yield PAUSE
+    for series, values in ((s.GROUP_OFFSET_SUM, offsets), (s.GROUP_LAG_SUM, lags), (s.SECONDS_TO_DATA_LOSS, losses)):
+        yield series, [Sample({"consumergroup": group, "topic": topic}, v) for (group, topic), v in values.items()]
+    return {"groups": found.left_out, "group offsets": found.places_left_out}
+
+
+def _look(broker: "Broker") -> Steps[_Groups]:
+    found = _Groups()
+    coordinators: Iterable[GroupCoordinator] = broker.groups.loaded if "groups" in vars(broker) else ()
+    most = broker.config[METRICS_MAX_GROUPS]
+    for coordinator in coordinators:
+        found.count += len(coordinator.groups)
+        found.offsets += len(coordinator.offsets)
+        for name in sorted(coordinator.groups):
+            group = coordinator.groups.get(name)
+            if group is None:  # it went while others were looked at
+                continue
+            if len(found.members) >= most:
+                found.left_out += 1
+                continue
+            found.members.append((name, len(group.members)))
+            _places(broker, coordinator, name, found)
+            yield PAUSE
+    return found
+
+
+def _places(broker: "Broker", coordinator: GroupCoordinator, group: str, found: _Groups) -> None:
+    now_ms = broker.clock.now_ms()
+    for topic, partitions in coordinator.offsets.of_group(group):
+        for partition, committed in partitions.items():
+            if len(found.places) >= MAX_PLACES:
+                found.places_left_out += 1
+                continue
+            replica = broker.partitions.find(topic, partition)
+            lag, loss = None, None
+            if replica is not None:
+                lag = max(0, replica.log.high_watermark - committed.offset)
+                loss = loss_in_s(replica.log, committed.offset, now_ms)
+            found.places.append(Place(group, topic, partition, committed.offset, lag, loss))
+
+
+def loss_in_s(log: Log, offset: int, now_ms: int) -> float | None:
+    """How long until retention.ms lets go of the segment with this offset, which is the next that somebody will read;
+    None if it will not, or if that could only be said by reading a file."""
+    config = log.config
+    if not config.deletes or config.retention_ms < 0 or offset >= log.high_watermark:
+        return None
+    if offset < log.log_start_offset:
+        return 0.0
+    segment = log.segments.holding(offset)
+    newest = segment.known_newest
+    if newest is None:
+        return None
+    return max(0, (newest if newest >= 0 else segment.created_ms) + config.retention_ms - now_ms) / 1000
+
+
+def _labels(place: Place) -> dict[str, str]:
+    return {"consumergroup": place.group, "topic": place.topic, "partition": str(place.partition)}

@@ -1,0 +1,217 @@
+"""Every series that a scrape may hold, declared once: its name, its kind, its labels, and what it means.
+
+Three dialects stand side by side, so that dashboards and alerts which people already have go on to work:
+
+    JMX       as jmx_exporter names Kafka's own metrics with the rules of Strimzi: kafka_server_brokertopicmetrics_…
+    EXPORTER  as kafka_exporter does: kafka_consumergroup_lag, kafka_topic_partition_current_offset …
+    OWN       ours, in base units: trioka_…, and process_… as every Prometheus client has them
+
+A cluster has many brokers, and whoever adds up a series over all of them should count nothing twice. So a partition is
+told of by its leader, a topic by the leader of its partition 0, a group by its coordinator, and what concerns the
+cluster as a whole by the active controller.
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+
+class Dialect(Enum):
+    JMX = "Kafka's own, as jmx_exporter and Strimzi name them"
+    EXPORTER = "kafka_exporter's"
+    OWN = "trioka's own"
+
+
+class Kind(Enum):
+    """The words are Prometheus'."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    SUMMARY = "summary"
+
+
+class Series(NamedTuple):
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    doc: str
+    dialect: Dialect
+
+
+SERIES: Final[dict[str, Series]] = {}
+
+
+def _declare(dialect: Dialect, name: str, kind: Kind, labels: tuple[str, ...], doc: str) -> Series:
+    assert name not in SERIES, f"{name} is declared twice"
+    assert (kind is Kind.COUNTER) == name.endswith("_total"), f"{name}: a counter, and nothing else, ends with _total"
+    series = SERIES[name] = Series(name, kind, labels, doc, dialect)
+    return series
+
+
+def _jmx(name: str, doc: str, *labels: str, kind: Kind | None = None) -> Series:
+    return _declare(Dialect.JMX, f"kafka_{name}", kind or _kind_of(name), labels, doc)
+
+
+def _exporter(name: str, doc: str, *labels: str) -> Series:
+    return _declare(Dialect.EXPORTER, f"kafka_{name}", _kind_of(name), labels, doc)
+
+
+def _own(name: str, doc: str, *labels: str, kind: Kind | None = None) -> Series:
+    return _declare(Dialect.OWN, name, kind or _kind_of(name), labels, doc)
+
+
+def _kind_of(name: str) -> Kind:
+    return Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
+
+
+# fmt: off
+
+# -- Kafka's own: topics. Each is there for every topic, and once without a label, for all of them ---------------------
+
+BYTES_IN = _jmx("server_brokertopicmetrics_bytesin_total",
+    "Bytes of record batches that leaders here have appended.", "topic")
+BYTES_OUT = _jmx("server_brokertopicmetrics_bytesout_total",
+    "Bytes of record batches that were sent to those who fetch.", "topic")
+MESSAGES_IN = _jmx("server_brokertopicmetrics_messagesin_total",
+    "Records that leaders here have appended.", "topic")
+PRODUCE_REQUESTS = _jmx("server_brokertopicmetrics_totalproducerequests_total",
+    "Batches that producers wanted to have appended, whether or not they were.", "topic")
+FAILED_PRODUCE_REQUESTS = _jmx("server_brokertopicmetrics_failedproducerequests_total",
+    "Those of them that were refused.", "topic")
+FETCH_REQUESTS = _jmx("server_brokertopicmetrics_totalfetchrequests_total",
+    "How often partitions were asked for records, whether or not that was possible.", "topic")
+FAILED_FETCH_REQUESTS = _jmx("server_brokertopicmetrics_failedfetchrequests_total",
+    "How often that was refused.", "topic")
+
+# -- Kafka's own: replicas ---------------------------------------------------------------------------------------------
+
+PARTITION_COUNT = _jmx("server_replicamanager_partitioncount", "Partitions of which this broker has a replica.")
+LEADER_COUNT = _jmx("server_replicamanager_leadercount", "Partitions that this broker leads.")
+UNDER_REPLICATED = _jmx("server_replicamanager_underreplicatedpartitions",
+    "Partitions led here of which a replica is not in sync.")
+UNDER_MIN_ISR = _jmx("server_replicamanager_underminisrpartitioncount",
+    "Partitions led here with fewer replicas in sync than min.insync.replicas: they refuse acks=all.")
+AT_MIN_ISR = _jmx("server_replicamanager_atminisrpartitioncount",
+    "Partitions led here with just min.insync.replicas in sync: one more failure, and they refuse acks=all.")
+OFFLINE_REPLICAS = _jmx("server_replicamanager_offlinereplicacount",
+    "Replicas of this broker in log directories that are offline.")
+REASSIGNING = _jmx("server_replicamanager_reassigningpartitions", "Partitions led here that are being reassigned.")
+PARTITION_AT_MIN_ISR = _jmx("cluster_partition_atminisr",
+    "1 if just min.insync.replicas are in sync.", "topic", "partition")
+PARTITION_UNDER_MIN_ISR = _jmx("cluster_partition_underminisr",
+    "1 if fewer than min.insync.replicas are in sync.", "topic", "partition")
+PARTITION_UNDER_REPLICATED = _jmx("cluster_partition_underreplicated",
+    "1 if a replica is not in sync.", "topic", "partition")
+LOG_SIZE = _jmx("log_log_size", "Bytes of a replica's segments.", "topic", "partition")
+LOG_SEGMENTS = _jmx("log_log_numlogsegments", "Segments of a replica.", "topic", "partition")
+LOG_START = _jmx("log_log_logstartoffset", "The first offset that a replica has.", "topic", "partition")
+LOG_END = _jmx("log_log_logendoffset", "The offset of a replica's next record.", "topic", "partition")
+DIRECTORY_OFFLINE = _jmx("log_logmanager_logdirectoryoffline",
+    "1 if a log directory is offline.", "logDirectory")
+OFFLINE_DIRECTORIES = _jmx("log_logmanager_offlinelogdirectorycount", "Log directories that are offline.")
+
+# -- Kafka's own: the controller and the quorum ------------------------------------------------------------------------
+
+ACTIVE_CONTROLLER = _jmx("controller_kafkacontroller_activecontrollercount", "1 if this node is the active controller.")
+ACTIVE_BROKERS = _jmx("controller_kafkacontroller_activebrokercount", "Brokers that are not fenced.")
+FENCED_BROKERS = _jmx("controller_kafkacontroller_fencedbrokercount", "Brokers that are fenced.")
+GLOBAL_TOPICS = _jmx("controller_kafkacontroller_globaltopiccount", "Topics of the cluster.")
+GLOBAL_PARTITIONS = _jmx("controller_kafkacontroller_globalpartitioncount", "Partitions of the cluster.")
+OFFLINE_PARTITIONS = _jmx("controller_kafkacontroller_offlinepartitionscount",
+    "Partitions of the cluster without a leader: nobody can write to or read from them.")
+PREFERRED_IMBALANCE = _jmx("controller_kafkacontroller_preferredreplicaimbalancecount",
+    "Partitions that another than their preferred replica leads.")
+UNCLEAN_ELECTIONS = _jmx("controller_controllerstats_uncleanleaderelections_total",
+    "Leaders that were elected though they may lack records which were acknowledged.")
+CURRENT_LEADER = _jmx("server_raftmetrics_current_leader", "The node that leads the quorum; -1 if none is known.")
+CURRENT_EPOCH = _jmx("server_raftmetrics_current_epoch", "The quorum's epoch.")
+QUORUM_HIGH_WATERMARK = _jmx("server_raftmetrics_high_watermark", "The metadata's log is committed up to here.")
+QUORUM_LOG_END = _jmx("server_raftmetrics_log_end_offset", "Where this node's metadata log ends.")
+QUORUM_STATE = _jmx("server_raftmetrics_current_state", "1 for what this node is in the quorum.", "current_state")
+COMMIT_LATENCY_AVERAGE = _jmx("server_raftmetrics_commit_latency_avg",
+    "Milliseconds that the last commits of the metadata took, on average.")
+COMMIT_LATENCY_MAX = _jmx("server_raftmetrics_commit_latency_max",
+    "Milliseconds that the longest of them took.")
+APPEND_RATE = _jmx("server_raftmetrics_append_records_rate",
+    "Records a second that were appended to the metadata's log, over the last half minute.")
+# The same without Strimzi's rule for this group of metrics.
+CURRENT_LEADER_PLAIN = _jmx("server_raft_metrics_current_leader",
+    "The same as kafka_server_raftmetrics_current_leader.")
+CURRENT_EPOCH_PLAIN = _jmx("server_raft_metrics_current_epoch", "The same as kafka_server_raftmetrics_current_epoch.")
+HIGH_WATERMARK_PLAIN = _jmx("server_raft_metrics_high_watermark",
+    "The same as kafka_server_raftmetrics_high_watermark.")
+LOG_END_PLAIN = _jmx("server_raft_metrics_log_end_offset", "The same as kafka_server_raftmetrics_log_end_offset.")
+COMMIT_LATENCY_PLAIN = _jmx("server_raft_metrics_commit_latency_avg",
+    "The same as kafka_server_raftmetrics_commit_latency_avg.")
+LAST_APPLIED = _jmx("server_brokermetadatametrics_last_applied_record_offset",
+    "The last record of the metadata that this broker has replayed.")
+
+# -- Kafka's own: requests and connections -----------------------------------------------------------------------------
+
+REQUESTS = _jmx("network_requestmetrics_requests_total", "Requests that were answered.", "request")
+TOTAL_TIME = _jmx("network_requestmetrics_totaltimems",
+    "Milliseconds from a request to its answer; quantiles of the last minute or two.", "request", "quantile",
+    kind=Kind.SUMMARY)
+NETWORK_IDLE = _jmx("network_socketserver_networkprocessoravgidle_percent",
+    "The share of time, 0 to 1, in which the event loop had nothing to do; it does what Kafka's network threads do.")
+HANDLER_IDLE = _jmx("server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+    "The same; the event loop does what Kafka's request handlers do, too.")
+CONNECTION_COUNT = _jmx("server_socket_server_metrics_connection_count",
+    "Connections that are open.", "listener", "networkProcessor")
+CONNECTION_CREATIONS = _jmx("server_socket_server_metrics_connection_creation_total",
+    "Connections that were ever accepted.", "listener", "networkProcessor")
+FETCH_SESSIONS = _jmx("server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions that are kept.")
+GROUPS = _jmx("coordinator_group_groupmetadatamanager_numgroups", "Groups that are coordinated here.")
+OFFSETS = _jmx("coordinator_group_groupmetadatamanager_numoffsets", "Offsets that they have committed.")
+
+# -- kafka_exporter's --------------------------------------------------------------------------------------------------
+
+BROKERS = _exporter("brokers", "Brokers in the cluster, without those that are fenced.")
+BROKER_INFO = _exporter("broker_info", "1 for each of them.", "id", "address")
+TOPIC_PARTITIONS = _exporter("topic_partitions", "Partitions of a topic.", "topic")
+CURRENT_OFFSET = _exporter("topic_partition_current_offset",
+    "The high watermark: where those who read are at the end.", "topic", "partition")
+OLDEST_OFFSET = _exporter("topic_partition_oldest_offset", "The first offset that can be read.", "topic", "partition")
+PARTITION_LEADER = _exporter("topic_partition_leader",
+    "The broker that leads; -1 if there is none.", "topic", "partition")
+PARTITION_REPLICAS = _exporter("topic_partition_replicas", "Replicas of a partition.", "topic", "partition")
+IN_SYNC_REPLICAS = _exporter("topic_partition_in_sync_replica", "Those of them that are in sync.", "topic", "partition")
+LEADER_IS_PREFERRED = _exporter("topic_partition_leader_is_preferred",
+    "1 if the first of the replicas leads.", "topic", "partition")
+UNDER_REPLICATED_PARTITION = _exporter("topic_partition_under_replicated_partition",
+    "1 if a replica is not in sync.", "topic", "partition")
+GROUP_OFFSET = _exporter("consumergroup_current_offset",
+    "What a group has committed.", "consumergroup", "topic", "partition")
+GROUP_OFFSET_SUM = _exporter("consumergroup_current_offset_sum", "The same of a whole topic.", "consumergroup", "topic")
+GROUP_LAG = _exporter("consumergroup_lag",
+    "Records that a group has not committed yet, in a partition of which a replica is here.",
+    "consumergroup", "topic", "partition")
+GROUP_LAG_SUM = _exporter("consumergroup_lag_sum", "The same of a whole topic.", "consumergroup", "topic")
+GROUP_MEMBERS = _exporter("consumergroup_members", "Members of a group.", "consumergroup")
+
+# -- ours --------------------------------------------------------------------------------------------------------------
+
+BUILD_INFO = _own("trioka_build_info", "1; the labels say what runs.", "version", "python")
+REQUEST_DURATION = _own("trioka_request_duration_seconds",
+    "From a request to its answer, by API.", "api", kind=Kind.HISTOGRAM)
+LOOP_LAG = _own("trioka_loop_lag_seconds",
+    "By how much the event loop was late, at worst, in the last half minute: whoever was ready had to wait so long.")
+SECONDS_TO_DATA_LOSS = _own("trioka_group_seconds_to_data_loss",
+    "How long until retention.ms lets go of the oldest records that a group has not read; 0 if it has begun to."
+    " Only where a group is behind and records expire.", "consumergroup", "topic")
+CONNECTIONS = _own("trioka_connections", "Connections that are open.", "listener")
+PARKED = _own("trioka_waiting_requests", "Requests that wait for records, replicas, members or time.")
+LOG_DIRECTORY_OFFLINE = _own("trioka_log_directory_offline", "1 if a log directory is offline.", "directory")
+LOG_DIRECTORY_FREE = _own("trioka_log_directory_free_bytes",
+    "What may still be written to the volume of a log directory.", "directory")
+LOG_DIRECTORY_TOTAL = _own("trioka_log_directory_size_bytes", "The size of that volume.", "directory")
+DAMAGED_PARTITIONS = _own("trioka_damaged_partitions",
+    "Replicas with damage below their recovery point: they serve what is whole, and take no records.")
+LEFT_OUT = _own("trioka_metrics_left_out",
+    "What is not told of one by one, because there are more than trioka.metrics.max.…", "what")
+PROCESS_CPU = _own("process_cpu_seconds_total", "CPU time of this process.")
+PROCESS_RESIDENT = _own("process_resident_memory_bytes", "Its memory that is not swapped out.")
+PROCESS_VIRTUAL = _own("process_virtual_memory_bytes", "Its address space.")
+PROCESS_START = _own("process_start_time_seconds", "When it was started, in seconds since 1970.")
+PROCESS_FILES = _own("process_open_fds", "Its open files and connections.")
+PROCESS_MAX_FILES = _own("process_max_fds", "How many it may have.")

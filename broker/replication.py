@@ -1,0 +1,106 @@
+"""Where leading and following come together: who must know when a replica's fortunes change.
+
+    it leads      whoever waits for it looks again; it is followed no longer, and says who is in sync
+    it follows    a fetcher asks its leader; whoever waited for what it wrote is sent there
+    it rests      nobody leads, or the replica is gone
+
+A broker that is alone needs none of this, and loads none of it: followers.py and in_sync.py come with the first replica
+that follows, or leads others.
+"""
+
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from trioka.cluster.brokers import Broker as Registration
+
+from .config.replication_keys import (
+    FOLLOWER_REPLICATION_THROTTLED_RATE,
+    LEADER_REPLICATION_THROTTLED_RATE,
+    REPLICA_LAG_TIME_MAX_MS,
+    REPLICA_SELECTOR_CLASS,
+)
+from .config.topic_keys import FOLLOWER_REPLICATION_THROTTLED_REPLICAS, LEADER_REPLICATION_THROTTLED_REPLICAS
+from .partitions import Replica
+from .replication_quota import ReplicationQuota
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .followers import Followers
+    from .in_sync import InSync
+
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+class Replication:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.sent = ReplicationQuota(broker, LEADER_REPLICATION_THROTTLED_RATE, LEADER_REPLICATION_THROTTLED_REPLICAS)
+        self.fetched = ReplicationQuota(
+            broker, FOLLOWER_REPLICATION_THROTTLED_RATE, FOLLOWER_REPLICATION_THROTTLED_REPLICAS
+        )
+
+    @cached_property
+    def followers(self) -> "Followers":
+        made: Followers = import_module(".followers", __package__).Followers(self._broker)
+        return made
+
+    @cached_property
+    def in_sync(self) -> "InSync":
+        made: InSync = import_module(".in_sync", __package__).InSync(self._broker)
+        self._broker.nursery.start_soon(made.send)
+        self._broker.nursery.start_soon(made.watch)
+        return made
+
+    @property
+    def minds_racks(self) -> bool:
+        """Whether consumers are sent to the replica in their rack."""
+        return self._broker.config[REPLICA_SELECTOR_CLASS] == RACK_AWARE
+
+    # -- what Replicas tell --------------------------------------------------------------------------------------------
+
+    def registered(self, broker_id: int) -> Registration | None:
+        return self._broker.metadata.brokers.get(broker_id)
+
+    def max_lag_s(self) -> float:
+        return self._broker.config[REPLICA_LAG_TIME_MAX_MS] / 1000
+
+    def leads(self, replica: Replica) -> None:
+        self._stop_fetching(replica)
+        if replica.leadership is not None:
+            self.in_sync.submit(replica, replica.leadership.recovery())
+        self._broker.delayed.touch(replica)
+
+    def follows(self, replica: Replica) -> None:
+        self.followers.follow(replica)
+        self._broker.delayed.touch(replica)
+
+    def rests(self, replica: Replica) -> None:
+        self._stop_fetching(replica)
+        self._broker.delayed.touch(replica)
+
+    def _stop_fetching(self, replica: Replica) -> None:
+        if "followers" in vars(self):
+            self.followers.leave(replica)
+
+    # -- what a follower's fetch tells ---------------------------------------------------------------------------------
+
+    def note(
+        self, replica: Replica, broker_id: int, broker_epoch: int, *, fetch_offset: int, log_start_offset: int
+    ) -> bool:
+        """A follower asks for what comes next. True if somebody may have waited for that."""
+        leadership = replica.leadership
+        assert leadership is not None
+        follower = leadership.follower(broker_id)
+        started = follower.log_start_offset
+        leadership.note(
+            broker_id,
+            fetch_offset=fetch_offset,
+            log_start_offset=log_start_offset,
+            broker_epoch=broker_epoch,
+            leader_end=replica.log.log_end_offset,
+            now=replica.now(),
+        )
+        # First the proposal: from then on the follower is waited for.
+        self.in_sync.submit(replica, leadership.expansion(broker_id, replica.log.high_watermark))
+        return replica.advance() or log_start_offset != started
