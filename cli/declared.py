@@ -37,7 +37,8 @@ def lint(path: str, environment: Mapping[str, str]) -> tuple[list[str], str | No
 def declared_keys() -> dict[str, list[tuple[str, "keys.Key[object]"]]]:
     """Every config key by name, with the kinds of resource that have it."""
     found: dict[str, list[tuple[str, keys.Key[object]]]] = {}
-    for kind, declared in (("topic", keys.TOPIC_KEYS), ("broker", keys.BROKER_KEYS), ("group", keys.GROUP_KEYS)):
+    brokers = {**keys.BROKER_KEYS, **keys.AUTHORIZER_KEYS}
+    for kind, declared in (("topic", keys.TOPIC_KEYS), ("broker", brokers), ("group", keys.GROUP_KEYS)):
         for name, key in declared.items():
             found.setdefault(name, []).append((kind, key))
     return found

@@ -5,6 +5,8 @@ from typing import Final, NamedTuple
 
 import click
 
+from trioka.protocol.errors import error_class
+from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from trioka.protocol.messages.list_groups import ListGroupsRequest
 from trioka.protocol.messages.metadata import MetadataResponse
 
@@ -18,6 +20,7 @@ from .wire import HungUp
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 NAMED: Final = 3  # so many examples are named
+ROOM: Final = 0.1  # a disk with less than this part of it free is about to be full
 
 COLUMNS: Final = (
     Column("CHECK", "check"),
@@ -48,6 +51,7 @@ def doctor(settings: Settings, output: str) -> int:
     with settings.kafka() as kafka:
         findings += _cluster(kafka)
         findings += _listeners(kafka)
+        findings += _directories(kafka)
         findings += _partitions(kafka.cluster())
         findings += _groups(kafka)
     show([each._asdict() for each in findings], COLUMNS, output, name="check")
@@ -90,6 +94,28 @@ def _listeners(kafka: Kafka) -> Iterator[Finding]:
             yield Finding("advertised listener", FAILED, failure.what, f"trioka explain {failure.code}")
         except HungUp:
             yield Finding("advertised listener", FAILED, f"broker {broker.node_id} closed the connection")
+
+
+def _directories(kafka: Kafka) -> Iterator[Finding]:
+    """Each broker's log directories: a disk that failed or is full takes no more records."""
+    if DescribeLogDirsRequest.__key__ not in kafka.first().versions():
+        return
+    found = 0
+    for broker in kafka.cluster().brokers:
+        try:
+            answer = kafka.ask_node(broker.node_id, DescribeLogDirsRequest(topics=None))
+        except (Failure, HungUp):
+            continue  # its listener was told of already
+        for each in answer.results:
+            place = f"broker {broker.node_id}: {each.log_dir}"
+            found += 1
+            if each.error_code:
+                what = f"{place} is offline ({error_class(each.error_code).name})"
+                yield Finding("log directory", FAILED, what, "free or mend the disk, then start the broker again")
+            elif 0 <= each.usable_bytes < ROOM * each.total_bytes:
+                share = 100 * each.usable_bytes // max(each.total_bytes, 1)
+                yield Finding("log directory", WARNING, f"{place} has {share} % free", "trioka topics trim TOPIC")
+    yield Finding("log directories", OK, f"{found} looked at")
 
 
 def _partitions(cluster: MetadataResponse) -> Iterator[Finding]:

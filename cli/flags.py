@@ -23,6 +23,7 @@ class Flag(NamedTuple):
     default: int | str | None
     metavar: str
     help: str
+    one_of: tuple[str, ...] = ()  # if it may not be anything else
 
     @property
     def key(self) -> str:
@@ -43,13 +44,23 @@ class Starter(NamedTuple):
     file: str | None = None
 
 
+LOG_FORMATS: Final = ("auto", "human", "json")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_FLAGS: Final = (
+    Flag("--log-format", str, "auto", "FORMAT", "auto: for people on a terminal, else JSON", LOG_FORMATS),
+    Flag("--log-level", str, "warning", "LEVEL", f"one of {', '.join(LOG_LEVELS)}; default warning", LOG_LEVELS),
+)
+
 STARTERS: Final[Mapping[str, Starter]] = {
     "dev": Starter(
-        "one broker to develop with",
+        "one broker to develop with, or a cluster",
         (
+            Flag("--nodes", int, 1, "N", "default 1; more are processes of their own, at the ports that follow"),
             Flag("--port", int, DEFAULT_PORT, "N", f"default {DEFAULT_PORT}; 0 takes any that is free"),
+            Flag("--http-port", str, None, "N|off", "of metrics and health; by default 1000 more than --port"),
             Flag("--data", str, None, "DIR", "keep the data here; in memory without it"),
             Flag("--topic", tuple, None, "NAME:PARTS", "create it if it is not there; may be said again"),
+            *LOG_FLAGS,
         ),
     ),
     "serve": Starter(
@@ -57,6 +68,7 @@ STARTERS: Final[Mapping[str, Starter]] = {
         (
             Flag("--override", tuple, None, "KEY=VALUE", "instead of what the file says; may be said again"),
             Flag("--check", bool, None, "", "only say what is wrong with the configuration"),
+            *LOG_FLAGS,
         ),
         "server.properties",
     ),
@@ -102,6 +114,8 @@ def _take(flag: Flag, value: str, values: Values) -> bool:
         before = values[flag.key]
         assert isinstance(before, tuple)
         values[flag.key] = (*before, value)
+    elif flag.one_of and value not in flag.one_of:
+        return False
     else:
         values[flag.key] = value
     return True

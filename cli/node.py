@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from trioka.broker.broker import Broker
     from trioka.broker.config.server import Loaded
 
+HTTP_PORT_ABOVE: Final = 1000  # the port of metrics and health, above that of Kafka
+MAX_PORT: Final = 65535
 FAST_FOLDER: Final = "/dev/shm"  # memory that looks like a disk: the same files, and nothing touches the real one
 
 
@@ -38,9 +40,14 @@ FAST_FOLDER: Final = "/dev/shm"  # memory that looks like a disk: the same files
 
 def _dev(options: Mapping[str, Any]) -> None:
     topics = dict(_topic(text) for text in options["topic"])
+    if options["nodes"] != 1:
+        _dev_cluster(options["nodes"], options["port"], options["data"], topics)
+        return
     temporary = None if options["data"] else tempfile.mkdtemp(prefix="trioka-", dir=_fast_folder())
     try:
-        _run(_dev_properties(options["port"], options["data"] or temporary), {}, {}, topics=topics, is_dev=True)
+        properties = _dev_properties(options["port"], options["data"] or temporary)
+        properties["trioka.http.listeners"] = _http_listeners(options["port"], options["http_port"])
+        _run(properties, {}, {}, topics=topics, is_dev=True, options=options)
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -59,6 +66,36 @@ def _dev_properties(port: int, data: str | None) -> dict[str, str]:
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
     }
+
+
+def _dev_cluster(count: int, port: int, data: str | None, topics: Mapping[str, int]) -> None:
+    """Nodes that end when this process does."""
+    from .local_nodes import run_in_front
+
+    started = time.perf_counter()
+    temporary = None if data else tempfile.mkdtemp(prefix="trioka-", dir=_fast_folder())
+
+    def say(ports: Sequence[int]) -> None:
+        addresses = {f"Node {number}": ("127.0.0.1", port) for number, port in enumerate(ports, 1)}
+        _say_ready(addresses, None, [str(data or temporary)], True, time.perf_counter() - started)
+
+    try:
+        run_in_front(Path(str(data or temporary)), count, port, topics, say)
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _http_listeners(port: int, asked: str | None) -> str:
+    """What nobody asked for must not keep a broker from starting: another port will do."""
+    if asked is None:
+        wanted = port + HTTP_PORT_ABOVE
+        return "127.0.0.1:0" if port == 0 or wanted > MAX_PORT else f"127.0.0.1:{wanted},127.0.0.1:0"
+    if asked == "off":
+        return ""
+    if not (asked.isascii() and asked.isdigit()) or int(asked) > MAX_PORT:
+        raise CannotStart(f"--http-port {asked} must be a port, such as 10092, or off.")
+    return f"127.0.0.1:{asked}"
 
 
 def _topic(text: str) -> tuple[str, int]:
@@ -82,7 +119,8 @@ def _serve(options: Mapping[str, Any]) -> None:
         file: Mapping[str, str] = {}
         if options["file"] is not None:
             file = parse_properties(Path(options["file"]).read_bytes())
-        _run(file, parse_environment(os.environ), parse_overrides(options["override"]), is_check=options["check"])
+        environment, overrides = parse_environment(os.environ), parse_overrides(options["override"])
+        _run(file, environment, overrides, is_check=options["check"], options=options)
     except OSError as error:
         raise CannotStart(f"{options['file']} cannot be read: {error.strerror}.") from None
     except ValueError as error:
@@ -97,12 +135,13 @@ def _run(
     environment: Mapping[str, str],
     overrides: Mapping[str, str],
     *,
+    options: Mapping[str, Any],
     topics: Mapping[str, int] | None = None,
     is_dev: bool = False,
     is_check: bool = False,
 ) -> None:
     started = time.perf_counter()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _set_up_logging(options["log_format"], options["log_level"])
     from trioka.broker.config.effective import ConfigError
     from trioka.broker.config.server import load
 
@@ -117,19 +156,47 @@ def _run(
 
     import trio
 
-    from trioka.broker.identity import ForeignDirectory
+    from trioka.broker.identity import ForeignDirectory, NotFormatted
+    from trioka.broker.membership import CannotJoin
     from trioka.broker.network import PortInUse
+    from trioka.broker.quorum_files import VotersDisagree
     from trioka.storage.directory import DirectoryInUse
     from trioka.storage.layout import DamagedFile
 
     try:
         trio.run(_live, loaded, topics or {}, is_dev, started)
     except* PortInUse as errors:
-        port = loaded.node.broker_listeners[0].port
-        where = "with --port" if is_dev else "in listeners"
+        port = _first(errors).port
+        is_http = port not in [endpoint.port for endpoint in loaded.node.broker_listeners]
+        flag, key = ("--http-port", "trioka.http.listeners") if is_http else ("--port", "listeners")
+        where = f"with {flag}" if is_dev else f"in {key}"
         raise CannotStart(f"port {port} is taken by {owner_of(port)}; choose another {where}.") from errors
-    except* (DirectoryInUse, ForeignDirectory, DamagedFile, OSError) as errors:
-        raise CannotStart(f"{errors.exceptions[0]}.") from errors
+    except* (
+        DirectoryInUse,
+        ForeignDirectory,
+        NotFormatted,
+        VotersDisagree,
+        DamagedFile,
+        CannotJoin,
+        OSError,
+    ) as errors:
+        raise CannotStart(f"{_first(errors)}.") from errors
+
+
+def _first(errors: BaseException) -> Any:
+    """What really happened, however deep it is."""
+    while isinstance(errors, BaseExceptionGroup):
+        errors = errors.exceptions[0]
+    return errors
+
+
+def _set_up_logging(form: str, level: str) -> None:
+    from trioka.broker.log_lines import HumanLines, JsonLines
+
+    is_human = form == "human" or (form == "auto" and sys.stderr.isatty())
+    handler = logging.StreamHandler()
+    handler.setFormatter(HumanLines() if is_human else JsonLines())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, started: float) -> None:
@@ -137,6 +204,7 @@ async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, start
 
     from trioka.broker.broker import Broker
     from trioka.broker.clock import SystemClock
+    from trioka.broker.http_door import open_door
     from trioka.storage.disk import OsDisk
 
     broker = Broker(loaded.config, loaded.node, disk=OsDisk(), clock=SystemClock(), random=SystemRandom())
@@ -144,11 +212,18 @@ async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, start
         async with trio.open_nursery() as nursery:
             signalled = trio.Event()
             nursery.start_soon(_mind, signals, signalled, broker, nursery.cancel_scope)
+            door = open_door(loaded.config)
+            if door is not None:
+                nursery.start_soon(door.serve, broker)
             await nursery.start(broker.run)
             if not signalled.is_set():
                 await broker.create_missing_topics(topics)
             if not signalled.is_set():
-                _say_ready(broker.addresses, loaded.node.log_dirs, is_dev, time.perf_counter() - started)
+                took = time.perf_counter() - started
+                http = None if door is None else door.address
+                _say_ready(broker.addresses, http, loaded.node.log_dirs, is_dev, took)
+                for port in () if door is None else door.passed_over:
+                    print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
             await broker.stopped.wait()
             nursery.cancel_scope.cancel()
 
@@ -164,13 +239,22 @@ async def _mind(
     scope.cancel()
 
 
-def _say_ready(addresses: Mapping[str, tuple[str, int]], log_dirs: Sequence[str], is_dev: bool, seconds: float) -> None:
+def _say_ready(
+    addresses: Mapping[str, tuple[str, int]],
+    http: tuple[str, int] | None,
+    log_dirs: Sequence[str],
+    is_dev: bool,
+    seconds: float,
+) -> None:
     in_memory = is_dev and log_dirs[0].startswith(FAST_FOLDER)
     kept = "in memory (keep data: --data ./data)" if in_memory else f"data in {', '.join(log_dirs)}"
     lines = [f"trioka {__version__} · ready in {seconds:.2f} s · {kept} · Ctrl-C stops"]
     for name, (host, port) in addresses.items():
         host = "localhost" if host == "127.0.0.1" else host
         lines.append(f"  {'Kafka' if len(addresses) == 1 else name:<9}{f'{host}:{port}':<26}any Kafka client, no auth")
+    if http is not None:
+        host = {"127.0.0.1": "localhost", "::1": "[::1]"}.get(http[0], http[0])
+        lines.append(f"  Metrics  {f'http://{host}:{http[1]}/metrics':<33}health /readyz")
     if is_dev:
         at = "" if port == DEFAULT_PORT else f" -b localhost:{port}"
         lines.append(f"  Try      echo hello | trioka produce{at} orders      then    trioka consume{at} orders")

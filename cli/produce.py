@@ -21,6 +21,7 @@ from .settings import Settings
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 MAX_LINE_BYTES: Final = 64 << 20
 MAX_COMPLAINTS: Final = 3
+LINGER_MS: Final = 5
 
 
 @click.command("produce")
@@ -74,15 +75,17 @@ class _Sender:
         from kafka.errors import KafkaError
 
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what it would complain of, is explained here
+        timeout_ms = int(settings.timeout_s * 1000)
         self._errors = KafkaError
         self._topic = topic
         self._producer = KafkaProducer(
-            **settings.for_kafka_python(),
+            **settings.for_kafka_python() | {"request_timeout_ms": max(timeout_ms - LINGER_MS, 1)},
             acks=acks if acks == "all" else int(acks),
             enable_idempotence=acks in ("all", "-1"),
             compression_type=None if compression == "none" else compression,
-            linger_ms=5,
-            max_block_ms=int(settings.timeout_s * 1000),
+            linger_ms=LINGER_MS,
+            max_block_ms=timeout_ms,
+            delivery_timeout_ms=timeout_ms,  # tries included: a disk that is full is worth a few, and no two minutes
         )
         self._sent = self._failed = 0
 

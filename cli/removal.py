@@ -20,6 +20,9 @@ from .options import agreed, end_with, with_consent, with_kafka, with_names
 from .output import Column, show
 from .routing import Kafka, TopicPartition
 
+GONE_WITHIN_S: Final = 5.0
+LOOK_AGAIN_S: Final = 0.02
+
 
 @click.command("delete")
 @with_names("topic")
@@ -52,7 +55,19 @@ def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool)
     show(rows, (Column("DELETE", "topic"), Column("PARTITIONS", "partitions"), Column("RECORDS", "records")), "table")
     if not agreed(execute, "Delete them?"):
         return Exit.OK
-    return end_with(delete_topics(kafka, there, if_exists=if_exists), len(there))
+    failures = delete_topics(kafka, there, if_exists=if_exists)
+    if not failures:
+        _wait_until_gone(kafka, there)
+    return end_with(failures, len(there))
+
+
+def _wait_until_gone(kafka: Kafka, names: Sequence[str]) -> None:
+    """Kafka confirms a change before all brokers have heard of it; whoever asks next should not see them any more."""
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while time.monotonic() < deadline:
+        if all(topic.error_code != NONE for topic in kafka.metadata(names).topics):
+            return
+        time.sleep(LOOK_AGAIN_S)
 
 
 def delete_topics(kafka: Kafka, names: Sequence[str], *, if_exists: bool = False) -> list[Failure]:

@@ -31,12 +31,12 @@ def run(topics: tuple[str, ...], data: str | None, command: tuple[str, ...]) -> 
     signal.signal(signal.SIGTERM, _end)
     arguments = [word for topic in topics for word in ("--topic", topic)] + (["--data", data] if data else [])
     broker = subprocess.Popen(
-        [sys.executable, "-m", "trioka", "dev", "--port", "0", *arguments],
+        [sys.executable, "-m", "trioka", "dev", "--port", "0", "--http-port", "off", *arguments],
         stdout=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-        preexec_fn=_die_with_parent,
+        preexec_fn=die_with_parent,
     )
     try:
         return _beside(_address(broker), command)
@@ -83,7 +83,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise _Ended
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     if sys.platform == "linux":
         import ctypes
 

@@ -13,7 +13,7 @@ def _option(flag: Flag) -> click.Option:
         return click.Option([flag.name, flag.key], is_flag=True, help=flag.help)
     return click.Option(
         [flag.name, flag.key],
-        type=int if flag.kind is int else str,
+        type=click.Choice(flag.one_of) if flag.one_of else int if flag.kind is int else str,
         default=flag.default,
         multiple=flag.kind is tuple,
         metavar=flag.metavar,

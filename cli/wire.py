@@ -46,12 +46,14 @@ class Connection:
         timeout_s: float,
         tls: "SSLContext | None" = None,
         greet: "Callable[[Connection], None] | None" = None,
+        client_id: str = CLIENT_ID,
     ) -> None:
         """`greet` is called on the open connection before anything else is asked: a login."""
         self.host, self.port = host, port
         self._timeout_s = timeout_s
         self._tls = tls
         self._greet = greet
+        self._client_id = client_id
         self._socket: socket.socket | None = None
         self._correlation_id = 0
         self._versions: dict[int, Span] | None = None
@@ -89,7 +91,7 @@ class Connection:
         assert self._socket is not None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         try:
-            self._socket.sendall(request_frame(request, version, self._correlation_id))
+            self._socket.sendall(request_frame(request, version, self._correlation_id, self._client_id))
         except TimeoutError:
             raise self._timed_out() from None
         except OSError:
@@ -222,6 +224,28 @@ def tls_context(
     if certificate is not None:
         context.load_cert_chain(certificate, password=password)
     return context
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Ports that nobody listens on at the moment, all of them different."""
+    taken = [socket.create_server((host, 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in taken]
+    for each in taken:
+        each.close()
+    return ports
+
+
+class Reserved:
+    """A port that nobody else is given. It is bound and not listened at, which leaves it free for who knows it."""
+
+    def __init__(self, host: str) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind((host, 0))
+        self.port: int = self._socket.getsockname()[1]
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 def request_frame(request: Request, version: int, correlation_id: int, client_id: str = CLIENT_ID) -> bytes:

@@ -1,0 +1,235 @@
+"""`trioka cluster drain`, `reassign`, `elect-leaders`: what moves replicas and leadership, on any Kafka.
+
+A plan is shown first, and carried out when somebody agrees. Kafka copies in the background; the command waits until it
+is done, unless it shall not. A plan in a file is Kafka's own, as `kafka-reassign-partitions.sh` writes and reads it.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from trioka.protocol.errors import NONE, ElectionNotNeeded
+from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
+from trioka.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+
+from . import trouble
+from .cluster_health import with_cluster
+from .failure import Exit, Failure
+from .options import Duration, agreed, end_with, with_consent, with_names, with_output
+from .output import Column, put, show, talk
+from .placing import Placement, balanced, drained
+from .routing import Kafka, TopicPartition
+from .settings import Settings
+
+LOOK_S: Final = 0.2
+WAIT_MS: Final = 10 * 60 * 1000
+MAX_PLAN_BYTES: Final = 64 << 20
+PREFERRED, UNCLEAN = 0, 1
+
+PLAN_COLUMNS: Final = (
+    Column("TOPIC", "topic"),
+    Column("PART", "partition"),
+    Column("FROM", "before"),
+    Column("TO", "after"),
+)
+ELECTED_COLUMNS: Final = (Column("TOPIC", "topic"), Column("PART", "partition"), Column("LEADER", "leader"))
+
+with_wait = click.option(
+    "--wait", type=Duration(), default=WAIT_MS, metavar="TIME", help="how long to wait for its end; 0s is not at all"
+)
+
+
+@click.command("drain")
+@click.argument("broker", type=int, metavar="BROKER")
+@with_consent
+@with_wait
+@with_output
+@with_cluster
+def drain(settings: Settings, broker: int, execute: bool, wait: int, output: str) -> int:
+    """Moves everything that a broker has to the others. What no other can take stays, and is led by another."""
+    with settings.kafka() as kafka:
+        racks = _racks(kafka)
+        placement = _placement(kafka)
+        if broker not in racks and not any(broker in replicas for replicas in placement.values()):
+            raise Failure(f"there is no broker {broker}", exit_code=Exit.NOT_FOUND)
+        plan = drained(placement, racks, broker)
+        code = _carry_out(kafka, placement, plan, execute, wait, output, f"Drain broker {broker}?")
+        staying = [place for place, replicas in {**placement, **plan}.items() if broker in replicas]
+        if staying and code == Exit.OK:
+            talk(f"{len(staying)} partitions keep a replica on broker {broker}: no other broker is left to take it")
+        return code
+
+
+@click.command("reassign")
+@click.option("--auto", is_flag=True, help="as many replicas and leaders on each broker")
+@click.option("--plan", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE")
+@with_consent
+@with_wait
+@with_output
+@with_cluster
+def reassign(settings: Settings, auto: bool, file: Path | None, execute: bool, wait: int, output: str) -> int:
+    """Moves replicas: by a plan of Kafka's own form, or so that all brokers carry the same."""
+    if auto == (file is not None):
+        raise click.UsageError("say --auto, or name a --plan.")
+    with settings.kafka() as kafka:
+        placement = _placement(kafka)
+        plan = balanced(placement, _racks(kafka)) if file is None else _read_plan(file, placement)
+        return _carry_out(kafka, placement, plan, execute, wait, output, "Move them?")
+
+
+@click.command("elect-leaders")
+@with_names("topic", required=False)
+@click.option("--unclean", is_flag=True, help="anybody who is there, even if records are lost; only where nobody leads")
+@with_output
+@with_cluster
+def elect_leaders(settings: Settings, names: tuple[str, ...], unclean: bool, output: str) -> int:
+    """The first replicas lead again, as they do after some minutes by themselves."""
+    with settings.kafka() as kafka:
+        found = kafka.topics(names)
+        asked = [
+            ElectLeadersRequest.TopicPartition(
+                topic=topic.name or "", partitions=[each.partition_index for each in topic.partitions]
+            )
+            for topic in found
+        ]
+        failures, elected = _elect(kafka, asked, UNCLEAN if unclean else PREFERRED)
+        kafka.forget()
+        leaders = {
+            TopicPartition(topic.name or "", each.partition_index): each.leader_id
+            for topic in kafka.cluster().topics
+            for each in topic.partitions
+        }
+    rows = [{"topic": p.topic, "partition": p.partition, "leader": leaders.get(p)} for p in elected]
+    show(rows, ELECTED_COLUMNS, output, name="topic")
+    return end_with(failures, len(failures) + len(elected))
+
+
+def _elect(
+    kafka: Kafka, asked: list[ElectLeadersRequest.TopicPartition], kind: int
+) -> tuple[list[Failure], list[TopicPartition]]:
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=kafka.timeout_ms)
+    told = kafka.ask_controller(request, lambda told: [told.error_code])
+    if told.error_code != NONE:
+        raise trouble.refused(told.error_code, "no leader was elected")
+    failures, elected = [], []
+    for topic in told.replica_election_results:
+        for each in topic.partition_result:
+            place = TopicPartition(topic.topic, each.partition_id)
+            if each.error_code == NONE:
+                elected.append(place)
+            elif each.error_code != ElectionNotNeeded.code:
+                failures.append(
+                    trouble.refused(
+                        each.error_code,
+                        f"partition {place.partition} of '{place.topic}' has no new leader",
+                        each.error_message,
+                    )
+                )
+    return failures, elected
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+def _placement(kafka: Kafka) -> Placement:
+    return {
+        TopicPartition(topic.name or "", each.partition_index): tuple(each.replica_nodes)
+        for topic in kafka.cluster().topics
+        for each in topic.partitions
+    }
+
+
+def _racks(kafka: Kafka) -> dict[int, str | None]:
+    return {broker.node_id: broker.rack for broker in kafka.cluster().brokers}
+
+
+def _read_plan(file: Path, placement: Mapping[TopicPartition, Any]) -> Placement:
+    """{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2]}]}"""
+    try:
+        with file.open("rb") as opened:
+            told = json.loads(opened.read(MAX_PLAN_BYTES))
+        plan = {
+            TopicPartition(str(each["topic"]), int(each["partition"])): tuple(map(int, each["replicas"]))
+            for each in told["partitions"]
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"{file} is no plan: {error}"
+        hints = ['one looks so: {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2]}]}']
+        raise Failure(what, exit_code=Exit.USAGE, hints=hints) from None
+    for place in plan:
+        if place not in placement:
+            raise Failure(f"{file} names {place}, which does not exist", exit_code=Exit.NOT_FOUND)
+    return {place: replicas for place, replicas in plan.items() if replicas != placement[place]}
+
+
+def _carry_out(
+    kafka: Kafka, placement: Placement, plan: Placement, execute: bool, wait_ms: int, output: str, question: str
+) -> int:
+    rows = [
+        {"topic": place.topic, "partition": place.partition, "before": placement[place], "after": replicas}
+        for place, replicas in sorted(plan.items())
+    ]
+    show(rows, PLAN_COLUMNS, output, name="topic")
+    if not plan:
+        talk("nothing has to move")
+        return Exit.OK
+    if not agreed(execute, question):
+        return Exit.OK
+    failures = _begin(kafka, plan)
+    begun = len(plan) - len(failures)
+    if begun and wait_ms:
+        _wait(kafka, plan, wait_ms)
+        # Where only the order of replicas has changed, nothing was copied, and the leader is still the former.
+        turned: dict[str, list[int]] = {}
+        for place, replicas in plan.items():
+            if replicas[0] != placement[place][0]:
+                turned.setdefault(place.topic, []).append(place.partition)
+        if turned:
+            asked = [ElectLeadersRequest.TopicPartition(topic=name, partitions=found) for name, found in turned.items()]
+            failures += _elect(kafka, asked, PREFERRED)[0]
+    return end_with(failures, len(plan))
+
+
+def _begin(kafka: Kafka, plan: Placement) -> list[Failure]:
+    wanted = AlterPartitionReassignmentsRequest.Topic
+    topics: dict[str, list[AlterPartitionReassignmentsRequest.Topic.Partition]] = {}
+    for place, replicas in sorted(plan.items()):
+        moved = wanted.Partition(partition_index=place.partition, replicas=list(replicas))
+        topics.setdefault(place.topic, []).append(moved)
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=kafka.timeout_ms,
+        topics=[wanted(name=name, partitions=partitions) for name, partitions in topics.items()],
+    )
+    told = kafka.ask_controller(request, lambda told: [told.error_code])
+    if told.error_code != NONE:
+        raise trouble.refused(told.error_code, "nothing was moved", told.error_message)
+    return [
+        trouble.refused(
+            each.error_code, f"partition {each.partition_index} of '{topic.name}' stays", each.error_message
+        )
+        for topic in told.responses
+        for each in topic.partitions
+        if each.error_code != NONE
+    ]
+
+
+def _wait(kafka: Kafka, plan: Placement, wait_ms: int) -> None:
+    """Until none of them is under way."""
+    until = time.monotonic() + wait_ms / 1000
+    request = ListPartitionReassignmentsRequest(timeout_ms=kafka.timeout_ms, topics=None)
+    left = len(plan)
+    while left:
+        told = kafka.ask_controller(request, lambda told: [told.error_code])
+        under_way = {TopicPartition(t.name, each.partition_index) for t in told.topics for each in t.partitions}
+        left = len(under_way & set(plan))
+        if left and time.monotonic() > until:
+            what = f"{left} of {len(plan)} partitions still move"
+            raise Failure(what, exit_code=Exit.PARTLY, hints=["look again: trioka cluster under-replicated"])
+        if left:
+            time.sleep(LOOK_S)
+    put(f"{len(plan)} partitions are where they shall be")
