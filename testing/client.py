@@ -1,0 +1,267 @@
+"""The hands of a test: topics made, records written and read, and groups waited for, in one line each.
+
+All of it goes over the wire, by the command line's own client, so it works with whatever home the broker has. Faults do
+not meet it (`HELPER`): what a test arms is meant for the software that it tests. A cut network and a stopped broker do.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from trioka.cli.failure import did_you_mean
+from trioka.cli.offsets import BY_NAME, EARLIEST, LATEST, NO_OFFSET, by_topic, committed, offsets_or_fail
+from trioka.cli.routing import NOBODY, Kafka, TopicPartition
+from trioka.cli.wire import Connection
+from trioka.protocol import batch, record
+from trioka.protocol.errors import NONE, UnknownTopicOrPartition, error_class
+from trioka.protocol.messages.create_topics import CreateTopicsRequest
+from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
+from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from trioka.protocol.messages.produce import ProduceRequest
+
+HELPER: Final = "trioka-testing"  # the client id of these hands
+TIMEOUT_S: Final = 30.0
+POLL_MS: Final = 200
+LOOK_AGAIN_S: Final = 0.02
+FETCH_BYTES: Final = 1 << 20  # of each partition at once
+PRODUCE_BY_NAME: Final = 12
+ALL_REPLICAS: Final = -1
+AS_THE_BROKER: Final = -1  # default.replication.factor
+READ_COMMITTED: Final = 1
+
+Payload = bytes | str | None
+
+
+class Record(NamedTuple):
+    """A record as it stands in its topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Client:
+    """Connects anew for each task: a test may have cut or restarted its broker meanwhile."""
+
+    def __init__(self, *addresses: tuple[str, int]) -> None:
+        self._addresses = addresses
+
+    def _kafka(self, timeout_s: float = TIMEOUT_S) -> Kafka:
+        def connect(host: str, port: int) -> Connection:
+            return Connection(host, port, timeout_s=timeout_s, client_id=HELPER)
+
+        return Kafka(self._addresses, connect=connect, timeout_s=timeout_s)
+
+    def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str], replicas: int = AS_THE_BROKER
+    ) -> None:
+        Topic = CreateTopicsRequest.Topic
+        wanted = Topic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replicas,
+            assignments=[],
+            configs=[Topic.Config(name=key, value=value) for key, value in configs.items()],
+        )
+        with self._kafka() as kafka:
+            request = CreateTopicsRequest(topics=[wanted], timeout_ms=kafka.timeout_ms)
+            answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.topics])
+        (told,) = answer.topics
+        _check(told.error_code, told.error_message)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        values: Sequence[Payload],
+        *,
+        key: Payload,
+        partition: int,
+        timestamp_ms: int,
+        headers: Sequence[tuple[str, bytes | None]],
+    ) -> list[int]:
+        """The offsets. As with any client, a topic that is not there is made, if the broker makes topics so."""
+        records = [
+            record.Record(number, timestamp_ms, _bytes(key), _bytes(value), tuple(headers))
+            for number, value in enumerate(values)
+        ]
+        if not records:
+            return []
+        Topic = ProduceRequest.Topic
+        data = [Topic.Partition(index=partition, records=bytes(batch.build(records)))]
+        with self._kafka() as kafka:
+            _partitions(kafka, topic, may_create=True)
+            place = TopicPartition(topic, partition)
+            request = ProduceRequest(
+                acks=ALL_REPLICAS, timeout_ms=kafka.timeout_ms, topic_data=[Topic(name=topic, partition_data=data)]
+            )
+
+            def ask() -> tuple[int, int, str | None]:
+                (leader,) = kafka.leaders([place])
+                if leader == NOBODY:
+                    return UnknownTopicOrPartition.code, NO_OFFSET, f"there is no {place}"
+                answer = kafka.ask_node(leader, request, at_most=PRODUCE_BY_NAME)
+                told = answer.responses[0].partition_responses[0]
+                return told.error_code, told.base_offset, told.error_message
+
+            code, first, message = kafka.insist(ask, lambda told: [told[0]])
+        _check(code, message)
+        return list(range(first, first + len(records)))
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def records(self, topic: str, partition: int | None, is_committed: bool) -> list[Record]:
+        """All that there are now, by partition and offset."""
+        with self._kafka() as kafka:
+            positions = self._starts(kafka, topic, partition)
+            found: list[Record] = []
+            unread = dict(positions)
+            while unread:
+                before = dict(unread)
+                found += _fetch(kafka, unread, 0, is_committed)
+                for place in [place for place, offset in unread.items() if offset == before[place]]:
+                    del unread[place]
+        return sorted(found, key=lambda each: (each.partition, each.offset))
+
+    def consume(
+        self, topic: str, count: int, partition: int | None, is_committed: bool, timeout_s: float
+    ) -> list[Record]:
+        """As many, from the start on, in the order in which they come; waits for them, and for their topic."""
+        deadline = time.monotonic() + timeout_s
+        positions: dict[TopicPartition, int] = {}
+        found: list[Record] = []
+        with self._kafka() as kafka:
+            while len(found) < count:
+                try:
+                    positions = positions or self._starts(kafka, topic, partition)
+                    found += _fetch(kafka, positions, POLL_MS, is_committed)
+                except UnknownTopicOrPartition:
+                    kafka.forget()
+                    time.sleep(LOOK_AGAIN_S)
+                if time.monotonic() > deadline and len(found) < count:
+                    raise TimeoutError(f"{len(found)} of {count} records came to {topic} within {timeout_s:g} s")
+        return found[:count]
+
+    def _starts(self, kafka: Kafka, topic: str, partition: int | None) -> dict[TopicPartition, int]:
+        indexes = _partitions(kafka, topic)
+        if partition is not None:
+            if partition not in indexes:
+                raise UnknownTopicOrPartition(f"{topic} has {len(indexes)} partitions, and no partition {partition}")
+            indexes = [partition]
+        places = [TopicPartition(topic, each) for each in indexes]
+        return offsets_or_fail(kafka, dict.fromkeys(places, EARLIEST))
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def wait_group(self, group: str, lag: int, topic: str | None, timeout_s: float) -> None:
+        """Until the group has committed so much of each partition that no more than `lag` records are left in all."""
+        deadline = time.monotonic() + timeout_s
+        with self._kafka() as kafka:
+            while True:
+                kafka.forget()
+                behind = _lag(kafka, group, topic)
+                if behind and sum(behind.values()) <= lag:
+                    return
+                if time.monotonic() > deadline:
+                    raise TimeoutError(_why_behind(group, lag, behind, timeout_s))
+                time.sleep(LOOK_AGAIN_S)
+
+
+def _check(code: int, message: str | None) -> None:
+    if code != NONE:
+        error = error_class(code)
+        raise error(message) if message else error()
+
+
+def _bytes(payload: Payload) -> bytes | None:
+    return payload.encode() if isinstance(payload, str) else payload
+
+
+def _partitions(kafka: Kafka, topic: str, *, may_create: bool = False) -> list[int]:
+    """Of a topic that is there, or that may be made by being asked for."""
+
+    def ask() -> MetadataResponse.Topic:
+        request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=may_create)
+        told: MetadataResponse.Topic = kafka.ask(request).topics[0]
+        return told
+
+    told = kafka.insist(ask, lambda each: [each.error_code])
+    if told.error_code == UnknownTopicOrPartition.code:
+        known = [each.name or "" for each in kafka.metadata(None).topics]
+        raise UnknownTopicOrPartition("; ".join([f"there is no topic '{topic}'", *did_you_mean(topic, known)]))
+    _check(told.error_code, None)
+    return sorted(each.partition_index for each in told.partitions)
+
+
+def _fetch(kafka: Kafka, positions: dict[TopicPartition, int], max_wait_ms: int, is_committed: bool) -> list[Record]:
+    """One round: what is there from the positions on, which move behind it."""
+    found: list[Record] = []
+    for leader, places in kafka.leaders(list(positions)).items():
+        if leader == NOBODY:
+            raise UnknownTopicOrPartition(f"there is no {places[0]}")
+        Topic = FetchRequest.Topic
+        topics = [
+            Topic(
+                topic=name,
+                partitions=[
+                    Topic.Partition(
+                        partition=index,
+                        fetch_offset=positions[TopicPartition(name, index)],
+                        partition_max_bytes=FETCH_BYTES,
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in by_topic(places)
+        ]
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms, min_bytes=1, isolation_level=READ_COMMITTED * is_committed, topics=topics
+        )
+        for topic in kafka.ask_node(leader, request, at_most=BY_NAME["fetch"]).responses:
+            for told in topic.partitions:
+                _check(told.error_code, None)
+                place = TopicPartition(topic.topic, told.partition_index)
+                data, start = bytes(told.records or b""), positions[place]
+                for header in batch.headers(data, partial_tail=True):
+                    batch.verify(data, header)
+                    positions[place] = header.last_offset + 1
+                found += [each for each in _told(place, data, told) if each.offset >= start]
+    return found
+
+
+def _told(place: TopicPartition, data: bytes, told: FetchResponse.Topic.Partition) -> Iterator[Record]:
+    """Without markers, and without what was aborted, if the broker says what was."""
+    aborted = sorted((each.first_offset, each.producer_id) for each in told.aborted_transactions or ())
+    open_aborted: set[int] = set()
+    for header in batch.headers(data, partial_tail=True):
+        while aborted and aborted[0][0] <= header.last_offset:
+            open_aborted.add(aborted.pop(0)[1])
+        if header.is_control:
+            open_aborted.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in open_aborted):
+            for each in batch.records(data, header):
+                yield Record(*place, each.offset, each.timestamp, each.key, each.value, each.headers)
+
+
+def _lag(kafka: Kafka, group: str, topic: str | None) -> dict[TopicPartition, int]:
+    """By partition, of all topics that the group has committed something of. Nothing, if it has not."""
+    known = committed(kafka, group)
+    if topic is not None:
+        known = {place: each for place, each in known.items() if place.topic == topic}
+    topics = {place.topic for place in known}
+    places = [TopicPartition(name, index) for name in sorted(topics) for index in _partitions(kafka, name)]
+    starts = offsets_or_fail(kafka, dict.fromkeys(places, EARLIEST))
+    ends = offsets_or_fail(kafka, dict.fromkeys(places, LATEST))
+    return {place: max(0, ends[place] - (known[place].offset if place in known else starts[place])) for place in places}
+
+
+def _why_behind(group: str, lag: int, behind: Mapping[TopicPartition, int], timeout_s: float) -> str:
+    if not behind:
+        return f"group '{group}' has committed nothing within {timeout_s:g} s"
+    parts: Iterable[str] = (f"{place} {count}" for place, count in behind.items() if count)
+    return f"group '{group}' is not down to a lag of {lag} within {timeout_s:g} s; it lags by: {', '.join(parts)}"

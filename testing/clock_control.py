@@ -1,0 +1,31 @@
+"""The broker's clock, in the hands of a test."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from .faults import Length, seconds_of
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+ADVANCE_S: Final = 120.0
+
+
+class Clock:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def advance(self, by: Length) -> None:
+        """Adds a length of time ("8d", "90s", a timedelta) to the broker's clock, and returns when everything that fell
+        due meanwhile has happened: retention, sessions of group members, transactions, committed offsets.
+
+        Clients go on living in the machine's time. They miss their heartbeats, and what they stamp with their own
+        clocks is old when it arrives."""
+        self._broker.tell("advance", timeout_s=ADVANCE_S, seconds=seconds_of(by))
+
+    def now_ms(self) -> int:
+        """The broker's time, in milliseconds since 1970."""
+        return int(self._broker.tell("now_ms"))
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.now_ms() / 1000, UTC)

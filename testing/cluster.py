@@ -1,0 +1,221 @@
+"""A Kafka cluster for a test: several brokers, of which some can be killed, or cut from the others.
+
+    with Cluster(nodes=3) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        cluster.kill(cluster.leader("orders"))
+        ...                                             # any Kafka client, at cluster.bootstrap_servers
+        cluster.start()
+        cluster.wait_healthy()
+
+Nodes have the numbers 1, 2, 3 …; each is broker and controller. They run in one thread of this process, with sockets on
+loopback and data in memory, and nothing is left of them at the end of the block. Timeouts are short: a node that is
+gone is missed after one or two seconds. A keyword is a key of server.properties, for all nodes, with underscores for
+dots.
+
+Every method blocks until it is done. Those that look for something in the cluster wait for it, and say in a
+TimeoutError why it did not come.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from . import scratch
+from .broker import DESCRIBE_S, keys_of
+from .client import AS_THE_BROKER, LOOK_AGAIN_S, TIMEOUT_S, Client, Record
+from .faults import Length, seconds_of
+from .host import ANSWER_S, Unresponsive
+from .loop import Loop
+from .nodes import START_S, Nodes
+
+MOST_NODES: Final = 9
+PATIENCE_S: Final = 60.0  # until a cluster has got over what was done to it
+REASONS: Final = 8  # of those that it has not: more would not be read
+
+
+class Cluster:
+    def __init__(self, nodes: int = 3, **configs: object) -> None:
+        if not 1 <= nodes <= MOST_NODES:
+            raise ValueError(f"nodes={nodes}: a cluster under test has 1 to {MOST_NODES}")
+        self.numbers = range(1, nodes + 1)
+        self._settings = keys_of(configs)
+        self._folder: str | None = None
+        self._nodes: Nodes | None = None
+        self._loop: Loop | None = None
+
+    def __repr__(self) -> str:
+        where = self.bootstrap_servers if self.is_running else "not running"
+        return f"<trioka.testing.Cluster {where}>"
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> "Cluster":
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, *numbers: int) -> "Cluster":
+        """Starts the cluster, or again those of its nodes that do not run: the named ones, or all. They have the data
+        and the ports that they had. Returns when they serve, for which a majority of the nodes is needed."""
+        if self._loop is not None:
+            nodes, wanted = self._inside, [self._known(number) for number in numbers or self.numbers]
+            self._home.wait(nodes.start, wanted, timeout_s=START_S + ANSWER_S)
+            return self
+        try:
+            self._folder = scratch.new_folder()
+            self._nodes = Nodes(self._folder, len(self.numbers), self._settings)
+            self._nodes.format()
+            self._loop = Loop(self._nodes.run, name="trioka-cluster", clock=self._nodes.clock)
+            self._loop.start()
+        except BaseException:
+            self.close()
+            raise
+        self.wait_healthy()
+        return self
+
+    def kill(self, number: int) -> None:
+        """As kill -9: it says no good bye, nothing is finished, and connections to it break. `start` brings it back."""
+        self._home.wait(self._inside.kill, self._known(number))
+
+    def stop(self, number: int) -> None:
+        """Stops a node cleanly: others lead in its place before it goes."""
+        self._home.wait(self._inside.stop, self._known(number))
+
+    def close(self) -> None:
+        """Ends all nodes, and removes their data."""
+        loop, self._loop = self._loop, None
+        nodes, self._nodes = self._nodes, None
+        folder, self._folder = self._folder, None
+        try:
+            if loop is not None:
+                loop.stop()
+        finally:
+            if nodes is not None:
+                nodes.close()
+            if folder is not None:
+                scratch.remove(folder)
+
+    @property
+    def is_running(self) -> bool:
+        return self._loop is not None and self._loop.is_running
+
+    @property
+    def running(self) -> list[int]:
+        """The numbers of the nodes that run."""
+        nodes = self._inside
+        return self._home.call(lambda: sorted(nodes.running))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """All nodes, also those that do not run at the moment: host:port,host:port,…"""
+        return ",".join(map(self.address, self.numbers))
+
+    def address(self, number: int) -> str:
+        """Of one node: for a client that is not to begin with a node that is cut off and tells what was true before."""
+        host, port = self._inside.addresses[self._known(number)]
+        return f"{host}:{port}"
+
+    @property
+    def _home(self) -> Loop:
+        if self._loop is None:
+            raise Unresponsive("the cluster is not running: use it in a `with`, or call start()")
+        return self._loop
+
+    @property
+    def _inside(self) -> Nodes:
+        if self._nodes is None:
+            raise Unresponsive("the cluster is not running: use it in a `with`, or call start()")
+        return self._nodes
+
+    def _known(self, number: int) -> int:
+        if number not in self.numbers:
+            raise ValueError(f"there is no node {number}; there are {', '.join(map(str, self.numbers))}")
+        return number
+
+    # -- the network between nodes -------------------------------------------------------------------------------------
+
+    def cut(self, a: int, b: int) -> None:
+        """Two nodes do not reach each other any more, until `heal`. Clients still reach both."""
+        if self._known(a) == self._known(b):
+            raise ValueError(f"node {a} cannot be cut from itself")
+        self._home.call(self._inside.cuts.cut, a, b)
+
+    def isolate(self, number: int) -> None:
+        """No other node is reached by this one, nor reaches it, until `heal`. Clients still do."""
+        self._known(number)
+        for other in self.numbers:
+            if other != number:
+                self.cut(number, other)
+
+    def heal(self) -> None:
+        """Every node reaches every other."""
+        self._home.call(self._inside.cuts.heal)
+
+    # -- what is asked of it -------------------------------------------------------------------------------------------
+
+    def wait_healthy(self, timeout: Length = PATIENCE_S) -> None:
+        """Until the nodes that run know and reach one another, every partition has a leader, and all replicas on these
+        nodes are in sync. A node that was killed is not waited for, but until the others have missed it."""
+        self._until_without(self._inside.trouble, "the cluster is not healthy", seconds_of(timeout))
+
+    def leader(self, topic: str, partition: int = 0, *, timeout: Length = PATIENCE_S) -> int:
+        """The number of the node that leads. After that node was killed or isolated, another's: waits until there is
+        one."""
+        nodes = self._inside
+        found: list[int] = []
+
+        def look() -> list[str]:
+            leader = nodes.leader(topic, partition)
+            found[:] = [] if leader is None else [leader]
+            return nodes.trouble() if leader is None else []
+
+        self._until_without(look, f"nobody leads {topic}-{partition}", seconds_of(timeout))
+        return found[0]
+
+    def _until_without(self, trouble: Callable[[], list[str]], what: str, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while reasons := self._home.call(trouble):
+            if time.monotonic() > deadline:
+                more = ["…"] * (len(reasons) > REASONS)
+                raise TimeoutError(f"{what} within {timeout_s:g} s: {'; '.join(reasons[:REASONS] + more)}")
+            time.sleep(LOOK_AGAIN_S)
+
+    def _client(self) -> Client:
+        """Of nodes that know what the cluster knows: one that is cut off would tell what was true before."""
+        nodes = self._inside
+        reached = self._home.call(lambda: list(nodes.in_touch() or nodes.running)) or self.numbers
+        return Client(*(nodes.addresses[number] for number in reached))
+
+    def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int | None = None, **configs: object
+    ) -> str:
+        """Creates a topic, on three nodes if there are as many; min.insync.replicas is 2 then. Returns its name, when
+        all its partitions have leaders and every node in reach knows them."""
+        replicas = AS_THE_BROKER if replication_factor is None else replication_factor
+        self._client().create_topic(name, partitions, keys_of(configs), replicas)
+        self._until_led(name)
+        return name
+
+    def records(self, topic: str, partition: int | None = None, *, committed: bool = False) -> list[Record]:
+        """All records that are there now, by partition and offset; `committed`: without those of open and aborted
+        transactions. Waits until every partition has a leader."""
+        self._until_led(topic)
+        return self._client().records(topic, partition, committed)
+
+    def _until_led(self, topic: str) -> None:
+        nodes = self._inside
+        self._until_without(lambda: nodes.trouble_of(topic), f"{topic} is not served", PATIENCE_S)
+
+    def wait_group(self, group: str, lag: int = 0, *, topic: str | None = None, timeout: Length = TIMEOUT_S) -> None:
+        """Waits until a group has committed all but `lag` records of the topics that it reads, as `Broker` does."""
+        self._client().wait_group(group, lag, topic, seconds_of(timeout))
+
+    def describe(self) -> str:
+        """Which nodes run, what is wrong among them, and what each is busy with. Never raises, never hangs."""
+        if self._loop is None or self._nodes is None:
+            return "the cluster is not running"
+        try:
+            return self._loop.call(self._nodes.describe, timeout_s=DESCRIBE_S)
+        except Exception as error:
+            return f"the cluster does not say how it is: {error}"

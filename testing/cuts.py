@@ -1,0 +1,52 @@
+"""A network between nodes of one loop that can be cut: what a node dials goes through here.
+
+A cut breaks all connections between two nodes, and none can be made until `heal`. Clients are not concerned: they reach
+a node that no other node reaches.
+"""
+
+from collections.abc import Callable
+
+from trioka.broker.network import Link, dial
+from trioka.broker.peers import Dial
+
+Pair = frozenset[int]
+
+
+class Cuts:
+    def __init__(self, owner: Callable[[int], int]) -> None:
+        """`owner`: the node that a port belongs to."""
+        self.pairs: set[Pair] = set()
+        self._owner = owner
+        self._links: list[tuple[Pair, Link]] = []
+
+    def cut(self, a: int, b: int) -> None:
+        pair = frozenset((a, b))
+        self.pairs.add(pair)
+        for ends, link in self._links:
+            if ends == pair:
+                link.close()
+        self._links = [(ends, link) for ends, link in self._links if ends != pair]
+
+    def heal(self) -> None:
+        self.pairs.clear()
+
+    def is_cut(self, a: int, b: int) -> bool:
+        return frozenset((a, b)) in self.pairs
+
+    def forget(self, node: int) -> None:
+        """It has ended, and so have its connections."""
+        self._links = [(ends, link) for ends, link in self._links if node not in ends]
+
+    def dial_from(self, node: int) -> Dial:
+        async def dialled(host: str, port: int, timeout_s: float) -> Link:
+            ends = frozenset((node, self._owner(port)))
+            if ends in self.pairs:
+                raise ConnectionRefusedError("cut")
+            link = await dial(host, port, timeout_s)
+            if ends in self.pairs:
+                link.close()
+                raise ConnectionRefusedError("cut")
+            self._links.append((ends, link))
+            return link
+
+        return dialled

@@ -1,0 +1,163 @@
+"""One broker under test, from the inside: what its home runs, and the orders that it takes.
+
+An order is a method here that takes and returns what JSON can say. All of them run in the broker's own loop, so nothing
+that they look at changes under their hands.
+"""
+
+from collections.abc import Mapping
+from random import Random, SystemRandom
+from typing import Any, Final
+
+import trio
+
+from trioka.broker.broker import Broker
+from trioka.broker.config.effective import ConfigError
+from trioka.broker.config.server import load
+from trioka.broker.dispatch import Route
+from trioka.broker.handlers import Handler
+
+from .clock import MovableClock
+from .diagnosis import describe
+from .faults import APIS, Fault, Faults
+from .faulty_disk import FaultyDisk
+from .interception import FaultyRoute
+from .journal import Journal
+from .weather import Weather
+
+HOST: Final = "127.0.0.1"
+LISTENER: Final = "PLAINTEXT"
+
+TEN_YEARS_MS: Final = 10 * 365 * 86_400_000
+
+# What a test wants otherwise than a cluster: one node that keeps everything on itself, no waiting for members that
+# might still come, few partitions to open. Connections do not grow idle when a week is added to the clock.
+SETTINGS: Final[Mapping[str, str]] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": f"1@{HOST}:9093",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "connections.max.idle.ms": str(TEN_YEARS_MS),
+}
+OURS: Final = frozenset({"listeners", "advertised.listeners", "log.dirs", "log.dir"})
+
+
+class Node:
+    def __init__(
+        self,
+        folder: str,
+        settings: Mapping[str, str],
+        port: int,
+        *,
+        clock: MovableClock | None = None,
+        own: Mapping[str, str] = SETTINGS,
+    ) -> None:
+        """ConfigError says what is wrong with the settings. A node of several has a clock with them, and settings of
+        its `own`."""
+        self.clock = clock or MovableClock()
+        self.journal = Journal()
+        self.faults = Faults()
+        self.weather: Weather | None = None
+        self._disk = FaultyDisk()
+        for key in OURS & settings.keys():
+            raise ConfigError(f"{key} is chosen by the broker under test, and cannot be set.")
+        listeners = f"{LISTENER}://{HOST}:{port},CONTROLLER://{HOST}:0"
+        loaded = load({**SETTINGS, "listeners": listeners, **own, **settings, "log.dirs": folder})
+        if loaded.warnings:  # a key that nobody knows; in a test it is a mistake
+            raise ConfigError(loaded.warnings[0])
+        for remark in loaded.notes:
+            self.journal.note(f"note: {remark}")
+        self.broker = Broker(
+            loaded.config, loaded.node, disk=self._disk, clock=self.clock, random=Random(SystemRandom().random())
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        self.journal.open()
+        try:
+            await self.broker.run(task_status=task_status)
+        finally:
+            self.journal.close()
+
+    @property
+    def port(self) -> int:
+        return self.broker.addresses[LISTENER][1]
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def arm(self, fault: dict[str, Any]) -> int:
+        number = self.faults.arm(Fault.read(fault))
+        self._reroute()
+        return number
+
+    def disarm(self, number: int) -> None:
+        self.faults.disarm(number)
+        self._reroute()
+
+    def strikes(self, number: int) -> int:
+        return self.faults.strikes(number)
+
+    def storm(self, seed: int, rate: float, most: int, apis: list[str], topic: str | None) -> None:
+        self.weather = Weather(Random(seed), rate=rate, most=most, keys={APIS[name] for name in apis}, topic=topic)
+        self._reroute()
+
+    def calm(self) -> None:
+        """The storm is over; what it did can still be asked."""
+        if self.weather is not None:
+            self.weather.is_over = True
+        self._reroute()
+
+    def storm_log(self) -> list[str]:
+        return [] if self.weather is None else self.weather.log
+
+    def _reroute(self) -> None:
+        keys = self.faults.keys
+        weather = None if self.weather is None or self.weather.is_over else self.weather
+        if weather is not None:
+            keys |= weather.keys
+
+        def new(broker: Broker, handler: Handler[Any], key: int, version: int) -> Route:
+            if key in keys:
+                return FaultyRoute(broker, handler, key, version, self.faults, weather)
+            return Route(broker, handler, key, version)
+
+        self.broker.dispatch.reroute(new if keys else Route)
+
+    # -- network and disk ----------------------------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        self.broker.network.cut()
+
+    def disk(self, is_full: bool | None = None, slowness_s: float | None = None) -> None:
+        condition = self._disk.condition
+        condition.is_full = condition.is_full if is_full is None else is_full
+        condition.slowness_s = condition.slowness_s if slowness_s is None else slowness_s
+
+    def heal(self) -> None:
+        """No fault, no storm, network and disk as they were."""
+        self.broker.network.is_cut = False
+        self.disk(is_full=False, slowness_s=0.0)
+        self.faults.disarm_all()
+        self.calm()
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    async def advance(self, seconds: float) -> None:
+        threads = trio.to_thread.current_default_thread_limiter()
+        await self.clock.advance(seconds, lambda: threads.borrowed_tokens > 0 or self.broker.commit.is_busy)
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    # -- a look inside -------------------------------------------------------------------------------------------------
+
+    def describe(self) -> str:
+        return describe(self)
+
+    def offline(self) -> list[str]:
+        """The log directories that have failed."""
+        return [each.path for each in self.broker.directories if each.failure is not None]

@@ -1,0 +1,149 @@
+"""Fixtures for pytest: `pip install trioka[pytest]`, and they are there.
+
+    kafka            a broker, fresh for each test
+    kafka_session    a broker for the whole session (for each worker of xdist, one)
+    kafka_cluster    several brokers, fresh for each test, to be killed and cut from one another
+    kafka_topic      a topic with a name of its own: on `kafka` if the test has that, else on `kafka_session`
+    kafka_clock      the clock of `kafka`: kafka_clock.advance("8d")
+    kafka_chaos      the faults of `kafka`: kafka_chaos.fail("Produce", "NOT_LEADER_OR_FOLLOWER"), .storm(seed=7) …
+
+`@pytest.mark.kafka(num_partitions=3, process=True)` says what `kafka` is to be like, and `@pytest.mark.kafka(nodes=5)`
+what `kafka_cluster` is. When a test fails, what its
+brokers were busy with stands in the report, and the seeds of its storms.
+
+pytest loads this file in every session of everyone who has trioka installed. So it imports nothing but pytest, and a
+broker only when a fixture wants one.
+"""
+
+from collections.abc import Generator, Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .chaos import Chaos
+    from .clock_control import Clock
+    from .cluster import Cluster
+
+SECTION: Final = "trioka broker"
+STORMS: Final = "trioka storms"
+
+_brokers: Final = pytest.StashKey["list[Broker | Cluster]"]()
+_chaos: Final = pytest.StashKey["Chaos"]()
+_numbers: Final = count(1)
+
+
+class Topic(str):
+    """The name of a topic that is there, and what can be done with it."""
+
+    kafka: "Broker"
+
+    def __new__(cls, name: str, kafka: "Broker") -> "Topic":
+        topic = super().__new__(cls, name)
+        topic.kafka = kafka
+        return topic
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """A copy is the name, and nothing else."""
+        return str, (str(self),)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.kafka.bootstrap_servers
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "kafka(process=False, **configs): what the broker of the fixture `kafka` is to be like; a keyword is a key of "
+        "server.properties, with underscores for dots. Of the fixture `kafka_cluster`: kafka(nodes=3, **configs)",
+    )
+
+
+def _new_broker(request: pytest.FixtureRequest, **configs: object) -> "Broker":
+    from .broker import Broker
+
+    broker = Broker(**configs)  # type: ignore[arg-type]
+    request.node.stash.setdefault(_brokers, []).append(broker)
+    return broker
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest) -> "Iterator[Broker]":
+    """A Kafka broker of this test alone, at `kafka.bootstrap_servers`."""
+    with _new_broker(request, **_marked(request)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
+    """A Kafka cluster of this test alone, at `kafka_cluster.bootstrap_servers`. It has three nodes, if no marker says
+    otherwise."""
+    from .cluster import Cluster
+
+    cluster = Cluster(**_marked(request))
+    request.node.stash.setdefault(_brokers, []).append(cluster)
+    with cluster:
+        yield cluster
+
+
+def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
+    marker = request.node.get_closest_marker("kafka")
+    if marker is not None and marker.args:
+        raise pytest.UsageError("@pytest.mark.kafka takes keywords only, such as num_partitions=3 or process=True")
+    return {} if marker is None else dict(marker.kwargs)
+
+
+@pytest.fixture(scope="session")
+def kafka_session(request: pytest.FixtureRequest) -> "Iterator[Broker]":
+    """A Kafka broker that all tests of the session share."""
+    with _new_broker(request) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest) -> Topic:
+    """A topic of this test alone: its name, with `.kafka` and `.bootstrap_servers`."""
+    name = "kafka" if "kafka" in request.fixturenames else "kafka_session"
+    broker: Broker = request.getfixturevalue(name)
+    return Topic(broker.create_topic(f"topic-{next(_numbers)}"), broker)
+
+
+@pytest.fixture
+def kafka_clock(kafka: "Broker") -> "Clock":
+    """The clock of `kafka`, which can be advanced."""
+    return kafka.clock
+
+
+@pytest.fixture
+def kafka_chaos(request: pytest.FixtureRequest, kafka: "Broker") -> "Chaos":
+    """Faults of `kafka`, and storms of them."""
+    from .chaos import Chaos
+
+    chaos = request.node.stash[_chaos] = Chaos(kafka)
+    return chaos
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: "pytest.CallInfo[None]"
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What the brokers of a failed test were busy with. They still run: fixtures end after the report is made."""
+    report = yield
+    if report.failed:
+        chaos = item.stash.get(_chaos, None)
+        if chaos is not None and chaos.storms:
+            report.sections.append((STORMS, chaos.summary))
+        for broker in _brokers_of(item):
+            report.sections.append((SECTION, f"{broker}\n{broker.describe()}"))
+    return report
+
+
+def _brokers_of(item: pytest.Item) -> "list[Broker | Cluster]":
+    names = getattr(item, "fixturenames", ())
+    found = item.stash.get(_brokers, [])
+    if "kafka_session" in names or ("kafka_topic" in names and "kafka" not in names):
+        found = [*found, *item.session.stash.get(_brokers, [])]
+    return [broker for broker in found if broker.is_running]

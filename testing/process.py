@@ -1,0 +1,160 @@
+"""A broker in a process of its own, to be killed and paused like one of somebody else's.
+
+It is a `ThreadHost` in a child (`child.py`). Orders go to its standard input, answers come from its standard output,
+one line of JSON each; what it logs goes to a file beside its data. When its input ends, so does the child, so it does
+not outlive a test that is killed; the kernel sees to one that is paused (it hangs up on stopped orphans).
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from . import scratch
+from .host import ANSWER_S, Unresponsive
+
+START_S: Final = 60.0
+STOP_S: Final = 20.0
+ERRORS: Final[Mapping[str, type[Exception]]] = {"ValueError": ValueError, "Unresponsive": Unresponsive}
+
+
+class ProcessHost:
+    def __init__(self, data: str, words: str, settings: Mapping[str, str]) -> None:
+        self._data = data
+        self._words = words
+        self._settings = settings
+        self._process: subprocess.Popen[str] | None = None
+        self._answers: SimpleQueue[str] = SimpleQueue()
+        self._reader: threading.Thread | None = None
+        self._turn = threading.Lock()
+        self._number = 0  # of the last order
+        self._is_paused = False
+
+    def start(self, port: int) -> int:
+        assert self._process is None
+        with scratch.appending(self._words) as words:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "trioka.testing.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=words,
+                text=True,
+                process_group=0,  # Ctrl-C is for the test, which ends its broker then
+            )
+        self._process, self._is_paused = process, False
+        try:
+            self._answers = SimpleQueue()
+            self._reader = threading.Thread(target=self._read, args=(process, self._answers), daemon=True)
+            self._reader.start()
+            wishes = {"folder": self._data, "settings": dict(self._settings), "port": port}
+            return int(self._ask(wishes, START_S))
+        except BaseException:
+            self.kill()
+            raise
+
+    @staticmethod
+    def _read(process: "subprocess.Popen[str]", answers: "SimpleQueue[str]") -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            answers.put(line)
+        answers.put("")
+
+    def tell(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
+        if self._is_paused:
+            raise Unresponsive("the broker is paused; resume() it first")
+        return self._ask({"order": order, "details": details, "timeout_s": timeout_s}, timeout_s)
+
+    def _ask(self, said: Mapping[str, Any], timeout_s: float) -> Any:
+        process = self._process
+        if process is None or process.stdin is None:
+            raise Unresponsive("the broker is not running")
+        with self._turn:
+            self._number += 1
+            try:
+                process.stdin.write(json.dumps({**said, "number": self._number}) + "\n")
+                process.stdin.flush()
+                told = self._hear(timeout_s)
+            except (OSError, Empty):
+                told = None
+        if told is None:
+            raise Unresponsive(f"the broker's process does not answer\n{self.last_words}".rstrip())
+        if "error" in told:
+            raise ERRORS.get(told["kind"], RuntimeError)(told["error"])
+        return told["value"]
+
+    def _hear(self, timeout_s: float) -> dict[str, Any] | None:
+        """The answer to the last order; one to an earlier order, which nobody waited for, is passed over."""
+        deadline = time.monotonic() + timeout_s
+        while line := self._answers.get(timeout=max(0.0, deadline - time.monotonic())):
+            told: dict[str, Any] = json.loads(line)
+            if told["number"] == self._number:
+                return told
+        return None
+
+    def stop(self) -> None:
+        """Cleanly, if it still can."""
+        process = self._process
+        if process is None:
+            return
+        if self._is_paused:
+            self.resume()
+        try:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(STOP_S)
+        except BaseException as error:
+            self.kill()
+            if not isinstance(error, OSError | subprocess.TimeoutExpired):
+                raise
+        self._forget()
+
+    def kill(self) -> None:
+        """SIGKILL, which nobody can prepare for."""
+        process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+            self._forget()
+
+    def _forget(self) -> None:
+        process, self._process = self._process, None
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.join()
+        if process is not None:
+            for stream in (process.stdin, process.stdout):
+                try:
+                    if stream is not None:
+                        stream.close()
+                except OSError:  # what was not flushed has nobody to go to
+                    pass
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+        self._is_paused = False
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is None:
+            raise Unresponsive("the broker is not running")
+        self._process.send_signal(number)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
+    def last_words(self) -> str:
+        return scratch.last_words(self._words)
