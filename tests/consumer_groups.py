@@ -40,6 +40,7 @@ class ConsumerGroups:
     def __init__(self, topics: KnownTopics | None = None, seed: int = 1, **settings: Any) -> None:
         self.topics = topics or KnownTopics(orders=6)
         self.settings = ConsumerSettings(**{"assignment_interval_ms": 0, **settings})
+        self.hidden: set[tuple[str, str]] = set()  # from the client with that id, the topic with that name
         self._random = Random(seed)
         self.at_work = Coordinating(self._new, GROUPS)
 
@@ -53,6 +54,7 @@ class ConsumerGroups:
                 topics=self.topics,
                 deadlines=deadlines,
                 random=self._random,
+                may_describe=lambda client, topic: (client.id, topic) not in self.hidden,
             )
         )
 

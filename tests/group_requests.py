@@ -21,6 +21,7 @@ from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
 from trioka.protocol.messages.sync_group import SyncGroupRequest
 
 OFFSETS_TOPIC = "__consumer_offsets"
+LONG_MS = 600_000  # nobody's time is up before a test is over, however slow the machine
 SUBSCRIPTION = bytes.fromhex("0001 00000001 0001 74 00000000 00000000")  # of a consumer, to the topic t
 TOPICS = CreateTopicsRequest(
     topics=[
@@ -109,14 +110,14 @@ def join(
     *,
     member: str = "",
     instance: str | None = None,
-    session_ms: int = 30_000,
+    session_ms: int = LONG_MS,
     protocol_type: str = "consumer",
     protocols: Sequence[str] = ("range",),
 ) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=session_ms,
-        rebalance_timeout_ms=30_000,
+        rebalance_timeout_ms=LONG_MS,
         member_id=member,
         group_instance_id=instance,
         protocol_type=protocol_type,
@@ -155,7 +156,7 @@ def consumer_heartbeat(group: str, member: str = "", epoch: int = 0, **more: Any
         group_id=group,
         member_id=member,
         member_epoch=epoch,
-        rebalance_timeout_ms=more.pop("rebalance_timeout_ms", 60_000),
+        rebalance_timeout_ms=more.pop("rebalance_timeout_ms", LONG_MS),
         subscribed_topic_names=more.pop("topics", ["t"]),
         topic_partitions=more.pop("owned", []),
         **more,

@@ -1,5 +1,6 @@
 """The `trioka` command, as a person or a script runs it: it starts, says where it is, stops, and survives kill -9."""
 
+import json
 import os
 import re
 import signal
@@ -8,13 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
-from serving import Client
+from serving import SETTINGS, Client
 
 from trioka import __version__
+from trioka.cli.node import _http_listeners
 from trioka.protocol import batch
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
@@ -44,12 +47,12 @@ class Running:
         return self.process.returncode
 
 
-def until_it_listens(port: int) -> None:
+def until_it_listens(pid: int) -> None:
     for _ in range(600):
-        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        if any(each.status == psutil.CONN_LISTEN for each in psutil.Process(pid).net_connections("tcp")):
             return
         time.sleep(0.1)
-    raise AssertionError("nobody listens")
+    raise AssertionError("it does not listen")
 
 
 @contextmanager
@@ -86,6 +89,8 @@ def test_dev_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:
         assert re.fullmatch(rf"trioka {__version__} · ready in \d+\.\d\d s · data in {tmp_path} · Ctrl-C stops", first)
         assert second.split() == ["Kafka", f"localhost:{broker.port}", "any", "Kafka", "client,", "no", "auth"]
         assert broker.process.stdout is not None
+        third = broker.process.stdout.readline()
+        assert re.fullmatch(r"  Metrics  http://localhost:\d+/metrics {3,4}health /readyz\n", third)
         assert broker.process.stdout.readline().startswith("  Try      echo hello | trioka produce -b localhost:")
         assert broker.stop() == 0
     assert (tmp_path / ".kafka_cleanshutdown").exists()
@@ -93,22 +98,27 @@ def test_dev_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:
 
 
 def test_dev_without_data_leaves_nothing_behind() -> None:
-    before = set(Path("/dev/shm").glob("trioka-*"))
     with running("dev", "--port", "0") as broker:
         assert "in memory" in broker.said
+        folders = folders_of(broker.process.pid)
+        assert len(folders) == 1 and all(folder.is_dir() for folder in folders)
         assert broker.stop(signal.SIGINT) == 0
-    assert set(Path("/dev/shm").glob("trioka-*")) == before
+    assert not any(folder.exists() for folder in folders)
+
+
+def folders_of(pid: int) -> set[Path]:
+    """In memory, and its own: others may come and go meanwhile."""
+    opened = {each.path for each in psutil.Process(pid).open_files()}
+    return {Path(*Path(path).parts[:4]) for path in opened if path.startswith("/dev/shm/trioka-")}
 
 
 def test_a_broker_to_which_nobody_listens_any_more_serves_on_and_stops_cleanly(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     reading, writing = os.pipe()
     os.close(reading)
-    process = subprocess.Popen([*COMMAND, "dev", "--port", str(port)], stdout=writing)
+    process = subprocess.Popen([*COMMAND, "dev", "--port", "0"], stdout=writing)
     os.close(writing)
     try:
-        until_it_listens(port)
+        until_it_listens(process.pid)
         process.terminate()
         assert process.wait(timeout=60) == 0
     finally:
@@ -143,6 +153,48 @@ def test_a_busy_port_is_named_with_its_owner(tmp_path: Path) -> None:
     assert "Traceback" not in answer.stderr
 
 
+def test_a_busy_http_port_that_was_asked_for_is_an_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        answer = run("dev", "--port", "0", "--http-port", str(port), "--data", str(tmp_path))
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(f"error: port {port} is taken by process ")
+    assert answer.stderr.endswith("; choose another with --http-port.\n")
+
+
+def test_a_busy_http_port_that_nobody_asked_for_is_a_note_and_another_is_taken(tmp_path: Path) -> None:
+    assert _http_listeners(9092, None) == "127.0.0.1:10092,127.0.0.1:0"
+    assert _http_listeners(0, None) == _http_listeners(65000, None) == "127.0.0.1:0"
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        taken = busy.getsockname()[1]
+        overrides = {**SETTINGS, "log.dirs": str(tmp_path), "trioka.http.listeners": f":{taken},:0"}
+        words = [word for key, value in overrides.items() for word in ("--override", f"{key}={value}")]
+        with running("serve", *words) as broker:
+            assert broker.process.stdout is not None
+            found = re.search(r"http://localhost:(\d+)/metrics", broker.process.stdout.readline())
+            assert found is not None and int(found[1]) != taken
+            broker.process.terminate()
+            _, talk = broker.process.communicate(timeout=60)
+            assert talk.startswith(f"note: port {taken} is taken by process ")
+            assert broker.process.returncode == 0
+
+
+def test_without_http_there_is_no_line_about_it(tmp_path: Path) -> None:
+    with running("dev", "--port", "0", "--http-port", "off", "--data", str(tmp_path)) as broker:
+        assert broker.process.stdout is not None
+        assert broker.process.stdout.readline().startswith("  Try ")
+
+
+def test_a_broker_logs_json_where_nobody_watches_and_says_the_same_on_standard_output(tmp_path: Path) -> None:
+    with running("dev", "--port", "0", "--data", str(tmp_path), "--log-level", "info") as broker:
+        broker.process.terminate()
+        _, talk = broker.process.communicate(timeout=60)
+    lines = [json.loads(line) for line in talk.splitlines()]
+    ready, stopped = (line for line in lines if line["event"].startswith("broker."))
+    assert (ready["event"], ready["level"], ready["node"]) == ("broker.ready", "info", 1)
+    assert stopped["event"] == "broker.stopped"
+
+
 def test_two_brokers_do_not_share_a_directory(tmp_path: Path) -> None:
     with running("dev", "--port", "0", "--data", str(tmp_path)) as first:
         answer = run("dev", "--port", "0", "--data", str(tmp_path))
@@ -158,6 +210,7 @@ def test_two_brokers_do_not_share_a_directory(tmp_path: Path) -> None:
         (["serve", "no-such-file"], "error: no-such-file cannot be read: No such file or directory."),
         (["serve"], "error: process.roles is not set"),
         (["dev", "--topic", "orders:many"], "error: --topic orders:many must be NAME or NAME:PARTITIONS"),
+        (["dev", "--http-port", "many"], "error: --http-port many must be a port, such as 10092, or off."),
     ],
 )
 def test_a_wrong_start_is_one_sentence(arguments: list[str], sentence: str) -> None:

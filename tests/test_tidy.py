@@ -181,6 +181,7 @@ PLANTED: list[tuple[Rule, str, str, str]] = [
     (tidy.only_the_disk_opens_files, "broker/x.py", "from pathlib import Path", "from pathlib import PurePosixPath"),
     (tidy.only_the_disk_opens_files, "broker/x.py", "import pathlib\npathlib.Path.home()  #!", "path.read_text()"),
     (tidy.only_the_disk_opens_files, "storage/index.py", "from mmap import mmap", "from .disk import Buffer"),
+    (tidy.only_the_disk_opens_files, "testing/node.py", "import tempfile", "from . import scratch"),
     (tidy.only_the_disk_opens_files, "storage/sync.py", "import os\nos.fdatasync(3)  #!", "file.sync()"),
     (
         tidy.nothing_pure_reads_a_clock,
@@ -302,6 +303,7 @@ def test_a_file_of_more_than_200_kilobytes_is_caught() -> None:
     [
         (tidy.only_the_network_touches_sockets, "broker/network.py", "import socket"),
         (tidy.only_the_disk_opens_files, "storage/disk.py", "import mmap\nopen('x')"),
+        (tidy.only_the_disk_opens_files, "testing/scratch.py", "import tempfile"),
         (tidy.what_decides_does_not_wait, "storage/sync.py", "import trio"),
         (tidy.what_decides_does_not_wait, "broker/broker.py", "import trio"),
         (tidy.only_the_entry_point_reads_argv_and_signals, "trioka/__main__.py", "import sys\nsys.argv"),

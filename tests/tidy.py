@@ -26,14 +26,29 @@ BANNED_NAMES = frozenset({"util", "utils", "helper", "helpers", "common", "manag
 PURE_ROOMS = frozenset({"protocol", "storage", "cluster", "coordinator"})
 # The room that people speak to: it has a screen, and the files that it opens are theirs, not a broker's.
 COMMAND_ROOM = "cli"
-ROOMS = PURE_ROOMS | {"broker", COMMAND_ROOM}
+# The room of brokers for other people's tests: it keeps them in threads, processes and folders of its own.
+TESTING_ROOM = "testing"
+ROOMS = PURE_ROOMS | {"broker", COMMAND_ROOM, TESTING_ROOM}
 
 ENTRY_POINT = "trioka/__main__.py"
 SOCKETS = "broker/network.py"
 SOCKETS_OF_CLIENTS = "cli/wire.py"
-SCREENS = frozenset({"cli/output.py", "cli/node.py"})
-SIGNALS = frozenset({"cli/node.py", "cli/run.py"})
+# A broker that a test runs as a child process answers its parent on standard output; nobody else reads it.
+SCREENS = frozenset({"cli/output.py", "cli/node.py", "testing/child.py"})
+# Who minds signals, and who sends them: the nodes of a cluster on this machine are stopped, killed and paused by one.
+# `testing/process.py` pauses and kills its child, and that leaves Ctrl-C to the test which it serves.
+SIGNALS = frozenset(
+    {
+        "cli/node.py",
+        "cli/run.py",
+        "cli/local_nodes.py",
+        "cli/cluster.py",
+        "testing/process.py",
+        "testing/child.py",
+    }
+)
 FILES = "storage/disk.py"
+SCRATCH_FILES = "testing/scratch.py"  # folders that a broker under test is given, and that are removed with it
 STORAGE_THAT_WAITS = "storage/sync.py"
 
 # An import inside a function hides a cycle or a cost. These do neither: each is a library that most processes never
@@ -42,6 +57,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("trioka/__main__.py", "trioka"): "a broker's start should not wait for click, nor `trioka --help` for a broker",
     ("cli/node.py", "trioka"): "`trioka serve --help` and a wrong flag should not wait for a broker to be loaded",
     ("cli/node.py", "trio"): "it is half of what a broker's start costs, and `trioka serve --help` needs none of it",
+    ("cli/node.py", "."): "only a cluster of several nodes needs to know how nodes are started and watched",
     ("cli/output.py", "rich"): "it draws tables on a terminal, and takes longer to load than a command takes to run",
     ("cli/produce.py", "kafka"): "it takes longer to load than to say that there is no such topic",
     ("cli/consume.py", "kafka"): "it takes longer to load than to say that there is no such topic",
@@ -55,6 +71,13 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("cli/options.py", "."): "only a shell that completes the name of a group asks for groups",
     ("cli/configs.py", "."): "only a wrong key needs the declarations of all keys, which take a while to load",
     ("cli/explain.py", "."): "only a config key needs the declarations of all keys, which take a while to load",
+    ("testing/broker.py", "."): "a test whose broker is a process of its own should not load one into its own, too",
+    (
+        "testing/clock.py",
+        "trio",
+    ): "trio.testing takes longer to load than a broker to start, and few tests travel in time",
+    ("testing/plugin.py", "."): "pytest loads the plugin for everyone who has trioka, and most sessions want no broker",
+    ("broker/log_lines.py", "json"): "most starts have nothing to say, and should not wait for it",
     ("broker/broker.py", "."): "a broker without groups should not load what coordinates them before it serves",
     ("coordinator/subscription_pattern.py", "re2"): "most brokers never meet a pattern, and starting is a budget",
     ("protocol/compression.py", "lz4"): "a broker that meets no lz4 batch should not pay for loading the codec",
@@ -307,7 +330,7 @@ def only_the_network_touches_sockets(source: Source) -> Iterator[str]:
 
 
 def only_the_disk_opens_files(source: Source) -> Iterator[str]:
-    if source.room and source.room != COMMAND_ROOM and source.path != FILES:
+    if source.room and source.room != COMMAND_ROOM and source.path not in (FILES, SCRATCH_FILES):
         allowed = {"os.sendfile"} if source.path == SOCKETS else set()
         for line, what in _reaches(source, FILE_MODULES, FILE_NAMES):
             if what not in allowed:

@@ -134,6 +134,8 @@ async def test_a_client_that_does_not_read_is_not_read_from_and_stalls_nobody(tm
         await with_topic(broker)
         for _ in range(8):
             await ask(broker, produce(b"x" * 900_000), 9)
+        while len(broker.network):
+            await trio.sleep(0.001)  # it has noticed that all of these have gone
         async with await trio.open_tcp_stream(*broker.addresses[LISTENER]) as lazy:
             one = request_frame(fetch(max_bytes=8 << 20), 11)
             with trio.move_on_after(0.5):

@@ -18,7 +18,7 @@ from serving import LISTENER, Asking, Client, ask, on_trio, running_broker
 
 from trioka.broker import coordinators
 from trioka.broker.broker import Broker
-from trioka.broker.group_shards import java_address
+from trioka.broker.host_address import java_text
 from trioka.broker.housekeeping import Housekeeping
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.ledger import GROUPS
@@ -444,14 +444,14 @@ async def test_a_broker_without_groups_loads_nothing_of_them(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("host", "written"),
     [
-        ("10.0.0.7", "/10.0.0.7"),
-        ("::1", "/0:0:0:0:0:0:0:1"),
-        ("::ffff:10.0.0.7", "/10.0.0.7"),
-        ("fe80::1%eth0", "/fe80:0:0:0:0:0:0:1%eth0"),
+        ("10.0.0.7", "10.0.0.7"),
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("fe80::1%eth0", "fe80:0:0:0:0:0:0:1%eth0"),
     ],
 )
 def test_hosts_are_written_as_java_writes_them(host: str, written: str) -> None:
-    assert java_address(host) == written
+    assert java_text(host) == written
 
 
 # -- planted mistakes --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 import trio
+from company import led_by_another, with_others
 from lanes import BothWays, both_ways, connected, framed, said
 from planted import planted
 from serving import Asking, on_trio, running_broker
@@ -236,18 +237,18 @@ async def made_anew(broker: Broker) -> None:
         await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
 
 
-async def led_by_another(broker: Broker) -> None:
-    broker.partitions.get("t", 0).leads = False
+async def led_elsewhere(broker: Broker) -> None:
+    led_by_another(broker, "t")
 
 
 async def not_alone(broker: Broker) -> None:
-    broker.partitions.get("t", 0).min_in_sync = 2
+    with_others(broker, "t").min_in_sync = 2
 
 
 CHANGES: list[tuple[Callable[[Broker], object], int, int]] = [
     (unknown, 1, 3),
     (made_anew, 1, 0),
-    (led_by_another, 1, 6),
+    (led_elsewhere, 1, 6),
     (not_alone, -1, 19),
 ]
 

@@ -1,11 +1,13 @@
 """Transactions, in a whole broker: what is committed is seen, whole; what is not, is not; and nothing hangs."""
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from types import ModuleType
 
 import pytest
 import trio
+from company import alone_again, with_others
 from planted import assert_noticed
 from serving import Asking, ask, on_trio
 from transacting import PARTITIONS, open_here, place, produced, seen, state, transacting
@@ -38,6 +40,7 @@ from trioka.protocol.schema import Request
 from trioka.protocol.wire import NULL_UUID
 
 GENERATIONS = pytest.mark.parametrize("generation", [1, 2])
+PATIENCE_S, IN_VAIN_S = 50.0, 2.0  # for what must happen, and for what a planted mistake keeps from happening
 
 
 # -- what is seen ------------------------------------------------------------------------------------------------------
@@ -167,7 +170,7 @@ def verdicts_are_carried_out(module: ModuleType, directory: Path) -> None:
 
 
 VERDICT_MISTAKES = [
-    ("on_order=Markers(broker, partial(write_marker, broker)).order", "on_order=None"),
+    ("on_order=Markers(broker, MarkerCarrier(broker)).order", "on_order=None"),
     ("for partition in order.partitions:", "for partition in order.partitions[1:]:"),
     ("EndTxnMarker(marker.is_commit, marker.coordinator_epoch)", "EndTxnMarker(False, marker.coordinator_epoch)"),
 ]
@@ -198,15 +201,12 @@ def markers_follow_the_verdict(directory: Path, *, is_mistaken: bool) -> None:
             writer = Writer(connection.ask)
             await writer.init()
             await writer.write(b"a")
-            replica = broker.partitions.get("__transaction_state", 0)
-            replica.in_sync = 2
+            replica = with_others(broker, "__transaction_state", in_sync=2)
             await connection.say(end(writer.who, commit=True), 5)
             while replica.log.high_watermark == replica.log.log_end_offset:
                 await trio.sleep(0.001)
             assert await open_here(broker) == {writer.who[0]}
-            replica.in_sync = 1
-            replica.log.advance_high_watermark(replica.log.log_end_offset)
-            broker.delayed.touch(replica)
+            alone_again(broker, "__transaction_state")
             assert (await connection.hear(end(writer.who, commit=True), 5)).error_code == NONE
             assert await seen(broker) == [b"a"]
 
@@ -217,7 +217,7 @@ def test_a_marker_that_fails_is_tried_again(tmp_path: Path) -> None:
     markers_are_tried_again(transactions, tmp_path)
 
 
-def markers_are_tried_again(module: ModuleType, directory: Path) -> None:
+def markers_are_tried_again(module: ModuleType, directory: Path, patience_s: float = PATIENCE_S) -> None:
     @on_trio
     async def test() -> None:
         async with transacting(directory, module) as (broker, connection):
@@ -225,16 +225,15 @@ def markers_are_tried_again(module: ModuleType, directory: Path) -> None:
             await writer.init()
             await writer.write(b"a")
             await writer.write(b"a", index=1)
-            replica = broker.partitions.get("t", 1)
-            replica.min_in_sync = 2
+            with_others(broker, "t", 1).min_in_sync = 2
             await writer.commit()
             assert (await state(broker), await seen(broker), await seen(broker, index=1)) == (
                 "PrepareCommit",
                 [b"a"],
                 [],
             )
-            replica.min_in_sync = 1
-            with trio.fail_after(4):
+            alone_again(broker, "t", 1)
+            with trio.fail_after(patience_s):
                 while await state(broker) != "CompleteCommit":
                     await trio.sleep(0.01)
             assert await seen(broker, index=1) == [b"a"]
@@ -250,7 +249,46 @@ TRIED_MISTAKES = [
 
 @pytest.mark.parametrize(("right", "wrong"), TRIED_MISTAKES)
 def test_a_mistake_with_markers_that_fail_is_noticed(right: str, wrong: str, tmp_path: Path) -> None:
-    assert_noticed(transactions, right, wrong, lambda m: markers_are_tried_again(m, tmp_path / m.__name__))
+    def rule(module: ModuleType) -> None:
+        patience_s = PATIENCE_S if module is transactions else IN_VAIN_S
+        markers_are_tried_again(module, tmp_path / module.__name__, patience_s)
+
+    assert_noticed(transactions, right, wrong, rule)
+
+
+def test_a_marker_that_is_not_replicated_in_time_is_written_again(tmp_path: Path) -> None:
+    late_markers_are_written_again(transactions, tmp_path)
+
+
+def late_markers_are_written_again(module: ModuleType, directory: Path, patience_s: float = PATIENCE_S) -> None:
+    """After `request.timeout.ms`: somebody else must have it too, and does not come for it."""
+
+    @on_trio
+    async def test() -> None:
+        async with transacting(directory, module, request_timeout_ms=20) as (broker, connection):
+            writer = Writer(connection.ask)
+            await writer.init()
+            await writer.write(b"a")
+            replica = with_others(broker, "t", in_sync=2)
+            await writer.commit()
+            with trio.fail_after(patience_s):
+                while replica.log.log_end_offset < 3:  # the record, and a marker twice
+                    await trio.sleep(0.005)
+                assert await state(broker) == "PrepareCommit"
+                alone_again(broker, "t")
+                while await state(broker) != "CompleteCommit":
+                    await trio.sleep(0.005)
+            assert await seen(broker) == [b"a"]
+
+    test()
+
+
+def test_a_mistake_with_late_markers_is_noticed(tmp_path: Path) -> None:
+    def rule(module: ModuleType) -> None:
+        patience_s = PATIENCE_S if module is transactions else IN_VAIN_S
+        late_markers_are_written_again(module, tmp_path / module.__name__, patience_s)
+
+    assert_noticed(transactions, "broker.config[REQUEST_TIMEOUT_MS] / 1000", "30", rule)
 
 
 @on_trio
@@ -275,11 +313,13 @@ def test_a_transaction_that_takes_too_long_is_aborted(generation: int, tmp_path:
     async def test() -> None:
         async with transacting(tmp_path) as (broker, connection):
             writer = Writer(connection.ask, generation=generation)
-            await writer.init(timeout_ms=20)
-            await writer.write(b"a")
-            with trio.fail_after(5):
-                while await state(broker) != "CompleteAbort":
-                    await trio.sleep(0.01)
+            for timeout_ms in (20, 500, 5000):  # on a slow machine, the first may be over before it has begun
+                await writer.init(timeout_ms)
+                with suppress(Refused):
+                    await writer.write(b"a")
+                    break
+            while await state(broker) != "CompleteAbort":
+                await trio.sleep(0.01)
             with pytest.raises(Refused) as refused:
                 await writer.commit()
             assert refused.value.code == (InvalidTxnState.code if generation == 2 else ProducerFenced.code)

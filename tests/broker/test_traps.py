@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from configuring import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, alter, described
-from serving import ask, on_trio, running_broker
+from serving import LISTENER, ask, on_trio, running_broker
 
+from trioka.broker import handlers
 from trioka.broker.broker import Broker
 from trioka.broker.handlers import SERVED
 from trioka.protocol import batch
@@ -94,6 +95,10 @@ async def test_5_what_is_advertised_is_served(tmp_path: Path) -> None:
     """Every version of every API that is advertised is answered, and not with a closed connection."""
     async with running_broker(tmp_path) as broker:
         for key, served in SERVED.items():
+            listeners = {
+                LISTENER: served.listeners & handlers.BROKER,
+                "CONTROLLER": served.listeners & handlers.CONTROLLER,
+            }
             declared = request_type(key).__versions__
             first = served.first if key else 3  # trap 2
             assert declared.first <= first
@@ -102,8 +107,9 @@ async def test_5_what_is_advertised_is_served(tmp_path: Path) -> None:
                 request = HELLO if key == 18 else request_type(key).nothing()
                 if isinstance(request, ProduceRequest):
                     request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[])  # acks=0 would have no answer
-                answer = await ask(broker, request, version)
-                assert answer is not None, (key, version)
+                for listener, is_served in listeners.items():
+                    answer = await ask(broker, request, version, listener)
+                    assert (answer is not None) == bool(is_served), (key, version, listener)
 
 
 @on_trio

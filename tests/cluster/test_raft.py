@@ -327,7 +327,7 @@ MISTAKES = [
         test_a_vote_is_saved_before_it_is_told_and_given_once_in_an_epoch,
     ),
     (
-        "return self.standing.voted == asked.candidate and self.standing.leader_id is None",
+        "return self.standing.voted.matches(asked.candidate) and self.standing.leader_id is None",
         "return True",
         test_a_vote_is_remembered_over_a_restart,
     ),

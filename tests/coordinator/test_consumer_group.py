@@ -195,6 +195,22 @@ def test_a_group_is_subscribed_to_topics_by_name_and_by_pattern() -> None:
     assert not groups.group.is_subscribed_to("clicks")
 
 
+def test_a_pattern_matches_nothing_that_its_asker_may_not_know_of() -> None:
+    groups = ConsumerGroups(KnownTopics(orders=1, others=1))
+    groups.hidden.add(("client-a", "others"))
+    groups.join("a", subscribed_topic_regex="o.*")
+    groups.pass_time(0)
+    assert [groups.group.is_subscribed_to(name) for name in ("orders", "others")] == [True, False]
+    groups.pass_time(30_000)
+    groups.join("b", subscribed_topic_regex="oth.*")  # the group's patterns are resolved anew, for b
+    groups.pass_time(0)
+    assert groups.group.is_subscribed_to("others")
+    groups.heartbeat("a", -1)
+    groups.heartbeat("b", -1)
+    groups.at_work.ask(lambda coordinator, ticket, now: coordinator.delete_group(ticket, GROUP, now))
+    assert not groups.at_work.coordinator.groups
+
+
 # -- offsets -----------------------------------------------------------------------------------------------------------
 
 

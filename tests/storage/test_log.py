@@ -309,6 +309,16 @@ def test_truncation_takes_records_epochs_and_the_high_watermark_with_it() -> Non
     assert values(reopen(log))[-1] == "new"
 
 
+def test_truncation_at_the_end_takes_an_epoch_that_wrote_nothing() -> None:
+    """A leader that was succeeded before its first record follows now, and its own epoch is none that others know."""
+    log = open_log()
+    append(log, "a", "b", "c", epoch=2)
+    log.begin_epoch(3)
+    assert log.epochs.latest_epoch == 3
+    log.truncate_to(log.log_end_offset, now_ms=NOW_MS)
+    assert (log.epochs.latest_epoch, log.log_end_offset) == (2, 3)
+
+
 def test_truncation_within_a_batch_takes_all_of_it() -> None:
     log = open_log()
     append(log, "a")

@@ -205,6 +205,19 @@ def test_a_run_does_not_begin_where_a_look_is_due(storage: ModuleType) -> None:
     assert taken(closed) == 0
 
 
+def test_a_run_begins_with_the_next_batch_of_its_producer_and_with_no_other(storage: ModuleType) -> None:
+    def taken(*producer: int, is_open: bool = False) -> int:
+        log = open_log(config=LARGE)
+        log.append_as_leader(batch("a", producer=(7, 3, 0), transactional=is_open), leader_epoch=0, now_ms=NOW_MS)
+        buffer, places = laid_out([batch("b", producer=(producer[0], producer[1], producer[2]))])
+        return len(storage.append_run(log, buffer, places, 0, NOW_MS))
+
+    assert taken(7, 3, 1) == 1
+    for other in ((7, 3, 0), (7, 3, 2), (7, 4, 0), (7, 4, 1), (7, 2, 1), (8, 3, 1)):
+        assert taken(*other) == 0, other
+    assert taken(7, 3, 1, is_open=True) == 0
+
+
 def test_topics_with_rules_about_records_or_the_disk_take_no_runs(storage: ModuleType) -> None:
     for config in (
         LogConfig(cleanup_policy=frozenset(("compact",))),
@@ -248,7 +261,11 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("or size > max_bytes\n", "\n", everything_odd),
     ("or size > room\n", "\n", test_a_run_does_not_begin_where_a_look_is_due),
     ("or crc32c(buffer[position + _CHECKED_FROM : position + size]) != crc", "", everything_odd),
-    ("log.producers.expects(producer, epoch, sequence)", "True", test_a_run_does_not_begin_where_a_look_is_due),
+    (
+        "log.producers.expected(producer, epoch, sequence)",
+        "log.producers.producers.get(producer)",
+        test_a_run_begins_with_the_next_batch_of_its_producer_and_with_no_other,
+    ),
     ("producer != producer_id or epoch", "epoch", everything_odd),
     ("or epoch != producer_epoch or", "or", everything_odd),
     ("or sequence != next_sequence:", ":", everything_odd),

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from serving import HOST, LISTENER, ask, on_trio, running_broker
 
-from trioka.broker.operations import CLUSTER_OPERATIONS
+from trioka.broker.operations import CLUSTER_OPERATIONS, bits
 from trioka.protocol.errors import BrokerIdNotRegistered, MismatchedEndpointType, UnsupportedEndpointType
 from trioka.protocol.messages.describe_cluster import DescribeClusterRequest
 from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -18,7 +18,7 @@ async def test_the_cluster_is_this_broker(tmp_path: Path) -> None:
                 assert (response.error_code, response.cluster_id, response.controller_id) == (0, broker.cluster_id, 1)
                 (told,) = response.brokers
                 assert (told.broker_id, told.host, told.port) == (1, HOST, broker.addresses[LISTENER][1])
-                assert (response.cluster_authorized_operations == CLUSTER_OPERATIONS) is operations
+                assert (response.cluster_authorized_operations == bits(CLUSTER_OPERATIONS)) is operations
 
 
 @on_trio

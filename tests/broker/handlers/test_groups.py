@@ -5,7 +5,7 @@ from pathlib import Path
 from group_requests import codes_of, commit, consumer_heartbeat, delete_offsets, fetch, grouping, offsets_of, settle
 from serving import Asking, on_trio
 
-from trioka.broker.operations import GROUP_OPERATIONS
+from trioka.broker.operations import GROUP_OPERATIONS, bits
 from trioka.protocol.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -64,7 +64,7 @@ async def test_classic_groups_are_described(tmp_path: Path) -> None:
             assert consumer.group_state == "Dead"
             assert consumer.error_code == (GroupIdNotFound.code if version >= 6 else 0)
             if version >= 3:
-                assert classic.authorized_operations == GROUP_OPERATIONS
+                assert classic.authorized_operations == bits(GROUP_OPERATIONS)
 
 
 @on_trio
@@ -75,7 +75,7 @@ async def test_consumer_groups_are_described(tmp_path: Path) -> None:
             asked = ConsumerGroupDescribeRequest(group_ids=["k", "c", "d", ""], include_authorized_operations=True)
             known, *unknown = (await client.ask(asked, version)).groups
             assert (known.error_code, known.group_state, known.assignor_name) == (0, "Stable", "uniform")
-            assert known.authorized_operations == GROUP_OPERATIONS
+            assert known.authorized_operations == bits(GROUP_OPERATIONS)
             (member,) = known.members
             assert [topic.partitions for topic in member.assignment.topic_partitions] == [[0, 1, 2]]
             missing = GroupIdNotFound.code

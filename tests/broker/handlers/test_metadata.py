@@ -5,7 +5,7 @@ from serving import LISTENER, Asking, ask, on_trio, running_broker
 from topics import create, told_of
 
 from trioka.broker.broker import Broker
-from trioka.broker.operations import TOPIC_OPERATIONS
+from trioka.broker.operations import TOPIC_OPERATIONS, bits
 from trioka.protocol.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -94,7 +94,7 @@ async def test_what_the_asker_may_do_is_told_when_asked(tmp_path: Path) -> None:
         for wanted in (False, True):
             request = MetadataRequest(topics=None, include_topic_authorized_operations=wanted)
             (told,) = (await ask(broker, request, 12)).topics
-            assert (told.topic_authorized_operations == TOPIC_OPERATIONS) is wanted
+            assert (told.topic_authorized_operations == bits(TOPIC_OPERATIONS)) is wanted
 
 
 @on_trio

@@ -1,0 +1,135 @@
+"""Replicas follow the metadata, change by change, in their order."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import trio
+from company import partition_of
+from planted import planted
+from serving import on_trio, running_broker
+from topics import create, produce
+
+from trioka.broker import broker as broker_module
+from trioka.broker import replicas as replicas_module
+from trioka.broker.broker import Broker
+from trioka.cluster.changes import Change, PartitionChanged, TopicDeleted
+from trioka.cluster.partition import Partition
+
+AGAIN = b"the same name..."
+
+
+def changed(broker: Broker, before: Partition | None, after: Partition, topic_id: bytes | None = None) -> Change:
+    topic = broker.metadata.topics.by_name("t")
+    assert topic is not None
+    return PartitionChanged(
+        topic_id=topic_id or topic.topic_id, name="t", index=after.index, before=before, after=after
+    )
+
+
+async def a_topic_that_is_deleted_and_made_again_begins_empty(directory: Path) -> None:
+    async with running_broker(directory) as broker:
+        await create(broker, "t")
+        await produce(broker, "t", 1, 2)
+        partition = partition_of(broker, "t")
+        topic = broker.metadata.topics.by_name("t")
+        assert topic is not None
+        deleted = TopicDeleted(topic_id=topic.topic_id, name="t", partitions=(partition,))
+        await broker.replicas.act([deleted, changed(broker, None, partition, AGAIN)])
+        replica = broker.partitions.get("t", 0)
+        assert (replica.topic_id, replica.log.log_end_offset, replica.leads) == (AGAIN, 0, True)
+        assert broker.partitions.find_by_id(topic.topic_id, 0) is None
+
+
+async def a_replica_that_is_taken_away_is_gone(directory: Path) -> None:
+    async with running_broker(directory) as broker:
+        await create(broker, "t")
+        await produce(broker, "t", 1, 2)
+        here = partition_of(broker, "t")
+        away = replace(here, replicas=(2,), isr=(2,), leader=2, leader_epoch=here.leader_epoch + 1)
+        await broker.replicas.act([changed(broker, here, away)])
+        assert broker.partitions.find("t", 0) is None
+        assert not any(name.topic == "t" for each in broker.directories for name in each.logs)
+
+
+async def a_replica_that_is_taken_away_and_given_back_begins_empty(directory: Path) -> None:
+    """I16: what it had before proves nothing."""
+    async with running_broker(directory) as broker:
+        await create(broker, "t")
+        await produce(broker, "t", 1, 2)
+        here = partition_of(broker, "t")
+        away = replace(here, replicas=(2,), isr=(2,), leader=2, leader_epoch=here.leader_epoch + 1)
+        back = replace(away, replicas=(2, 1), directories=here.directories * 2, adding_replicas=(1,))
+        await broker.replicas.act([changed(broker, here, away), changed(broker, away, back)])
+        replica = broker.partitions.get("t", 0)
+        assert (replica.leads, replica.leader_id, replica.log.log_end_offset) == (False, 2, 0)
+
+
+async def a_new_epoch_is_noted_before_anything_is_written_in_it(directory: Path) -> None:
+    async with running_broker(directory) as broker:
+        await create(broker, "t")
+        await produce(broker, "t", 1, 2)
+        before = partition_of(broker, "t")
+        after = replace(before, leader_epoch=before.leader_epoch + 3)
+        await broker.replicas.act([changed(broker, before, after)])
+        assert broker.partitions.get("t", 0).log.epochs.start_offset_of(after.leader_epoch) == 2
+
+
+async def older_metadata_changes_nothing(directory: Path) -> None:
+    async with running_broker(directory) as broker:
+        await create(broker, "t")
+        before = partition_of(broker, "t")
+        newer = replace(before, leader_epoch=before.leader_epoch + 1)
+        older = replace(before, leader=2, isr=(2,))
+        await broker.replicas.act([changed(broker, before, newer), changed(broker, newer, older)])
+        replica = broker.partitions.get("t", 0)
+        assert (replica.leads, replica.leader_epoch) == (True, newer.leader_epoch)
+
+
+RULES: list[tuple[Callable[[Path], Awaitable[None]], str, str]] = [
+    (
+        a_topic_that_is_deleted_and_made_again_begins_empty,
+        "                await self._delete(change)\n",
+        "                pass\n",
+    ),
+    (
+        a_replica_that_is_taken_away_is_gone,
+        "                    await self._give_up(change)\n",
+        "                    pass\n",
+    ),
+    (
+        a_replica_that_is_taken_away_and_given_back_begins_empty,
+        "                    await self._give_up(change)\n",
+        "                    pass\n",
+    ),
+    (a_new_epoch_is_noted_before_anything_is_written_in_it, "self._begin_epoch(replica, epoch)", "pass"),
+    (older_metadata_changes_nothing, "or partition.leader_epoch < replica.leader_epoch", ""),
+]
+NAMES = [rule.__name__ for rule, _, _ in RULES]
+
+
+@pytest.mark.parametrize(("rule", "right", "wrong"), RULES, ids=NAMES)
+def test_replicas_follow_the_metadata(
+    tmp_path: Path, rule: Callable[[Path], Awaitable[None]], right: str, wrong: str
+) -> None:
+    @on_trio
+    async def test() -> None:
+        await rule(tmp_path)
+
+    test()
+
+
+@pytest.mark.parametrize(("rule", "right", "wrong"), RULES, ids=NAMES)
+def test_a_planted_mistake_is_noticed(
+    tmp_path: Path,
+    rule: Callable[[Path], Awaitable[None]],
+    right: str,
+    wrong: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mistaken: ModuleType = planted(replicas_module, right, wrong)
+    monkeypatch.setattr(broker_module, "Replicas", mistaken.Replicas)
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
+        trio.run(rule, tmp_path)

@@ -1,0 +1,151 @@
+"""Every command of the runbook is run, against a broker that was broken in the way the page speaks of."""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+from commanding import broker_at, command, home
+from pages import commands_in, install_commands, must_end_as_said
+from serving import HOST, LISTENER, broker_in_thread
+
+from trioka.cli.local_nodes import LocalCluster, local_folder
+from trioka.storage.layout import Kind, segment_file
+from trioka.testing.faulty_disk import FaultyDisk
+
+__all__ = ["home"]
+
+PATIENCE_S = 60
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "OPERATIONS.md"
+
+
+def chapters() -> dict[str, str]:
+    """The page's chapters by their headings; what stands before the first is one without."""
+    pieces = re.split(r"(?m)^## (.*)$", PAGE.read_text(encoding="utf-8"))
+    return {"": pieces[0], **dict(zip(pieces[1::2], pieces[2::2], strict=True))}
+
+
+def furnish(at: str) -> None:
+    """A topic with records, and a group that has read the first of them."""
+    assert command("topics", "create", "orders", at=at).code == 0
+    assert command("produce", "orders", at=at, stdin=b"".join(b"%d\n" % n for n in range(200))).code == 0
+    assert command("consume", "orders", "-g", "billing", "-n", "1", at=at).code == 0
+
+
+@contextmanager
+def in_order(folder: Path) -> Iterator[str]:
+    with broker_at(folder / "data") as at:
+        furnish(at)
+        yield at
+
+
+@contextmanager
+def advertises_a_wrong_address(folder: Path) -> Iterator[str]:
+    with broker_at(folder / "data", advertised_listeners="PLAINTEXT://127.0.0.1:1") as at:
+        yield at
+
+
+@contextmanager
+def three_nodes(*dead: str) -> Iterator[str]:
+    """Of which these were killed."""
+    try:
+        assert command("cluster", "up", "--nodes", "3", "--port", "0").code == 0
+        local = LocalCluster.load(local_folder())
+        assert local is not None
+        at = ",".join(f"localhost:{node.port}" for node in local.nodes.values())
+        assert command("topics", "create", "orders", "--partitions", "3", at=at).code == 0
+        for node in dead:
+            assert command("cluster", "kill", node).code == 0
+        until(lambda: command("cluster", "status", "--timeout", "5s").code != 0)
+        yield ""
+    finally:
+        assert command("cluster", "down", "--delete-data").code == 0
+
+
+def lacks_a_broker(folder: Path) -> AbstractContextManager[str]:
+    return three_nodes("2")
+
+
+def lacks_a_majority(folder: Path) -> AbstractContextManager[str]:
+    return three_nodes("2", "3")
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it does not become so"
+        time.sleep(0.1)
+
+
+@contextmanager
+def has_a_flipped_bit(folder: Path) -> Iterator[str]:
+    with in_order(folder) as at:
+        pass
+    path = folder / "data" / "orders-0" / segment_file(0, Kind.LOG)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+    yield at
+
+
+@contextmanager
+def has_a_full_disk(folder: Path) -> Iterator[str]:
+    disk = FaultyDisk()
+    with broker_in_thread(folder / "data", disk) as broker:
+        at = f"{HOST}:{broker.addresses[LISTENER][1]}"
+        furnish(at)
+        disk.condition.is_full = True
+        assert command("produce", "orders", "--timeout", "2s", at=at, stdin=b"one more\n").code != 0
+        yield at
+
+
+@contextmanager
+def was_stopped(folder: Path) -> Iterator[str]:
+    with in_order(folder) as at:
+        pass
+    yield at
+
+
+BROKEN: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {
+    "": in_order,
+    "Nobody can connect": advertises_a_wrong_address,
+    "Growing lag": in_order,
+    "Under-replicated": lacks_a_broker,
+    "Lost quorum": lacks_a_majority,
+    "Disk full": has_a_full_disk,
+    "Corrupt segment": has_a_flipped_bit,
+    "After a crash": was_stopped,
+    "Upgrade": in_order,
+    "Capacity": in_order,
+}
+
+
+@pytest.mark.parametrize("chapter", chapters())
+def test_the_commands_of_the_chapter_end_as_it_says(chapter: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    install_commands(home, monkeypatch)
+    lines = commands_in(chapters()[chapter])
+    assert lines
+    with BROKEN[chapter](home) as at:
+        for line in lines:
+            must_end_as_said(line, at or None)
+
+
+@pytest.mark.parametrize("chapter", [name for name in chapters() if name not in ("", "Upgrade", "Capacity")])
+def test_every_chapter_has_the_same_shape(chapter: str) -> None:
+    text = chapters()[chapter]
+    places = [
+        text.find(word)
+        for word in (
+            "**Symptom**",
+            "**Confirm**",
+            "**Is data at risk?**",
+            "**Do now**",
+            "**Do not**",
+            "**Why**",
+            "**Prevent**",
+        )
+    ]
+    assert -1 not in places and places == sorted(places)

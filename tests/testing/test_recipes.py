@@ -1,0 +1,27 @@
+"""Every block of Python in docs/RECIPES.md is run, as the page shows it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "RECIPES.md"
+
+
+def blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_every_python_block_of_the_page_passes(pytester: pytest.Pytester) -> None:
+    found = blocks()
+    pytester.makepyfile(**{f"test_block_{number}": text for number, text in enumerate(found)})
+    tests = sum(len(re.findall(r"(?m)^ *(?:async )?def test_", text)) for text in found)
+    assert len(found) > 10
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--strict-markers")
+    result.assert_outcomes(passed=tests)
+
+
+def test_no_block_is_without_a_test() -> None:
+    assert [text for text in blocks() if "def test_" not in text] == []
