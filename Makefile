@@ -4,7 +4,7 @@
 # quicker; without it, `python -m venv` and pip do the same work with the same pinned and hashed requirements.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check sim compat test-groups-all test-spark-all test-exactly-once bench docs lock
+.PHONY: help setup run test check sim zoo compat compatibility test-groups-all test-spark-all test-exactly-once bench docs lock
 .DELETE_ON_ERROR:
 
 VENV    := .venv
@@ -68,11 +68,17 @@ check: $(STAMP) ## what is known without running: ruff, mypy --strict, import-li
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m pytest -q tests/test_tidy.py
 
-sim: ## whole clusters in one process, simulated
-	@echo 'Nothing is simulated yet: the simulator comes with the cluster, and storage has its crash tests in `make test`.'
+sim: $(STAMP) ## simulated quorums and partitions, SEEDS=200 of each; says how many promises were broken
+	@$(BIN)/python tests/simulate.py --seeds $(or $(SEEDS),200) $(ARGS)
+
+zoo: $(STAMP) ## planted mistakes, and the seed at which the simulation finds each (minutes)
+	@$(BIN)/python tests/zoo.py $(ARGS)
 
 compat: $(STAMP) ## only the compat tests: other people's clients and files, unmodified
 	@$(BIN)/python -m pytest -q compat-tests
+
+compatibility: $(STAMP) ## write docs/COMPATIBILITY.md anew, from the tests of clients (minutes)
+	@$(BIN)/python compat-tests/compatibility.py
 
 test-groups-all: $(STAMP) ## every client in groups with every one of its assignors, killed now and then (minutes)
 	@TRIOKA_ALL_GROUPS=1 $(BIN)/python -m pytest -q compat-tests/test_clients_groups.py

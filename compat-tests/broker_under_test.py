@@ -12,7 +12,7 @@ makes its own topics.
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,14 @@ from pathlib import Path
 import pytest
 from clients.catalogue import STARTERS, Catalogue
 from clients.client import Client
+from eavesdropper import Eavesdropper
 from oracle import ApacheKafka
 from toolchains import unavailable
 from trioka_process import TriokaProcess
 
 from trioka.pipeline.cache import Unavailable
 
+HEARD = os.environ.get("TRIOKA_HEARD")  # a file, if what clients ask shall be noted (`make compatibility`)
 BROKERS = ("trioka", "kafka") if os.environ.get("TRIOKA_ORACLE") == "kafka" else ("trioka",)
 TOPIC_NAME_CHARS = 200
 
@@ -41,8 +43,23 @@ class Node:
 @contextmanager
 def start_trioka(tmp_path: Path) -> Iterator[Node]:
     """A node of trioka, as a person starts it, with its data below `tmp_path`, until the `with` ends."""
+    if HEARD is not None:
+        with eavesdropped(tmp_path, Path(HEARD), {}) as (_, bootstrap):
+            yield Node(name="trioka", bootstrap=bootstrap)
+        return
     with TriokaProcess(tmp_path) as process:
         yield Node(name="trioka", bootstrap=process.bootstrap)
+
+
+@contextmanager
+def eavesdropped(tmp_path: Path, heard: Path, settings: Mapping[str, object]) -> Iterator[tuple[TriokaProcess, str]]:
+    """A node behind somebody who listens, and in the end says in `heard` who has asked what; and its address."""
+    with Eavesdropper() as ear:
+        advertised = {"advertised.listeners": f"PLAINTEXT://localhost:{ear.port}"}
+        with TriokaProcess(tmp_path, {**settings, **advertised}) as process:
+            ear.listen_to("127.0.0.1", process.port)
+            yield process, f"localhost:{ear.port}"
+    ear.save(heard)
 
 
 @contextmanager

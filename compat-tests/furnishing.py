@@ -2,7 +2,8 @@
 
 Apache Kafka writes what a cluster can hold: topics of several partitions, every codec, transactions that were committed
 and aborted and one that stays open, a compacted log, a log whose start was moved, a deleted topic; configurations of
-brokers, topics and groups, quotas, credentials, a group's offsets. Then each goes on where the other one stopped.
+brokers, topics and groups, quotas, access rules, credentials, a group's offsets. Then each goes on where the other one
+stopped.
 """
 
 import json
@@ -20,8 +21,10 @@ from trioka.protocol import batch
 from trioka.protocol.compression import Codec
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from trioka.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
+from trioka.protocol.messages.delete_acls import DeleteAclsRequest
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
@@ -120,11 +123,47 @@ def administer(client: Client) -> None:
     )
     alter_quotas(client, {"user": "ann", "client-id": None}, producer_byte_rate=1024.0, request_percentage=12.5)
     alter_quotas(client, {"ip": "127.0.0.2"}, connection_creation_rate=5.0)
+    make_rules(client)
     upsertion = AlterUserScramCredentialsRequest.Upsertion(
         name="ann", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32
     )
     answer = client.ask(AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion]), 0)
     assert [each.error_code for each in answer.results] == [0], answer
+
+
+def make_rules(client: Client) -> None:
+    """Access rules, of which one goes again."""
+    told = CreateAclsRequest.Creation
+    rules = [
+        told(
+            resource_type=kind,
+            resource_name=name,
+            resource_pattern_type=pattern,
+            principal="User:ann",
+            host="10.0.0.7",
+            operation=operation,
+            permission_type=permission,
+        )
+        for kind, name, pattern, operation, permission in (
+            (2, "codecs", 3, 3, 3),
+            (2, "con", 4, 2, 2),
+            (3, "*", 3, 8, 3),
+            (4, "kafka-cluster", 3, 12, 3),
+        )
+    ]
+    created = client.ask(CreateAclsRequest(creations=rules), 3)
+    assert [each.error_code for each in created.results] == [0] * len(rules), created
+    gone = DeleteAclsRequest.Filter(
+        resource_type_filter=3,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    (deleted,) = client.ask(DeleteAclsRequest(filters=[gone]), 3).filter_results
+    assert len(deleted.matching_acls) == 1, deleted
 
 
 def credentials(client: Client) -> list[Any]:
@@ -278,6 +317,7 @@ def change_everything(client: Client, before: Portrait, by: str) -> None:
 def write_with_trioka(client: Client) -> None:
     """Into a directory that it made itself."""
     create(client, *(new_topic(name, count, configs=dict(configs)) for name, (count, configs) in TOPICS.items()))
+    make_rules(client)
     alter_configs(
         client,
         (BROKER, "", {"message.max.bytes": "2000000"}),

@@ -5,11 +5,11 @@ ids. Everything that stands in `__consumer_offsets` can be compared at the end: 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
-from group_requests import OFFSETS_TOPIC, join, sync
+from group_requests import LONG_MS, OFFSETS_TOPIC, join, sync
 from side_by_side import GENERATED_ID, Order, Side, SideBySide
 
 from trioka.coordinator.ledger import GROUPS
@@ -23,12 +23,19 @@ from trioka.protocol.messages.offset_commit import OffsetCommitRequest
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
 from trioka.protocol.schema import Struct
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 NO_ID = bytes(16)
 
 # Groups and members are told in the order of Java's hash tables, which means nothing (and differs from run to run where
 # an id is a random one).
 BY_GROUP: Order = {"groups": "group_id", "results": "group_id", "groups.members": repr}
+
+# A member that is not heard of again stays one until the last comparison, on a slow machine too. (In classic groups
+# each member says itself how long it may be silent.)
+PATIENT: Mapping[str, object] = {
+    "group_consumer_session_timeout_ms": LONG_MS,
+    "group_consumer_max_session_timeout_ms": LONG_MS,
+}
 
 Partition = OffsetCommitRequest.Topic.Partition
 

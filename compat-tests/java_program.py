@@ -14,7 +14,7 @@ from typing import Self
 from java import java
 from oracle import LOG_TAIL_CHARS, LOG_WARNINGS, QUICK, die_with_parent
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 240
 LOOK_SECONDS = 0.1
 
 
@@ -47,6 +47,11 @@ class JavaProgram:
                 cwd=self._folder,
                 preexec_fn=die_with_parent(),
             )
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it does not run"
+        return self._process.pid
 
     def kill(self) -> None:
         process, self._process = self._process, None

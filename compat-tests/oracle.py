@@ -32,9 +32,9 @@ from java import java
 
 from trioka.pipeline.cache import folder, locked
 
-START_TIMEOUT_SECONDS = 120
-STOP_TIMEOUT_SECONDS = 60
-TOOL_TIMEOUT_SECONDS = 120
+START_TIMEOUT_SECONDS = 240
+STOP_TIMEOUT_SECONDS = 120
+TOOL_TIMEOUT_SECONDS = 240
 # Another process may take a port between our look and Kafka's bind; then the node tries again with other ports.
 PORT_TRIES = 3
 POLL_SECONDS = 0.05

@@ -16,6 +16,7 @@ from serving import Client
 
 from trioka.protocol.batch import headers
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
+from trioka.protocol.messages.describe_acls import DescribeAclsRequest
 from trioka.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest
 from trioka.protocol.messages.describe_producers import DescribeProducersRequest
@@ -45,6 +46,7 @@ def portrait(client: Client, node_id: int = 1) -> Portrait:
         "topics": {topic.name: _topic(topic) for topic in topics},
         "configs": _configs(client, [topic.name for topic in topics], node_id),
         "quotas": _quotas(client),
+        "access rules": _acls(client),
         "features": _features(client),
         "offsets": {name: _offsets(client, name) for name in names},
         "producers": {name: _producers(client, name) for name in names},
@@ -118,6 +120,24 @@ def _quotas(client: Client) -> dict[Any, Any]:
             value.key: value.value for value in entry.values
         }
         for entry in answer.entries
+    }
+
+
+def _acls(client: Client) -> dict[Any, Any]:
+    everything = DescribeAclsRequest(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    return {
+        (told.resource_type, told.resource_name, told.pattern_type): {
+            (acl.principal, acl.host, acl.operation, acl.permission_type) for acl in told.acls
+        }
+        for told in client.ask(everything, 3).resources
     }
 
 

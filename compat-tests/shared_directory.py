@@ -62,6 +62,8 @@ class SharedDirectory:
         }
         self._settings = {
             **SETTINGS,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
             **QUIET,
             "listeners": f"{LISTENER}://{HOST}:{self._port},CONTROLLER://{controller}",
             "log.dirs": self.path,

@@ -34,7 +34,7 @@ from trioka.protocol.messages.metadata import MetadataRequest
 from trioka.protocol.schema import Request, Struct
 from trioka.protocol.wire import NULL_UUID
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 POLL_S = 0.02
 # What a coordinator calls a member that came without an id: the client's id and a UUID, or a UUID in 22 letters.
 GENERATED_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|^[A-Za-z0-9_-]{22}$")

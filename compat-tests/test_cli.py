@@ -232,6 +232,25 @@ def test_a_group_reads_on_where_it_stopped(both: Both, home: Path) -> None:
     assert both.same("consume", "continued", "-g", "walkers", "-e", "-f", "%s ").out == "4 5 6 7 8 9 "
 
 
+def test_a_cluster_of_one(both: Both, home: Path) -> None:
+    fill(both, "alone", 2)
+    for form in ("table", "json"):
+        assert both.same("cluster", "under-replicated", "-o", form).code == Exit.OK
+    assert both.same("cluster", "reassign", "--auto").code == Exit.OK
+    assert both.same("cluster", "drain", "9").code == Exit.NOT_FOUND
+    assert both.same("cluster", "elect-leaders", "alone").code == Exit.OK
+    plan = home / "plan.json"
+    plan.write_text('{"partitions": [{"topic": "alone", "partition": 0, "replicas": [9]}]}')
+    assert both.same("cluster", "reassign", "--plan", str(plan), "--execute").code == Exit.FAILED
+    for ended in both.run("cluster", "status", "-o", "json"):
+        (row,) = ended.rows
+        assert (ended.code, row["status"], row["brokers"], row["controller"]) == (Exit.OK, "HEALTHY", "1/1", 1)
+    for ended in both.run("cluster", "brokers", "-o", "json"):
+        assert [(row["id"], row["state"]) for row in ended.rows] == [(1, "up")]
+    for ended in both.run("cluster", "quorum", "-o", "json"):
+        assert [(row["node"], row["role"], row["lag"]) for row in ended.rows] == [(1, "leader", 0)]
+
+
 def test_the_doctor_the_bench_and_the_files(both: Both) -> None:
     for ended in both.run("doctor", "-o", "json"):
         assert ended.code == Exit.OK and {row["status"] for row in ended.rows} == {"ok"}, ended

@@ -13,10 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from broker_under_test import BROKERS
+from broker_under_test import BROKERS, HEARD, eavesdropped
 from clients.client import Record
 from clients.confluent import Confluent
 from clients.member import Member, Place
@@ -138,9 +139,9 @@ class Life:
 Outcomes = dict[Kind, Future[None]]
 
 
-def live(broker: TriokaProcess | ApacheKafka) -> Outcomes:
+def live(broker: TriokaProcess | ApacheKafka, bootstrap: str) -> Outcomes:
     """How it went, for every kind."""
-    lives = {kind: Life(kind, broker.bootstrap) for kind in KINDS}
+    lives = {kind: Life(kind, bootstrap) for kind in KINDS}
     try:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             outcomes = {kind: pool.submit(life.up_to_the_crash) for kind, life in lives.items()}
@@ -163,14 +164,21 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if request.param == "kafka":
         request.getfixturevalue("apache_kafka")
         with ApacheKafka(SETTINGS, parent=folder) as kafka:
-            yield live(kafka)
+            yield live(kafka, kafka.bootstrap)
     else:
-        with trioka(folder) as broker:
-            yield live(broker)
+        with trioka(folder) as (broker, bootstrap):
+            yield live(broker, bootstrap)
 
 
-def trioka(folder: Path) -> TriokaProcess:
-    return TriokaProcess(folder, SETTINGS)
+@contextmanager
+def trioka(folder: Path) -> Iterator[tuple[TriokaProcess, str]]:
+    """A broker, and where its clients find it."""
+    if HEARD is not None:
+        with eavesdropped(folder, Path(HEARD), SETTINGS) as (broker, bootstrap):
+            yield broker, bootstrap
+        return
+    with TriokaProcess(folder, SETTINGS) as broker:
+        yield broker, broker.bootstrap
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -14,7 +14,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from consumer_groups import REBALANCE_TIMEOUT_MS, ConsumerGroups, Partitions, as_reported, as_set
+from consumer_groups import ConsumerGroups, Partitions, as_reported, as_set
+from group_requests import LONG_MS
 from known_topics import KnownTopics
 from oracle import ApacheKafka
 from serving import Client as Connection
@@ -44,11 +45,18 @@ from trioka.protocol.schema import Struct
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 RACK = "r-1"
-PATIENCE_S = 30
+PATIENCE_S = 60
 POLL_S = 0.02
 COORDINATOR_ERRORS = (14, 15, 16)  # while `__consumer_offsets` comes into being
 VERSION = 1
 TOO_SLOW_MS = 500
+# Nobody is declared dead while the scenarios last, on a slow machine too: here, time passes only when it is told to.
+SETTINGS = {
+    "broker.rack": RACK,
+    "group.consumer.assignment.interval.ms": 0,
+    "group.consumer.session.timeout.ms": LONG_MS,
+    "group.consumer.max.session.timeout.ms": LONG_MS,
+}
 
 
 class Both:
@@ -83,7 +91,7 @@ class Both:
             self.differences.append(f"{request}\n   Kafka: {theirs}\n   ours:  {ours}")
 
     def join(self, member_id: str, *topics: str, **said: Any) -> Response:
-        said = {"rebalance_timeout_ms": REBALANCE_TIMEOUT_MS, "topic_partitions": [], **said}
+        said = {"rebalance_timeout_ms": LONG_MS, "topic_partitions": [], **said}
         if "subscribed_topic_regex" not in said:
             said["subscribed_topic_names"] = list(topics)
         return self.heartbeat(member_id, 0, **said)
@@ -146,7 +154,7 @@ class Both:
                 group_id=f"{name} {number}",
                 member_id="A",
                 member_epoch=0,
-                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+                rebalance_timeout_ms=LONG_MS,
                 subscribed_topic_names=[name],
                 topic_partitions=[],
             )
@@ -413,7 +421,7 @@ class Played(NamedTuple):
 @pytest.fixture(scope="module")
 def played(apache_kafka: None) -> Played:
     groups = ConsumerGroups(KnownTopics())
-    with ApacheKafka({"broker.rack": RACK, "group.consumer.assignment.interval.ms": 0}) as kafka:
+    with ApacheKafka(SETTINGS) as kafka:
         with closing(Connection("127.0.0.1", kafka.port)) as connection:
             wait_for_coordinator(connection)
             differences = {}

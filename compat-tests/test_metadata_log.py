@@ -188,7 +188,7 @@ def test_the_log_is_replayed_to_what_was_done(written: Written) -> None:
     assert topic.name == "orders" and list(topic.partitions) == [0, 1, 2, 3, 4]
     assert {partition.leader for partition in topic.partitions.values()} == {1}
     assert [type(change).__name__ for change in Metadata().load(metadata.records(), 0, 0)]
-    assert metadata.access.scram("ann", 1) is not None and len(metadata.access.rules) == 1
+    assert metadata.access.scram("ann", 1) is not None and len(metadata.access.acls) == 1
     assert metadata.next_producer_id == 1000
     assert [dict(values) for _, values in metadata.quotas] == [{"producer_byte_rate": 1024.0}]
     assert metadata.features.level("group.version") == 0 and metadata.features.metadata_version == 30

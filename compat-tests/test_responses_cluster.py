@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from judged import SETTINGS, same_soon
 from side_by_side import Order, Side, SideBySide, side_by_side
+from wishes import wish
 
 from trioka.protocol.batch import build
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -323,3 +324,9 @@ def test_replicas_stay_where_they_are(sides: SideBySide, topic: str, path: str |
         )
 
     sides.same(request, version, order={"results.partitions": "partition_index"})
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("key", [29, 30, 31])
+def test_without_an_authorizer_there_are_no_access_rules(sides: SideBySide, key: int, version: int) -> None:
+    sides.same(wish(key, version, sides.kafka.topic_id), version)

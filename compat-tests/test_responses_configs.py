@@ -401,4 +401,4 @@ def test_the_level_of_a_logger_is_changed(sides: SideBySide, name: str) -> None:
 )
 def test_what_has_a_configuration_is_listed(sides: SideBySide, version: int, kinds: list[int]) -> None:
     order: Order = {"config_resources": lambda each: (each["resource_type"], each["resource_name"])}
-    sides.same(ListConfigResourcesRequest(resource_types=kinds), version, order=order)
+    same_soon(sides, ListConfigResourcesRequest(resource_types=kinds), version, order=order)

@@ -15,6 +15,7 @@ from group_sides import (
     BY_GROUP,
     NO_ID,
     PATIENCE_S,
+    PATIENT,
     Members,
     Partition,
     commit,
@@ -42,7 +43,7 @@ NOBODYS_ID = b"x" * 16
 
 @pytest.fixture(scope="module")
 def sides(apache_kafka: None) -> Iterator[SideBySide]:
-    settings = {"offsets_topic_num_partitions": 1, "group_min_session_timeout_ms": 1000}
+    settings = {"offsets_topic_num_partitions": 1, "group_min_session_timeout_ms": 1000, **PATIENT}
     with side_by_side(**settings) as sides:
         sides.create_topic("t", 3)
         sides.create_topic("u", 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from group_requests import consumer_heartbeat, heartbeat, join
-from group_sides import Members, commit, describe, describe_consumers, new_group, records, wait_for_coordinator
+from group_sides import PATIENT, Members, commit, describe, describe_consumers, new_group, records, wait_for_coordinator
 from side_by_side import SideBySide, side_by_side
 
 from trioka.protocol.messages.leave_group import LeaveGroupRequest
@@ -23,7 +23,8 @@ QUIET: dict[str, Any] = {"topics": None, "owned": None, "rebalance_timeout_ms": 
 
 @pytest.fixture(scope="module")
 def sides(apache_kafka: None) -> Iterator[SideBySide]:
-    with side_by_side(offsets_topic_num_partitions=1, group_consumer_assignment_interval_ms=0) as sides:
+    settings = {"offsets_topic_num_partitions": 1, "group_consumer_assignment_interval_ms": 0, **PATIENT}
+    with side_by_side(**settings) as sides:
         sides.create_topic("t", 3)
         for side in (sides.kafka, sides.trioka):
             wait_for_coordinator(side)

@@ -42,7 +42,7 @@ def test_words_are_counted_also_after_the_application_was_killed(
     say(client, "all streams lead to kafka", "hello kafka streams")
     expected = {"all": 1, "streams": 2, "lead": 1, "to": 1, "kafka": 2, "hello": 1}
     with JavaProgram(tmp_path, class_path, WORD_COUNT, settings) as application:
-        application.wait_until(lambda: counted(client) == expected)
+        application.wait_until(lambda: is_at_least(counted(client), expected))
         application.kill()
         say(client, "hello again")
         application.start()
@@ -65,5 +65,6 @@ def counted(client: Client) -> dict[str, int]:
 
 
 def is_at_least(found: dict[str, int], expected: dict[str, int]) -> bool:
-    """What was not committed when the application was killed is counted twice, by default."""
+    """What was not committed when the application was killed, or was not heard of for too long, is counted twice, by
+    default."""
     return found.keys() == expected.keys() and all(found[word] >= count for word, count in expected.items())

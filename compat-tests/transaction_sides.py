@@ -21,10 +21,12 @@ from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest
 from trioka.protocol.schema import Request
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 POLL_S = 0.02
 TRANSACTIONS_TOPIC = "__transaction_state"
 NO_ID = frozenset({"producer_id"})
+# The longest that a broker takes: what a test leaves open is not aborted on one side while both are compared.
+LONG_MS = 900_000
 
 _numbers = count(1)
 
@@ -64,7 +66,7 @@ class Pair:
         for side, answer in zip((self.sides.kafka, self.sides.trioka), answers, strict=True):
             self.who[side.name] = (answer.producer_id, answer.producer_epoch)
 
-    def init(self, version: int = 5, *, again: bool = False, moved: int = 0, timeout_ms: int = 60_000) -> int:
+    def init(self, version: int = 5, *, again: bool = False, moved: int = 0, timeout_ms: int = LONG_MS) -> int:
         """The error code."""
         answers = self.same(
             lambda side: init(self.name, timeout_ms, self.as_of(side, moved) if again else (-1, -1)), version

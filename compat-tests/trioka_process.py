@@ -16,7 +16,7 @@ from typing import Self
 
 from oracle import die_with_parent
 
-STOP_SECONDS = 30
+STOP_SECONDS = 60
 # Of `trioka serve`, for which somebody writes the properties; what a single node needs, as `trioka dev` has it.
 SERVED = {
     "process.roles": "broker,controller",

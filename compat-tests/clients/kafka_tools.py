@@ -28,6 +28,7 @@ CLASSES = {
     "leader-election": f"{TOOLS}.LeaderElectionCommand",
     "reassign-partitions": f"{TOOLS}.reassign.ReassignPartitionsCommand",
     "transactions": f"{TOOLS}.TransactionsCommand",
+    "acls": f"{TOOLS}.AclCommand",
 }
 
 

@@ -3,6 +3,7 @@
 It is one of the programs of `program.py`, or `python_member.py`, told `{"do": "group", …}`. From then on it tells, line
 by line, what happens to it, until its input ends; then it leaves the group.
 
+    ← {"polls": []}                     from now on; of members that are written for Java and Python
     ← {"has": [0, 2]}                   the partitions that are its own from now on
     ← {"saw": [[0, 17], [0, 18]]}       records, by partition and offset; told of before their offsets are committed
 
@@ -25,11 +26,13 @@ class Member(Talker):
         environment: Mapping[str, str] | None,
         told: Mapping[str, object],
     ) -> None:
+        self.polls = False
         self.has: set[int] = set()
         self.saw: list[Place] = []
         super().__init__(command, environment, {"do": "group", **told})
 
     def hear(self, event: dict[str, Any]) -> None:
+        self.polls |= "polls" in event
         if "has" in event:
             self.has = set(event["has"])
         self.saw += [(partition, offset) for partition, offset in event.get("saw", [])]

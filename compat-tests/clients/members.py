@@ -46,7 +46,8 @@ def kinds(*, all_of_them: bool) -> list[Kind]:
     return list({(kind.client, kind.protocol): kind for kind in reversed(found)}.values())
 
 
-def start_member(kind: Kind, bootstrap: str, group: str, topic: str) -> Member:
+def start_member(kind: Kind, bootstrap: str, group: str, topic: str, session_ms: int | None = SESSION_MS) -> Member:
+    """Without `session_ms`, a client that is written for Java or for Python keeps to its own defaults."""
     environment = None
     command: toolchains.Command
     match kind.client:
@@ -64,7 +65,7 @@ def start_member(kind: Kind, bootstrap: str, group: str, topic: str) -> Member:
         "group": group,
         "topic": topic,
         "protocol": kind.protocol,
-        "assignor": kind.assignor,
-        "session_ms": SESSION_MS,
+        "assignor": kind.assignor or None,  # None: whoever divides does it as they like
+        "session_ms": session_ms,
     }
     return Member([*command, bootstrap], environment, told)

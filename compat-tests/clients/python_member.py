@@ -33,6 +33,11 @@ class Told:
         self._had = has
 
 
+def session(command: dict[str, Any], session: str, heartbeat: str) -> dict[str, Any]:
+    """What it is told of sessions, under the names that a client has for it; if nothing, its defaults hold."""
+    return {session: command["session_ms"], heartbeat: HEARTBEAT_MS} if command["session_ms"] is not None else {}
+
+
 def kafka_python(bootstrap: str, command: dict[str, Any]) -> None:
     from kafka import KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -53,11 +58,11 @@ def kafka_python(bootstrap: str, command: dict[str, Any]) -> None:
         group_id=command["group"],
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=command["session_ms"],
-        heartbeat_interval_ms=HEARTBEAT_MS,
         partition_assignment_strategy=[assignors[command["assignor"]]],
+        **session(command, "session_timeout_ms", "heartbeat_interval_ms"),
     )
     told = Told()
+    tell(polls=[])
     while not left.is_set():
         batches = consumer.poll(POLL_MS)
         told.has(place.partition for place in consumer.assignment())
@@ -84,13 +89,13 @@ def confluent(bootstrap: str, command: dict[str, Any]) -> None:
     }
     if command["protocol"] == "classic":
         settings["partition.assignment.strategy"] = command["assignor"]
-        settings["session.timeout.ms"] = command["session_ms"]
-        settings["heartbeat.interval.ms"] = HEARTBEAT_MS
+        settings |= session(command, "session.timeout.ms", "heartbeat.interval.ms")
     elif command["assignor"]:
         settings["group.remote.assignor"] = command["assignor"]
     consumer = Consumer(settings)
     consumer.subscribe([command["topic"]])
     told = Told()
+    tell(polls=[])
     while not left.is_set():
         messages = [message for message in consumer.consume(100, POLL_MS / 1000) if message.error() is None]
         told.has(place.partition for place in consumer.assignment())
@@ -126,12 +131,12 @@ async def _aiokafka(bootstrap: str, command: dict[str, Any]) -> None:
         group_id=command["group"],
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=command["session_ms"],
-        heartbeat_interval_ms=HEARTBEAT_MS,
         partition_assignment_strategy=[assignors[command["assignor"]]],
+        **session(command, "session_timeout_ms", "heartbeat_interval_ms"),
     )
     await consumer.start()
     told = Told()
+    tell(polls=[])
     while not left.is_set():
         batches = await consumer.getmany(timeout_ms=POLL_MS)
         told.has(place.partition for place in consumer.assignment())

@@ -231,6 +231,7 @@ public class Client {
         try (var consumer = new KafkaConsumer<byte[], byte[]>(
                 memberProperties(command), new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.subscribe(List.of(topic));
+            tell("polls", json.createArrayNode());
             while (left.isAlive()) {
                 var records = consumer.poll(Duration.ofMillis(200));
                 var has = Set.copyOf(consumer.assignment());
@@ -262,8 +263,10 @@ public class Client {
             if (command.hasNonNull("assignor")) properties.put("group.remote.assignor", command.get("assignor").asText());
         } else {
             properties.put("partition.assignment.strategy", ASSIGNORS.get(command.get("assignor").asText()));
-            properties.put("session.timeout.ms", command.get("session_ms").asText());
-            properties.put("heartbeat.interval.ms", "1000");
+            if (command.hasNonNull("session_ms")) {
+                properties.put("session.timeout.ms", command.get("session_ms").asText());
+                properties.put("heartbeat.interval.ms", "1000");
+            }
         }
         return properties;
     }

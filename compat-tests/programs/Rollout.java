@@ -28,7 +28,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 public class Rollout {
     static final int CONSUMERS = 2;
-    static final long PATIENCE_MS = 60_000;
+    static final long PATIENCE_MS = 120_000;
     static final ObjectMapper json = new ObjectMapper();
 
     final String bootstrap;

@@ -39,7 +39,7 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
 const [bootstrap] = process.argv.slice(2)
 const settings = {
   brokers: [bootstrap],
-  clientId: 'compat',
+  clientId: 'kafkajs',
   connectionTimeout: 10000,
   retry: { retries: 3, initialRetryTime: 50 },
 }

@@ -1,0 +1,107 @@
+"""Makes docs/COMPATIBILITY.md: runs every client's tests, listens to what the clients ask, and writes both down.
+
+    python compat-tests/compatibility.py               # `make compatibility`; some minutes
+    python compat-tests/compatibility.py --page        # only the page, from what was found before
+
+What it found is kept in docs/compatibility.json, so that the page can be made again without the clients, and a test can
+tell whether it still says what is served.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+
+from trioka.broker.handlers import SERVED
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "COMPATIBILITY.md"
+FOUND = ROOT / "docs" / "compatibility.json"
+TESTS = ("test_clients_admin.py", "test_clients_consume.py", "test_clients_produce.py", "test_clients_groups.py")
+CLIENTS = ("java", "java-2.8", "confluent-kafka", "kafka-python", "aiokafka", "franz-go", "sarama", "kafkajs")
+HOSTED = {"sarama-default": "sarama"}  # the same client, with another setting
+HEAD = """# Compatibility
+
+Which clients were tried, what they asked, and in which versions. Made by `make compatibility` from the tests of
+clients in compat-tests/: each client is the one of its registry, unmodified, and somebody between it and the broker
+noted every request.
+
+| client | tests passed | skipped: what the client itself lacks |
+|---|---|---|
+"""
+APIS = """
+## Requests
+
+The range is what trioka serves, and says so in ApiVersions. Below each client stand the versions that it chose. A dash:
+it did not ask, in these tests. Kafka's command-line tools, Kafka Connect, Kafka Streams and Spark's connector use the
+Java client, and have tests of their own.
+
+"""
+
+
+def run() -> None:
+    """Runs the tests and keeps what they found."""
+    with tempfile.TemporaryDirectory() as folder:
+        heard, report = Path(folder) / "heard.json", Path(folder) / "report.xml"
+        paths = [str(ROOT / "compat-tests" / name) for name in TESTS]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", f"--junit-xml={report}", *paths]
+        ended = subprocess.run(command, cwd=ROOT, env={**os.environ, "TRIOKA_HEARD": str(heard)})
+        if ended.returncode:
+            sys.exit("a test failed, so the page stays as it is")
+        found = {"requests": json.loads(heard.read_text()), "tests": _results(report)}
+    FOUND.write_text(json.dumps(found, indent=None, separators=(",", ":")) + "\n")
+
+
+def _results(report: Path) -> dict[str, dict[str, int]]:
+    """How many tests each client passed, and how many were skipped."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name in CLIENTS}
+    for case in ET.parse(report).iter("testcase"):
+        words = re.search(r"\[(.*)\]", case.get("name", ""))
+        name = _client_in(words[1]) if words else None
+        if name is not None:
+            counts[name]["skipped" if case.find("skipped") is not None else "passed"] += 1
+    return {name: dict(count) for name, count in counts.items()}
+
+
+def _client_in(parameters: str) -> str | None:
+    """The longest name that stands in the parameters of a test."""
+    named = [name for name in (*CLIENTS, *HOSTED) if re.search(rf"(^|-){re.escape(name)}(-|$)", parameters)]
+    return HOSTED.get(found := max(named, key=len), found) if named else None
+
+
+def page() -> str:
+    found = json.loads(FOUND.read_text())
+    rows = [f"| {n} | {c.get('passed', 0)} | {c.get('skipped', 0)} |" for n, c in found["tests"].items()]
+    chosen: dict[tuple[int, str], list[int]] = {}
+    for name, key, version in found["requests"]:
+        chosen.setdefault((key, name), []).append(version)
+    table = [f"| API | served | {' | '.join(CLIENTS)} |", "|---|---|" + "---|" * len(CLIENTS)]
+    for key, served in sorted(SERVED.items()):
+        cells = [_span(chosen.get((key, name), [])) for name in CLIENTS]
+        table.append(f"| {_name(served.name)} ({key}) | {_span([served.first, served.last])} | {' | '.join(cells)} |")
+    return HEAD + "\n".join(rows) + "\n" + APIS + "\n".join(table) + "\n"
+
+
+def _name(module: str) -> str:
+    handler = getattr(import_module(f"trioka.broker.handlers.{module}"), module)
+    return str(handler.request.__name__).removesuffix("Request")
+
+
+def _span(versions: list[int]) -> str:
+    if not versions:
+        return "–"
+    first, last = min(versions), max(versions)
+    return str(first) if first == last else f"{first}–{last}"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--page"]:
+        run()
+    PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE.relative_to(ROOT))

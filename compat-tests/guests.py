@@ -1,0 +1,66 @@
+"""A client that comes from another address, which on one machine is all that access rules can tell apart: loopback has
+more addresses than one."""
+
+import socket
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from serving import TIMEOUT_S, Client
+from side_by_side import PATIENCE_S, POLL_S, Asked, Order, Side, SideBySide
+
+from trioka.cli import wire
+
+GUEST = "127.0.0.2"
+
+
+class _FromElsewhere(wire.Connection):
+    def _connect(self) -> socket.socket:
+        return socket.create_connection((self.host, self.port), TIMEOUT_S, source_address=(GUEST, 0))
+
+
+class Guest(Client):
+    """The same as a `Client`, from `GUEST`."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._connection = _FromElsewhere(host, port, timeout_s=TIMEOUT_S)
+        self._connection.open()
+
+
+class Guests(SideBySide):
+    """A guest on both sides. Rules that were changed reach the parts of Apache Kafka one after the other, so that a
+    question is asked again until both say the same, and `until` says that it is what is waited for."""
+
+    def __init__(self, hosts: SideBySide) -> None:
+        super().__init__(_guest(hosts.kafka), _guest(hosts.trioka))
+
+    def agree(
+        self,
+        asked: Asked,
+        version: int,
+        *,
+        until: Callable[[Any], bool],
+        ignoring: Collection[str] = (),
+        order: Order | None = None,
+    ) -> Any:
+        """What both say."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            kafka, trioka = self.both(asked, version)
+            if until(kafka) and until(trioka):
+                return self.same(asked, version, ignoring=ignoring, order=order)[1]
+            assert time.monotonic() < deadline, f"Apache Kafka says {kafka}, trioka {trioka}"
+            time.sleep(POLL_S)
+
+    def close(self) -> None:
+        self.kafka.client.close()
+        self.trioka.client.close()
+
+
+def _guest(host: Side) -> Side:
+    """It shares what the host knows of topics' ids, which it may not ask for."""
+    side = Side(host.name, host.port, host.cluster_id)
+    side.client.close()
+    side.client = Guest("127.0.0.1", host.port)
+    side.ids = host.ids
+    return side

@@ -1,0 +1,142 @@
+"""A controller of Apache Kafka and two of ours are one quorum, whoever of them leads, with a broker of ours before it.
+
+What one writes the others read: they vote for each other, follow each other, and no topic is lost when the leader
+stops or is killed. A leader that stops names its successors, those with the smallest number first if all know the same,
+so that the Kafka, number 1, has its turn.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jars
+import pytest
+from java import java
+from oracle import _free_ports, die_with_parent
+
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+KAFKA, OURS, BROKER = 1, (2, 3), 4
+PATIENCE_S = 120.0
+LOOK_S = 0.3
+ROUNDS = 8
+TRIOKA = (sys.executable, "-m", "trioka")
+
+
+class MixedQuorum:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ports = dict(zip((KAFKA, *OURS, BROKER), _free_ports(4), strict=True))
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        voters = ",".join(f"{node}@127.0.0.1:{self._ports[node]}" for node in (KAFKA, *OURS))
+        for node, port in self._ports.items():
+            is_broker = node == BROKER
+            listener = "PLAINTEXT" if is_broker else "CONTROLLER"
+            settings = {
+                "process.roles": "broker" if is_broker else "controller",
+                "node.id": node,
+                "controller.listener.names": "CONTROLLER",
+                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+                "listeners": f"{listener}://127.0.0.1:{port}",
+                "controller.quorum.voters": voters,
+                "log.dirs": folder / str(node),
+            }
+            self._properties(node).write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+            self.trioka("storage", "format", "-t", CLUSTER_ID, "-c", str(self._properties(node)))
+
+    def _properties(self, node: int) -> Path:
+        return self._folder / f"{node}.properties"
+
+    def log(self, node: int) -> str:
+        return (self._folder / f"{node}.log").read_text(errors="replace")
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._ports[BROKER]}"
+
+    def start(self, *nodes: int) -> None:
+        for node in nodes:
+            command: list[Any] = [*TRIOKA, "serve", self._properties(node)]
+            if node == KAFKA:
+                command = [java(), "-Xmx256m", "-cp", jars.class_path(), "kafka.Kafka", self._properties(node)]
+            with (self._folder / f"{node}.log").open("ab") as log:
+                self._processes[node] = subprocess.Popen(
+                    command, stdout=log, stderr=log, cwd=self._folder, preexec_fn=die_with_parent()
+                )
+
+    def end(self, node: int, *, by_force: bool) -> None:
+        process = self._processes.pop(node)
+        if by_force:
+            process.kill()
+        else:
+            process.terminate()
+        process.wait(PATIENCE_S)
+
+    def end_all(self) -> None:
+        for node in list(self._processes):
+            self.end(node, by_force=True)
+
+    def trioka(self, *arguments: str) -> str:
+        done = subprocess.run([*TRIOKA, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        return done.stdout if done.returncode == 0 else ""
+
+    def state(self) -> list[dict[str, Any]]:
+        told = self.trioka("cluster", "quorum", "-o", "json", "-b", self.bootstrap)
+        return json.loads(told) if told else []
+
+    def leader(self) -> int | None:
+        return next((row["node"] for row in self.state() if row["role"] == "leader"), None)
+
+    def has_caught_up(self) -> bool:
+        """All four have fetched what there is."""
+        state = self.state()
+        return len(state) == len(self._ports) and all(row["lag"] == 0 for row in state)
+
+    def create(self, topic: str) -> None:
+        self.trioka("topics", "create", topic, "-b", self.bootstrap)
+        self.until(lambda: topic in self.topics(), f"{topic} is there")
+
+    def topics(self) -> set[str]:
+        return set(self.trioka("topics", "list", "-o", "name", "-b", self.bootstrap).split())
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            if time.monotonic() > deadline:
+                said = "\n".join(f"== {node}\n{self.log(node)[-2000:]}" for node in self._ports)
+                raise AssertionError(f"it never came true that {what}; {self.state()}\n{said}")
+            time.sleep(LOOK_S)
+
+
+@pytest.fixture
+def quorum(tmp_path: Path) -> Iterator[MixedQuorum]:
+    mixed = MixedQuorum(tmp_path)
+    try:
+        yield mixed
+    finally:
+        mixed.end_all()
+
+
+def test_kafkas_controllers_and_ours_lead_and_follow_each_other(quorum: MixedQuorum) -> None:
+    quorum.start(KAFKA, *OURS, BROKER)
+    quorum.until(quorum.leader, "somebody leads")
+    led: set[str] = set()
+    made: set[str] = set()
+    for number in range(ROUNDS):
+        quorum.until(quorum.has_caught_up, "all follow")
+        leader = quorum.leader()
+        assert leader is not None
+        led.add("kafka" if leader == KAFKA else "ours")
+        quorum.create(f"t{number}")
+        made.add(f"t{number}")
+        if led == {"kafka", "ours"}:
+            break
+        quorum.end(leader, by_force=leader == KAFKA)
+        quorum.until(lambda gone=leader: quorum.leader() not in (None, gone), "another leads")  # type: ignore[misc]
+        assert made <= quorum.topics()
+        quorum.start(leader)
+    assert led == {"kafka", "ours"}
+    assert made <= quorum.topics()
