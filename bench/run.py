@@ -15,13 +15,15 @@ BENCHMARKS = {
     "disk": "files, beside the bare system calls",
     "producers": "producer state, for each idempotent batch",
     "request": "a Produce and a Fetch inside the broker, step by step",
+    "fixtures": "how long a test waits for a broker: the first of a process, and the next",
     "log": "append, read planning, memory and opening, beside the bare system calls",
     "groups": "consumer groups at scale, beside Apache Kafka (minutes; needs Java)",
+    "rebalances": "rebalances of real clients with default settings, beside Apache Kafka (minutes; needs Java)",
     "connector": "Spark through its Kafka connector, beside Apache Kafka (minutes; needs Java)",
     "transactions": "what exactly once costs: idempotent beside plain, transactions beside Apache Kafka (minutes)",
     "side_by_side": "the whole broker, beside Apache Kafka (minutes; needs Go and Java)",
 }
-DEFAULT = ["codec", "batches", "disk", "producers", "request", "log"]
+DEFAULT = ["codec", "batches", "disk", "producers", "request", "fixtures", "log"]
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,27 +131,27 @@ class Bench:
                     for measure in loads:
                         self.reasons[name].setdefault(measure.name, str(failed).partition("\n")[0])
             for name, node in nodes.items():
-                self._warm_up(name, node, loads)
+                self.warm_up(name, node, loads)
             for number in range(self.options.rounds):
                 for measure in loads:
                     for name in self._order(number):
                         if name in nodes:
                             self._note(
-                                number, name, measure, functools.partial(self._load_figures, nodes[name], measure)
+                                number, name, measure, functools.partial(self.load_figures, nodes[name], measure)
                             )
 
-    def _warm_up(self, name: str, node: Node, loads: Sequence[Measure]) -> None:
+    def warm_up(self, name: str, node: Node, loads: Sequence[Measure]) -> None:
         """Every load once, and again until the time is over. What fails here fails in the first round too."""
         print(f"warm-up  {name}", file=sys.stderr, flush=True)
         until = time.monotonic() + self.options.warm_up
         while True:
             for measure in loads:
                 with contextlib.suppress(LoadFailed):
-                    self._load_figures(node, measure)
+                    self.load_figures(node, measure)
             if time.monotonic() >= until:
                 return
 
-    def _load_figures(self, node: Node, measure: Measure) -> dict[str, float]:
+    def load_figures(self, node: Node, measure: Measure) -> dict[str, float]:
         self._topics += 1
         topic = f"bench-{self._topics}"
         seconds = self.options.seconds * measure.lengths
@@ -254,8 +254,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def contest(options: argparse.Namespace) -> Bench:
-    """Run all of it, and report."""
+@contextlib.contextmanager
+def contestants(options: argparse.Namespace) -> Iterator[Bench]:
+    """Whoever takes part, with a place for their data while the block lasts."""
     allow_many_files()
     end_in_order()
     program()  # built before anything is started
@@ -269,7 +270,12 @@ def contest(options: argparse.Namespace) -> Bench:
             makers[OURS] = makers[THEIRS]
         if options.only:
             makers.pop(THEIRS if options.only == "trioka" else OURS)
-        bench = Bench(makers, options)
+        yield Bench(makers, options)
+
+
+def contest(options: argparse.Namespace) -> Bench:
+    """Run all of it, and report."""
+    with contestants(options) as bench:
         bench.run()
     lines = list(lines_of(bench.measures(), bench.rounds, bench.reasons))
     report(bench, lines, options.output)

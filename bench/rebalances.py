@@ -1,0 +1,175 @@
+"""How long a rebalance takes with default settings, with trioka and with Apache Kafka in one run: a table of seconds.
+
+    python bench/rebalances.py                    everything (some minutes; needs Java)
+    python bench/rebalances.py --only trioka      one broker
+
+Members are real clients in processes of their own, and nothing is configured: neither at the brokers (the initial delay
+of three seconds is there) nor at the clients (sessions and heartbeats are those that they choose themselves). Each
+figure is the time from an event until every member has its part, and all partitions belong to somebody:
+
+    comes      a second member asks to join (from its first poll on: the start of a process is not the broker's)
+    leaves     a member says good-bye (from the moment when it is told to)
+    killed     a member is killed with kill -9
+
+Nobody can know of a kill before the session is over. How long that is, the client has said in the classic protocol, and
+the broker in the newer one; so of this time only what comes after the session is a rebalance, and it has a row of its
+own. It may be less than nothing: a session begins with the last sign of life, a heartbeat or a poll, up to three
+seconds before the kill (five in the newer protocol). Clients poll five times a second, so that is how exact it all is.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "compat-tests"))
+
+from clients.client import Record
+from clients.confluent import Confluent
+from clients.member import Member
+from clients.members import Kind, start_member
+from clients.patience import patient
+from nodes import KAFKA_JVM, end_in_order
+from oracle import ApacheKafka
+from trioka_process import TriokaProcess
+
+# Nothing but what a single node needs, whatever the oracle has changed for the sake of quick tests.
+SETTINGS: Mapping[str, object] = {"group.initial.rebalance.delay.ms": 3000}
+PARTITIONS = 4
+LOOK_SECONDS = 0.01
+TIMEOUT_SECONDS = 180
+GOAL_SECONDS = 30
+# How long a member may be silent, in seconds: said by the client in the classic protocol, by the broker in the other.
+SESSIONS = {
+    Kind("java", "classic", "range"): 45,
+    Kind("java", "consumer", ""): 45,
+    Kind("confluent-kafka", "classic", "range"): 45,
+    Kind("confluent-kafka", "consumer", ""): 45,
+    Kind("kafka-python", "classic", "range"): 45,
+}
+
+Broker = TriokaProcess | ApacheKafka
+Figures = dict[tuple[Kind, str], float]
+
+
+class Group:
+    """The members of one kind, in a group and with a topic of their own."""
+
+    def __init__(self, kind: Kind, bootstrap: str) -> None:
+        self._kind = kind
+        self._bootstrap = bootstrap
+        self._name = "-".join(kind[:2])
+        self._members: list[Member] = []
+        with closing(Confluent(bootstrap)) as client:
+            patient(client, client).create_topic(self._name, partitions=PARTITIONS)
+            client.produce(self._name, [Record(value=b"v", partition=n) for n in range(PARTITIONS)])
+
+    def come(self) -> float:
+        """Another member; how long from its first poll on."""
+        member = start_member(self._kind, self._bootstrap, self._name, self._name, None)
+        self._members.append(member)
+        self._until(lambda: member.polls)
+        started = time.perf_counter()
+        self._until(self.is_divided)
+        return time.perf_counter() - started
+
+    def leave(self) -> float:
+        started = time.perf_counter()
+        self._members.pop().leave()
+        self._until(self.is_divided)
+        return time.perf_counter() - started
+
+    def kill(self) -> None:
+        self._members.pop().kill()
+
+    def is_divided(self) -> bool:
+        parts = [member.has for member in self._members]
+        return all(parts) and Counter(p for part in parts for p in part) == Counter(range(PARTITIONS))
+
+    def close(self) -> None:
+        for member in self._members:
+            member.kill()
+
+    def _until(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not is_so():
+            dead = [member.last_words() for member in self._members if not member.is_alive]
+            assert not dead, f"a member of {self._kind} ended by itself: {dead}"
+            assert time.monotonic() < deadline, f"{self._kind}: that takes too long"
+            time.sleep(LOOK_SECONDS)
+
+
+def measure(bootstrap: str) -> Figures:
+    """One event after the other, but for the sessions of those who were killed, which end at the same time."""
+    groups: dict[Kind, Group] = {}
+    found: Figures = {}
+    try:
+        for kind in SESSIONS:
+            groups[kind] = Group(kind, bootstrap)
+            groups[kind].come()
+        for kind, group in groups.items():
+            found[kind, "comes"] = group.come()
+            found[kind, "leaves"] = group.leave()
+            group.come()
+        killed: dict[Kind, float] = {}
+        for kind, group in groups.items():
+            killed[kind] = time.perf_counter()
+            group.kill()
+        while killed:
+            for kind in [kind for kind in killed if groups[kind].is_divided()]:
+                found[kind, "killed"] = time.perf_counter() - killed.pop(kind)
+            late = [kind for kind, since in killed.items() if time.perf_counter() - since > TIMEOUT_SECONDS]
+            assert not late, f"nobody misses the killed members of {late}"
+            time.sleep(LOOK_SECONDS)
+    finally:
+        for group in groups.values():
+            group.close()
+    return found
+
+
+def brokers(only: str | None, folder: Path) -> Iterator[tuple[str, Broker]]:
+    if only in (None, "trioka"):
+        with TriokaProcess(folder, SETTINGS) as trioka:
+            yield "trioka", trioka
+    if only in (None, "kafka"):
+        with ApacheKafka(SETTINGS, jvm_options=KAFKA_JVM, parent=folder) as kafka:
+            yield "kafka", kafka
+
+
+def rows(found: Mapping[str, Figures]) -> Iterator[tuple[str, list[float]]]:
+    for kind, session in SESSIONS.items():
+        name = f"{kind.client}, {kind.protocol}"
+        for event in ("comes", "leaves", "killed"):
+            yield f"{name}: a member {event}", [figures[kind, event] for figures in found.values()]
+        after = [figures[kind, "killed"] - session for figures in found.values()]
+        yield f"{name}: after the session of {session} s", after
+
+
+def table(found: Mapping[str, Figures]) -> str:
+    lines = [f"{'seconds':55}" + "".join(f"{name:>10}" for name in found) + "      goal"]
+    for name, figures in rows(found):
+        goal = "" if name.endswith("killed") else f"  < {GOAL_SECONDS:4d}"
+        lines.append(f"{name:55}" + "".join(f"{figure:10.1f}" for figure in figures) + goal)
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("trioka", "kafka"))
+    options: Any = parser.parse_args(arguments)
+    end_in_order()
+    found: dict[str, Figures] = {}
+    with tempfile.TemporaryDirectory(prefix="bench-rebalances-") as folder:
+        for name, broker in brokers(options.only, Path(folder)):
+            found[name] = measure(broker.bootstrap)
+    print(table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
