@@ -3,11 +3,20 @@
 from pathlib import Path
 
 from trioka.broker.config.reference import reference
+from trioka.broker.metrics.alerts import alert_rules
+from trioka.broker.metrics.dashboard import dashboard
+from trioka.broker.metrics.reference import reference as metrics
 
-PAGES = {"CONFIG.md": reference}
+PAGES = {
+    "CONFIG.md": reference,
+    "METRICS.md": metrics,
+    "monitoring/alerts.yml": alert_rules,
+    "monitoring/dashboard.json": dashboard,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():
-        path = Path(__file__).with_name(name)
+        path = Path(__file__).parent / name
+        path.parent.mkdir(exist_ok=True)
         path.write_text(page(), encoding="utf-8")
         print(f"docs/{name}")
