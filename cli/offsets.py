@@ -159,28 +159,34 @@ def forget(kafka: Kafka, group: str, partitions: Iterable[TopicPartition]) -> di
     }
 
 
+def fetch_topics(
+    partitions: Iterable[TopicPartition], places: Mapping[TopicPartition, int], max_bytes: int
+) -> list[FetchRequest.Topic]:
+    """These partitions, each from its place on, as a Fetch asks for them."""
+    Topic = FetchRequest.Topic
+    return [
+        Topic(
+            topic=name,
+            partitions=[
+                Topic.Partition(
+                    partition=index,
+                    fetch_offset=places[TopicPartition(name, index)],
+                    partition_max_bytes=max_bytes,
+                )
+                for index in indexes
+            ],
+        )
+        for name, indexes in by_topic(partitions)
+    ]
+
+
 def written_at(kafka: Kafka, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """When the record at an offset was written, or the next one behind it; nothing where it cannot be read."""
     found: dict[TopicPartition, int] = {}
     for leader, partitions in kafka.leaders(places).items():
         if leader == NOBODY:
             continue
-        Topic = FetchRequest.Topic
-        topics = [
-            Topic(
-                topic=name,
-                partitions=[
-                    Topic.Partition(
-                        partition=index,
-                        fetch_offset=places[TopicPartition(name, index)],
-                        partition_max_bytes=LOOK_BYTES,
-                    )
-                    for index in indexes
-                ],
-            )
-            for name, indexes in by_topic(partitions)
-        ]
-        request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=fetch_topics(partitions, places, LOOK_BYTES))
         for topic in kafka.ask_node(leader, request, at_most=BY_NAME["fetch"]).responses:
             for told in topic.partitions:
                 place = TopicPartition(topic.topic, told.partition_index)

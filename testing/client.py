@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from trioka.cli.failure import did_you_mean
-from trioka.cli.offsets import BY_NAME, EARLIEST, LATEST, NO_OFFSET, by_topic, committed, offsets_or_fail
+from trioka.cli.offsets import BY_NAME, EARLIEST, LATEST, NO_OFFSET, committed, fetch_topics, offsets_or_fail
 from trioka.cli.routing import NOBODY, Kafka, TopicPartition
 from trioka.cli.wire import Connection
 from trioka.protocol import batch, record
@@ -204,21 +204,7 @@ def _fetch(kafka: Kafka, positions: dict[TopicPartition, int], max_wait_ms: int,
     for leader, places in kafka.leaders(list(positions)).items():
         if leader == NOBODY:
             raise UnknownTopicOrPartition(f"there is no {places[0]}")
-        Topic = FetchRequest.Topic
-        topics = [
-            Topic(
-                topic=name,
-                partitions=[
-                    Topic.Partition(
-                        partition=index,
-                        fetch_offset=positions[TopicPartition(name, index)],
-                        partition_max_bytes=FETCH_BYTES,
-                    )
-                    for index in indexes
-                ],
-            )
-            for name, indexes in by_topic(places)
-        ]
+        topics = fetch_topics(places, positions, FETCH_BYTES)
         request = FetchRequest(
             max_wait_ms=max_wait_ms, min_bytes=1, isolation_level=READ_COMMITTED * is_committed, topics=topics
         )
