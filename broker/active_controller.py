@@ -4,6 +4,10 @@ A heartbeat counts when it comes in, and not when its turn has come: a controlle
 for dead. Sessions that are over are looked for all the while; every few minutes leadership goes back to the first
 replicas, and partitions that nobody leads, but anybody may, are given to somebody.
 
+Also when nothing happens, it writes a record now and then that says nothing: whoever follows sees that the metadata is
+still written, how old what it knows is, and a controller that can no longer write, or is not heard, finds out. A node
+that nobody follows does not: it would wake its disk for ever, and nobody would see it.
+
 On a node that is not active all of this is NOT_CONTROLLER, and nothing is done. When it becomes active, sessions begin
 anew.
 """
@@ -19,10 +23,11 @@ from trioka.cluster.controller import Controller
 from trioka.cluster.decision import Decision
 from trioka.cluster.sessions import Sessions
 from trioka.protocol.errors import KafkaError, NotController
+from trioka.protocol.ledgers.metadata import NoOpRecord
 from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from trioka.protocol.messages.broker_registration import BrokerRegistrationRequest
 
-from .config.node_keys import BROKER_SESSION_TIMEOUT_MS
+from .config.node_keys import BROKER_SESSION_TIMEOUT_MS, METADATA_MAX_IDLE_INTERVAL_MS
 from .config.replication_keys import (
     AUTO_LEADER_REBALANCE_ENABLE,
     LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS,
@@ -114,6 +119,18 @@ class ActiveController:
                 log.warning("the controller could not do what was due: %s", error)
             except Exception as mistake:  # the next look may go better, and the broker has other things to do
                 log.error("a mistake of ours", exc_info=mistake)
+
+    async def write_on(self) -> None:
+        """As long as this node leads others, and may write: a record that says nothing, at each interval."""
+        interval_s = self._broker.config[METADATA_MAX_IDLE_INTERVAL_MS] / 1000
+        quorum = self._broker.quorum
+        while interval_s > 0:
+            await trio.sleep(interval_s)
+            if quorum.is_active and quorum.is_followed:
+                try:
+                    await quorum.change(lambda controller: Decision(records=(NoOpRecord(),), replies=()))
+                except KafkaError as error:
+                    log.debug("what was written for the sake of writing is not committed: %s", error)
 
     async def _look(self) -> None:
         sessions, clock, config = self.sessions, self._broker.clock, self._broker.config

@@ -1,7 +1,7 @@
 """The broker: builds the rooms, starts them in order, and stops them in the other order.
 
-    start   log directories (locked, loaded) → metadata (replayed, a new epoch led) → replicas (adopted or made)
-            → registration → sockets
+    start   log directories (locked, loaded) → metadata (replayed, a new epoch led) → registration
+            → replicas (adopted or made) → let in → sockets
     stop    sockets closed to new clients → requests finished → logs made durable → the clean marker, last
 
 Handlers see the broker as the place where everything can be found. What it knows about the cluster is `metadata`, and
@@ -28,7 +28,6 @@ from trioka.cluster.producer_ids import ProducerIdBlock
 from trioka.cluster.settings import ControllerSettings
 from trioka.cluster.voters import ReplicaKey, VoterSet
 from trioka.protocol.errors import NONE, CoordinatorLoadInProgress, KafkaError, error_class
-from trioka.protocol.frame import SCRATCH_BYTES
 from trioka.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.storage.directory import LogDirectory
@@ -43,7 +42,6 @@ from .authorization import guard_of
 from .auto_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, create_topics
 from .clock import Clock
 from .cold_reads import ColdReads
-from .config.addresses import Endpoint
 from .config.effective import Config, log_config
 from .config.listeners import Node
 from .config.network_keys import (
@@ -55,7 +53,6 @@ from .config.network_keys import (
     MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
     QUEUED_MAX_REQUEST_BYTES,
     REQUEST_TIMEOUT_MS,
-    SOCKET_LISTEN_BACKLOG_SIZE,
     SOCKET_RECEIVE_BUFFER_BYTES,
     SOCKET_REQUEST_MAX_BYTES,
     SOCKET_SEND_BUFFER_BYTES,
@@ -75,9 +72,10 @@ from .dispatch import Dispatch
 from .fetch_sessions import FetchSessions
 from .handlers import CONTROLLER
 from .housekeeping import Housekeeping
-from .identity import Identity, founders, identify, may_found
+from .identity import Identity, check_whose, founders, identify, may_found
+from .listening import Listening
 from .membership import NOT_REGISTERED, Membership
-from .network import RECEIVE_BUFFER, SEND_BUFFER, Listener, Network, listen, local_host_name
+from .network import RECEIVE_BUFFER, SEND_BUFFER, Network
 from .partitions import Partitions
 from .peers import Peers
 from .producer_ids import ProducerIds
@@ -88,6 +86,7 @@ from .recovery_report import say_recovered
 from .replica_moves import ReplicaMoves
 from .replicas import Replicas
 from .replication import Replication
+from .together import Together
 
 if TYPE_CHECKING:
     from trioka.coordinator.groups import GroupCoordinator
@@ -123,14 +122,16 @@ class Broker:
         )
         self.cold_reads = ColdReads()
         self.guard = guard_of(self)
+        self.together = Together(self)
         self.dispatch = Dispatch(self)
         self.controller_dispatch = Dispatch(self, CONTROLLER)
         self.client_id = f"trioka-{node.id}"
         self.peers = Peers(self.client_id)
         self.controller = ControllerChannel(self)
-        self.network = Network(self._new_connection, self._connection_gone, clock.now)
-        self.network.is_alone = lambda: not self.dispatch.running
+        self.network = Network(self._new_connection, self._connection_gone, clock.now, self.together)
+        self.network.is_alone = lambda: not (self.dispatch.running or self.replication.is_following)
         self.network.on_round = self.dispatch.times.settle
+        self.listening = Listening(self)
         self.counts = Counts()
         self._admittance = Admittance()
         self.directories: list[LogDirectory] = []
@@ -146,7 +147,6 @@ class Broker:
         self.moves: ReplicaMoves
         self._is_telling = False  # there is a task that says where replicas are
         self._disk = disk
-        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._timer = trio.CancelScope()
         self._stopping = trio.Event()
         self._ready = trio.Event()
@@ -156,7 +156,6 @@ class Broker:
         self.following: Following | None = None
         self._quorum_files: QuorumFiles
         self.stopped = trio.Event()  # everything is closed, and durable
-        self._listeners: list[Listener] = []
 
     # -- what handlers ask ---------------------------------------------------------------------------------------------
 
@@ -294,6 +293,7 @@ class Broker:
             finally:
                 self._has_lived = True
                 self.peers.close()
+                self.listening.close()
 
     def stop(self) -> None:
         self._stopping.set()
@@ -338,7 +338,7 @@ class Broker:
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
         """Where each listener really is: a port of 0 has become a number."""
-        return {listener.name: listener.address for listener in self._listeners}
+        return self.listening.addresses
 
     @property
     def controller_addresses(self) -> dict[str, tuple[str, int]]:
@@ -354,8 +354,10 @@ class Broker:
             return of_quorum.log if name == METADATA_PARTITION else default
 
         directories: list[LogDirectory] = []
+        paths = list(dict.fromkeys((*self.node.log_dirs, self.node.metadata_log_dir)))
+        check_whose(self._disk, paths, self.node_id)
         try:
-            for path in dict.fromkeys((*self.node.log_dirs, self.node.metadata_log_dir)):
+            for path in paths:
                 opened = LogDirectory.open(
                     self._disk,
                     path,
@@ -368,7 +370,6 @@ class Broker:
             self.identity = identify(
                 directories,
                 node_id=self.node_id,
-                cluster_id=None,
                 metadata_path=self.node.metadata_log_dir,
                 random=self.random,
                 may_found=may_found(self.node),
@@ -387,11 +388,10 @@ class Broker:
         return directories
 
     def _close_directories(self) -> None:
+        # One that was never let in has changed nothing since its last life.
+        epoch = self.identity.previous_broker_epoch if self.broker_epoch == NOT_REGISTERED else self.broker_epoch
         for directory in self.directories:
-            if self._is_dead:
-                directory.let_go()
-                continue
-            directory.close(broker_epoch=self.broker_epoch)
+            directory.let_go() if self._is_dead else directory.close(broker_epoch=epoch)
 
     def _offline(self, error: OSError) -> None:
         log.error("a log directory is offline: %s", error)
@@ -402,6 +402,8 @@ class Broker:
         await join_quorum(self, self._quorum_files)
         if not self.node.is_broker:
             return
+        self.listening.bind()
+        await self.membership.register(self.listening.reachable())
         async with self.quorum.applying:
             self.config = self._with_dynamic_layers()
             self.replicas = Replicas(
@@ -418,19 +420,13 @@ class Broker:
             unfinished = self.moves.unfinished()
             await self.replicas.adopt_all(self.metadata)
             self.quorum.act_with(self._act)
-        self._listeners = [self.listen(endpoint) for endpoint in self.node.broker_listeners]
-        await self.membership.join(map(self._reachable, self.node.advertised))
-        for listener in self._listeners:
-            self.network.add(listener)
+        await self.membership.join()
+        self.listening.open()
         if self.partitions.of_topic(OFFSETS_TOPIC):
             self.nursery.start_soon(self._coordinate_groups)
         if self.partitions.of_topic(TRANSACTIONS_TOPIC):
             self.nursery.start_soon(self._coordinate_transactions)
         await self.moves.resume(unfinished)
-
-    def listen(self, endpoint: Endpoint) -> Listener:
-        backlog = self.config[SOCKET_LISTEN_BACKLOG_SIZE]
-        return listen(endpoint.name, endpoint.host or "0.0.0.0", endpoint.port, backlog)
 
     def _size_buffers(self) -> None:
         if self.config[QUEUED_MAX_REQUEST_BYTES] > 0:
@@ -467,6 +463,7 @@ class Broker:
             delete_topic_enable=static[DELETE_TOPIC_ENABLE],
             kraft_version=self.quorum.kraft_version,
             voter_ids=tuple(voter.id for voter in self.quorum.raft.voters.latest if voter.id != self.node_id),
+            voter_ranges=self.quorum.voter_ranges,
             rules=DeclaredRules(lambda: self.config),
         )
 
@@ -476,7 +473,9 @@ class Broker:
         if any(isinstance(change, ConfigChanged) and change.resource in layers for change in changes):
             self.config = self._with_dynamic_layers()
             self.replicas.configure_all()
-        self.counts.note(changes)
+            if self.membership.has_joined:
+                self.listening.follow()
+        self.counts.note(changes, self.node_id)
         for change in changes:
             if isinstance(change, TopicDeleted):
                 await self.moves.call_off_all(change.name)
@@ -558,11 +557,6 @@ class Broker:
             raise CoordinatorLoadInProgress(error.name) from None  # the producer tries again
         return ProducerIdBlock(first=told.producer_id_start, size=told.producer_id_len)
 
-    def _reachable(self, endpoint: Endpoint) -> Endpoint:
-        """What clients are told: the port that a port of 0 has become, and a host that they can connect to."""
-        port = endpoint.port or self.addresses[endpoint.name][1]
-        return endpoint._replace(host=endpoint.host or local_host_name(), port=port)
-
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def _new_connection(self, *, peer: str, listener: str) -> Connection | None:
@@ -578,7 +572,7 @@ class Broker:
             return None
         max_bytes = config[SOCKET_REQUEST_MAX_BYTES]
         dispatch = self.controller_dispatch if listener in self.node.controller_names else self.dispatch
-        return Connection(dispatch, self._scratch, peer=peer, listener=listener, max_bytes=max_bytes)
+        return Connection(dispatch, self.together.scratch, peer=peer, listener=listener, max_bytes=max_bytes)
 
     def _connection_gone(self, connection: Connection) -> None:
         self._admittance.leave(connection.peer.rpartition(":")[0])

@@ -35,7 +35,7 @@ class DeclaredRules:
         config = self._config()
         check(keys.Resource(resource.type), resource.name, config, configs, before=before)
         if resource.type == ResourceType.BROKER and resource.name:
-            _keep_listeners(config, configs)
+            _check_listeners(config, configs)
 
     def is_list(self, resource_type: int, key: str) -> bool:
         declared = self._declared(resource_type, key)
@@ -50,11 +50,13 @@ class DeclaredRules:
         return None if keys_of_type is None else keys_of_type.get(key)
 
 
-def _keep_listeners(config: Config, after: Mapping[str, str]) -> None:
-    """Kafka opens and closes listeners while it runs. Here it is not done, and so it is not promised."""
+def _check_listeners(config: Config, after: Mapping[str, str]) -> None:
+    """Listeners come and go while a broker runs, but for those that nodes reach each other by (`node_of`)."""
     try:
-        changed = node_of(config.changed(broker=after))
+        changed, before = node_of(config.changed(broker=after)), node_of(config)
     except ConfigError as error:
         raise InvalidRequest(str(error)) from None
-    if changed != node_of(config):
-        raise InvalidRequest("Only a new start changes where a broker listens.")
+    known = {endpoint.name: endpoint.protocol for endpoint in before.listeners}
+    for endpoint in changed.listeners:
+        if known.get(endpoint.name, endpoint.protocol) != endpoint.protocol:
+            raise InvalidRequest(f"{endpoint.name} speaks {known[endpoint.name]}: only a new start changes that.")

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from trioka.protocol.errors import ProtocolError
-from trioka.protocol.frame import FrameReader, OrderedReplies, StrangeProtocol, frame_response
+from trioka.protocol.frame import FrameReader, OrderedReplies, Scratch, StrangeProtocol, frame_response
 from trioka.protocol.header import REQUEST_START, client_id_and_body
 from trioka.protocol.schema import Response
 from trioka.protocol.wire import RecordBytes
@@ -38,6 +38,7 @@ MAX_OUTGOING_BYTES: Final = 16 * 1024 * 1024
 MAX_UNANSWERED: Final = 100  # Produces that wait at once; Kafka's own clients send five ahead
 MAX_KEPT_HEADER_BYTES: Final = 1024  # a longer one is read anew with each request
 FETCH_LANE_TRIES: Final = 100  # of one connection: to make a lane costs as much as a Fetch, and is to pay
+NOT_YET: Final = b""
 PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
 
@@ -103,10 +104,11 @@ class Connection:
         "outgoing_bytes",
         "peer",
         "principal",
+        "put_off",
         "reader",
     )
 
-    def __init__(self, dispatch: "Dispatch", scratch: memoryview, *, peer: str, listener: str, max_bytes: int) -> None:
+    def __init__(self, dispatch: "Dispatch", scratch: Scratch, *, peer: str, listener: str, max_bytes: int) -> None:
         self.peer = peer
         self.host = java_text(peer.rpartition(":")[0])
         self.principal = ANONYMOUS  # who it is, until it says so
@@ -116,6 +118,7 @@ class Connection:
         self.outgoing_bytes = 0
         self.is_closing = False  # nothing more is read; what is outgoing is still sent
         self.is_closed = False
+        self.put_off: bytes | None = None  # a request that waits for those of others has no answer yet, or has this one
         self.last_active = 0.0
         self.on_output: Callable[[], None] = _nothing  # the network's: something to send that it does not know of
         self._dispatch = dispatch
@@ -147,11 +150,24 @@ class Connection:
         reader.received(size)
         lane = self._lane
         if lane is not None and not (self._unanswered or self.outgoing or self.is_closing):
+            if self._dispatch.together.is_open and lane.put_off(self):
+                self.put_off = NOT_YET
+                return
             self.outgoing_bytes += lane.serve(reader, self.outgoing)
             if reader.start == reader.end:  # that was all, nearly always
                 reader.keep()
                 return
         self._serve_all()
+
+    def settle(self) -> bytes:
+        """The answer to what was put off, to be sent. If it has none it takes the usual road, and may have one then."""
+        answer, self.put_off = self.put_off, None
+        assert answer is not None
+        if answer is NOT_YET:
+            self._serve_all()
+        else:
+            self.reader.start = self.reader.end = 0
+        return answer
 
     @property
     def held_bytes(self) -> int:
@@ -269,6 +285,7 @@ class Connection:
         times.pending[key] += 1
         if key > FETCH_KEY:
             times.others.add(key)
+            self._dispatch.errors.look(key, response)
         if self._unanswered:
             self._replies.ready(self._replies.expect(), self._pieces(call, response))
         elif isinstance(response, bytes):
@@ -318,6 +335,8 @@ class Connection:
             return
         self._unanswered.remove(call)
         self._dispatch.times.waited(call.route.key, call.began)
+        if call.route.key > FETCH_KEY:
+            self._dispatch.errors.look(call.route.key, response)
         self._replies.ready(call.ticket, self._pieces(call, response))
         for pieces in self._replies.take():
             self._send(pieces)
@@ -335,6 +354,11 @@ class Connection:
     def _send(self, pieces: list[RecordBytes]) -> None:
         self.outgoing.extend(pieces)
         self.outgoing_bytes += sum(map(len, pieces))
+
+    def queue(self, answer: bytes) -> None:
+        """The rest of an answer that could not be sent at once."""
+        self.outgoing.append(answer)
+        self.outgoing_bytes += len(answer)
 
     def say(self, text: bytes) -> None:
         """Something that is not Kafka's protocol, to someone who does not speak it; and good bye."""

@@ -1,7 +1,8 @@
-"""What a controller among others sees to by itself, whether it leads or not.
+"""What a controller among others sees to by itself, whether it leads or not. One that is alone is only registered.
 
 registered   the metadata knows where it listens, and which levels of features it understands
-found        where the log says who votes, it says where this voter listens now
+found        where the log says who votes, it says where this voter listens now; where the configuration does, each new
+             leader is told, and may write it into the log one day
 a voter      with controller.quorum.auto.join.enable, a controller that does not vote asks to; its former self, with a
              disk that is gone, is asked to leave first
 
@@ -15,7 +16,7 @@ import trio
 
 from trioka.cluster.features import KRAFT_VERSION, SUPPORTED
 from trioka.cluster.voters import ReplicaKey
-from trioka.protocol.errors import NONE, KafkaError
+from trioka.protocol.errors import NONE, KafkaError, UnsupportedVersion
 from trioka.protocol.ledgers.control import VotersRecord
 from trioka.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from trioka.protocol.messages.controller_registration import ControllerRegistrationRequest
@@ -42,6 +43,7 @@ class ControllerDuties:
         self._broker = broker
         self._quorum = broker.quorum
         self._incarnation_id = random_uuid(broker.random)
+        self._introduced_epoch = -1  # to whose leader this voter has told about itself
 
     async def run(self) -> None:
         while True:
@@ -50,16 +52,21 @@ class ControllerDuties:
                 await self._say(request)
             await trio.sleep(LOOK_S)
 
+    async def register(self) -> None:
+        """At the start of a controller that is alone, and need not ask anybody."""
+        if not self._is_registered():
+            await self._quorum.change(lambda controller: controller.register_controller(self._registration()))
+
     def _due(self) -> Request | None:
         """The first thing that is not as it should be."""
         if not self._quorum.caught_up or not self._quorum.has_company:
             return None
         if not self._is_registered():
             return self._registration()
-        record = self._quorum.voters
+        record, me = self._quorum.voters, self._quorum.raft.me
         if record is None:
-            return None
-        me = self._quorum.raft.me
+            is_told = self._introduced_epoch == self._quorum.epoch or self._quorum.raft.is_leader
+            return None if is_told or not self._quorum.raft.is_voter else self._update(me)
         mine = [voter for voter in record.voters if voter.voter_id == me.id]
         if mine and mine[0].voter_directory_id == me.directory:
             return None if mine[0].endpoints == self._endpoints() else self._update(me)
@@ -76,7 +83,9 @@ class ControllerDuties:
     async def _say(self, request: Request) -> None:
         try:
             answer: Any = await self._broker.controller.ask(request, timeout_s=ANSWER_S)
-            if answer.error_code != NONE:
+            if isinstance(request, UpdateRaftVoterRequest) and answer.error_code in (NONE, UnsupportedVersion.code):
+                self._introduced_epoch = request.current_leader_epoch  # an older leader does not want to know
+            elif answer.error_code != NONE:
                 log.info("%s is answered with error %d", type(request).__name__, answer.error_code)
         except KafkaError as error:
             log.info("%s is not answered: %s", type(request).__name__, error)

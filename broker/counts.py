@@ -40,6 +40,7 @@ class Counts:
         self.failed_produces: dict[str, int] = {}  # by topic; "" for one that is not there
         self.failed_fetches: dict[str, int] = {}
         self.unclean_elections = 0
+        self.isr_shrinks = self.isr_expansions = self.isr_refusals = 0
 
     def failed_produce(self, topic: str) -> None:
         self.failed_produces[topic] = self.failed_produces.get(topic, 0) + 1
@@ -47,13 +48,17 @@ class Counts:
     def failed_fetch(self, topic: str) -> None:
         self.failed_fetches[topic] = self.failed_fetches.get(topic, 0) + 1
 
-    def note(self, changes: Iterable[Change]) -> None:
-        """An election is unclean if nobody could know that the new leader has all that was acknowledged."""
+    def note(self, changes: Iterable[Change], node_id: int) -> None:
+        """An election is unclean if nobody could know that the new leader has all that was acknowledged. Who is in sync
+        counts where this node leads and has led before."""
         for change in changes:
             if isinstance(change, PartitionChanged) and change.before is not None and change.after.has_leader:
                 before, leader = change.before, change.after.leader
                 is_new = leader != before.leader
                 self.unclean_elections += is_new and leader not in (*before.isr, *before.eligible_leader_replicas)
+                if leader == node_id and not is_new:
+                    self.isr_shrinks += len(change.after.isr) < len(before.isr)
+                    self.isr_expansions += len(change.after.isr) > len(before.isr)
 
     def forget(self, topic: str) -> None:
         """A topic is gone: what failed in it counts for the broker."""

@@ -23,7 +23,8 @@ from trioka.protocol.frame import StrangeProtocol
 from trioka.protocol.header import API_VERSIONS_KEY
 from trioka.protocol.schema import Request
 
-from .connection import LATER, Answer, Call, Connection, Later
+from .connection import FETCH_KEY, LATER, Answer, Call, Connection, Later
+from .error_counts import ErrorCounts
 from .handlers import BROKER, CONTROLLER, OF_CONTROLLERS, SERVED, Handler, Served
 from .request_times import RequestTimes
 
@@ -38,6 +39,7 @@ log = logging.getLogger("trioka.dispatch")
 
 COMPLAINT_INTERVAL_S: Final = 60.0  # one line a minute for each client that sends nonsense
 MAX_COMPLAINTS: Final = 1000  # clients that are remembered for it
+EVERYWHERE: Final = ("0.0.0.0", "::")  # where one listens, and where nobody can be reached
 
 
 class Route:
@@ -82,13 +84,13 @@ class Route:
 
     def serve(self, call: Call, request: Request) -> Answer | Later:
         try:
-            if self._handler.forwards and not self._broker.quorum.is_active:
-                if not self.is_for_clients:
-                    raise NotController
+            if self._handler.forwards and self._may_be_passed_on():
                 answer: Any = self._broker.forwarding.forward(call, request, self._handler)
             else:
                 answer = self._handler.serve(self._broker, call, request)
         except KafkaError as error:
+            if self.key <= FETCH_KEY:  # the others' answers are looked into
+                self._broker.dispatch.errors.add(self.key, error.code)
             return self._handler.refuse(request, error)
         except Exception as mistake:
             return self._our_mistake(call, request, mistake)
@@ -97,6 +99,16 @@ class Route:
             self._broker.nursery.start_soon(self._finish, call, request, answer)
             return LATER
         return answer  # type: ignore[no-any-return]
+
+    def _may_be_passed_on(self) -> bool:
+        """An active controller may cease to be one before it has answered, if there are others; then one of them is
+        asked. A client that was told NOT_CONTROLLER might take that for the answer."""
+        quorum = self._broker.quorum
+        if self.is_for_clients:
+            return quorum.has_company or not quorum.is_active
+        if not quorum.is_active:
+            raise NotController
+        return False
 
     async def _finish(self, call: Call, request: Request, coroutine: Coroutine[Any, Any, Answer]) -> None:
         try:
@@ -140,10 +152,13 @@ class Dispatch:
         self._listeners = listeners
         self._routes: dict[tuple[int, int], Route] = {}
         self._new: Callable[[Broker, Handler[Any], int, int], Route] = Route
+        self.together = broker.together
         self._produce_lanes: ProduceLanes | None = None
         self._complaints: dict[str, float] = {}
         self.running = 0  # requests that are being served, and wait for something
         self.times = RequestTimes(broker.clock.now)
+        self.errors = ErrorCounts()
+        self.http_address: tuple[str, int] | None = None  # of metrics and health, for who knocks here instead
 
     def route(self, key: int, version: int) -> Route:
         found = self._routes.get((key, version))
@@ -205,7 +220,7 @@ class Dispatch:
 
     def met_a_stranger(self, connection: Connection, stranger: StrangeProtocol) -> None:
         if stranger.spoken.startswith("HTTP"):
-            connection.say(HTTP_ANSWER)
+            connection.say(http_answer(self.http_address))
         connection.is_closing = True
         self.complain(
             connection.peer,
@@ -225,7 +240,12 @@ class Dispatch:
             log.warning(message, *arguments)
 
 
-HTTP_ANSWER: Final = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 76\r\n\r\n"
-    b"This is a Kafka broker's port. It speaks Kafka's binary protocol, not HTTP.\n"
-)
+def http_answer(elsewhere: tuple[str, int] | None) -> bytes:
+    """To a browser or a scraper at the wrong door; `elsewhere` is the right one, if there is any."""
+    text = "This is a Kafka broker's port. It speaks Kafka's binary protocol, not HTTP.\n"
+    if elsewhere is not None:
+        host, port = elsewhere
+        at = f"http://[{host}]:{port}/metrics" if ":" in host else f"http://{host}:{port}/metrics"
+        text += f"Metrics and health are at {f'port {port}' if host in EVERYWHERE else at}.\n"
+    head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\n"
+    return f"{head}Connection: close\r\n\r\n{text}".encode()

@@ -42,6 +42,7 @@ from .request_times import FETCH
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .connection import Connection
 
 FIRST_VERSION: Final = 9  # of leader epochs: from here on a partition is said in one of two ways
 FIRST_FLEXIBLE_VERSION: Final = 12
@@ -118,6 +119,10 @@ class FetchLane:
         self._unpack = Struct(before + self._partition * count + behind).unpack_from
         self._size, self._count = size, count
         return True
+
+    def put_off(self, connection: "Connection") -> bool:
+        """Fetches do not wait for others."""
+        return False
 
     def is_for(self, frame: memoryview) -> bool:
         """Whether the request begins as those of this lane: then no other lane is better."""

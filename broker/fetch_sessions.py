@@ -29,7 +29,7 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from random import Random
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from trioka.protocol.errors import NONE, FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -50,6 +50,16 @@ Result: TypeAlias = FetchResponse.Topic.Partition
 Names: TypeAlias = Callable[[bytes], str | None]  # of topics, by their ids
 Key: TypeAlias = tuple[str | bytes, int]  # the topic's name or id, whichever the session speaks; the partition
 Rank: TypeAlias = tuple[bool, int, int]  # is it a follower's, how many partitions, session id
+
+
+class Watch(Protocol):
+    """Knows what has changed (follower_watch.py), and wants to hear of what the requests of its session change."""
+
+    def named(self, asked: "Asked") -> None: ...
+
+    def forget(self, key: Key) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Asked:
@@ -118,6 +128,7 @@ class FetchSession:
         "last_used_ms",
         "partitions",
         "size",
+        "watch",
     )
 
     def __init__(self, id: int, partitions: dict[Key, Asked], now_ms: int, *, by_id: bool, is_follower: bool) -> None:
@@ -128,6 +139,7 @@ class FetchSession:
         self.epoch = next_epoch(INITIAL_EPOCH)  # of the next request
         self.has_nameless = by_id and any(not asked.topic for asked in partitions.values())
         self.created_ms = self.last_used_ms = now_ms
+        self.watch: Watch | None = None
         # As the cache has counted and ranked it:
         self.size = len(partitions)
         self.is_settled = False
@@ -139,12 +151,14 @@ class FetchSession:
 
     def update(self, request: FetchRequest, names: Names) -> None:
         """What is added and forgotten in one request is forgotten."""
-        partitions = self.partitions
-        self.has_nameless |= _ask(partitions, request, names, by_id=self.by_id)
+        partitions, watch = self.partitions, self.watch
+        self.has_nameless |= _ask(partitions, request, names, by_id=self.by_id, watch=watch)
         for topic in request.forgotten_topics_data:
             name = topic.topic_id if self.by_id else topic.topic
             for partition in topic.partitions:
                 partitions.pop((name, partition), None)
+                if watch is not None:
+                    watch.forget((name, partition))
         if self.has_nameless:
             nameless = [asked for asked in partitions.values() if not asked.topic]
             for asked in nameless:
@@ -188,6 +202,15 @@ class FetchContext:
     def is_incremental(self) -> bool:
         """Results that hold no news need not be given to `answer`; in a full fetch, all must be."""
         return self._session is not None
+
+    @property
+    def session(self) -> FetchSession | None:
+        return self._session
+
+    @property
+    def is_current(self) -> bool:
+        """Unless the next request of its session has come."""
+        return self._session is None or self._session.epoch == self._epoch
 
     def answer(
         self,
@@ -351,6 +374,8 @@ class FetchSessions:
         self._drop_rank(session)
         self.partitions -= session.size
         del self._sessions[session.id]
+        if session.watch is not None:
+            session.watch.close()
 
     def _add_rank(self, session: FetchSession) -> None:
         if session.is_settled or not session.is_follower:
@@ -376,7 +401,9 @@ def _asked(request: FetchRequest, names: Names, by_id: bool) -> Collection[Asked
     return partitions.values()
 
 
-def _ask(partitions: dict[Key, Asked], request: FetchRequest, names: Names, *, by_id: bool) -> bool:
+def _ask(
+    partitions: dict[Key, Asked], request: FetchRequest, names: Names, *, by_id: bool, watch: Watch | None = None
+) -> bool:
     """Adds and changes what the request asks; said twice, the last word counts. True if a topic has no name yet."""
     has_nameless = False
     for topic in request.topics:
@@ -386,9 +413,11 @@ def _ask(partitions: dict[Key, Asked], request: FetchRequest, names: Names, *, b
             key = (topic.topic_id if by_id else name, wanted.partition)
             asked = partitions.get(key)
             if asked is None:
-                partitions[key] = Asked(key, name, topic.topic_id, wanted)
+                asked = partitions[key] = Asked(key, name, topic.topic_id, wanted)
             else:
                 asked.ask(wanted)
+            if watch is not None:
+                watch.named(asked)
     return has_nameless
 
 

@@ -11,6 +11,10 @@ agree. A replica so far behind that the leader has nothing for it any more begin
 A log that is damaged (storage/quarantine.py) holds what lies before the damage, and so its fetches say. That lets it
 fall out of the ISR; then everything behind is cut off, and fetched anew (S6).
 
+A leader may have thousands of partitions of which few are written to, and is asked anew with every record. So what is
+asked for is kept from round to round, and only those partitions are looked at of which something came, or that others
+have changed; all of them once in a while, for a log may start later without anybody saying so.
+
 What one partition cannot do must not hold up the others: it is left out for a while, a longer one each time, up to
 replica.fetch.backoff.ms. Between two requests the metadata may have said otherwise (another leader, another epoch): an
 answer to what is not asked any more is thrown away.
@@ -29,6 +33,7 @@ from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 from trioka.storage.admission import UnexpectedOffset
 from trioka.storage.epochs import UNDEFINED_EPOCH
 
+from .config.effective import Config
 from .config.replication_keys import (
     NUM_REPLICA_FETCHERS,
     REPLICA_FETCH_BACKOFF_MS,
@@ -36,6 +41,7 @@ from .config.replication_keys import (
     REPLICA_FETCH_MIN_BYTES,
     REPLICA_FETCH_RESPONSE_MAX_BYTES,
     REPLICA_FETCH_WAIT_MAX_MS,
+    REPLICA_SOCKET_RECEIVE_BUFFER_BYTES,
     REPLICA_SOCKET_TIMEOUT_MS,
 )
 from .membership import NOT_REGISTERED
@@ -53,6 +59,8 @@ HELD_UP_S: Final = 0.1  # so long a replica that is throttled is left out, then 
 LIST_OFFSETS_VERSION: Final = 9
 EARLIEST: Final = -2
 LATEST: Final = -1
+LOOK_AT_ALL_S: Final = 1.0
+TAKEN_AT_ONCE: Final = 16  # partitions, before others have their turn
 
 Result = FetchResponse.Topic.Partition
 
@@ -92,6 +100,10 @@ class Followers:
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._places: dict[Replica, Fetcher] = {}
 
+    @property
+    def is_following(self) -> bool:
+        return bool(self._places)
+
     def follow(self, replica: Replica) -> None:
         """From its leader, as the replica has it now."""
         number = (int.from_bytes(replica.topic_id[-4:]) + replica.index) % self._broker.config[NUM_REPLICA_FETCHERS]
@@ -122,14 +134,25 @@ class Fetcher:
         self._session = StandingFetch(broker.node_id)
         self._wake = trio.Event()
         self._address: tuple[str, int] | None = None
+        self._asked: dict[Key, Position] = {}
+        self._resting: dict[Key, Followed] = {}  # they are left out for a while
+        self._changed: dict[Key, None] = {}  # to be looked at; in order, since that is the order of requests
+        self._unsaid: dict[Key, None] = {}  # looked at, since the leader was last asked
+        self._looked = -LOOK_AT_ALL_S  # at all
+        self._config: Config | None = None  # of which these are:
+        self._limits: Limits
+        self._timeout_s: float
 
     def add(self, replica: Replica) -> None:
         followed = Followed(replica)
         self._followed[followed.key] = followed
+        self._changed[followed.key] = None
         self._wake.set()
 
     def drop(self, replica: Replica) -> None:
-        self._followed.pop((replica.topic_id, replica.index), None)
+        key = (replica.topic_id, replica.index)
+        self._followed.pop(key, None)
+        self._changed[key] = None
 
     async def run(self) -> None:
         while True:
@@ -160,33 +183,56 @@ class Fetcher:
             await self._rest(FIRST_BACKOFF_S)
             return
         now = self._broker.clock.now()
-        followed = [one for one in self._followed.values() if not one.has_failed]
-        for one in followed:
-            if one.not_before <= now and one.is_behind and self._broker.replication.fetched.holds_up(one.replica):
-                one.not_before = now + HELD_UP_S
-        asked = {one.key: one.position for one in followed if one.not_before <= now}
-        if not asked:
-            pause_s = min((one.not_before - now for one in followed), default=float("inf"))
+        self._choose(now)
+        if not self._asked:
+            pause_s = min((one.not_before - now for one in self._resting.values()), default=float("inf"))
             await self._rest(pause_s)
             return
         peer = await self._peer()
         if peer is None:
             await self._rest(self._longest_backoff_s)
             return
-        config = self._broker.config
-        limits = Limits(
+        if self._config is not self._broker.config:
+            self._configure(self._broker.config)
+        unsaid, self._unsaid = self._unsaid, {}
+        request = self._session.request(self._asked, self._broker.broker_epoch, self._limits, unsaid)
+        response = await peer.ask(request, VERSION, timeout_s=self._timeout_s)
+        if self._session.answered(response):
+            await self._take(peer, response)
+        else:
+            log.info("broker %d: %s", self._leader_id, error_class(response.error_code).name)
+            await self._rest(FIRST_BACKOFF_S)
+
+    def _configure(self, config: Config) -> None:
+        self._config = config
+        self._timeout_s = config[REPLICA_SOCKET_TIMEOUT_MS] / 1000
+        self._limits = Limits(
             config[REPLICA_FETCH_WAIT_MAX_MS],
             config[REPLICA_FETCH_MIN_BYTES],
             config[REPLICA_FETCH_RESPONSE_MAX_BYTES],
             config[REPLICA_FETCH_MAX_BYTES],
         )
-        request = self._session.request(asked, self._broker.broker_epoch, limits)
-        response = await peer.ask(request, VERSION, timeout_s=config[REPLICA_SOCKET_TIMEOUT_MS] / 1000)
-        if self._session.answered(response):
-            await self._take(peer, asked, response)
-        else:
-            log.info("broker %d: %s", self._leader_id, error_class(response.error_code).name)
-            await self._rest(FIRST_BACKOFF_S)
+
+    def _choose(self, now: float) -> None:
+        """What is asked for next."""
+        if now - self._looked >= LOOK_AT_ALL_S:
+            self._looked = now
+            self._changed.update(dict.fromkeys(self._followed))
+        self._changed.update({key: None for key, one in self._resting.items() if one.not_before <= now})
+        for key in self._changed:
+            one = self._followed.get(key)
+            self._resting.pop(key, None)
+            self._asked.pop(key, None)
+            if one is None or one.has_failed:
+                continue
+            if one.not_before <= now and one.is_behind and self._broker.replication.fetched.holds_up(one.replica):
+                one.not_before = now + HELD_UP_S
+            if one.not_before <= now:
+                self._asked[key] = one.position
+            else:
+                self._resting[key] = one
+        self._unsaid |= self._changed
+        self._changed = {}
 
     async def _peer(self) -> "Peer | None":
         """The leader, where the metadata has it now. None if it is not known."""
@@ -198,17 +244,25 @@ class Fetcher:
                 await self._broker.peers.forget(*self._address, self._purpose)
             self._address = address
             self._session.begin_anew()
-        return None if address is None else self._broker.peers.peer(*address, self._purpose)
+        if address is None:
+            return None
+        peer, config = self._broker.peers.peer(*address, self._purpose), self._broker.config
+        if config.is_set(REPLICA_SOCKET_RECEIVE_BUFFER_BYTES):
+            peer.receive_buffer_bytes = config[REPLICA_SOCKET_RECEIVE_BUFFER_BYTES]
+        return peer
 
     # -- what comes back -----------------------------------------------------------------------------------------------
 
-    async def _take(self, peer: "Peer", asked: dict[Key, Position], response: FetchResponse) -> None:
+    async def _take(self, peer: "Peer", response: FetchResponse) -> None:
         to_flush = []
         out_of_range = []
+        taken = 0
         for topic in response.responses:
             for result in topic.partitions:
-                followed = self._followed.get((topic.topic_id, result.partition_index))
-                if followed is None or not _is_still_asked(followed, asked):
+                key = (topic.topic_id, result.partition_index)
+                self._changed[key] = None
+                followed = self._followed.get(key)
+                if followed is None or not _is_still_asked(followed, self._asked):
                     continue
                 if result.error_code == OffsetOutOfRange.code:
                     out_of_range.append(followed)
@@ -216,7 +270,9 @@ class Fetcher:
                     self._leave_out(followed, error_class(result.error_code)())
                 elif self._take_one(followed, result) and followed.replica.wants_flush:
                     to_flush.append(followed.replica.log)
-                await trio.lowlevel.checkpoint()
+                taken += 1
+                if taken % TAKEN_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
         for each in to_flush:
             await self._broker.commit.flush(each)
         if out_of_range:

@@ -61,18 +61,19 @@ class Forwarding:
             if self._broker.quorum.raft.is_leader:
                 answer: Any = handler.serve(self._broker, call, request)
                 found: Response = await answer if type(answer) is CoroutineType else answer
-                return found
-            sent = self._envelope(call, request)
-            enveloped: EnvelopeResponse = await self._broker.controller.ask_leader(sent, timeout_s)
-            if enveloped.error_code == NotController.code:
-                return None
-            if enveloped.error_code != NONE or enveloped.response_data is None:
-                raise error_class(enveloped.error_code)()
-            data = memoryview(enveloped.response_data)
-            passed_on = read_response(type(request), call.version, data, call.correlation_id)
+            else:
+                found = await self._pass_on(call, request, timeout_s)
         except (NotController, ProtocolError):
             return None
-        return None if is_misdirected(passed_on) else passed_on
+        return None if is_misdirected(found) else found
+
+    async def _pass_on(self, call: Call, request: Request, timeout_s: float) -> Response:
+        sent = self._envelope(call, request)
+        enveloped: EnvelopeResponse = await self._broker.controller.ask_leader(sent, timeout_s)
+        if enveloped.error_code != NONE or enveloped.response_data is None:
+            raise error_class(enveloped.error_code)()
+        data = memoryview(enveloped.response_data)
+        return read_response(type(request), call.version, data, call.correlation_id)
 
     def _envelope(self, call: Call, request: Request) -> EnvelopeRequest:
         frame = frame_request(call.correlation_id, call.client_id, request, call.version)

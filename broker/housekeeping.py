@@ -151,7 +151,7 @@ class Housekeeping:
             checkpoint = self._cleaned.get(directory.path)
             if checkpoint is None or directory.failure is not None:
                 continue
-            for name, each in directory.logs.items():
+            for name, each in list(directory.logs.items()):  # a worker thread may be making others
                 if each.config.compacts and each not in tried and not each.closed and not each.quarantine:
                     dirt = dirt_of(each, checkpoint.get(name), now_ms=now_ms)
                     candidates.append(Candidate(partition=name, dirt=dirt, config=each.config))
@@ -171,7 +171,7 @@ class Housekeeping:
         for directory in self._broker.directories:
             offsets = [
                 (name, each.recovery_point, each.log_start_offset, each.high_watermark)
-                for name, each in directory.logs.items()
+                for name, each in list(directory.logs.items())  # a worker thread may be making others
             ]
             if directory.failure is None and self._noted.get(directory.path) != offsets:
                 await trio.to_thread.run_sync(directory.checkpoint)

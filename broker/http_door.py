@@ -45,6 +45,7 @@ class Door:
     async def serve(self, broker: "Broker") -> None:
         """Until cancelled."""
         watch, scrapes = LoopWatch(broker), trio.CapacityLimiter(SCRAPES_AT_ONCE)
+        broker.dispatch.http_address = broker.controller_dispatch.http_address = self.address
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
             await serve_streams(self._listener, partial(self._meet, (broker, watch, scrapes)), MAX_CONNECTIONS)

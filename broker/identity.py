@@ -1,10 +1,12 @@
 """Who this node is, as its log directories say: the cluster's id, the node's, and each directory's own.
 
 Directories that hold nothing yet are given an identity. Kafka wants a separate step for that (`StorageTool format`),
-and what that step wrote is found in order here. Directories of another node or another cluster are refused.
+and what that step wrote is found in order here. Directories of another node or another cluster are refused, and before
+anything in them is touched: to open a log directory is to take it for one's own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -13,8 +15,9 @@ from trioka.cluster.features import KRAFT_VERSION, SUPPORTED
 from trioka.cluster.partition import is_reserved_directory
 from trioka.protocol.ledgers.control import VotersRecord
 from trioka.protocol.wire import uuid_text
-from trioka.storage.checkpoint import MetaProperties, write_meta_properties
+from trioka.storage.checkpoint import MetaProperties, read_meta_properties, write_meta_properties
 from trioka.storage.directory import LogDirectory
+from trioka.storage.disk import Disk
 from trioka.storage.layout import META_PROPERTIES
 
 from .config.listeners import Node
@@ -39,11 +42,26 @@ class Identity:
     previous_broker_epoch: int  # of a clean stop; NO_EPOCH if the stop was not, or there was none
 
 
+def check_whose(disk: Disk, paths: Iterable[str], node_id: int) -> None:
+    """ForeignDirectory if one of them is not this node's, or they are not all of one cluster. What cannot be read is
+    left to whoever opens it. Blocks."""
+    metas: dict[str, MetaProperties] = {}
+    for path in paths:
+        with suppress(OSError):
+            if disk.exists(f"{path}/{META_PROPERTIES}"):
+                metas[path] = read_meta_properties(disk, f"{path}/{META_PROPERTIES}")
+    for path, meta in metas.items():
+        if meta.node_id != node_id:
+            raise ForeignDirectory(f"{path} belongs to node {meta.node_id}, and this is node {node_id}")
+    clusters = sorted({meta.cluster_id for meta in metas.values()})
+    if len(clusters) > 1:
+        raise ForeignDirectory(f"the log directories belong to different clusters: {', '.join(clusters)}")
+
+
 def identify(
     directories: Sequence[LogDirectory],
     *,
     node_id: int,
-    cluster_id: str | None,
     metadata_path: str,
     random: Random,
     may_found: bool = True,
@@ -57,10 +75,7 @@ def identify(
             "use trioka storage format, with the same cluster id on every node"
         )
     known = {directory.meta.cluster_id for directory in directories if directory.meta is not None}
-    if cluster_id is not None:
-        known.add(cluster_id)
-    if len(known) > 1:
-        raise ForeignDirectory(f"the log directories belong to different clusters: {', '.join(sorted(known))}")
+    assert len(known) <= 1, "whose directories these are was checked before they were opened"
     cluster = known.pop() if known else uuid_text(random_uuid(random))
     for directory in directories:
         _own(directory, cluster, node_id, random)
@@ -78,8 +93,6 @@ def _own(directory: LogDirectory, cluster_id: str, node_id: int, random: Random)
     meta = directory.meta
     if meta is None:
         meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=random_uuid(random))
-    elif meta.node_id != node_id:
-        raise ForeignDirectory(f"{directory.path} belongs to node {meta.node_id}, and this is node {node_id}")
     elif meta.directory_id is not None:
         return
     else:

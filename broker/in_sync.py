@@ -5,8 +5,10 @@ sent, with AlterPartition, all that has come together in one request, and one re
 back to the leader that waits for it. Nobody waits with it: a proposal whose answer is lost is made again, until it is
 answered or the metadata tells.
 
-A leader whose log is damaged is of no use as long as others have it whole (S6). It cannot leave the ISR by itself, but
-it can say that its replica is in a directory that is lost: somebody else leads then, and as a follower it is mended.
+A replica whose log is damaged must not be counted on as long as others have it whole (S6), whether it leads or not. It
+cannot leave the ISR by itself, but it can say that it is in a directory that is lost: then it is neither in sync nor
+eligible, somebody else leads, and as a follower it is mended. If nobody else has it all it stays where it is: what is
+whole can be read, the damage is refused, and no records are taken. That is for a person to decide, and is said aloud.
 """
 
 import logging
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trioka.cluster.partition import LOST_DIRECTORY, RecoveryState
-from trioka.cluster.replica import Proposal
+from trioka.cluster.replica import Proposal, may_step_aside
 from trioka.protocol.errors import NONE, KafkaError, UnknownServerError, error_class
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -31,6 +33,7 @@ log = logging.getLogger("trioka.in_sync")
 ANSWER_S: Final = 10.0  # so long is one answer waited for
 PAUSE_S: Final = 0.05  # before it is tried again
 SHORTEST_LOOK_S: Final = 0.05
+DAMAGE_LOOK_S: Final = 1.0
 
 Asked = AlterPartitionRequest.Topic.Partition
 Told = AlterPartitionResponse.Topic.Partition
@@ -41,6 +44,7 @@ class InSync:
         self._broker = broker
         self._waiting: dict[Replica, Proposal] = {}
         self._wake = trio.Event()
+        self._lamented: set[Replica] = set()  # damaged, and nobody can take their place; said once
 
     def submit(self, replica: Replica, proposal: Proposal | None) -> None:
         """To be sent soon; None is nothing to send."""
@@ -71,10 +75,14 @@ class InSync:
         while True:
             await trio.sleep(max(self._broker.config[REPLICA_LAG_TIME_MAX_MS] / 2000, SHORTEST_LOOK_S))
             self.look()
+
+    async def mind_damage(self) -> None:
+        while True:
+            await trio.sleep(DAMAGE_LOOK_S)
             try:
-                await self._resign()
+                await self._step_aside()
             except KafkaError as error:
-                log.warning("a leader whose log is damaged cannot resign: %s", error)
+                log.warning("a replica whose log is damaged cannot step aside: %s", error)
 
     def look(self) -> None:
         now = self._broker.clock.now()
@@ -86,18 +94,32 @@ class InSync:
                     log.info("%r: the ISR %s shall shrink to %s", replica, leadership.isr, proposal.isr)
                     self.submit(replica, proposal)
 
-    async def _resign(self) -> None:
-        damaged = [
-            replica
-            for replica in self._broker.partitions
-            if replica.log.quarantine and replica.leadership is not None and len(replica.leadership.isr) > 1
-        ]
-        if not damaged:
-            return
+    async def _step_aside(self) -> None:
+        """Those that are damaged and not needed say so; the controller learns where they are when they are out."""
+        broker, damaged, is_astray = self._broker, [], False
+        for replica in broker.partitions:
+            topic = broker.metadata.topics.by_id(replica.topic_id)
+            partition = None if topic is None else topic.partitions.get(replica.index)
+            if partition is None or broker.node_id not in partition.replicas:
+                continue
+            is_astray |= partition.directory(broker.node_id) == LOST_DIRECTORY
+            if not replica.log.quarantine:
+                self._lamented.discard(replica)
+            elif may_step_aside(partition, broker.node_id, broker.metadata.brokers.is_active):
+                damaged.append(replica)
+            elif replica.leads and replica not in self._lamented:
+                self._lamented.add(replica)
+                log.error("%r: its log is damaged, and nobody else has it all", replica)
+        if damaged:
+            await self._say_lost(damaged)
+        elif is_astray:
+            broker.say_directories_soon()
+
+    async def _say_lost(self, damaged: list[Replica]) -> None:
         told = AssignReplicasToDirsRequest.Directory.Topic
         topics: dict[bytes, list[AssignReplicasToDirsRequest.Directory.Topic.Partition]] = {}
         for replica in damaged:
-            log.warning("%r: its log is damaged, somebody else shall lead", replica)
+            log.warning("%r: its log is damaged, others shall do without it", replica)
             topics.setdefault(replica.topic_id, []).append(told.Partition(partition_index=replica.index))
         lost = AssignReplicasToDirsRequest.Directory(
             id=LOST_DIRECTORY, topics=[told(topic_id=topic_id, partitions=each) for topic_id, each in topics.items()]
@@ -106,7 +128,6 @@ class InSync:
             broker_id=self._broker.node_id, broker_epoch=self._broker.broker_epoch, directories=[lost]
         )
         await self._broker.controller.ask(request, timeout_s=ANSWER_S)
-        self._broker.say_directories_soon()  # where they really are; they are out of the ISR now
 
     async def _ask(self, proposals: dict[Replica, Proposal]) -> bool:
         """False if something has to be asked again."""
@@ -134,6 +155,7 @@ class InSync:
         if leadership is None:
             return True
         if told is None or told.error_code != NONE:
+            self._broker.counts.isr_refusals += 1
             error = failure if told is None else error_class(told.error_code)()
             if leadership.refused(proposal, error):
                 self.submit(replica, proposal)

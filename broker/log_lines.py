@@ -39,6 +39,9 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.broker", "%s was recovered, and is not as it was: %s"): Event("log.damaged", ("partition", "reason")),
     ("trioka.controller", "the controller could not do what was due: %s"): Event("controller.duty_failed", ("reason",)),
     ("trioka.controller", "a mistake of ours"): Event("bug.controller"),
+    ("trioka.controller", "what was written for the sake of writing is not committed: %s"): Event(
+        "controller.idle_write_failed", ("reason",)
+    ),
     ("trioka.controller", "broker %d is fenced: it was silent for %.1f s"): Event(
         "broker.fenced", ("broker", "silent_s")
     ),
@@ -56,12 +59,13 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.followers", "%r: begins anew at %d, where its leader's log starts"): Event(
         "follower.begun_anew", ("replica", "offset")
     ),
-    ("trioka.in_sync", "%r: its log is damaged, somebody else shall lead"): Event("leader.damaged", ("replica",)),
+    ("trioka.in_sync", "%r: its log is damaged, others shall do without it"): Event("replica.damaged", ("replica",)),
+    ("trioka.in_sync", "%r: its log is damaged, and nobody else has it all"): Event("leader.damaged", ("replica",)),
     ("trioka.in_sync", "an ISR is proposed again: %s"): Event("isr.proposed_again", ("reason",)),
     ("trioka.in_sync", "%r: the ISR is %s"): Event("isr.changed", ("replica", "isr")),
     ("trioka.in_sync", "%r: the ISR shall be %s"): Event("isr.proposed", ("replica", "isr")),
     ("trioka.in_sync", "a mistake of ours: %d proposals"): Event("bug.isr", ("proposals",)),
-    ("trioka.in_sync", "a leader whose log is damaged cannot resign: %s"): Event("leader.cannot_resign", ("reason",)),
+    ("trioka.in_sync", "a replica whose log is damaged cannot step aside: %s"): Event("replica.not_left", ("reason",)),
     ("trioka.in_sync", "%r: the ISR %s shall shrink to %s"): Event("isr.shrinking", ("replica", "isr", "new_isr")),
     ("trioka.membership", "broker %d: %s: %s"): Event("broker.membership_failed", ("broker", "what", "reason")),
     ("trioka.membership", "broker %d stops without saying so: %s"): Event("broker.left_silently", ("broker", "reason")),
@@ -110,6 +114,10 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
         "log.segment_deleted", ("partition", "base_offset", "reason")
     ),
     ("trioka.http", "a mistake of ours: HTTP"): Event("bug.http"),
+    ("trioka.listening", "cannot listen at %s: %s"): Event("listener.failed", ("listener", "reason")),
+    ("trioka.listening", "does not listen any more: %s"): Event("listener.closed", ("listener",)),
+    ("trioka.listening", "listeners stay as they are: %s"): Event("listener.refused", ("reason",)),
+    ("trioka.listening", "listens: %s"): Event("listener.opened", ("listener",)),
     ("trioka.metadata", "topic %s is not created for %s: %s"): Event(
         "topic.not_created", ("topic", "client_id", "reason")
     ),
@@ -121,6 +129,7 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.moves", "the copy of %s cannot be removed: %s"): Event("move.leftover", ("copy", "reason")),
     ("trioka.network", "%s: %s"): Event("connection.lost", ("peer", "reason")),
     ("trioka.network", "while serving %s"): Event("bug.connection", ("peer",)),
+    ("trioka.network", "while serving several connections"): Event("bug.connections", ()),
     ("trioka.network", "cannot accept on %s: %s"): Event("connection.not_accepted", ("listener", "reason")),
     ("trioka.quorum", "metadata snapshot at offset %d, %d bytes"): Event("metadata.snapshot", ("offset", "bytes")),
     ("trioka.replicas", "%s is not in the metadata, and is set aside"): Event("replica.stray", ("partition",)),

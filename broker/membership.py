@@ -2,7 +2,8 @@
 that is.
 
 register     who and where it is; the answer is its epoch, and it is fenced. While its former life may still be alive it
-             is refused, and tries again until that one's session is over
+             is refused, and tries again until that one's session is over. It takes up its replicas when it has replayed
+             that: nothing that it led before is led by it then
 heartbeat    it is alive, and how far it has come with the metadata. Once it has replayed its own registration (K9) it
              is let in. A broker that was fenced for its silence is let in again in the same way; one that is told that
              its epoch is stale was forgotten, or another has taken its id, and registers anew
@@ -74,12 +75,20 @@ class Membership:
 
     # -- joining -------------------------------------------------------------------------------------------------------
 
-    async def join(self, advertised: Iterable[Endpoint]) -> None:
-        """Registers the broker, and returns when it is let in."""
+    async def register(self, advertised: Iterable[Endpoint]) -> None:
+        """Returns when this node has replayed it. Until then the metadata may say that it leads what it led in a former
+        life, in an epoch whose last records it may have lost: it must not take up any replica before."""
         broker = self._broker
         self._advertised = tuple(advertised)
         timeout_s = broker.config[INITIAL_BROKER_REGISTRATION_TIMEOUT_MS] / 1000
         await self._register(broker.identity.previous_broker_epoch, timeout_s)
+        while broker.metadata.offset < broker.broker_epoch:
+            broker.quorum.check()
+            await broker.quorum.moved.wait()
+
+    async def join(self) -> None:
+        """Returns when the broker is let in."""
+        broker = self._broker
         while True:
             try:
                 await self._heartbeat()
@@ -313,7 +322,7 @@ def _places(broker: "Broker") -> dict[TopicPartition, bytes]:
     return {
         name: directory.meta.directory_id
         for directory in broker.directories
-        for name in directory.logs
+        for name in list(directory.logs)  # a worker thread may be making others
         if directory.meta is not None and directory.meta.directory_id is not None
     }
 

@@ -1,4 +1,4 @@
-"""Sockets, and nothing but: the only module that opens them.
+"""Sockets, and nothing but: with links.py, the asking side, the only module that opens them.
 
 All connections are served by one trio task. It waits for one descriptor, an epoll that holds all sockets; when any of
 them is ready it asks the epoll which, and serves each: receive once, serve every request that is complete, send all
@@ -11,6 +11,9 @@ again in the next round, after everyone else had a turn.
 A turn of trio's own loop costs as much as a request. So as long as there is traffic, and no request waits in another
 task, this task does not go back to trio after each round: it lingers at the epoll itself, for `LINGER_S` at a time and
 `STAY_S` in all. A timer may be late by that.
+
+To fall asleep and be woken costs three times as much as a small request, of which the client pays a part. So whoever
+was quick to go on is waited for awake, for `AWAKE_S` at most; who was not is not, until he is quick again.
 
 What one connection does wrong must not end the others, so each is served behind its own guard: an `OSError` ends the
 connection; anything else is a mistake of ours, is logged, and ends the connection too.
@@ -29,9 +32,11 @@ from typing import Final, Protocol
 
 import trio
 
+from trioka.protocol.frame import SCRATCH_BYTES
 from trioka.storage.file_pool import FileRange
 
 from .connection import Connection
+from .together import Together
 
 log = logging.getLogger("trioka.network")
 
@@ -39,6 +44,9 @@ EVENTS_AT_ONCE: Final = 256
 LINGER_S: Final = 0.001  # for the next event, where trio would be; the least that an epoll can wait
 STAY_S: Final = 0.005  # without a look at other tasks
 IN_VAIN_S: Final = 0.01  # when nothing came, it is not tried again for so long: the client may be a task in here
+AWAKE_S: Final = 60e-6  # to wait for who is quick: about what it costs to sleep
+QUICK_S: Final = 130e-6  # who goes on after so long, the time to wake up included
+MAY_STAY_AWAKE: Final = len(os.sched_getaffinity(0)) > 1  # or else the client could not go on meanwhile
 ACCEPTS_AT_ONCE: Final = 64
 ACCEPT_AGAIN_S: Final = 0.1  # after a failure, such as too many open files
 BACKLOG: Final = 128
@@ -51,14 +59,13 @@ STALLED_BYTES_PER_S: Final = 1024
 
 BUFFERS_AT_ONCE: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 SMALL_RANGE_BYTES: Final = 32 * 1024
-"""A range of a file up to this size is read and sent with its neighbours; a larger one goes by sendfile."""
-
 BULK_BYTES: Final = 2 * 1024 * 1024
-BULK_SEND_BUFFER_BYTES: Final = 512 * 1024
+BULK_SEND_BUFFER_BYTES: Final = 256 * 1024
 NEAR_US: Final = 2000
-"""Who is near and fetches more than BULK_BYTES at a time gets a send buffer of that size, of which Linux makes twice as
-much. Left alone it grows to 4 MB, and then a byte costs 1.4 times as much (docs/PERFORMANCE.md). Who is far needs what
-the kernel finds: a round trip carries no more than the buffer holds."""
+"""A small range of a file is read and sent with its neighbours, a larger one from a map, and one above BULK_BYTES by
+sendfile. What is cheapest depends on the send buffer: left alone it grows to 4 MB, and then sendfile is the dearest. So
+who is near and fetches so much gets one of BULK_SEND_BUFFER_BYTES, of which Linux makes twice as much; who is far needs
+what the kernel finds, since a round trip carries no more than the buffer holds (docs/PERFORMANCE.md)."""
 
 IN: Final = select.EPOLLIN
 HUNG_UP: Final = select.EPOLLRDHUP
@@ -67,11 +74,12 @@ WRITE: Final = select.EPOLLOUT
 GONE: Final = select.EPOLLERR | select.EPOLLHUP
 
 _TRY_AGAIN: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
-
-
 SEND_BUFFER: Final = socket.SO_SNDBUF
 RECEIVE_BUFFER: Final = socket.SO_RCVBUF
 _MIN_RTT: Final = slice(148, 152)  # of the kernel's `tcp_info`: the shortest round trip, in µs
+
+
+Poll = Callable[[float, int], list[tuple[int, int]]]  # an epoll's: descriptors and what is the matter with them
 
 
 class PortInUse(OSError):
@@ -88,17 +96,7 @@ class NewConnection(Protocol):
 class Channel:
     """A socket and its connection."""
 
-    __slots__ = (
-        "connection",
-        "descriptor",
-        "held_bytes",
-        "interest",
-        "is_sized",
-        "range_sent",
-        "receive",
-        "send",
-        "socket",
-    )
+    __slots__ = ("connection", "descriptor", "held", "interest", "range_sent", "receive", "send", "sized", "socket")
 
     def __init__(self, sock: socket.socket, connection: Connection) -> None:
         self.socket = sock
@@ -108,8 +106,8 @@ class Channel:
         self.connection = connection
         self.interest = READ
         self.range_sent = 0  # of the file range at the head of the queue
-        self.held_bytes = 0  # by a request that has begun
-        self.is_sized = False  # its send buffer was looked at, for large answers
+        self.held = 0  # bytes, by a request that has begun
+        self.sized = False  # its send buffer was looked at, for large answers
 
 
 def listen(name: str, host: str, port: int, backlog: int = BACKLOG) -> "Listener":
@@ -185,8 +183,14 @@ class Network:
     """All listeners and connections of a broker."""
 
     def __init__(
-        self, new_connection: NewConnection, on_gone: Callable[[Connection], None], clock_now: Callable[[], float]
+        self,
+        new_connection: NewConnection,
+        on_gone: Callable[[Connection], None],
+        clock_now: Callable[[], float],
+        together: Together,
     ) -> None:
+        self._together = together
+        self._put_off: list[Channel] = []  # whose requests are to be served at the end of the round
         self._new_connection = new_connection
         self._on_gone = on_gone
         self._now = clock_now
@@ -196,6 +200,7 @@ class Network:
         self._held_bytes = 0  # of all channels
         self._round_began = 0.0
         self._linger_again = 0.0
+        self._is_quick = False  # whoever was answered last had the next request soon
         self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
         self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
         self.accepted: dict[str, int] = {}  # connections so far, by listener
@@ -229,17 +234,34 @@ class Network:
         found = poll(0, EVENTS_AT_ONCE)
         while found:
             self._round_began, began = self._now(), perf_counter()  # the latter is quicker to read, and only measured
+            self._together.is_open = len(found) > 1
             for ready, events in found:
                 serve(ready, events)
+            if self._put_off:
+                self._settle()
             self.on_round(perf_counter() - began)
             if self._round_began > leave_at or not self.is_alone():
                 return
-            if self._round_began < self._linger_again:
+            found = self._linger(poll)
+
+    def _linger(self, poll: Poll) -> list[tuple[int, int]]:
+        """What comes next, if it comes soon."""
+        found = poll(0, EVENTS_AT_ONCE)
+        if found or self._round_began < self._linger_again:
+            return found
+        began = perf_counter()
+        in_vain = self._is_quick
+        if self._is_quick:
+            while perf_counter() - began < AWAKE_S:
                 found = poll(0, EVENTS_AT_ONCE)
-            else:
-                found = poll(LINGER_S, EVENTS_AT_ONCE)
-                if not found:
-                    self._linger_again = self._now() + IN_VAIN_S
+                if found:
+                    return found
+        found = poll(LINGER_S, EVENTS_AT_ONCE)
+        is_soon = bool(found) and perf_counter() - began < QUICK_S
+        self._is_quick = is_soon and MAY_STAY_AWAKE and not in_vain
+        if not found:
+            self._linger_again = self._now() + IN_VAIN_S
+        return found
 
     @property
     def connections(self) -> list[Connection]:
@@ -262,6 +284,13 @@ class Network:
                 self._epoll.unregister(descriptor)
                 listener.socket.close()
                 del self._listeners[descriptor]
+
+    def close_listener(self, name: str) -> None:
+        """With everybody who came by it."""
+        self.stop_listening({listener.name for listener in self._listeners.values()} - {name})
+        for channel in list(self._channels.values()):
+            if channel.connection.listener == name:
+                self._drop(channel)
 
     @property
     def is_busy(self) -> bool:
@@ -297,14 +326,17 @@ class Network:
             return
         connection = channel.connection
         try:
-            if events == IN and channel.interest == READ and not self._paused and not channel.held_bytes:
+            if events == IN and channel.interest == READ and not self._paused and not channel.held:
                 self._exchange(channel, connection)
                 return
             if events & GONE:
                 self._drop(channel)
                 return
             if events & IN:
-                self._receive(channel)
+                if connection.may_read and channel not in self._paused:  # else it waits in the kernel
+                    self._exchange(channel, connection)
+                    if connection.held_bytes != channel.held:
+                        self._count(channel)
             elif events & HUNG_UP:
                 self._drop(channel)
                 return
@@ -312,24 +344,66 @@ class Network:
                 self._send(channel)
             if channel.interest != READ or self._paused or not connection.is_at_rest:
                 self._attend(channel)
-        except OSError as error:
-            log.debug("%s: %s", channel.connection.peer, error)
-            self._drop(channel)
-        except Exception:
-            log.exception("while serving %s", channel.connection.peer)
-            self._drop(channel)
+        except Exception as error:
+            self._failed(channel, error)
 
     def _exchange(self, channel: Channel, connection: Connection) -> None:
-        """What nearly every event is: a connection that rests has something to say, and is answered. The same as
-        `_receive`, `_send` and a look whether anything is left, without asking what is known already."""
+        """What nearly every event is: a connection has something to say, and is answered."""
         try:
             size = channel.receive(connection.reader.room())
-            if not size:
+        except BlockingIOError:
+            return
+        if not size:
+            self._drop(channel)
+            return
+        connection.last_active = self._round_began
+        connection.received(size)
+        if connection.put_off is None:
+            self._reply(channel, connection)
+        else:
+            self._put_off.append(channel)
+            if connection.reader.end > SCRATCH_BYTES // 2:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Serves those whose requests were put off."""
+        waiting, self._put_off = self._put_off, []
+        try:
+            self._together.finish()
+        except Exception:
+            log.exception("while serving several connections")
+            for channel in waiting:
                 self._drop(channel)
-                return
-            connection.last_active = self._round_began
-            connection.received(size)
-            queue = connection.outgoing
+        for channel in waiting:
+            connection = channel.connection
+            if connection.is_closed:
+                continue
+            try:
+                answer = connection.settle()
+                if answer:
+                    try:
+                        sent = channel.send(answer)
+                    except BlockingIOError:
+                        sent = 0
+                    if sent == len(answer):
+                        continue
+                    connection.queue(answer[sent:])
+                self._reply(channel, connection)
+            except Exception as error:
+                self._failed(channel, error)
+        self._together.scratch.used = 0
+
+    def _failed(self, channel: Channel, error: Exception) -> None:
+        if isinstance(error, OSError):
+            log.debug("%s: %s", channel.connection.peer, error)
+        else:
+            log.error("while serving %s", channel.connection.peer, exc_info=error)
+        self._drop(channel)
+
+    def _reply(self, channel: Channel, connection: Connection) -> None:
+        """Sends what the connection has to say now, and takes note if it does not rest."""
+        queue = connection.outgoing
+        try:
             if len(queue) == 1 and type(piece := queue[0]) is bytes:
                 sent = channel.send(piece)
                 if sent == len(piece):
@@ -346,31 +420,15 @@ class Network:
         if not connection.is_at_rest:
             self._attend(channel)
 
-    def _receive(self, channel: Channel) -> None:
-        connection = channel.connection
-        if (not connection.is_at_rest and not connection.may_read) or channel in self._paused:
-            return  # it waits in the kernel, and `_attend` tells the epoll not to mention it again
-        try:
-            size = channel.socket.recv_into(connection.room())
-        except BlockingIOError:
-            return
-        if size == 0:
-            self._drop(channel)
-            return
-        connection.last_active = self._round_began
-        connection.received(size)
-        if connection.held_bytes != channel.held_bytes:
-            self._count(channel)
-
     # The pool. A request that has begun takes memory until it is complete. When all take too much together, only the
     # one that has come furthest is read from: it will be complete first, and then there is room for the others.
 
     def _count(self, channel: Channel) -> None:
-        before, self._held_bytes = self._held_bytes, self._held_bytes - channel.held_bytes
-        channel.held_bytes = 0 if channel.connection.is_closed else channel.connection.held_bytes
-        self._held_bytes += channel.held_bytes
+        before, self._held_bytes = self._held_bytes, self._held_bytes - channel.held
+        channel.held = 0 if channel.connection.is_closed else channel.connection.held_bytes
+        self._held_bytes += channel.held
         if self._held_bytes > self.max_pool_bytes:
-            furthest = max(self._channels.values(), key=lambda each: each.held_bytes)
+            furthest = max(self._channels.values(), key=lambda each: each.held)
             if channel is not furthest and not channel.connection.is_closed:
                 self._paused.add(channel)
             self._resume({furthest} & self._paused)
@@ -439,8 +497,7 @@ class Network:
                 self._send(channel)
             self._attend(channel)
         except OSError as error:
-            log.debug("%s: %s", channel.connection.peer, error)
-            self._drop(channel)
+            self._failed(channel, error)
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
@@ -460,6 +517,8 @@ class Network:
         buffers: list[bytes | bytearray | memoryview] = []
         for index, piece in enumerate(queue):
             if type(piece) is FileRange:
+                if piece.size > BULK_BYTES:
+                    break
                 found = piece.read() if piece.size <= SMALL_RANGE_BYTES else piece.view()
                 if found is None:
                     break
@@ -469,7 +528,7 @@ class Network:
                 break
         if not buffers:
             return self._send_range(channel)
-        if channel.connection.outgoing_bytes > BULK_BYTES and not channel.is_sized:
+        if channel.connection.outgoing_bytes > BULK_BYTES and not channel.sized:
             self._size_send_buffer(channel)
         more = socket.MSG_MORE if len(queue) > len(buffers) else 0
         sent = total = channel.socket.sendmsg(buffers, (), more)
@@ -488,7 +547,7 @@ class Network:
 
     def _size_send_buffer(self, channel: Channel) -> None:
         """Once for a connection."""
-        channel.is_sized = True
+        channel.sized = True
         if not self.may_size_buffers or self._max_send_buffer < BULK_SEND_BUFFER_BYTES:
             return
         round_trip = channel.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT.stop)[_MIN_RTT]
@@ -516,56 +575,3 @@ class Network:
         channel.range_sent = 0
         channel.connection.outgoing.popleft()
         return True
-
-
-# -- the asking side ---------------------------------------------------------------------------------------------------
-
-MAX_ANSWER_BYTES: Final = 128 * 1024 * 1024
-"""Of another node's answer. A fetch has at most fetch.max.bytes of records, 55 MiB by default, and one batch more."""
-
-FIRST_ANSWER_BYTES: Final = 64 * 1024
-
-
-class Link:
-    """A connection to another node: whole frames out, whole frames in."""
-
-    __slots__ = ("_socket",)
-
-    def __init__(self, sock: "trio.socket.SocketType") -> None:
-        self._socket = sock
-
-    async def exchange(self, frame: bytes | bytearray) -> memoryview:
-        """Sends a request, its size first; the answer's bytes, without their size. Nobody else has that memory."""
-        left = memoryview(frame)
-        while left:
-            left = left[await self._socket.send(left) :]
-        size = int.from_bytes(await self._receive(4), signed=True)
-        if not 4 <= size <= MAX_ANSWER_BYTES:
-            raise OSError(errno.EBADMSG, f"an answer of {size} bytes")
-        return await self._receive(size)
-
-    async def _receive(self, size: int) -> memoryview:
-        """A size is a claim: memory grows with what has come."""
-        buffer, came = bytearray(min(size, FIRST_ANSWER_BYTES)), 0
-        while came < size:
-            if came == len(buffer):
-                buffer += bytes(min(size - came, came))
-            with memoryview(buffer) as view:
-                more = await self._socket.recv_into(view[came:])
-            if more == 0:
-                raise OSError(errno.ECONNRESET, "the other side has hung up")
-            came += more
-        return memoryview(buffer)
-
-    def close(self) -> None:
-        """Whoever waits for an answer gets an error."""
-        self._socket.close()
-
-
-async def dial(host: str, port: int, timeout_s: float) -> Link:
-    """Connects to another node. OSError if that cannot be done in time."""
-    with trio.move_on_after(timeout_s):
-        stream = await trio.open_tcp_stream(host, port)
-        stream.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return Link(stream.socket)
-    raise OSError(errno.ETIMEDOUT, "it does not accept connections")

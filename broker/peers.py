@@ -4,31 +4,47 @@ A purpose has a connection of its own because answers come in order: a fetch tha
 heartbeat behind it. A connection is made when it is first needed, and again after a failure, though not at once: a node
 that is away is tried less and less often, up to `MAX_BACKOFF_S`.
 
+The first question to an address is which versions it serves: while a cluster is upgraded, node by node, some are newer
+than others. What is asked is then said in the newest version that both know. That holds for all purposes, until one of
+their connections breaks: the node may have been started anew, as another version.
+
 There is one kind of failure, NetworkException: nobody listens, the line broke, the answer makes no sense or comes too
 late. Whether the request was carried out is then unknown. The connection is dropped, so that a late answer is never
 taken for that of another question.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import trio
 
 from trioka.protocol.errors import NetworkException, ProtocolError
 from trioka.protocol.frame import frame_request, read_response
+from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from trioka.protocol.schema import Request, Response
 
 from .handlers import SERVED
-from .network import Link, dial
+from .links import Link, dial
 
 FIRST_BACKOFF_S: Final = 0.02
 MAX_BACKOFF_S: Final = 0.5
 IDLE_S: Final = 60.0  # the other side may have closed a connection by now that was not used for so long
 CONNECT_S: Final = 2.0  # so long may it take until the other side has accepted
+PLAIN_VERSION: Final = 0  # of ApiVersions: every node serves it, and it says all that is needed here
 
 Dial: TypeAlias = Callable[[str, int, float], Awaitable[Link]]
+Served: TypeAlias = Mapping[int, tuple[int, int]]  # by API: the oldest and the newest version
 
 _BROKEN: Final = (OSError, EOFError, ProtocolError, trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class PeerTraffic:
+    """What was asked and answered for one purpose, of all nodes together."""
+
+    __slots__ = ("answers", "bytes_in", "bytes_out", "requests")
+
+    def __init__(self) -> None:
+        self.requests = self.answers = self.bytes_out = self.bytes_in = 0
 
 
 class Peer:
@@ -38,7 +54,9 @@ class Peer:
         self.host = host
         self.port = port
         self.purpose = purpose
+        self.receive_buffer_bytes = 0  # of the kernel; if it is not set, the system sizes it
         self._peers = peers
+        self._traffic = peers.traffic.setdefault(purpose, PeerTraffic())
         self._lock = trio.Lock()
         self._link: Link | None = None
         self._correlation_id = 0
@@ -50,11 +68,17 @@ class Peer:
         return f"{self.host}:{self.port}"
 
     async def ask(self, request: Request, version: int | None = None, *, timeout_s: float) -> Any:
-        """The answer, in the newest version that is served here if no other is given."""
+        """The answer, in the newest version that both sides serve, or in `version` if the other side has it."""
         version = newest_version(request) if version is None else version
         with trio.move_on_after(timeout_s):
-            async with self._lock:
+            if self._lock.locked():
+                await self._lock.acquire()
+            else:
+                self._lock.acquire_nowait()  # without a turn of the loop: the answer takes one in any case
+            try:
                 return await self._exchange(request, version)
+            finally:
+                self._lock.release()
         raise NetworkException(f"{self} has not answered within {timeout_s:.1f} s")
 
     async def _exchange(self, request: Request, version: int) -> Response:
@@ -65,13 +89,16 @@ class Peer:
                 await trio.sleep_until(self._failed + self._backoff_s)
                 self._link = await self._peers.dial(self.host, self.port, CONNECT_S)
                 self._used = trio.current_time()
-            self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-            sent = frame_request(self._correlation_id, self._peers.client_id, request, version)
-            frame = await self._link.exchange(sent)
-            answer = read_response(type(request), version, frame, self._correlation_id)
+                if self.receive_buffer_bytes > 0:
+                    self._link.size_receive_buffer(self.receive_buffer_bytes)
+            served = self._peers.served.get((self.host, self.port)) or await self._learn(self._link)
+            answer = await self._put(self._link, request, self._common_version(request, version, served))
+        except NetworkException:
+            raise  # of `_common_version`: nothing was said, and the connection is as good as before
         except _BROKEN as error:
             self._drop()
             self._back_off()
+            self._peers.served.pop((self.host, self.port), None)
             raise NetworkException(f"{self}: {str(error) or type(error).__name__}") from None
         except BaseException:
             self._drop()  # cancelled: the answer may still come, and would be taken for the next one's
@@ -79,6 +106,33 @@ class Peer:
         self._backoff_s = 0.0
         self._used = trio.current_time()
         return answer
+
+    async def _put(self, link: Link, request: Request, version: int) -> Response:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        sent = frame_request(self._correlation_id, self._peers.client_id, request, version)
+        traffic = self._traffic
+        traffic.requests += 1
+        traffic.bytes_out += len(sent)
+        frame = await link.exchange(sent)
+        traffic.answers += 1
+        traffic.bytes_in += len(frame)
+        return read_response(type(request), version, frame, self._correlation_id)
+
+    async def _learn(self, link: Link) -> Served:
+        told = await self._put(link, ApiVersionsRequest(), PLAIN_VERSION)
+        assert isinstance(told, ApiVersionsResponse)
+        served = {each.api_key: (each.min_version, each.max_version) for each in told.api_keys}
+        self._peers.served[self.host, self.port] = served
+        return served
+
+    def _common_version(self, request: Request, version: int, served: Served) -> int:
+        key = type(request).__key__
+        assert key is not None
+        oldest, newest = served.get(key, (0, -1))
+        found = min(version, newest)
+        if found < max(oldest, type(request).__versions__.first):
+            raise NetworkException(f"{self} serves {type(request).__name__} from {oldest} to {newest}, not {version}")
+        return found
 
     def _back_off(self) -> None:
         self._failed = trio.current_time()
@@ -104,6 +158,8 @@ class Peers:
     def __init__(self, client_id: str, dial: Dial = dial) -> None:
         self.client_id = client_id
         self.dial = dial
+        self.traffic: dict[str, PeerTraffic] = {}  # by purpose
+        self.served: dict[tuple[str, int], Served] = {}  # by address
         self._peers: dict[tuple[str, int, str], Peer] = {}
 
     def peer(self, host: str, port: int, purpose: str) -> Peer:
@@ -115,6 +171,7 @@ class Peers:
     async def forget(self, host: str, port: int, purpose: str) -> None:
         """It is not needed any more: its leader has moved, or its node has gone."""
         found = self._peers.pop((host, port, purpose), None)
+        self.served.pop((host, port), None)
         if found is not None:
             await found.aclose()
 
@@ -125,7 +182,7 @@ class Peers:
 
 
 def newest_version(request: Request) -> int:
-    """Nodes of one cluster run the same software, or nearly: what is served here, the other side serves too."""
+    """That is served here."""
     key = type(request).__key__
     assert key is not None
     last = type(request).__versions__.last

@@ -22,6 +22,7 @@ encoder would write. It belongs to no connection: those who send the same bytes 
 """
 
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -38,11 +39,16 @@ from .request_times import PRODUCE
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .connection import Connection
+    from .partitions import Replica
 
 MAX_LANES: Final = 1000  # when there are more, all are made anew, by those who are still there
 MAX_PREFIX_BYTES: Final = 1024
 _START_BYTES: Final = 12  # size, key, version, correlation id
 _INDEX_BYTES: Final = 4
+
+AnswerParts = tuple[Callable[..., bytes], int, bytes, bytes]
+"""Of an answer's template: how it is packed, its size, and what is before and behind its numbers."""
 
 
 class ProduceLane:
@@ -81,7 +87,7 @@ class ProduceLane:
         self._tail = (tail,)  # behind the records
         self._unpack_tail = Struct(f"{len(tail)}s").unpack_from
         template = template_of(topic, version)
-        self._answer = (template.pack, template.size, template.head, template.rest)
+        self._answer: AnswerParts = (template.pack, template.size, template.head, template.rest)
         # By the width of the length: size, kind, correlation id, prefix, partition, length.
         self._unpacks = [Struct(f">i4si{len(prefix)}si{width}s") for width in range(6)]
         fitted = self._fit(_START_BYTES + len(prefix) + _INDEX_BYTES + len(tail) + HEADER_SIZE, 1 << 30)
@@ -132,6 +138,27 @@ class ProduceLane:
             outgoing.append(bytes(answers))
         return len(answers)
 
+    def put_off(self, connection: "Connection") -> bool:
+        """What was received, if it is one request of this lane and nothing else, is noted to be appended with those of
+        others (broker/together.py)."""
+        reader = connection.reader
+        view, start = reader.view, reader.start
+        size = reader.end - start - SIZE_BYTES
+        if reader.own is not None or (size != self._size and not self._fit(size, reader.max_bytes)):
+            return False
+        its_size, kind, correlation_id, prefix, index, length = self._unpack(view, start)
+        if (its_size, kind, prefix, length) != (size, self._kind, self._prefix, self._length):
+            return False
+        if self._unpack_tail(view, reader.end - len(self._tail[0])) != self._tail:
+            return False
+        replica = self._replica(index)
+        if replica is None:
+            return False
+        place = start + self._records_at, self._records_size
+        self._broker.together.add(replica, place, (connection, correlation_id, self._answer))
+        reader.scratch.used = reader.end
+        return True
+
     def _cut(
         self,
         view: memoryview,
@@ -171,23 +198,24 @@ class ProduceLane:
 
     def _append(self, view: memoryview, index: int, places: list[tuple[int, int]]) -> tuple[list[int], int]:
         """The first offsets of those that were appended, and where the log starts."""
-        broker = self._broker
-        if self._by_id:
-            replica = broker.partitions.find_by_id(self._topic_id, index)
-        else:
-            replica = broker.partitions.find(self._topic, index)
-        # It must stand alone: nobody else has to have what is appended, whatever `acks` says.
-        if replica is None or not replica.stands_alone:
-            return [], -1
-        if replica.topic in INTERNAL_TOPICS:
+        replica = self._replica(index)
+        if replica is None:
             return [], -1
         try:
-            offsets = replica.append_run(view, places, broker.clock.now_ms())
+            offsets = replica.append_run(view, places, self._broker.clock.now_ms())
         except (KafkaError, OSError):
             return [], -1
         if offsets:
-            broker.delayed.touch(replica)
+            self._broker.delayed.touch(replica)
         return offsets, replica.log.log_start_offset
+
+    def _replica(self, index: int) -> "Replica | None":
+        """It must stand alone: nobody else has to have what is appended, whatever `acks` says."""
+        partitions = self._broker.partitions
+        replica = partitions.find_by_id(self._topic_id, index) if self._by_id else partitions.find(self._topic, index)
+        if replica is None or not replica.stands_alone or replica.topic in INTERNAL_TOPICS:
+            return None
+        return replica
 
 
 class ProduceLanes:

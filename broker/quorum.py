@@ -24,9 +24,11 @@ from typing import Final, TypeVar
 
 import trio
 
+from trioka.cluster.brokers import FeatureRange
 from trioka.cluster.changes import Change
 from trioka.cluster.controller import Controller
 from trioka.cluster.decision import Decision
+from trioka.cluster.features import KRAFT_VERSION
 from trioka.cluster.image_diff import differences
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.metadata_log import ControlMessage, MetadataRecord, build_batch, build_control_batch, read_batch
@@ -41,6 +43,7 @@ from trioka.protocol.ledgers.control import KRaftVersionRecord, LeaderChangeMess
 from .clock import Clock
 from .config.addresses import Endpoint, Server
 from .config.listeners import Node
+from .identity import ForeignDirectory
 from .quorum_files import METADATA_PARTITION, READ_BYTES, QuorumFiles, QuorumSettings
 
 __all__ = ["METADATA_PARTITION", "Quorum", "QuorumSettings"]
@@ -81,6 +84,8 @@ class Quorum:
         self.endpoints: tuple[Endpoint, ...] = ()  # where this node's controller listens
         self.controller: Controller | None = None
         self.snapshot_bytes = SNAPSHOT_PIECE_BYTES
+        self.introduced: dict[int, VotersRecord.Voter] = {}  # what voters have told this leader, while no log has it
+        self.is_voter_joining = False  # one is asked what it understands; nobody else joins meanwhile
         self.disk = trio.Lock()  # while somebody appends as a follower, cuts, or makes durable
         self.send: Send = _nobody
         self.on_failure: Callable[[], None] = lambda: None  # the broker's: it cannot go on without the metadata
@@ -94,6 +99,7 @@ class Quorum:
         self._active_epoch = -1
         self._activating_epoch = -1
         self._failure: KafkaError | None = None
+        self._refusal: str | None = None
         self._act_failure: tuple[int, Exception] = (-1, NotController())
         self._moved = trio.Event()
         self._unsynced = trio.Event()
@@ -102,7 +108,7 @@ class Quorum:
         self._snapshot_end = 0  # of the newest
         self._snapshot_ms = clock.now_ms()
         self._bytes_since_snapshot = 0
-        self._last_append_ms = -1
+        self._contained_ms = -1  # when the newest record in the image was written
         self._commits_s: deque[float] = deque([0.0], maxlen=COMMITS_KEPT)  # how long the last ones took
         self._load_snapshot()
         self.raft = Raft(self._me, files, files.voters, files.load_standing(), raft_settings, random, self.now_ms())
@@ -112,8 +118,10 @@ class Quorum:
     def _load_snapshot(self) -> None:
         if self.files.snapshots and self.files.snapshots[-1].offset > 0:
             newest = self.files.snapshots[-1]
-            self.metadata.load(self.files.read_snapshot(newest).records, newest.offset - 1, newest.epoch)
+            content = self.files.read_snapshot(newest)
+            self.metadata.load(content.records, newest.offset - 1, newest.epoch)
             self._snapshot_end = self._applied = newest.offset
+            self._contained_ms = content.last_contained_log_timestamp_ms
 
     # -- what others want to know --------------------------------------------------------------------------------------
 
@@ -154,6 +162,15 @@ class Quorum:
         return self.files.voters_record
 
     @property
+    def voter_ranges(self) -> dict[int, FeatureRange]:
+        """What other voters understand of kraft.version, as they have told this leader."""
+        told = {node_id: voter.kraft_version_feature for node_id, voter in self.introduced.items()}
+        return {
+            node_id: FeatureRange(name=KRAFT_VERSION, first=said.min_supported_version, last=said.max_supported_version)
+            for node_id, said in told.items()
+        }
+
+    @property
     def caught_up(self) -> bool:
         """Whether the image is as new as the leader's was when this node first heard of it."""
         if self.raft.is_leader:
@@ -169,9 +186,17 @@ class Quorum:
         """Set when anything changes: the log's end, what is committed, what is replayed, who leads."""
         return self._moved
 
+    def refuse(self, reason: str) -> None:
+        """It cannot join, and never will. One that has joined is not concerned: it has talked to the right ones."""
+        self._refusal = reason
+        self._wake()
+
     async def wait_caught_up(self) -> None:
+        """ForeignDirectory if it turns out that it is not of this cluster."""
         while not self.caught_up:
             self.check()
+            if self._refusal is not None:
+                raise ForeignDirectory(self._refusal)
             await self._moved.wait()
 
     def leader_address(self) -> Server | None:
@@ -228,6 +253,12 @@ class Quorum:
     def may_have_company(self) -> bool:
         """Now or later: where the log says who votes, there may be others tomorrow."""
         return self.has_company or self.kraft_version > 0
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether somebody fetches what this leader writes."""
+        role = self.raft.role
+        return isinstance(role, Leader) and bool(role.progress)
 
     @property
     def told_high_watermark(self) -> int:
@@ -296,6 +327,7 @@ class Quorum:
     def _begin_epoch(self, epoch: int, granted: Sequence[ReplicaKey]) -> None:
         """Who leads. The first leader also writes who votes, which until then only the snapshot of nothing says."""
         log.info("node %d leads the metadata in epoch %d", self.node_id, epoch)
+        self.introduced.clear()
         messages: list[ControlMessage] = [
             LeaderChangeMessage(
                 version=0,  # Kafka writes no other, whatever the quorum's version is
@@ -318,7 +350,6 @@ class Quorum:
     def _append(self, data: bytearray) -> int:
         """Where the log ends then. A failure of the disk is final: the directory is offline from then on."""
         assert self.raft.is_leader
-        self._last_append_ms = self._clock.now_ms()
         with self.failing(is_raised=True):
             self.files.append(data, self.epoch)
         end = self.log.log_end_offset
@@ -405,6 +436,7 @@ class Quorum:
                 for entry in read_batch(data, header):
                     if entry.offset >= start and entry.record is not None:
                         changes += self.metadata.replay(entry.record, entry.offset, entry.epoch)
+                self._contained_ms = header.max_timestamp
             self._bytes_since_snapshot += header.size
         return changes
 
@@ -510,7 +542,7 @@ class Quorum:
                 metadata.records(),
                 epoch=metadata.epoch,
                 now_ms=self._clock.now_ms(),
-                last_contained_log_timestamp_ms=self._last_append_ms,
+                last_contained_log_timestamp_ms=self._contained_ms,
                 kraft_version=kraft_version,
                 voters=voters,
                 metadata_version=metadata.features.metadata_version,
@@ -539,6 +571,7 @@ class Quorum:
                     self.controller.metadata = after
                 self._applied = self._snapshot_end = snapshot.offset
                 self._snapshot_ms, self._bytes_since_snapshot = self._clock.now_ms(), 0
+                self._contained_ms = content.last_contained_log_timestamp_ms
                 if self._act is not None:
                     await self._act(differences(before, after))
         self._wake()

@@ -7,6 +7,9 @@ learnt from elsewhere that another node leads, the fetch that waits is given up.
 A leader's log may begin behind the end of this one. Then its snapshot is fetched, piece by piece, and written down as a
 whole before it counts.
 
+A node whose directories belong to another cluster is told so by everybody. It gives up then, if it has never been told
+anything else: nobody would ever talk to it.
+
 Questions of an election are sent to all voters at once, each by a task of its own; a newer question of the same kind
 takes the place of one that was not answered.
 """
@@ -17,7 +20,17 @@ from typing import Final
 import trio
 
 from trioka.cluster.raft import Follower
-from trioka.cluster.raft_messages import Ask, FetchAsked, FetchTold, LoadSnapshot, LogEnd, Question, VoteAsked
+from trioka.cluster.raft_messages import (
+    Ask,
+    EpochBegun,
+    EpochEnded,
+    FetchAsked,
+    FetchTold,
+    LoadSnapshot,
+    LogEnd,
+    Question,
+    VoteAsked,
+)
 from trioka.cluster.snapshot import Snapshot, SnapshotId, read_snapshot
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
 from trioka.cluster.voters import ReplicaKey
@@ -42,6 +55,9 @@ log = logging.getLogger("trioka.quorum")
 
 MAX_WAIT_MS: Final = 500  # for news of the leader, as Kafka's nodes wait
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
+FETCH, SNAPSHOT = "quorum fetch", "quorum snapshot"
+PURPOSES: Final = (FETCH, SNAPSHOT, *(each.__name__ for each in (VoteAsked, EpochBegun, EpochEnded)))
+"""What nodes of the quorum have connections for."""
 COMPLAINT_INTERVAL_S: Final = 60.0
 
 
@@ -58,6 +74,7 @@ class Following:
         self._fetching = trio.CancelScope()
         self._source: tuple[int | None, int] = (None, -1)  # the leader and the epoch that are fetched from
         self._complained = -COMPLAINT_INTERVAL_S
+        self._foreign: set[Server] = set()  # who belongs to another cluster
         self._nursery: trio.Nursery
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -98,8 +115,7 @@ class Following:
         request = request_of(question, voter, quorum.cluster_id, quorum.endpoints)
         peer = self._peers.peer(address.host, address.port, purpose)
         response = await peer.ask(request, timeout_s=self._request_timeout_s)
-        if response.error_code == InconsistentClusterId.code:
-            self._complain(f"node {voter.id} at {address} belongs to another cluster")
+        self._note_cluster(response.error_code, address)
         if isinstance(question, VoteAsked):
             told = vote_told(response, voter, question)
             if told is not None:
@@ -107,6 +123,20 @@ class Following:
         elif response.error_code == NONE and response.topics and response.topics[0].partitions:
             said = response.topics[0].partitions[0]
             quorum.step(quorum.raft.heard(said.leader_epoch, node(said.leader_id), quorum.now_ms()))
+
+    def _note_cluster(self, error_code: int, address: Server) -> None:
+        if error_code != InconsistentClusterId.code:
+            self._foreign.discard(address)
+            return
+        quorum = self._quorum
+        self._complain(f"the node at {address} belongs to another cluster")
+        self._foreign.add(address)
+        others = [quorum.address_of(voter.id) for voter in quorum.raft.voters.latest if voter.id != quorum.node_id]
+        if self._foreign.issuperset(others or quorum.node.bootstrap_servers):
+            quorum.refuse(
+                f"the log directories belong to cluster {quorum.cluster_id}, and the nodes at "
+                f"{', '.join(map(str, sorted(self._foreign)))} to another one"
+            )
 
     def _complain(self, complaint: str) -> None:
         now = trio.current_time()
@@ -157,7 +187,7 @@ class Following:
             max_wait_ms=min(MAX_WAIT_MS, quorum.raft_settings.fetch_timeout_ms // 3),
             max_bytes=self._fetch_bytes,
         )
-        peer = self._peers.peer(address.host, address.port, "quorum fetch")
+        peer = self._peers.peer(address.host, address.port, FETCH)
         try:
             response: FetchResponse = await peer.ask(request, timeout_s=self._request_timeout_s)
         except NetworkException as error:
@@ -174,8 +204,7 @@ class Following:
 
     async def _fetched(self, response: FetchResponse, asked: FetchAsked, address: Server) -> bool:
         quorum = self._quorum
-        if response.error_code == InconsistentClusterId.code:
-            self._complain(f"the node at {address} belongs to another cluster")
+        self._note_cluster(response.error_code, address)
         found = fetch_told(response)
         if found is None:
             return False
@@ -234,16 +263,19 @@ class Following:
         return await self._begin_with(snapshot, data, content, epoch)
 
     async def _begin_with(self, snapshot: SnapshotId, data: bytearray, content: Snapshot, epoch: int) -> bool:
+        """Unless this node leads, or knows as much, by now (K8): also after it has waited for the disk."""
         quorum = self._quorum
         if quorum.epoch != epoch or quorum.raft.is_leader or snapshot.offset <= quorum.high_watermark:
             return False
         async with quorum.disk:
             await trio.to_thread.run_sync(quorum.files.write_snapshot, snapshot, bytes(data))
+        if quorum.raft.is_leader or snapshot.offset <= quorum.high_watermark:
+            return False
         await quorum.begin_anew(snapshot, content)
         return True
 
     async def _snapshot_bytes(self, snapshot: SnapshotId, address: Server, epoch: int) -> bytearray:
-        peer = self._peers.peer(address.host, address.port, "quorum snapshot")
+        peer = self._peers.peer(address.host, address.port, SNAPSHOT)
         data, size = bytearray(), 1
         while len(data) < size:
             response: FetchSnapshotResponse = await peer.ask(

@@ -22,12 +22,13 @@ from .quorum_files import QuorumFiles, QuorumSettings
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .controller_duties import ControllerDuties
     from .quorum_following import Following
 
 
 async def join_quorum(broker: "Broker", files: QuorumFiles) -> None:
     """Its own listener first: the others must be able to reach it. Returns when the image is as new as the leader's."""
-    listeners = [broker.listen(endpoint) for endpoint in broker.node.controller_listeners]
+    listeners = [broker.listening.listen(endpoint) for endpoint in broker.node.controller_listeners]
     for listener in listeners:
         broker.network.add(listener)
     quorum = broker.quorum = _new_quorum(broker, files)
@@ -39,14 +40,28 @@ async def join_quorum(broker: "Broker", files: QuorumFiles) -> None:
     if broker.node.is_controller:
         quorum.controller = Controller(quorum.metadata, broker.controller_settings(), broker.random)
         broker.nursery.start_soon(broker.active_controller.run)
+        broker.nursery.start_soon(broker.active_controller.write_on)
     if quorum.may_have_company:
-        broker.following = _new_following(broker)
-        await broker.nursery.start(broker.following.run)
-        if broker.node.is_controller:
-            duties = import_module(".controller_duties", __package__).ControllerDuties(broker)
-            broker.nursery.start_soon(duties.run)
+        await keep_company(broker)
     await broker.nursery.start(quorum.run)
     await quorum.wait_caught_up()
+    if broker.node.is_controller and not quorum.has_company:
+        await _duties(broker).register()
+
+
+async def keep_company(broker: "Broker") -> None:
+    """This node follows, or is followed. A quorum of one comes to it while it runs, when its log says who votes."""
+    if broker.following is not None:
+        return
+    broker.following = _new_following(broker)
+    await broker.nursery.start(broker.following.run)
+    if broker.node.is_controller:
+        broker.nursery.start_soon(_duties(broker).run)
+
+
+def _duties(broker: "Broker") -> "ControllerDuties":
+    duties: type[ControllerDuties] = import_module(".controller_duties", __package__).ControllerDuties
+    return duties(broker)
 
 
 def _new_quorum(broker: "Broker", files: QuorumFiles) -> Quorum:

@@ -6,8 +6,9 @@ asked for once its log is there; until then it is unknown, which every client an
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -21,6 +22,7 @@ from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
 from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.wire import uuid_text
 from trioka.storage.directory import LogDirectory
+from trioka.storage.epochs import Prepared
 from trioka.storage.future import the_longer
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
@@ -30,6 +32,9 @@ from .clock import Clock
 from .partitions import Partitions, Replica
 
 log = logging.getLogger("trioka.replicas")
+
+NOTING_THREADS: Final = 8  # syncs at the same time share one of the disk's; one by one, each takes as long as all
+NOTED_AT_ONCE: Final = 64  # then they lead, and the next ones follow
 
 
 class Surroundings(Protocol):
@@ -101,11 +106,34 @@ class Replicas:
             for change, opened in zip(new, logs, strict=True):
                 if opened is not None:
                     self.adopt(change.name, change.topic_id, change.index, opened)
-        for change in mine:
-            self.follow(change.name, change.after)
-            if change.after.leader == self._node_id:
-                await trio.lowlevel.checkpoint()  # it has noted its epoch on disk; others want to be served, too
+        for start in range(0, len(mine), NOTED_AT_ONCE):
+            some = mine[start : start + NOTED_AT_ONCE]
+            ahead = await self._note_epochs(some)
+            for change in some:
+                self.follow(change.name, change.after, ahead.get((change.name, change.index)))
+            await trio.lowlevel.checkpoint()  # others want to be served, too
         mine.clear()
+
+    async def _note_epochs(self, mine: Sequence[PartitionChanged]) -> dict[tuple[str, int], Prepared]:
+        """Who is to lead notes its epoch on disk first (I10), which takes two syncs: thousands may become leaders at a
+        time, so that several threads do it, and nobody is kept waiting. Nothing is appended to these logs meanwhile:
+        they rest. One that leads already, in another epoch, has clients, and notes it when its turn comes."""
+        last = {(change.name, change.index): change.after for change in mine}
+        written: dict[tuple[str, int], Prepared] = {}
+        work: list[tuple[Replica, Prepared]] = []
+        for name, partition in last.items():
+            replica = self._partitions.find(*name)
+            if replica is None or replica.leads or partition.leader != self._node_id:
+                continue
+            its_log, epoch = replica.log, partition.leader_epoch
+            is_new = epoch > max(replica.leader_epoch, its_log.epochs.latest_epoch)
+            if is_new and not (its_log.closed or its_log.quarantine):
+                self._surroundings.rests(replica)
+                work.append((replica, its_log.epochs.prepared(epoch, its_log.log_end_offset)))
+        async with trio.open_nursery() as nursery:
+            for number in range(min(NOTING_THREADS, len(work))):
+                nursery.start_soon(trio.to_thread.run_sync, _write_ahead, work[number::NOTING_THREADS], written)
+        return written
 
     async def adopt_all(self, metadata: Metadata) -> None:
         """At the start: what the metadata says, and the logs that are already here, come together. A log that is no
@@ -161,8 +189,8 @@ class Replicas:
         self._partitions.add(replica)
         return replica
 
-    def follow(self, topic: str, partition: Partition) -> None:
-        """Who leads a partition, and who is in sync."""
+    def follow(self, topic: str, partition: Partition, ahead: Prepared | None = None) -> None:
+        """Who leads a partition, and who is in sync. With what was written ahead, if it is to lead."""
         replica = self._partitions.find(topic, partition.index)
         if replica is None or partition.leader_epoch < replica.leader_epoch:
             return
@@ -170,7 +198,7 @@ class Replicas:
         replica.min_in_sync = min(self._min_in_sync(topic), replica.replica_count)
         replica.max_lag_s = self._surroundings.max_lag_s()
         if partition.leader == self._node_id:
-            self._lead(replica, partition)
+            self._lead(replica, partition, ahead)
             self._surroundings.leads(replica)
             return
         replica.leads = replica.stands_alone = False
@@ -181,11 +209,11 @@ class Replicas:
         else:
             self._surroundings.follows(replica)
 
-    def _lead(self, replica: Replica, partition: Partition) -> None:
+    def _lead(self, replica: Replica, partition: Partition, ahead: Prepared | None) -> None:
         """A new epoch begins at the log's end, before anything is written in it (I10)."""
         epoch, leadership = partition.leader_epoch, replica.leadership
         if epoch != replica.leader_epoch:
-            self._begin_epoch(replica, epoch)
+            self._begin_epoch(replica, epoch, ahead)
             leadership = None
         if not replica.leads:
             replica.reign += 1
@@ -216,10 +244,12 @@ class Replicas:
         log.error("%s-%d is offline: it is in the log directory %s", change.name, change.index, uuid_text(place))
         return True
 
-    def _begin_epoch(self, replica: Replica, epoch: int) -> None:
+    def _begin_epoch(self, replica: Replica, epoch: int, ahead: Prepared | None) -> None:
         """A log that is damaged or whose disk has failed refuses appends by itself, and what is whole can be read: it
         must not keep the broker from serving all the others."""
         try:
+            if ahead is not None:
+                replica.log.epochs.take(ahead, replica.log.log_end_offset)
             replica.log.begin_epoch(epoch)
         except KafkaError as error:
             log.error("%s-%d takes no records: %s", replica.topic, replica.index, error)
@@ -291,3 +321,11 @@ class Replicas:
 
     def _unique(self) -> str:
         return f"{self._random.getrandbits(128):032x}"
+
+
+def _write_ahead(work: Sequence[tuple[Replica, Prepared]], written: dict[tuple[str, int], Prepared]) -> None:
+    """In a worker thread. One that fails is tried again by its leader, and said to have failed then."""
+    for replica, prepared in work:
+        with suppress(KafkaError):
+            replica.log.epochs.write_ahead(prepared)
+            written[replica.topic, replica.index] = prepared

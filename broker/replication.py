@@ -10,9 +10,12 @@ that follows, or leads others.
 
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
 
 from trioka.cluster.brokers import Broker as Registration
+from trioka.cluster.replica import UNKNOWN, Leadership
 
 from .config.replication_keys import (
     FOLLOWER_REPLICATION_THROTTLED_RATE,
@@ -30,11 +33,21 @@ if TYPE_CHECKING:
     from .in_sync import InSync
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEARN_S: Final = 0.03  # so long may the same metadata be on its way to others
+
+
+class Waiting(Protocol):
+    """A follower's fetch that waits for records."""
+
+    def hurry(self) -> None:
+        """It is answered at once, with what there is."""
 
 
 class Replication:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self.waiting: dict[int, set[Waiting]] = {}  # by the follower's id
+        self._expected: set[int] = set()  # followers of partitions that are led since a moment ago
         self.sent = ReplicationQuota(broker, LEADER_REPLICATION_THROTTLED_RATE, LEADER_REPLICATION_THROTTLED_REPLICAS)
         self.fetched = ReplicationQuota(
             broker, FOLLOWER_REPLICATION_THROTTLED_RATE, FOLLOWER_REPLICATION_THROTTLED_REPLICAS
@@ -50,7 +63,13 @@ class Replication:
         made: InSync = import_module(".in_sync", __package__).InSync(self._broker)
         self._broker.nursery.start_soon(made.send)
         self._broker.nursery.start_soon(made.watch)
+        self._broker.nursery.start_soon(made.mind_damage)
         return made
+
+    @property
+    def is_following(self) -> bool:
+        """Whether answers of leaders may come at any time: somebody waits for what is in them."""
+        return "followers" in vars(self) and self.followers.is_following
 
     @property
     def minds_racks(self) -> bool:
@@ -69,9 +88,26 @@ class Replication:
         self._stop_fetching(replica)
         if replica.leadership is not None:
             self.in_sync.submit(replica, replica.leadership.recovery())
+            self._expect(replica.leadership)
         self._broker.delayed.touch(replica)
 
+    def _expect(self, leadership: Leadership) -> None:
+        """A follower that has not fetched from a new leader may be waiting here already, for other partitions. It is
+        answered then, and asks for this one too; or it would be half a second until anything is committed."""
+        unheard = {each.broker_id for each in leadership.followers.values() if each.log_end_offset == UNKNOWN}
+        if unheard and not self._expected:
+            self._broker.nursery.start_soon(self._hurry)
+        self._expected |= unheard
+
+    async def _hurry(self) -> None:
+        await trio.sleep(LEARN_S)
+        expected, self._expected = self._expected, set()
+        for broker_id in expected:
+            for fetch in tuple(self.waiting.get(broker_id, ())):
+                fetch.hurry()
+
     def follows(self, replica: Replica) -> None:
+        _ = self.in_sync  # it minds, too, whether what follows is damaged
         self.followers.follow(replica)
         self._broker.delayed.touch(replica)
 

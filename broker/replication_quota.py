@@ -56,6 +56,7 @@ class ReplicationQuota:
         self._rate_key = rate_key
         self._replicas_key = replicas_key
         self._rate = Rate()
+        self.bytes = 0  # that have gone over so far, throttled or not
 
     def holds_up(self, replica: Replica) -> bool:
         """Whether more of this replica must wait. For who is in sync, do not ask."""
@@ -68,6 +69,7 @@ class ReplicationQuota:
 
     def note(self, replica: Replica, size: int) -> None:
         """So many bytes of it have gone over."""
+        self.bytes += size
         config = self._broker.config
         if config[self._rate_key] is not None and self._is_throttled(replica):
             self._rate.add(size, self._broker.clock.now(), config[REPLICATION_QUOTA_WINDOW_SIZE_SECONDS])

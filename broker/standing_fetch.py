@@ -5,7 +5,7 @@ Whatever goes wrong (the leader was started anew, has forgotten the session, or 
 names everything again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from trioka.protocol.errors import NONE
@@ -47,13 +47,25 @@ class StandingFetch:
         self._epoch = INITIAL_EPOCH
         self._said: dict[Key, Position] = {}
 
-    def request(self, wanted: Mapping[Key, Position], broker_epoch: int, limits: Limits) -> FetchRequest:
-        changed = wanted
-        forgotten: list[Key] = []
-        if self._id != NO_SESSION:
-            changed = {key: at for key, at in wanted.items() if self._said.get(key) != at}
-            forgotten = [key for key in self._said if key not in wanted]
-        self._said = dict(wanted)
+    def request(
+        self,
+        wanted: Mapping[Key, Position],
+        broker_epoch: int,
+        limits: Limits,
+        looked_at: Collection[Key] | None = None,
+    ) -> FetchRequest:
+        """For all that is wanted. If it is known which keys may be wanted otherwise than in the last request, or no
+        longer, no other is looked at."""
+        changed, forgotten = wanted, []
+        if self._id == NO_SESSION:
+            self._said = dict(wanted)
+        else:
+            keys = {**self._said, **wanted} if looked_at is None else looked_at
+            changed = {key: wanted[key] for key in keys if key in wanted and self._said.get(key) != wanted[key]}
+            forgotten = [key for key in keys if key in self._said and key not in wanted]
+            self._said |= changed
+            for key in forgotten:
+                del self._said[key]
         return FetchRequest(
             replica_state=FetchRequest.ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
             max_wait_ms=limits.max_wait_ms,

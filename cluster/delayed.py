@@ -7,12 +7,14 @@ from outside.
 A waiter that leaves is not searched for in all the places where it stands: it is marked as done, and whoever meets it
 next throws it out. So that a key which is never touched does not collect the dead, a key's list is swept whenever it
 has doubled.
+
+A watcher is no request: it stays under its key until it leaves, and hears of every touch before those who wait.
 """
 
 from collections.abc import Hashable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Final
+from typing import Final, Protocol
 
 SWEEP_AT_LEAST: Final = 64  # a list shorter than this is not worth sweeping
 
@@ -34,6 +36,11 @@ class Waiter:
         raise NotImplementedError
 
 
+class Watcher(Protocol):
+    def touched(self, key: Hashable) -> None:
+        """Something changed under `key`. Whoever has just left may hear of it too."""
+
+
 class _Queue:
     __slots__ = ("sweep_at", "waiters")
 
@@ -49,6 +56,7 @@ class Delayed:
         self._numbers = count()
         self._deadlines_sweep_at = SWEEP_AT_LEAST
         self._waiting = 0
+        self._watchers: dict[Hashable, list[Watcher]] = {}
 
     def __len__(self) -> int:
         """How many wait."""
@@ -71,6 +79,9 @@ class Delayed:
 
     def touch(self, key: Hashable) -> None:
         """Something changed under `key`."""
+        if key in self._watchers:
+            for watcher in tuple(self._watchers[key]):
+                watcher.touched(key)
         queue = self._queues.pop(key, None)
         if queue is None:
             return
@@ -99,6 +110,15 @@ class Delayed:
         """Nobody wants the answer any more: its client is gone."""
         if not waiter.done:
             self._leave(waiter)
+
+    def watch(self, key: Hashable, watcher: Watcher) -> None:
+        self._watchers.setdefault(key, []).append(watcher)
+
+    def unwatch(self, key: Hashable, watcher: Watcher) -> None:
+        watchers = self._watchers[key]
+        watchers.remove(watcher)
+        if not watchers:
+            del self._watchers[key]
 
     def next_deadline(self) -> float | None:
         while self._deadlines and self._deadlines[0][2].done:

@@ -2,6 +2,10 @@
 
 Checks and errors are those of Apache Kafka 4.3.1. metadata.version is never lowered: Kafka does so only between levels
 whose records are the same, and this version writes those of the newest.
+
+kraft.version is no feature of the metadata: whoever leads the quorum writes it into the log, with the voters, right
+before the records of this decision. These are a record that says nothing, so that there is something to wait for. Each
+voter must have told this leader what it understands, and where its log is (UpdateRaftVoter).
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from trioka.protocol.errors import InvalidUpdateVersion, KafkaError
-from trioka.protocol.ledgers.metadata import ConfigRecord, FeatureLevelRecord
+from trioka.protocol.ledgers.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest
 
 from .brokers import FeatureRange
@@ -71,7 +75,7 @@ def _update(
         if update.upgrade_type != UPGRADE:
             raise InvalidUpdateVersion(f"{name}: {level} is higher than {current}, and a downgrade was asked for")
         if name == KRAFT_VERSION:
-            raise InvalidUpdateVersion(f"{name}: a quorum at {current} cannot be raised to {level} yet")
+            return _raise_quorum(settings, level)
     needed, least = NEEDED.get((name, level), (name, level))
     if levels.get(needed, 0) < least:
         raise InvalidUpdateVersion(
@@ -83,6 +87,15 @@ def _update(
     if name == ELIGIBLE_LEADER_REPLICAS_VERSION and level > 0:
         return [*elr_safety_records(metadata, settings), record]
     return [record]
+
+
+def _raise_quorum(settings: ControllerSettings, level: int) -> list[MetadataRecord]:
+    for voter_id in settings.voter_ids:
+        known = settings.voter_ranges.get(voter_id)
+        if known is None or level not in known:
+            said = "has not said what it understands" if known is None else f"understands {known.first} to {known.last}"
+            raise InvalidUpdateVersion(f"{KRAFT_VERSION}: not all voters support {level}: node {voter_id} {said}")
+    return [NoOpRecord()]
 
 
 def elr_safety_records(metadata: Metadata, settings: ControllerSettings) -> list[MetadataRecord]:

@@ -31,7 +31,7 @@ from .decision import DONE, Decision, Outcome
 from .elections import automatic
 from .metadata import Metadata
 from .metadata_log import MetadataRecord
-from .partition import NO_LEADER_CHANGE, Partition, RecoveryState
+from .partition import LOST_DIRECTORY, NO_LEADER_CHANGE, Partition, RecoveryState
 from .partition_change import Wish, change_partition, circumstances
 from .settings import ControllerSettings
 from .topics import Topic
@@ -157,7 +157,8 @@ def _accept(
 def assign_replicas_to_directories(
     metadata: Metadata, settings: ControllerSettings, request: AssignReplicasToDirsRequest
 ) -> Decision[DirectoryReply]:
-    """A replica in a directory that is offline leaves the ISR. If a replica is named twice, the latter counts."""
+    """A replica in a directory that is offline leaves the ISR; one whose directory is lost is not fit to lead either,
+    until it has caught up again (S6). If a replica is named twice, the latter counts."""
     broker = check_broker_epoch(metadata, request.broker_id, request.broker_epoch)
     records: dict[tuple[bytes, int], MetadataRecord] = {}
     replies = []
@@ -190,7 +191,12 @@ def _assign(
 
     isr = tuple(replica for replica in partition.isr if is_online or replica != broker.broker_id)
     now = circumstances(metadata, settings, topic, partition, is_active)
-    wish = Wish(isr=isr, directories={broker.broker_id: directory}, election=automatic(metadata, settings, topic))
+    wish = Wish(
+        isr=isr,
+        directories={broker.broker_id: directory},
+        election=automatic(metadata, settings, topic),
+        crashed=(broker.broker_id,) if directory == LOST_DIRECTORY else (),
+    )
     return change_partition(topic.topic_id, partition, now, wish)
 
 

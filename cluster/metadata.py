@@ -66,7 +66,6 @@ class Metadata:
         self.quotas = Quotas()
         self.access = Access()
         self.next_producer_id = 0
-        self._producer_ids: ledger.ProducerIdsRecord | None = None
         self._held_back: list[MetadataRecord] | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -79,7 +78,7 @@ class Metadata:
 
     def _parts(self) -> tuple[object, ...]:
         parts = (self.topics, self.brokers, self.configs, self.features, self.quotas, self.access)
-        return (*parts, self._producer_ids, self._held_back)
+        return (*parts, self.next_producer_id, self._held_back)
 
     @property
     def in_transaction(self) -> bool:
@@ -95,7 +94,7 @@ class Metadata:
         other.features = self.features.copy()
         other.quotas = self.quotas.copy()
         other.access = self.access.copy()
-        other.next_producer_id, other._producer_ids = self.next_producer_id, self._producer_ids
+        other.next_producer_id = self.next_producer_id
         other._held_back = None if self._held_back is None else list(self._held_back)
         return other
 
@@ -141,8 +140,9 @@ class Metadata:
         yield from self.topics.records()
         yield from self.configs.records()
         yield from self.quotas.records()
-        if self._producer_ids is not None:
-            yield self._producer_ids
+        if self.next_producer_id > 0:
+            # Who was given the last ones is of no interest any more, says Kafka's snapshot too.
+            yield ledger.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
         yield from self.access.acls.records()
         yield from self.access.scram_records()
         yield from self.access.token_records()
@@ -209,7 +209,7 @@ class Metadata:
     def _producer_id_block(self, record: ledger.ProducerIdsRecord) -> list[Change]:
         if record.next_producer_id <= self.next_producer_id:
             raise ReplayError(f"producer ids from {record.next_producer_id} on, after {self.next_producer_id}")
-        self._producer_ids, self.next_producer_id = record, record.next_producer_id
+        self.next_producer_id = record.next_producer_id
         return [ProducerIdsChanged(next_producer_id=record.next_producer_id)]
 
     def _rule(self, record: ledger.AccessControlEntryRecord) -> list[Change]:

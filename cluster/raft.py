@@ -25,10 +25,12 @@ from typing import Final, Protocol, TypeVar
 from trioka.protocol.errors import (
     DuplicateVoter,
     InvalidRequest,
+    InvalidUpdateVersion,
     NotLeaderOrFollower,
     RequestTimedOut,
     VoterNotFound,
 )
+from trioka.protocol.wire import NULL_UUID
 
 from .raft_messages import (
     Action,
@@ -56,6 +58,7 @@ T = TypeVar("T")
 OBSERVER_SESSION_MS: Final = 300_000  # after so long an observer that does not fetch is forgotten, as in Kafka
 MAX_PROGRESS: Final = 10_000  # replicas that a leader remembers
 CHECK_QUORUM_FACTOR: Final = 1.5  # fetch timeouts without a majority, until a leader resigns
+NEVER: Final = -(2**62)
 
 
 class RaftLog(Protocol):
@@ -126,7 +129,8 @@ class Progress:
 
     offset: int
     fetched_ms: int
-    caught_up_ms: int
+    caught_up_ms: int = NEVER
+    directory: bytes = NULL_UUID  # in which its log is, if it says so
 
 
 @dataclass(slots=True, kw_only=True)
@@ -360,7 +364,8 @@ class Raft:
         """A leader that stops, was voted out, or has lost touch with a majority."""
         role = self.role
         assert isinstance(role, Leader)
-        order = sorted(self._others(), key=lambda voter: -role.progress[voter].offset if voter in role.progress else 1)
+        known = {voter: _progress(role, voter) for voter in self._others()}
+        order = sorted(known, key=lambda voter: 1 if (found := known[voter]) is None else -found.offset)
         ended = EpochEnded(leader_id=self.me.id, epoch=self.epoch, successors=tuple(order))
         self.role = Resigned(deadline_ms=self._election_deadline(now_ms))
         return [Cease(epoch=self.epoch), *(Ask(to=voter, question=ended) for voter in self._others())]
@@ -385,7 +390,7 @@ class Raft:
         """When a majority will not have been heard of for too long. Oneself is always heard."""
         heard = []
         for voter in self.voters.latest:
-            found = role.progress.get(voter)
+            found = _progress(role, voter)
             heard.append(role.since_ms if found is None else found.fetched_ms)
             if voter.matches(self.me):
                 heard[-1] = 2**62
@@ -432,9 +437,10 @@ class Raft:
         key = next((voter for voter in self.voters.latest if voter.matches(asked.replica)), asked.replica)
         found = role.progress.get(key)
         if found is None:
-            found = role.progress[key] = Progress(offset=0, fetched_ms=now_ms, caught_up_ms=role.since_ms)
+            found = role.progress.pop(ReplicaKey(key.id), None) or Progress(offset=0, fetched_ms=now_ms)
+            role.progress[key] = found
             self._forget_observers(role, now_ms)
-        found.fetched_ms = now_ms
+        found.fetched_ms, found.directory = now_ms, asked.replica.directory
         found.offset = asked.end.offset
         if asked.end.offset >= self._log.end.offset:
             found.caught_up_ms = now_ms
@@ -458,7 +464,7 @@ class Raft:
             return []
         ends = []
         for voter in self.voters.latest:
-            found = role.progress.get(voter)
+            found = _progress(role, voter)
             ends.append(0 if found is None else found.offset)
             if voter.matches(self.me):
                 ends[-1] = self._log.durable_offset
@@ -516,11 +522,14 @@ class Raft:
 
     # -- voters --------------------------------------------------------------------------------------------------------
 
-    def add_voter(self, voter: ReplicaKey, now_ms: int) -> list[Action]:
+    def may_add_voter(self, voter: ReplicaKey) -> Leader:
         role = self.may_change_voters()
         if any(other.id == voter.id for other in self.voters.latest):
             raise DuplicateVoter(f"node {voter.id} votes already")
-        found = role.progress.get(voter)
+        return role
+
+    def add_voter(self, voter: ReplicaKey, now_ms: int) -> list[Action]:
+        found = self.may_add_voter(voter).progress.get(voter)
         if found is None or now_ms - found.caught_up_ms > self._settings.fetch_timeout_ms:
             raise RequestTimedOut(f"node {voter.id} has not caught up")
         return [AppendVoters(voters=self.voters.latest.with_voter(voter))]
@@ -532,6 +541,18 @@ class Raft:
         if len(self.voters.latest) == 1:
             raise InvalidRequest("the last voter cannot go")
         return [AppendVoters(voters=self.voters.latest.without_voter(voter))]
+
+    def name_voters(self, named: VoterSet) -> list[Action]:
+        """The voters of the configuration, each with its directory from now on (kraft.version 1). One that fetches from
+        another directory than it has told of has lost its disk since then, and with it what it promised."""
+        role = self.may_change_voters()
+        if {voter.id for voter in named} != {voter.id for voter in self.voters.latest}:
+            raise InvalidUpdateVersion("not all voters have said in which directory their log is")
+        for voter in named:
+            found = _progress(role, ReplicaKey(voter.id))
+            if voter.directory == NULL_UUID or (found and found.directory not in (NULL_UUID, voter.directory)):
+                raise InvalidUpdateVersion(f"node {voter.id} has another directory than it has told of")
+        return [AppendVoters(voters=named)]
 
     def voters_appended(self, offset: int, voters: VoterSet) -> None:
         """A record that says who votes now stands in the log: by this node's decision or by its leader's."""
@@ -565,3 +586,9 @@ class Raft:
     def _election_deadline(self, now_ms: int) -> int:
         timeout_ms = self._settings.election_timeout_ms
         return now_ms + timeout_ms + self._random.randrange(timeout_ms)
+
+
+def _progress(role: Leader, voter: ReplicaKey) -> Progress | None:
+    """How far a voter is. As long as the configuration named the voters, that was noted under its number alone; its
+    directory was compared when it was first written down."""
+    return role.progress.get(voter) or role.progress.get(ReplicaKey(voter.id))

@@ -306,6 +306,20 @@ class Leadership:
         return not isinstance(error, METADATA_WILL_TELL)
 
 
+# --- damage
+
+
+def may_step_aside(partition: Partition, node_id: int, is_active: Callable[[int], bool]) -> bool:
+    """Whether a replica whose log is damaged may leave those that have it all: it is one of them, and so is somebody
+    who could lead at once (S6, I12). The eligible ones (ELR) count only if the ISR has nobody else."""
+    if node_id not in (*partition.isr, *partition.eligible_leader_replicas):
+        return False
+    others = [replica for replica in partition.isr if replica != node_id] or [
+        replica for replica in partition.eligible_leader_replicas if replica != node_id
+    ]
+    return any(is_active(replica) for replica in others)
+
+
 # --- a follower's own side
 
 

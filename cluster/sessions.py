@@ -57,6 +57,7 @@ class Sessions:
     def expired(self, brokers: Iterable[Broker], now: float) -> int | None:
         """The broker that was silent for longest, if that is too long. One at a time: the next one is looked for when
         it is seen what has come of this one."""
+        self.look(now)  # the last look may be long ago: what the controller decides waits for a quorum, as brokers do
         silent = [broker.broker_id for broker in brokers if not broker.fenced and self._is_over(broker.broker_id, now)]
         return min(silent, key=lambda broker_id: (self._heard.get(broker_id, now), broker_id), default=None)
 

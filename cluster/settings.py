@@ -52,4 +52,6 @@ class ControllerSettings:
     supported_features: Mapping[str, FeatureRange] = field(default_factory=lambda: SUPPORTED)
     kraft_version: int = 1  # of the quorum, as its control records say
     voter_ids: tuple[int, ...] = ()  # the other controllers of the quorum, if there are any
+    # What these have said that they understand of kraft.version, while the configuration says who votes.
+    voter_ranges: Mapping[int, FeatureRange] = field(default_factory=dict)
     rules: ConfigRules = field(default_factory=NoRules)

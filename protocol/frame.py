@@ -5,10 +5,10 @@
 Whoever has the socket asks `FrameReader.room()` for a place to receive into, says how much came, and takes every frame
 that is complete: one `recv_into` may bring a hundred requests, each of them a view of the one buffer, not a copy.
 
-That buffer is shared by all connections, since only one of them is served at a time: a thousand quiet connections hold
-no memory. What is left when the complete frames are taken, the beginning of one that is not, moves to a buffer of the
-connection's own. A connection that sends large frames keeps that buffer, and receives the rest of a large frame
-together with only a little of the next one, so that little has to be moved.
+That buffer is shared by all connections (`Scratch`), since only one of them is served at a time: a thousand quiet
+connections hold no memory. What is left when the complete frames are taken, the beginning of one that is not, moves to
+a buffer of the connection's own. A connection that sends large frames keeps that buffer, and receives the rest of a
+large frame together with only a little of the next one, so that little has to be moved.
 
 A size is a claim until the bytes have come. The buffer grows with what has arrived, never with what was announced, so a
 stranger who says "one hundred megabytes" and sends none of them costs the four bytes that he sent.
@@ -56,6 +56,18 @@ class StrangeProtocol(ProtocolError):
         self.spoken = spoken
 
 
+class Scratch:
+    """The buffer that connections share: each may receive into what is behind `used`. Whoever has a frame that is to be
+    served a little later lets `used` be its end; whoever has served all of them sets it back to 0."""
+
+    __slots__ = ("used", "view")
+
+    def __init__(self, size: int = SCRATCH_BYTES) -> None:
+        assert size > 2 * KEPT_BYTES
+        self.view = memoryview(bytearray(size))
+        self.used = 0  # at most half of it, before somebody receives
+
+
 class FrameReader:
     """Cuts what is received into frames.
 
@@ -63,13 +75,12 @@ class FrameReader:
     without being told (broker/produce_lane.py) may take it by moving `start` behind it.
     """
 
-    __slots__ = ("_scratch", "end", "max_bytes", "own", "start", "view")
+    __slots__ = ("end", "max_bytes", "own", "scratch", "start", "view")
 
-    def __init__(self, scratch: memoryview, max_bytes: int = MAX_REQUEST_BYTES) -> None:
-        assert len(scratch) > KEPT_BYTES
-        self._scratch = scratch  # the shared buffer
+    def __init__(self, scratch: Scratch, max_bytes: int = MAX_REQUEST_BYTES) -> None:
+        self.scratch = scratch  # the shared buffer
         self.own: bytearray | None = None  # the connection's, if it has one
-        self.view = scratch  # of the buffer in use
+        self.view = scratch.view  # of the buffer in use
         self.start = 0  # of the first frame that is not complete
         self.end = 0  # of what has come
         self.max_bytes = max_bytes
@@ -77,7 +88,11 @@ class FrameReader:
     def room(self) -> memoryview:
         """Where to receive. Frames that were taken before are not valid any more: their bytes may be overwritten."""
         if self.own is None:
-            return self._scratch
+            used = self.scratch.used
+            if not used:
+                return self.view
+            self.start = self.end = used
+            return self.view[used:]
         waiting = self.end - self.start
         if self.start and (waiting <= KEPT_BYTES or self.end == len(self.view)):
             self._move_to(self.own)
@@ -139,7 +154,7 @@ class FrameReader:
     def shrink(self) -> None:
         """Gives an empty buffer back: for a connection that has been quiet for a while."""
         if self.end == self.start:
-            self.own, self.view = None, self._scratch
+            self.own, self.view = None, self.scratch.view
             self.start = self.end = 0
 
     def _refuse(self, size: int) -> None:

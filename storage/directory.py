@@ -40,8 +40,8 @@ from .checkpoint import (
     write_offsets,
     write_topic_id,
 )
-from .disk import Disk, File
-from .file_pool import FilePool
+from .disk import Disk, File, descriptors_limit
+from .file_pool import FilePool, open_files_limit
 from .layout import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -99,7 +99,7 @@ class LogDirectory:
     ) -> None:
         self.path = path.rstrip("/")
         self.volume = Volume(disk, self.path, on_failure)
-        self.files = FilePool(self.volume)
+        self.files = FilePool(self.volume, limit=open_files_limit(descriptors_limit()))
         self.logs: dict[TopicPartition, Log] = {}
         self.topic_ids: dict[TopicPartition, bytes] = {}
         self.futures: dict[TopicPartition, Log] = {}  # copies on their way in, each filled by one who has it alone
@@ -353,7 +353,7 @@ class LogDirectory:
 
     def sweep(self, now_ms: int) -> None:
         """Remove what was deleted long enough ago: segments and partitions. Blocks."""
-        for log in self.logs.values():
+        for log in list(self.logs.values()):  # a worker thread may be making others
             log.sweep(now_ms)
         for due_ms, path in list(self._leaving):
             if due_ms <= now_ms:

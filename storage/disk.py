@@ -36,6 +36,7 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import stat
 import weakref
 from collections.abc import Callable, Sequence
@@ -59,6 +60,24 @@ IOV_MAX: Final = os.sysconf("SC_IOV_MAX")
 
 PROBE_STRIDE: Final = 128 * 1024
 """`is_resident` looks at one byte in so many: the kernel reads ahead in steps of this size."""
+
+
+MOST_DESCRIPTORS: Final = 65_536
+"""What a node asks for, where it is allowed; more would only be a burden to those who go through all of them."""
+
+
+def descriptors_limit() -> int:
+    """How many files and connections this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def allow_many_descriptors() -> None:
+    """Take what the system would give anyone who asks: the soft limit is often 1,024, and a JVM raises its own too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class File(Protocol):

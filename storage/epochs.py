@@ -12,11 +12,15 @@ The list is derivable from the log (each batch carries its leader's epoch), exce
 *before* it writes (I10); a checkpoint that is missing or damaged is rebuilt while the log is scanned. Epochs rise and
 start offsets rise with them (I9). Changes go to disk first and into memory then: a failed write leaves the cache as it
 was. Bounded: at most one entry for each change of leader since the log's start.
+
+A write takes two syncs. Where many logs begin an epoch at a time, those who are to lead them let other threads write
+what the lists will be (`prepared`, `write_ahead`), and take it over when that is done (`take`).
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import Final
+from threading import Lock
+from typing import Final, NamedTuple
 
 from .checkpoint import EpochEntry, read_epochs, write_epochs
 from .disk import Disk
@@ -25,10 +29,18 @@ UNDEFINED_EPOCH: Final = -1
 UNDEFINED_OFFSET: Final = -1
 
 
+class Prepared(NamedTuple):
+    """A list as it is, and as it will be when another epoch has begun."""
+
+    cache: "LeaderEpochCache"
+    before: list[EpochEntry]
+    after: list[EpochEntry]
+
+
 class LeaderEpochCache:
     """The epochs of one log, in memory and in `leader-epoch-checkpoint`."""
 
-    __slots__ = ("_disk", "_epochs", "_starts", "path")
+    __slots__ = ("_disk", "_epochs", "_starts", "_writing", "path")
 
     def __init__(self, disk: Disk, path: str, entries: Iterable[EpochEntry] = ()) -> None:
         """As the entries say, which are not written: `load` reads them, a rebuilding caller calls `write`."""
@@ -36,6 +48,7 @@ class LeaderEpochCache:
         self.path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self._writing = Lock()  # one after the other: they go through one temporary file
         for entry in entries:
             assert not self._epochs or (entry.epoch > self._epochs[-1] and entry.start_offset > self._starts[-1])
             self._epochs.append(entry.epoch)
@@ -50,7 +63,8 @@ class LeaderEpochCache:
         self._write(self.entries)
 
     def _write(self, entries: Iterable[EpochEntry]) -> None:
-        write_epochs(self._disk, self.path, entries)
+        with self._writing:
+            write_epochs(self._disk, self.path, entries)
 
     # Questions -------------------------------------------------------------------------------------------------------
 
@@ -105,9 +119,27 @@ class LeaderEpochCache:
             return False
         assert epoch >= 0, f"epoch {epoch} at offset {start_offset}"
         assert start_offset >= 0, f"epoch {epoch} at offset {start_offset}"
-        keep = min(bisect_left(epochs, epoch), bisect_left(starts, start_offset))
-        self._become([*self.entries[:keep], EpochEntry(epoch, start_offset)], write=write)
+        self._become(self._with(epoch, start_offset), write=write)
         return True
+
+    def _with(self, epoch: int, start_offset: int) -> list[EpochEntry]:
+        epochs, starts = self._epochs, self._starts
+        keep = min(bisect_left(epochs, epoch), bisect_left(starts, start_offset))
+        return [*self.entries[:keep], EpochEntry(epoch, start_offset)]
+
+    def prepared(self, epoch: int, start_offset: int) -> Prepared:
+        """What `assign` would do."""
+        return Prepared(self, self.entries, self._with(epoch, start_offset))
+
+    def write_ahead(self, prepared: Prepared) -> None:
+        """Puts it on disk. In any thread, as long as nothing is appended to the log."""
+        self._write(prepared.after)
+
+    def take(self, prepared: Prepared, log_end_offset: int) -> None:
+        """What was written ahead is true from now on; unless the list, the log or its end is another one by now."""
+        is_the_same = prepared.cache is self and prepared.before == self.entries
+        if is_the_same and prepared.after[-1].start_offset == log_end_offset:
+            self._become(prepared.after, write=False)
 
     def truncate_from_end(self, end_offset: int) -> None:
         """The log ends at `end_offset` now: epochs that start there or later are forgotten."""

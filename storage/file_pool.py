@@ -1,7 +1,9 @@
 """Descriptors and maps, shared by all logs of a directory, and ranges of files on their way to a reader.
 
 Ten thousand partitions hold paths, not files. Who needs a file asks the pool, which opens it or finds it open, and
-closes the one that was not used for the longest time when too many are open.
+closes the one that was not used for the longest time when too many are open. How many are too many depends on what the
+process may open: a pool smaller than the partitions that are written to in turn would open a file for each record,
+which doubles what a record costs (`bench/growth.py`).
 
 What makes a pool of log files different from any other: a segment may be renamed, replaced by a compacted one of the
 same name, or deleted, while a reply is still being sent from it. So a `FileRange` holds the *file*, not the path. A
@@ -20,6 +22,7 @@ its handle, and goes with it. It does not grow with its file, so the newest byte
 until they are worth another map.
 """
 
+import errno
 from collections import OrderedDict, deque
 from typing import Final
 from weakref import ref
@@ -28,6 +31,9 @@ from .disk import Buffer, Disk, File, map_for_the_kernel
 
 OPEN_FILES_LIMIT: Final = 512
 """Half of the usual soft limit of 1,024 descriptors. Files in use by a range count only while the pool has them."""
+
+MOST_OPEN_FILES: Final = 32_768
+"""However many a process may open: each costs half a kilobyte here, and as much in the kernel."""
 
 VIEWS_LIMIT: Final = 128
 """Maps of indexes; each costs a descriptor too."""
@@ -80,6 +86,11 @@ class Handle:
         return view
 
 
+def open_files_limit(descriptors: int) -> int:
+    """How many of a process's descriptors a pool may have: two thirds of what is left besides the first few hundred."""
+    return max(OPEN_FILES_LIMIT, min(MOST_OPEN_FILES, (descriptors - OPEN_FILES_LIMIT) * 2 // 3))
+
+
 class FilePool:
     """The open files and the maps below one disk, by path; the least recently used go first."""
 
@@ -112,10 +123,21 @@ class FilePool:
         if handle is None:
             while len(handles) >= self.limit:
                 handles.popitem(last=False)
-            handle = handles[path] = Handle(self.disk.open(path, create=create), self._sent_maps)
+            handle = handles[path] = Handle(self._open(path, create), self._sent_maps)
         else:
             handles.move_to_end(path)
         return handle
+
+    def _open(self, path: str, create: bool) -> File:
+        """Where others have taken the last descriptor, the older half of the pool is given back first."""
+        try:
+            return self.disk.open(path, create=create)
+        except OSError as error:
+            if error.errno != errno.EMFILE or not self._handles:
+                raise
+        for _ in range((len(self._handles) + 1) // 2):
+            self._handles.popitem(last=False)
+        return self.disk.open(path, create=create)
 
     def range(self, path: str, position: int, size: int) -> "FileRange":
         """A part of the file, which stays readable whatever becomes of the path."""

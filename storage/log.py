@@ -506,9 +506,9 @@ class Log(LogEnd):
         end, position = self.ask(last, lambda segment: segment.end_before(offset))
         self._check_txn_index(last)
         self.high_watermark = min(self.high_watermark, end)
-        self.log_start_offset = min(self.log_start_offset, end)
-        if self.recovery_point > end:
-            self.segments.recovery_point = end
+        if max(self.recovery_point, self.log_start_offset) > end:
+            self.log_start_offset = min(self.log_start_offset, end)
+            self.segments.recovery_point = min(self.recovery_point, end)
             self._keep()
         self.touched = True
         gone = self.segments.cut(end, last, position)

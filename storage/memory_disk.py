@@ -20,6 +20,7 @@ begin at the same root as absolute ones.
 """
 
 import contextlib
+import copy
 import errno
 import os
 import weakref
@@ -223,6 +224,12 @@ class MemoryDisk:
         """The disk as it is found after power loss, by chance."""
         pending = self.pending()
         return self.after(pending, draw(model, pending, random))
+
+    def after_kill(self) -> "MemoryDisk":
+        """The disk as the next process finds it: all that was written is there, and no more durable than before."""
+        found = copy.deepcopy(self)
+        found._locked.clear()
+        return found
 
     def after(self, pending: Sequence[Pending], survivals: Sequence[Survival]) -> "MemoryDisk":
         """The disk as it is found when exactly this much of what was pending arrived."""

@@ -13,6 +13,7 @@ from .key import (
     MIB,
     MINUTE_MS,
     NOTHING_UNSTABLE,
+    ONE_DECISION,
     PER_BROKER,
     REQUIRED,
     TWO_SNAPSHOTS,
@@ -70,7 +71,7 @@ CONTROLLER_QUORUM_REQUEST_TIMEOUT_MS = broker_key("controller.quorum.request.tim
 CONTROLLER_QUORUM_RETRY_BACKOFF_MS = broker_key("controller.quorum.retry.backoff.ms", Int(min=0), 20, LOW,
     doc="The pause before a request to another controller is repeated.")
 CONTROLLER_QUORUM_APPEND_LINGER_MS = broker_key("controller.quorum.append.linger.ms", Int(min=0), 25, MEDIUM,
-    effect=LATER_CLUSTER,
+    effect=ONE_DECISION,
     doc="How long the leader gathers metadata records before it writes them.")
 CONTROLLER_QUORUM_FETCH_MAX_BYTES = broker_key("controller.quorum.fetch.max.bytes", Int(min=1), MIB, LOW,
     doc="The most bytes of the metadata log in one answer.")
@@ -88,8 +89,8 @@ METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS = broker_key("metadata.log.max.r
     doc="So many bytes of new metadata records call for a snapshot.")
 METADATA_LOG_MAX_SNAPSHOT_INTERVAL_MS = broker_key("metadata.log.max.snapshot.interval.ms", Long(min=0), HOUR_MS, HIGH,
     doc="So much time with new metadata records calls for a snapshot; 0 leaves it to the bytes.")
-METADATA_MAX_IDLE_INTERVAL_MS = broker_key("metadata.max.idle.interval.ms", Int(min=0), 500, LOW, effect=LATER_CLUSTER,
-    doc="How often an idle controller writes a record that says it is alive; 0 is never.")
+METADATA_MAX_IDLE_INTERVAL_MS = broker_key("metadata.max.idle.interval.ms", Int(min=0), 500, LOW,
+    doc="How often a controller that others follow writes a record that says it is alive; 0 is never.")
 METADATA_MAX_RETENTION_BYTES = broker_key("metadata.max.retention.bytes", Long(), 100 * MIB, HIGH, effect=TWO_SNAPSHOTS,
     doc="The size above which old metadata segments and snapshots are deleted.")
 METADATA_MAX_RETENTION_MS = broker_key("metadata.max.retention.ms", Long(), 7 * DAY_MS, HIGH, effect=TWO_SNAPSHOTS,

@@ -4,7 +4,6 @@ from .key import (
     CLUSTER_WIDE,
     HIGH,
     KIB,
-    LATER_CLUSTER,
     MEDIUM,
     MIB,
     MINUTE_MS,
@@ -34,8 +33,7 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = broker_key("replica.high.waterma
 REPLICA_SOCKET_TIMEOUT_MS = broker_key("replica.socket.timeout.ms", Int(), 30_000, HIGH,
     doc="How long a follower waits for an answer.")
 REPLICA_SOCKET_RECEIVE_BUFFER_BYTES = broker_key("replica.socket.receive.buffer.bytes", Int(), 64 * KIB, HIGH,
-    effect=LATER_CLUSTER,
-    doc="The kernel's receive buffer of a follower's connection.")
+    doc="The kernel's receive buffer of a follower's connection; if it is not set, or -1, the system sizes it.")
 REPLICA_SELECTOR_CLASS = broker_key("replica.selector.class", String(), None, MEDIUM,
     doc="How a consumer's replica is chosen: the leader, or with RackAwareReplicaSelector one in its rack.")
 NUM_REPLICA_ALTER_LOG_DIRS_THREADS = broker_key("num.replica.alter.log.dirs.threads", Int(), None, HIGH,

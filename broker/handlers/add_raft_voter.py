@@ -1,4 +1,5 @@
-"""AddRaftVoter (80): one more node votes in the metadata quorum. It must follow already, and have caught up.
+"""AddRaftVoter (80): one more node votes in the metadata quorum. It must follow already, and have caught up. Where it
+says that it listens it is asked what it understands.
 
 v1 whether to wait until a majority of the new voters has the change
 """
@@ -32,7 +33,7 @@ async def add_raft_voter(broker: "Broker", call: "Call", request: AddRaftVoterRe
         raise InvalidRequest(f"a node has no number {request.voter_id}")
     endpoint = VotersRecord.Voter.Endpoint
     await add_voter(
-        broker.quorum,
+        broker,
         ReplicaKey(request.voter_id, request.voter_directory_id),
         [endpoint(name=each.name, host=each.host, port=each.port) for each in request.listeners],
         timeout_s=request.timeout_ms / 1000,

@@ -11,7 +11,7 @@ v1 times of the last fetch and of the last catching up · v2 directories, endpoi
 from typing import TYPE_CHECKING, Final
 
 from trioka.cluster.acls import Operation
-from trioka.cluster.raft import Leader, Progress
+from trioka.cluster.raft import NEVER, Leader, Progress
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import KafkaError, NotController, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse, ReplicaState
@@ -80,7 +80,7 @@ def _state(broker: "Broker", replica: ReplicaKey, progress: Progress | None, ver
         end, fetched_ms, caught_up_ms = broker.quorum.log.log_end_offset, now_ms, now_ms
     elif progress is not None:
         end, fetched_ms = progress.offset, progress.fetched_ms - ago_ms
-        caught_up_ms = progress.caught_up_ms - ago_ms
+        caught_up_ms = UNKNOWN if progress.caught_up_ms == NEVER else progress.caught_up_ms - ago_ms
     return ReplicaState(
         replica_id=replica.id,
         replica_directory_id=replica.directory if version >= FIRST_VERSION_WITH_DIRECTORIES else NULL_UUID,

@@ -14,7 +14,9 @@ must be asked there too.
 
 **Followers** (whoever gives a broker's id) read up to the log's end, and what they ask for is noted once, when it is
 asked: it says how far they are (replication.py). Whoever is no replica, or speaks of another epoch, changes nothing.
-Consumers may read from a follower, too, up to what it knows to be committed (KIP-392).
+Of their sessions only what has changed is looked at (follower_watch.py): the work for a record must not grow with the
+partitions that nobody writes to. Consumers may read from a follower, too, up to what it knows to be committed
+(KIP-392).
 
 v4 read_committed · v5 log start · v7 sessions · v9 leader epochs · v12 diverging epochs · v13 topics by id · v15 who
 asks stands in a field of its own · v16 who leads instead
@@ -42,9 +44,10 @@ from trioka.storage.warmth import ColdPart, cold_part
 
 from ..authorization import TOPIC
 from ..config.network_keys import FETCH_MAX_BYTES
-from ..connection import LATER
+from ..connection import FETCH_KEY, LATER
 from ..elsewhere import Elsewhere
 from ..fetch_sessions import FIRST_VERSION_BY_ID, Asked, FetchContext
+from ..follower_watch import FollowerWatch
 from ..partitions import Replica
 from . import handles
 
@@ -126,12 +129,13 @@ def fetch(
         reading.found_bytes >= request.min_bytes
         or request.max_wait_ms <= 0
         or reading.must_answer
-        or not reading.replicas
+        or not (reading.replicas or reading.watch)
     ):
         return reading.answer(results)
-    parked = _ParkedFetch(reading, call)
+    parked = _ParkedFetch(reading, call) if reading.watch is None else _ParkedFollower(reading, call, results)
     call.on_abandoned = parked.abandon
-    broker.park(parked, reading.replicas, broker.clock.now() + request.max_wait_ms / 1000)
+    keys = reading.replicas if reading.watch is None else ()
+    broker.park(parked, keys, broker.clock.now() + request.max_wait_ms / 1000)
     return LATER
 
 
@@ -173,6 +177,8 @@ class _Reading:
         "rack",
         "replicas",
         "sent",
+        "unfinished",
+        "watch",
     )
 
     def __init__(
@@ -200,6 +206,21 @@ class _Reading:
         self.replicas: list[Replica] = []
         self.sent: list[tuple[Replica, int]] = []  # the bytes of each of them that has any
         self.cold: list[ColdPart] | None = []  # what a read would wait for; None: no matter
+        self.unfinished: list[Asked] = []  # of a follower: to be looked at next time, whatever happens
+        self.watch = None if asker < 0 else self._watch(context)
+        if self.watch is not None:
+            context.asked = self.watch.asked(broker.clock.now(), broker.replication.max_lag_s())
+
+    def _watch(self, context: FetchContext) -> FollowerWatch | None:
+        """Of a follower's session, from its second fetch on."""
+        session = context.session
+        if session is None:
+            return None
+        watch = session.watch
+        if watch is None:
+            watch = session.watch = FollowerWatch(self.broker.delayed, session)
+        assert isinstance(watch, FollowerWatch)
+        return watch
 
     def read_all(self) -> list[tuple[Asked, Result]]:
         self.left = self.max_bytes
@@ -207,9 +228,10 @@ class _Reading:
         self.must_answer = False
         self.replicas = []
         self.sent = []
+        self.unfinished = []
         results = []
         incremental = self.context.is_incremental
-        for asked in self.context.asked:
+        for asked in self.context.asked if self.watch is None else tuple(self.watch.news.values()):
             try:
                 replica = self._replica(asked)
                 result = self._read(asked, replica, incremental)
@@ -217,6 +239,7 @@ class _Reading:
                     continue
             except KafkaError as error:
                 self.must_answer = True
+                self.unfinished.append(asked)
                 result = self._failed(asked, error)
             results.append((asked, result))
         self.is_noting = False
@@ -224,6 +247,8 @@ class _Reading:
 
     def answer(self, results: list[tuple[Asked, Result]]) -> FetchResponse:
         """What was read is told, and counts."""
+        if self.watch is not None and self.context.is_current:
+            self.watch.keep(self.unfinished)
         for replica in self.replicas:
             replica.fetches += 1
         for replica, size in self.sent:
@@ -233,6 +258,7 @@ class _Reading:
                 if result.error_code:
                     known = self.broker.metadata.topics.by_name(asked.topic) is not None
                     self.broker.counts.failed_fetch(asked.topic if known else "")
+                    self.broker.dispatch.errors.add(FETCH_KEY, result.error_code)
         endpoints = () if self.elsewhere is None else self.elsewhere.fetch_endpoints()
         return self.context.answer(results, self.broker.clock.now_ms(), node_endpoints=endpoints)
 
@@ -255,6 +281,8 @@ class _Reading:
             replica.must_be_of(epoch)
         if self.asker >= 0:
             self._check_follower(replica, epoch)
+            if self.watch is not None:
+                self.watch.see(asked, replica)
         self.replicas.append(replica)
         return replica
 
@@ -278,12 +306,8 @@ class _Reading:
         if not start <= offset <= log.log_end_offset:
             raise OffsetOutOfRange(f"{replica.topic}-{replica.index}: {offset}, not in [{start}, {log.log_end_offset}]")
         if self.asker >= 0:
-            if self.is_noting:
-                self._note(asked, replica)
-                high_watermark = log.high_watermark
-            upto = log.log_end_offset
-            if self._is_held_up(replica):
-                upto = offset
+            upto = self._end_for_follower(asked, replica)
+            high_watermark = log.high_watermark
         else:
             upto = log.last_stable_offset if self.committed else high_watermark
             if self.rack and replica.leadership is not None:
@@ -293,6 +317,8 @@ class _Reading:
                     return self._read_there(asked, log, nearest)
         is_first = self.found_bytes == 0
         if offset >= upto or (self.left <= 0 and not is_first):
+            if offset < upto:
+                self.unfinished.append(asked)
             if incremental:
                 if asked.knows(high_watermark, start):
                     return None
@@ -310,6 +336,7 @@ class _Reading:
         records = read.records
         if records is None:
             # No batch was small enough. Kafka tells of aborted transactions only if there was no room at all.
+            self.unfinished.append(asked)
             return self._nothing(asked, log) if limit <= 0 else _empty(asked, log)
         self.found_bytes += records.size
         self.left -= records.size
@@ -326,10 +353,16 @@ class _Reading:
             ]
         return result
 
-    def _is_held_up(self, replica: Replica) -> bool:
+    def _end_for_follower(self, asked: Asked, replica: Replica) -> int:
+        """Where it is, is noted; up to here it may read. One that is not in sync is looked at with each of its fetches,
+        until it may join, and is not to take more than its share."""
+        if self.is_noting:
+            self._note(asked, replica)
         leadership = replica.leadership
-        is_in_sync = leadership is not None and self.asker in leadership.isr
-        return not is_in_sync and self.broker.replication.sent.holds_up(replica)
+        if leadership is not None and self.asker in leadership.isr:
+            return replica.log.log_end_offset
+        self.unfinished.append(asked)
+        return asked.fetch_offset if self.broker.replication.sent.holds_up(replica) else replica.log.log_end_offset
 
     def _note(self, asked: Asked, replica: Replica) -> None:
         if self.broker.replication.note(
@@ -379,12 +412,17 @@ class _GuardedReading(_Reading):
         if self.asker < 0:
             self._allowed = broker.guard.allowed(call, Operation.READ, TOPIC, names)
         else:
-            self._allowed = names if broker.guard.may(call, Operation.CLUSTER_ACTION) else None
+            self._allowed = _Everything() if broker.guard.may(call, Operation.CLUSTER_ACTION) else None
 
     def _replica(self, asked: Asked) -> Replica:
         if self._allowed is None or (asked.topic and asked.topic not in self._allowed):
             raise TopicAuthorizationFailed()
         return super()._replica(asked)
+
+
+class _Everything:
+    def __contains__(self, topic: object) -> bool:
+        return True
 
 
 class _ParkedFetch(Waiter):
@@ -423,6 +461,69 @@ class _ParkedFetch(Waiter):
 
     def abandon(self) -> None:
         self._reading.broker.delayed.abandon(self)
+
+
+class _ParkedFollower(Waiter):
+    """Waits for the session's watch, under no key of its own. A high watermark that moves is told with the next answer;
+    nobody is woken for it, unless consumers read from followers."""
+
+    __slots__ = ("_call", "_others", "_reading", "_watch")
+
+    def __init__(self, reading: _Reading, call: "Call", results: list[tuple[Asked, Result]]) -> None:
+        super().__init__()
+        assert reading.watch is not None
+        self._reading = reading
+        self._call = call
+        self._watch = reading.watch
+        self._watch.parked = self
+        self._others = reading.broker.replication.waiting.setdefault(reading.asker, set())
+        self._others.add(self)
+        self._set_aside(results)
+
+    def look(self, key: Hashable) -> bool:
+        reading = self._reading
+        assert isinstance(key, Replica)
+        if not reading.broker.replication.minds_racks and _has_nothing_for(self._watch.of(key), key):
+            return False
+        results = reading.read_all()
+        if reading.found_bytes < reading.min_bytes and not reading.must_answer:
+            self._set_aside(results)
+            return False
+        reading.broker.delayed.abandon(self)
+        self._answer(results)
+        return True
+
+    def _set_aside(self, results: list[tuple[Asked, Result]]) -> None:
+        """What is known, and not told yet."""
+        self._watch.keep([*self._reading.unfinished, *(asked for asked, _ in results)])
+
+    def expire(self) -> None:
+        self._answer(self._reading.read_all() if self._reading.context.is_current else [])
+
+    def hurry(self) -> None:
+        self._reading.broker.delayed.abandon(self)
+        self.expire()
+
+    def _answer(self, results: list[tuple[Asked, Result]]) -> None:
+        self._leave()
+        self._call.reply(self._reading.answer(results))
+
+    def abandon(self) -> None:
+        """Its follower is gone, or has another connection now, and with it another session."""
+        self._leave()
+        self._watch.close()
+        self._reading.broker.delayed.abandon(self)
+
+    def _leave(self) -> None:
+        self._others.discard(self)
+        if self._watch.parked is self:
+            self._watch.parked = None
+
+
+def _has_nothing_for(asked: Asked, replica: Replica) -> bool:
+    """As it was when the follower asked: nobody has written, and nobody else leads."""
+    is_led = replica.leads and asked.current_leader_epoch in (NO_EPOCH, replica.leader_epoch)
+    return is_led and replica.log.log_end_offset <= asked.fetch_offset
 
 
 def _readable(replica: Replica) -> tuple[int, ...]:

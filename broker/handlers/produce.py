@@ -352,6 +352,7 @@ def _append_all(
                 appended = replica.append(records, acks, now_ms)  # type: ignore[arg-type]
             except KafkaError as error:
                 broker.counts.failed_produce("" if replica is None else replica.topic)
+                broker.dispatch.errors.add(call.route.key, error.code)
                 if permit is not None and replica in permit.refused:
                     told.append(_refused(asked, error, None, is_said=permit.is_said(error)))
                 else:

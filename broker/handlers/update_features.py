@@ -7,10 +7,13 @@ v2 no longer has a result for each feature, which said nothing: if all is done e
 from typing import TYPE_CHECKING
 
 from trioka.cluster.acls import Operation
-from trioka.cluster.decision import Outcome
+from trioka.cluster.controller import Controller
+from trioka.cluster.decision import Decision, Outcome
 from trioka.protocol.errors import KafkaError
+from trioka.protocol.ledgers.metadata import NoOpRecord
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
+from ..voter_changes import name_voters
 from . import handles
 
 if TYPE_CHECKING:
@@ -25,10 +28,15 @@ def refuse(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesR
 @handles(UpdateFeaturesRequest, refuse=refuse, forwards=True)
 async def update_features(broker: "Broker", call: "Call", request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     broker.guard.must(call, Operation.ALTER)
-    decision = await broker.quorum.change(
-        lambda controller: controller.update_features(request.feature_updates, validate_only=request.validate_only)
-    )
-    (outcome,) = decision.replies
+
+    def decide(controller: Controller) -> Decision[Outcome]:
+        controller.settings = broker.controller_settings()  # voters come and go
+        decision = controller.update_features(request.feature_updates, validate_only=request.validate_only)
+        if any(isinstance(record, NoOpRecord) for record in decision.records):
+            name_voters(broker)
+        return decision
+
+    (outcome,) = (await broker.quorum.change(decide)).replies
     return _told(request, outcome)
 
 

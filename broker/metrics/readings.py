@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trioka import __version__
 from trioka.cluster.partition import Partition
+from trioka.protocol.errors import error_class
 
 from ..config.own_keys import METRICS_MAX_PARTITIONS
 from ..counts import Traffic
 from ..partitions import Replica
-from ..request_times import BOUNDS_S, ApiTimes
+from ..quorum_following import PURPOSES as QUORUM_PURPOSES
+from ..request_times import BOUNDS_S, ApiTimes, api_name
 from . import series as s
 from .groups import group_readings
 from .loop_watch import LoopWatch
@@ -43,6 +45,13 @@ def readings(broker: "Broker", watch: LoopWatch, rooms: Mapping[str, Room], pyth
     yield one(s.NETWORK_IDLE, watch.idle)
     yield one(s.HANDLER_IDLE, watch.idle)
     yield from _requests(broker.dispatch.times.by_api())
+    yield (
+        s.ERRORS,
+        [
+            Sample({"request": api_name(key), "error": error_class(code).name}, count)
+            for (key, code), count in sorted(broker.dispatch.errors.by_api.items())
+        ],
+    )
     yield from _connections(broker)
     yield from _directories(broker, rooms)
     if broker.is_joined:
@@ -148,6 +157,14 @@ def _partitions(broker: "Broker") -> Steps[dict[str, int]]:
     yield one(s.UNDER_MIN_ISR, sums.under_min)
     yield one(s.AT_MIN_ISR, sums.at_min)
     yield one(s.DAMAGED_PARTITIONS, sums.damaged)
+    for series, count in (
+        (s.ISR_SHRINKS, broker.counts.isr_shrinks),
+        (s.ISR_EXPANDS, broker.counts.isr_expansions),
+        (s.FAILED_ISR_UPDATES, broker.counts.isr_refusals),
+        (s.REPLICATION_BYTES_IN, broker.replication.fetched.bytes),
+        (s.REPLICATION_BYTES_OUT, broker.replication.sent.bytes),
+    ):
+        yield one(series, count)
     most = broker.config[METRICS_MAX_PARTITIONS]
     yield from _topics(broker, sums, most)
     replicas.sort(key=lambda each: (each.topic, each.index))
@@ -312,4 +329,9 @@ def _quorum(broker: "Broker", watch: LoopWatch) -> Steps[None]:
         (s.LAST_APPLIED, broker.metadata.offset),
     ):
         yield one(series, value)
+    channels = [broker.peers.traffic[each] for each in QUORUM_PURPOSES if each in broker.peers.traffic]
+    yield one(s.CHANNEL_BYTES_IN, sum(each.bytes_in for each in channels))
+    yield one(s.CHANNEL_BYTES_OUT, sum(each.bytes_out for each in channels))
+    yield one(s.CHANNEL_REQUESTS, sum(each.requests for each in channels))
+    yield one(s.CHANNEL_RESPONSES, sum(each.answers for each in channels))
     yield one(s.QUORUM_STATE, 1, current_state="leader" if leader == broker.node_id else "follower")

@@ -83,6 +83,11 @@ FETCH_REQUESTS = _jmx("server_brokertopicmetrics_totalfetchrequests_total",
 FAILED_FETCH_REQUESTS = _jmx("server_brokertopicmetrics_failedfetchrequests_total",
     "How often that was refused.", "topic")
 
+REPLICATION_BYTES_IN = _jmx("server_brokertopicmetrics_replicationbytesin_total",
+    "Bytes of record batches that replicas here have fetched from their leaders.")
+REPLICATION_BYTES_OUT = _jmx("server_brokertopicmetrics_replicationbytesout_total",
+    "Bytes of record batches that leaders here have sent to their followers.")
+
 # -- Kafka's own: replicas ---------------------------------------------------------------------------------------------
 
 PARTITION_COUNT = _jmx("server_replicamanager_partitioncount", "Partitions of which this broker has a replica.")
@@ -96,6 +101,11 @@ AT_MIN_ISR = _jmx("server_replicamanager_atminisrpartitioncount",
 OFFLINE_REPLICAS = _jmx("server_replicamanager_offlinereplicacount",
     "Replicas of this broker in log directories that are offline.")
 REASSIGNING = _jmx("server_replicamanager_reassigningpartitions", "Partitions led here that are being reassigned.")
+ISR_SHRINKS = _jmx("server_replicamanager_isrshrinks_total",
+    "How often a leader here had fewer replicas in sync than before.")
+ISR_EXPANDS = _jmx("server_replicamanager_isrexpands_total", "How often it had more of them.")
+FAILED_ISR_UPDATES = _jmx("server_replicamanager_failedisrupdates_total",
+    "How often the controller did not take what a leader here said of that; it is said again.")
 PARTITION_AT_MIN_ISR = _jmx("cluster_partition_atminisr",
     "1 if just min.insync.replicas are in sync.", "topic", "partition")
 PARTITION_UNDER_MIN_ISR = _jmx("cluster_partition_underminisr",
@@ -143,12 +153,20 @@ HIGH_WATERMARK_PLAIN = _jmx("server_raft_metrics_high_watermark",
 LOG_END_PLAIN = _jmx("server_raft_metrics_log_end_offset", "The same as kafka_server_raftmetrics_log_end_offset.")
 COMMIT_LATENCY_PLAIN = _jmx("server_raft_metrics_commit_latency_avg",
     "The same as kafka_server_raftmetrics_commit_latency_avg.")
+CHANNEL_BYTES_IN = _jmx("server_raftchannelmetrics_incoming_byte_total",
+    "Bytes of answers that nodes of the quorum gave this one.")
+CHANNEL_BYTES_OUT = _jmx("server_raftchannelmetrics_outgoing_byte_total", "Bytes of what it asked them.")
+CHANNEL_REQUESTS = _jmx("server_raftchannelmetrics_request_total", "Requests to nodes of the quorum.")
+CHANNEL_RESPONSES = _jmx("server_raftchannelmetrics_response_total", "Those of them that were answered.")
 LAST_APPLIED = _jmx("server_brokermetadatametrics_last_applied_record_offset",
     "The last record of the metadata that this broker has replayed.")
 
 # -- Kafka's own: requests and connections -----------------------------------------------------------------------------
 
 REQUESTS = _jmx("network_requestmetrics_requests_total", "Requests that were answered.", "request")
+ERRORS = _jmx("network_requestmetrics_errors_total",
+    "Errors that clients were answered with: of a whole request, or of each partition, topic or group in it.",
+    "request", "error")
 TOTAL_TIME = _jmx("network_requestmetrics_totaltimems",
     "Milliseconds from a request to its answer; quantiles of the last minute or two.", "request", "quantile",
     kind=Kind.SUMMARY)
