@@ -26,20 +26,22 @@ from .failure import Exit, Failure
 from .options import Duration, with_output, with_settings
 from .output import Column, show, talk
 from .produce import CODECS
+from .progress import Progress
 from .removal import delete_topics
 from .settings import Settings
 from .topics import create_topic
 
 MAX_CLIENTS: Final = 64
+LOOK_S: Final = 0.2  # at how far the clients are
 COLUMNS: Final = (
     Column("WHAT", "what"),
     Column("RECORDS", "records"),
     Column("SECONDS", "seconds"),
     Column("RECORDS/s", "records_per_s"),
     Column("MB/s", "mb_per_s"),
-    Column("p50 ms", "p50_ms"),
-    Column("p99 ms", "p99_ms"),
-    Column("max ms", "max_ms"),
+    Column("P50-MS", "p50_ms"),
+    Column("P99-MS", "p99_ms"),
+    Column("MAX-MS", "max_ms"),
     Column("RATIO", "ratio"),
 )
 
@@ -103,6 +105,7 @@ def bench(
 def _run(settings: Settings, topic: str, load: Load, msgs: int | None, seconds: float | None) -> Outcome:
     share = None if msgs is None else -(-msgs // load.clients)
     pace = None if load.rate is None else load.rate / load.clients
+    done = [0] * load.clients
     jobs = [
         Job(
             settings=settings,
@@ -114,6 +117,7 @@ def _run(settings: Settings, topic: str, load: Load, msgs: int | None, seconds: 
             rate=pace,
             records=share,
             seconds=seconds,
+            done=done,
         )
         for number in range(load.clients)
     ]
@@ -122,8 +126,11 @@ def _run(settings: Settings, topic: str, load: Load, msgs: int | None, seconds: 
     threads = [Thread(target=_work, args=(LOADS[load.what], job, outcomes, failures), daemon=True) for job in jobs]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    with Progress(f"bench {load.what}", "records", None if share is None else share * load.clients) as progress:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(LOOK_S)
+                progress.reach(sum(done))
     if failures:
         raise failures[0]
     return Outcome.together(outcomes)

@@ -41,6 +41,7 @@ class Job:
     rate: float | None
     records: int | None
     seconds: float | None
+    done: list[int]  # of each client, for who wants to know how far it is; a client touches its own number only
 
 
 class Outcome(NamedTuple):
@@ -90,6 +91,7 @@ def _turns(job: Job, per_turn: int, rate: float | None) -> Iterator[int]:
         count = per_turn if job.records is None else min(per_turn, job.records - done)
         yield count
         done += count
+        job.done[job.partition] = done
 
 
 def _batch(job: Job, count: int, stamp: bytes = b"") -> bytes:

@@ -1,5 +1,5 @@
 """`trioka cluster`: a cluster of real processes on this machine (up, down, ps, logs, kill, start, pause, resume), and
-what any Kafka's cluster looks like from outside; `cluster_health.py` and `moves.py` have the rest.
+what any Kafka's cluster looks like from outside; `cluster_health.py`, `behind.py` and `moves.py` have the rest.
 
 The cluster that `up` starts is kept in the user's folder for state until `down --delete-data`; without a
 `--bootstrap-server` these commands mean that one, if it is there.
@@ -11,7 +11,8 @@ from typing import Final
 
 import click
 
-from .cluster_health import brokers, quorum, status, under_replicated
+from .behind import under_replicated
+from .cluster_health import brokers, quorum, status
 from .failure import Exit, Failure
 from .flags import DEFAULT_PORT
 from .local_nodes import MAX_NODES, PAUSED, RUNNING, STOPPED, LocalCluster, local_folder, the_cluster

@@ -1,4 +1,5 @@
-"""`trioka cluster status`, `under-replicated`, `brokers`, `quorum`: how a cluster is, seen from outside. Any Kafka's.
+"""`trioka cluster status`, `brokers`, `quorum`: how a cluster is, seen from outside. Any Kafka's. What replicas lack
+stands in `behind.py`.
 
 HEALTHY     everybody is there, everything has a leader and all of its replicas
 DEGRADED    it works, and can lose less than it should
@@ -9,14 +10,13 @@ import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
 from trioka.protocol.errors import NONE
 from trioka.protocol.messages.describe_cluster import DescribeClusterRequest
-from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest
 from trioka.protocol.messages.metadata import MetadataResponse
 
@@ -25,8 +25,9 @@ from .contexts import load_contexts
 from .failure import Exit, Failure
 from .local_nodes import LocalCluster, local_folder
 from .options import Duration, with_output, with_settings
-from .output import Column, flush, put, show
-from .routing import NOBODY, Kafka, TopicPartition
+from .output import Column, end_status, flush, put, show
+from .progress import Progress
+from .routing import NOBODY, Kafka
 from .settings import Settings
 
 HEALTHY, DEGRADED, DOWN = "HEALTHY", "DEGRADED", "DOWN"
@@ -44,16 +45,6 @@ STATUS_COLUMNS: Final = (
     Column("TOPICS", "topics"),
     Column("PARTITIONS", "partitions"),
     Column("REASONS", "reasons"),
-)
-UNDER_COLUMNS: Final = (
-    Column("TOPIC", "topic"),
-    Column("PART", "partition"),
-    Column("LEADER", "leader"),
-    Column("REPLICAS", "replicas"),
-    Column("ISR", "isr"),
-    Column("MISSING", "missing"),
-    Column("BEHIND", "behind", "bytes"),
-    Column("WHY", "why"),
 )
 BROKER_COLUMNS: Final = (
     Column("ID", "id"),
@@ -120,14 +111,18 @@ class Quorum(NamedTuple):
 def status(settings: Settings, watch: bool, wait_healthy: int | None, output: str) -> int:
     """One line: is it well? Exit code 10 if it is not."""
     until = time.monotonic() + (wait_healthy or 0) / 1000
-    while True:
-        row = _status(settings)
-        is_over = row["status"] == HEALTHY or time.monotonic() >= until
-        if watch or is_over:
-            _show_status(row, output)
-        if is_over and not watch:
-            return Exit.OK if row["status"] == HEALTHY else Exit.UNHEALTHY
-        time.sleep(WATCH_S if watch else LOOK_S)
+    with Progress("waiting", "looks") as progress:
+        while True:
+            row = _status(settings)
+            is_over = row["status"] == HEALTHY or time.monotonic() >= until
+            if watch or is_over:
+                end_status()
+                _show_status(row, output)
+            if is_over and not watch:
+                return Exit.OK if row["status"] == HEALTHY else Exit.UNHEALTHY
+            if not watch:
+                progress.wait(f"{row['status']}: {'; '.join(row['reasons'])}")
+            time.sleep(WATCH_S if watch else LOOK_S)
 
 
 def _show_status(row: dict[str, Any], output: str) -> None:
@@ -151,8 +146,8 @@ def _show_status(row: dict[str, Any], output: str) -> None:
 def _status(settings: Settings) -> dict[str, Any]:
     try:
         with settings.kafka() as kafka:
-            cluster, known = kafka.cluster(), _brokers(kafka)
-            quorum = _quorum(kafka)
+            cluster, known = kafka.cluster(), brokers_of(kafka)
+            quorum = quorum_of(kafka)
     except Failure as failure:
         fields = dict.fromkeys(("cluster", "brokers", "controller", "epoch", "topics", "partitions"))
         return {"status": DOWN, **fields, "reasons": [failure.what]}
@@ -174,7 +169,7 @@ def judge(cluster: MetadataResponse, known: Iterable[Broker], *, has_controller:
     """How it is, and why."""
     every = [(topic.name or "", each) for topic in cluster.topics for each in topic.partitions]
     leaderless = [f"{name}:{each.partition_index}" for name, each in every if each.leader_id == NOBODY]
-    behind = [f"{name}:{each.partition_index}" for name, each in every if each.leader_id != NOBODY and _missing(each)]
+    behind = [f"{name}:{each.partition_index}" for name, each in every if each.leader_id != NOBODY and missing_of(each)]
     away = [str(each.id) for each in known if each.is_fenced]
     reasons = []
     if not has_controller:
@@ -194,11 +189,11 @@ def _examples(names: list[str], what: str) -> str:
     return f"{len(names)} partitions {what}: {', '.join(names[:NAMED])}{more}"
 
 
-def _missing(partition: Partition) -> list[int]:
+def missing_of(partition: Partition) -> list[int]:
     return [replica for replica in partition.replica_nodes if replica not in partition.isr_nodes]
 
 
-def _brokers(kafka: Kafka) -> list[Broker]:
+def brokers_of(kafka: Kafka) -> list[Broker]:
     """Those that are there, and those that are known and are not, as far as this Kafka tells."""
     request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
     if DescribeClusterRequest.__key__ in kafka.first().versions():
@@ -212,67 +207,13 @@ def _brokers(kafka: Kafka) -> list[Broker]:
 # -- the others --------------------------------------------------------------------------------------------------------
 
 
-@click.command("under-replicated")
-@with_output
-@with_cluster
-def under_replicated(settings: Settings, output: str) -> int:
-    """Partitions with replicas that are not in sync, and why. Exit code 10 if there are any."""
-    with settings.kafka() as kafka:
-        rows = list(_under_replicated(kafka))
-    show(rows, UNDER_COLUMNS, output, name="topic")
-    return Exit.UNHEALTHY if rows else Exit.OK
-
-
-def _under_replicated(kafka: Kafka) -> Iterator[dict[str, Any]]:
-    alive = {each.id for each in _brokers(kafka) if not each.is_fenced}
-    found = [
-        (TopicPartition(topic.name or "", each.partition_index), each)
-        for topic in sorted(kafka.cluster().topics, key=lambda topic: topic.name or "")
-        for each in sorted(topic.partitions, key=lambda each: each.partition_index)
-        if _missing(each)
-    ]
-    asked = {each.leader_id for _, each in found} | {node for _, each in found for node in _missing(each)}
-    sizes = {node: _sizes(kafka, node) for node in sorted(asked & alive)}
-    for place, each in found:
-        missing = _missing(each)
-        whole = sizes.get(each.leader_id, {}).get(place)
-        left = [whole - sizes[node].get(place, 0) for node in missing if node in sizes] if whole is not None else []
-        yield {
-            "topic": place.topic,
-            "partition": place.partition,
-            "leader": None if each.leader_id == NOBODY else each.leader_id,
-            "replicas": each.replica_nodes,
-            "isr": each.isr_nodes,
-            "missing": missing,
-            "behind": max(0, *left) if left else None,
-            "why": "; ".join(
-                f"broker {node} is up, and catches up" if node in alive else f"broker {node} is not there"
-                for node in missing
-            ),
-        }
-
-
-def _sizes(kafka: Kafka, node: int) -> dict[TopicPartition, int]:
-    try:
-        told = kafka.ask_node(node, DescribeLogDirsRequest(topics=None))
-    except Failure:
-        return {}
-    return {
-        TopicPartition(topic.name, each.partition_index): each.partition_size
-        for result in told.results
-        for topic in result.topics
-        for each in topic.partitions
-        if not each.is_future_key
-    }
-
-
 @click.command("brokers")
 @with_output
 @with_cluster
 def brokers(settings: Settings, output: str) -> None:
     """The brokers, and what each carries."""
     with settings.kafka() as kafka:
-        known = _brokers(kafka)
+        known = brokers_of(kafka)
         partitions = [each for topic in kafka.cluster().topics for each in topic.partitions]
     leads = Counter(each.leader_id for each in partitions)
     replicas = Counter(node for each in partitions for node in each.replica_nodes)
@@ -298,13 +239,13 @@ def brokers(settings: Settings, output: str) -> None:
 def quorum(settings: Settings, output: str) -> None:
     """The metadata quorum: who leads it, who votes, and how far each has come."""
     with settings.kafka() as kafka:
-        found = _quorum(kafka)
+        found = quorum_of(kafka)
     if found is None:
         raise Failure("this Kafka tells nothing of a metadata quorum")
     show(found.rows, QUORUM_COLUMNS, output, name="node")
 
 
-def _quorum(kafka: Kafka) -> Quorum | None:
+def quorum_of(kafka: Kafka) -> Quorum | None:
     """None where there is none to ask for: before Kafka 3.0, or with ZooKeeper."""
     if DescribeQuorumRequest.__key__ not in kafka.first().versions():
         return None

@@ -196,7 +196,10 @@ def alter_configs(
     ]
     asked = Asked(resource_type=kind, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=dry_run)
-    answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.responses])
+    if kind == BROKER and name:  # only itself takes what concerns one broker
+        answer = kafka.ask_node(int(name), request)
+    else:
+        answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.responses])
     (told,) = answer.responses
     if told.error_code == UnknownTopicOrPartition.code and kind == TOPIC:
         return kafka.no_such_topic(name)

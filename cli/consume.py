@@ -17,11 +17,13 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from .failure import Failure
+from .decoding import SCHEMAS, decoder_for
+from .failure import Exit, Failure
 from .moments import parse_moment_ms
 from .offsets import EARLIEST, LATEST, offsets_or_fail
 from .options import complete, with_settings
-from .output import flush, put_bytes
+from .output import flush, is_terminal, put_bytes
+from .progress import Progress
 from .rendering import DECODERS, Printer
 from .routing import Kafka, TopicPartition
 from .settings import Settings
@@ -50,6 +52,10 @@ class Window(NamedTuple):
     "--format", "-f", "form", default=None, metavar="FORMAT", help="json, raw, or text with %t %p %o %k %s %T %h"
 )
 @click.option("--decode", type=click.Choice(DECODERS), default="auto", metavar="HOW", help=", ".join(DECODERS))
+@click.option("--schema", metavar="FILE", help="of --decode avro (.avsc) or protobuf (as protoc writes it)")
+@click.option("--registry", metavar="URL", help="of --decode avro: where the schemas of the values are")
+@click.option("--message", metavar="NAME", help="of --decode protobuf: which message the values are")
+@click.option("--framed", "is_framed", is_flag=True, help="of --schema: a schema id stands before each value")
 @click.option("--grep", metavar="RE", help="only records whose key or value matches")
 @click.option("--read-committed", is_flag=True, help="without records of transactions that were not committed")
 @with_settings
@@ -67,7 +73,8 @@ def consume(
     decode: str,
     grep: str | None,
     read_committed: bool,
-) -> None:
+    **schemas: Any,
+) -> int:
     """The records of TOPICS."""
     names = tuple(dict.fromkeys((*topics, *more_topics)))
     if not names:
@@ -80,7 +87,10 @@ def consume(
         pattern = None if grep is None else re.compile(grep.encode())
     except re.error as error:
         raise click.UsageError(f"--grep {grep} is no regular expression: {error}.") from None
-    printer = Printer(form, decode)
+    decoder = decoder_for(decode, **schemas) if decode in SCHEMAS else None
+    if decoder is None and any(schemas.values()):
+        raise click.UsageError("a schema goes with --decode avro or --decode protobuf.")
+    printer = Printer(form, decode, decoder)
     with settings.kafka() as kafka:
         places = [
             TopicPartition(topic.name or "", partition.partition_index)
@@ -91,10 +101,13 @@ def consume(
         windows = None if group is not None else find_windows(kafka, sorted(places), where or "start", is_finite)
     reader = _Reader(settings, names, group, windows, where or "start", read_committed)
     try:
-        _copy(reader, printer, pattern, limit, is_finite)
+        # Where records can be seen to come, or nobody knows how many will, there is nothing to tell.
+        with Progress("consume", "records", reader.most, is_silent=reader.most is None or is_terminal()) as progress:
+            _copy(reader, printer, pattern, limit, is_finite, progress)
     finally:
         flush()
         reader.close()
+    return Exit.OK if decoder is None else decoder.verdict()
 
 
 def find_windows(
@@ -194,6 +207,13 @@ class _Reader:
         """Each partition has an end, which the command line named."""
         return bool(self._stops)
 
+    @property
+    def most(self) -> int | None:
+        """So many records there are to read, at most; None if nobody knows."""
+        if self._windows is None or any(window.stop is None for window in self._windows.values()):
+            return None
+        return sum(max(0, (window.stop or 0) - window.start) for window in self._windows.values())
+
     def commit(self) -> None:
         if self._group is not None:
             self._consumer.commit()
@@ -202,10 +222,13 @@ class _Reader:
         self._consumer.close(autocommit=False)
 
 
-def _copy(reader: _Reader, printer: Printer, pattern: Any, limit: int | None, is_finite: bool) -> None:
+def _copy(
+    reader: _Reader, printer: Printer, pattern: Any, limit: int | None, is_finite: bool, progress: Progress
+) -> None:
     left = MAX_POLL_RECORDS if limit is None else limit
     while left > 0:
         records = reader.poll(left)
+        progress.add(len(records))
         for record in records:
             if pattern is None or pattern.search(record.key or b"") or pattern.search(record.value or b""):
                 put_bytes(printer.render(record))

@@ -60,6 +60,7 @@ STARTERS: Final[Mapping[str, Starter]] = {
             Flag("--http-port", str, None, "N|off", "of metrics and health; by default 1000 more than --port"),
             Flag("--data", str, None, "DIR", "keep the data here; in memory without it"),
             Flag("--topic", tuple, None, "NAME:PARTS", "create it if it is not there; may be said again"),
+            Flag("--demo", bool, None, "", "with orders that come in, and a group that reads them"),
             *LOG_FLAGS,
         ),
     ),

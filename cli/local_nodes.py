@@ -11,6 +11,7 @@ A process is only ever signalled if it is still the one that was started: its co
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -41,6 +42,7 @@ WATCH_S: Final = 0.5  # between looks at whether all nodes are still there
 LAST_LINES: Final = 5
 ANSWER_S: Final = 5.0
 MAX_FILE_BYTES: Final = 1 << 20
+METRICS: Final = re.compile(r"(?m)^  Metrics +(\S+)")
 RUNNING, PAUSED, STOPPED = "running", "paused", "stopped"
 
 
@@ -82,8 +84,9 @@ class LocalCluster:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def found(cls, folder: Path, count: int, port: int) -> "LocalCluster":
-        """A new one, that is not started. `port` is the first node's, and the others' follow; 0 takes free ones."""
+    def found(cls, folder: Path, count: int, port: int, http: Callable[[int], str] = lambda _: "") -> "LocalCluster":
+        """A new one, that is not started. `port` is the first node's, and the others' follow; 0 takes free ones. `http`
+        says where the first, the second … has its metrics."""
         controllers = min(count, CONTROLLERS)
         if port:
             ports = [port + number for number in range(count)]
@@ -97,7 +100,8 @@ class LocalCluster:
         made = cls(folder.absolute(), nodes)
         for node in nodes:
             made.folder_of(node.id).mkdir(parents=True, exist_ok=True)
-            lines = [f"{key}={value}" for key, value in made._properties(node).items()]
+            properties = made._properties(node) | {"trioka.http.listeners": http(node.id - 1)}
+            lines = [f"{key}={value}" for key, value in properties.items() if value != ""]
             made.properties_of(node.id).write_text("\n".join(lines) + "\n", encoding="utf-8")
         made._format()
         made.save()
@@ -124,6 +128,7 @@ class LocalCluster:
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": in_sync,
             # There is no network to be patient with, and somebody waits to see what happens.
+            "group.initial.rebalance.delay.ms": 0,
             "broker.session.timeout.ms": 4000,
             "broker.heartbeat.interval.ms": 500,
             "controller.quorum.election.timeout.ms": 500,
@@ -177,11 +182,11 @@ class LocalCluster:
             return STOPPED
         return PAUSED if found[0] == "T" else RUNNING
 
-    def spawn(self, node_id: int, *, dies_with_this: bool = False) -> None:
+    def spawn(self, node_id: int, *, words: Sequence[str] = (), dies_with_this: bool = False) -> None:
         """Starts a node, in a session of its own, so that Ctrl-C does not reach it."""
         with self.log_of(node_id).open("ab") as written:
             process = subprocess.Popen(
-                [sys.executable, "-m", "trioka", "serve", str(self.properties_of(node_id))],
+                [sys.executable, "-m", "trioka", "serve", str(self.properties_of(node_id)), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=written,
                 stderr=written,
@@ -240,6 +245,17 @@ class LocalCluster:
         except (Failure, HungUp):
             return set()
 
+    @property
+    def metrics(self) -> dict[int, str]:
+        """Where each node has its metrics, as it has said when it was ready; nothing of one that has none."""
+        found = {}
+        for node_id in self.nodes:
+            path = self.log_of(node_id)
+            text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+            if told := METRICS.findall(text):
+                found[node_id] = told[-1]
+        return found
+
     def last_words(self, node_id: int) -> str:
         path = self.log_of(node_id)
         words = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
@@ -247,19 +263,26 @@ class LocalCluster:
 
 
 def run_in_front(
-    folder: Path, count: int, port: int, topics: Mapping[str, int], say_ready: Callable[[Sequence[int]], None]
+    folder: Path,
+    count: int,
+    port: int,
+    topics: Mapping[str, int],
+    say_ready: Callable[[LocalCluster], None],
+    *,
+    http: Callable[[int], str],
+    words: Sequence[str],
 ) -> None:
     """A cluster for as long as this process runs: until a signal comes, or a node ends that should not have."""
     if not 1 <= count <= MAX_NODES:
         raise CannotStart(f"--nodes {count} must be 1 to {MAX_NODES}")
     signal.signal(signal.SIGTERM, _interrupt)
-    found = LocalCluster.load(folder) or LocalCluster.found(folder, count, port)
+    found = LocalCluster.load(folder) or LocalCluster.found(folder, count, port, http)
     try:
         for node_id in found.nodes:
-            found.spawn(node_id, dies_with_this=True)
+            found.spawn(node_id, words=words, dies_with_this=True)
         found.wait_ready(found.nodes)
         _create(found, topics)
-        say_ready([node.port for node in found.nodes.values()])
+        say_ready(found)
         while True:
             for node_id in found.nodes:
                 if found.state(node_id) == STOPPED:

@@ -6,9 +6,9 @@ is done, unless it shall not. A plan in a file is Kafka's own, as `kafka-reassig
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -23,13 +23,17 @@ from .failure import Exit, Failure
 from .options import Duration, agreed, end_with, with_consent, with_names, with_output
 from .output import Column, put, show, talk
 from .placing import Placement, balanced, drained
+from .progress import Progress
 from .routing import Kafka, TopicPartition
 from .settings import Settings
+from .throttling import OFF, ByteRate, clear_throttle, set_throttle, throttle_of
 
 LOOK_S: Final = 0.2
 WAIT_MS: Final = 10 * 60 * 1000
 MAX_PLAN_BYTES: Final = 64 << 20
 PREFERRED, UNCLEAN = 0, 1
+
+R = TypeVar("R")
 
 PLAN_COLUMNS: Final = (
     Column("TOPIC", "topic"),
@@ -39,18 +43,34 @@ PLAN_COLUMNS: Final = (
 )
 ELECTED_COLUMNS: Final = (Column("TOPIC", "topic"), Column("PART", "partition"), Column("LEADER", "leader"))
 
-with_wait = click.option(
-    "--wait", type=Duration(), default=WAIT_MS, metavar="TIME", help="how long to wait for its end; 0s is not at all"
-)
+
+class Moving(NamedTuple):
+    """How a plan is carried out: if at all, how long its end is waited for, how fast it may be in bytes a second."""
+
+    execute: bool
+    wait: int
+    throttle: int | None
+
+
+def with_moving(function: Callable[..., R]) -> Callable[..., R]:
+    """Adds the options that `Moving` is made of."""
+    wait = click.option(
+        "--wait",
+        type=Duration(),
+        default=WAIT_MS,
+        metavar="TIME",
+        help="how long to wait for its end; 0s is not at all",
+    )
+    throttle = click.option("--throttle", type=ByteRate(), metavar="RATE", help="at most so many bytes a second: 50MB")
+    return with_consent(wait(throttle(function)))
 
 
 @click.command("drain")
 @click.argument("broker", type=int, metavar="BROKER")
-@with_consent
-@with_wait
+@with_moving
 @with_output
 @with_cluster
-def drain(settings: Settings, broker: int, execute: bool, wait: int, output: str) -> int:
+def drain(settings: Settings, broker: int, output: str, **how: Any) -> int:
     """Moves everything that a broker has to the others. What no other can take stays, and is led by another."""
     with settings.kafka() as kafka:
         racks = _racks(kafka)
@@ -58,7 +78,7 @@ def drain(settings: Settings, broker: int, execute: bool, wait: int, output: str
         if broker not in racks and not any(broker in replicas for replicas in placement.values()):
             raise Failure(f"there is no broker {broker}", exit_code=Exit.NOT_FOUND)
         plan = drained(placement, racks, broker)
-        code = _carry_out(kafka, placement, plan, execute, wait, output, f"Drain broker {broker}?")
+        code = _carry_out(kafka, placement, plan, Moving(**how), output, f"Drain broker {broker}?")
         staying = [place for place, replicas in {**placement, **plan}.items() if broker in replicas]
         if staying and code == Exit.OK:
             talk(f"{len(staying)} partitions keep a replica on broker {broker}: no other broker is left to take it")
@@ -68,18 +88,22 @@ def drain(settings: Settings, broker: int, execute: bool, wait: int, output: str
 @click.command("reassign")
 @click.option("--auto", is_flag=True, help="as many replicas and leaders on each broker")
 @click.option("--plan", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE")
-@with_consent
-@with_wait
+@with_moving
 @with_output
 @with_cluster
-def reassign(settings: Settings, auto: bool, file: Path | None, execute: bool, wait: int, output: str) -> int:
-    """Moves replicas: by a plan of Kafka's own form, or so that all brokers carry the same."""
-    if auto == (file is not None):
+def reassign(settings: Settings, auto: bool, file: Path | None, output: str, **how: Any) -> int:
+    """Moves replicas: by a plan of Kafka's own form, or so that all brokers carry the same. Without either, `--throttle
+    off` takes away what is left of an earlier throttle."""
+    moving = Moving(**how)
+    is_only_unthrottled = not auto and file is None and moving.throttle == OFF
+    if auto == (file is not None) and not is_only_unthrottled:
         raise click.UsageError("say --auto, or name a --plan.")
     with settings.kafka() as kafka:
         placement = _placement(kafka)
+        if is_only_unthrottled:
+            return _unthrottle(kafka)
         plan = balanced(placement, _racks(kafka)) if file is None else _read_plan(file, placement)
-        return _carry_out(kafka, placement, plan, execute, wait, output, "Move them?")
+        return _carry_out(kafka, placement, plan, moving, output, "Move them?")
 
 
 @click.command("elect-leaders")
@@ -167,9 +191,7 @@ def _read_plan(file: Path, placement: Mapping[TopicPartition, Any]) -> Placement
     return {place: replicas for place, replicas in plan.items() if replicas != placement[place]}
 
 
-def _carry_out(
-    kafka: Kafka, placement: Placement, plan: Placement, execute: bool, wait_ms: int, output: str, question: str
-) -> int:
+def _carry_out(kafka: Kafka, placement: Placement, plan: Placement, moving: Moving, output: str, question: str) -> int:
     rows = [
         {"topic": place.topic, "partition": place.partition, "before": placement[place], "after": replicas}
         for place, replicas in sorted(plan.items())
@@ -178,12 +200,22 @@ def _carry_out(
     if not plan:
         talk("nothing has to move")
         return Exit.OK
-    if not agreed(execute, question):
+    if not agreed(moving.execute, question):
         return Exit.OK
+    is_throttled = moving.throttle is not None and moving.throttle != OFF
+    throttle = throttle_of(placement, plan)
+    if is_throttled:
+        set_throttle(kafka, throttle, moving.throttle or 0)
     failures = _begin(kafka, plan)
     begun = len(plan) - len(failures)
-    if begun and wait_ms:
-        _wait(kafka, plan, wait_ms)
+    if is_throttled and begun and not moving.wait:
+        talk("the throttle stays; when all have moved: trioka cluster reassign --throttle off")
+    elif is_throttled and not begun:
+        failures += clear_throttle(kafka, throttle.brokers, throttle.topics)
+    if begun and moving.wait:
+        _wait(kafka, plan, moving.wait, is_throttled)
+        if moving.throttle is not None:
+            failures += clear_throttle(kafka, throttle.brokers, throttle.topics)
         # Where only the order of replicas has changed, nothing was copied, and the leader is still the former.
         turned: dict[str, list[int]] = {}
         for place, replicas in plan.items():
@@ -218,18 +250,39 @@ def _begin(kafka: Kafka, plan: Placement) -> list[Failure]:
     ]
 
 
-def _wait(kafka: Kafka, plan: Placement, wait_ms: int) -> None:
+def _wait(kafka: Kafka, plan: Placement, wait_ms: int, is_throttled: bool) -> None:
     """Until none of them is under way."""
     until = time.monotonic() + wait_ms / 1000
-    request = ListPartitionReassignmentsRequest(timeout_ms=kafka.timeout_ms, topics=None)
     left = len(plan)
-    while left:
-        told = kafka.ask_controller(request, lambda told: [told.error_code])
-        under_way = {TopicPartition(t.name, each.partition_index) for t in told.topics for each in t.partitions}
-        left = len(under_way & set(plan))
-        if left and time.monotonic() > until:
-            what = f"{left} of {len(plan)} partitions still move"
-            raise Failure(what, exit_code=Exit.PARTLY, hints=["look again: trioka cluster under-replicated"])
-        if left:
-            time.sleep(LOOK_S)
+    with Progress("reassign", "partitions", len(plan)) as progress:
+        while left:
+            left = len(_under_way(kafka) & set(plan))
+            progress.reach(len(plan) - left)
+            if left and time.monotonic() > until:
+                what = f"{left} of {len(plan)} partitions still move"
+                hints = ["look again: trioka cluster under-replicated"]
+                if is_throttled:
+                    hints.append("the throttle stays; when all have moved: trioka cluster reassign --throttle off")
+                raise Failure(what, exit_code=Exit.PARTLY, hints=hints)
+            if left:
+                time.sleep(LOOK_S)
     put(f"{len(plan)} partitions are where they shall be")
+
+
+def _under_way(kafka: Kafka) -> set[TopicPartition]:
+    request = ListPartitionReassignmentsRequest(timeout_ms=kafka.timeout_ms, topics=None)
+    told = kafka.ask_controller(request, lambda told: [told.error_code])
+    return {TopicPartition(topic.name, each.partition_index) for topic in told.topics for each in topic.partitions}
+
+
+def _unthrottle(kafka: Kafka) -> int:
+    """All brokers and all topics, as long as nothing moves: whoever set it may rely on it until then."""
+    if left := _under_way(kafka):
+        what = f"{len(left)} partitions still move, and the throttle is theirs"
+        raise Failure(what, hints=["wait for them: trioka cluster under-replicated"])
+    cluster = kafka.cluster()
+    names = [topic.name or "" for topic in cluster.topics]
+    failures = clear_throttle(kafka, [broker.node_id for broker in cluster.brokers], names)
+    if not failures:
+        put("nothing is throttled")
+    return end_with(failures, len(failures) + 1)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from trioka.broker.broker import Broker
     from trioka.broker.config.server import Loaded
+    from trioka.broker.http_door import Door
+
+    from .local_nodes import LocalCluster
 
 HTTP_PORT_ABOVE: Final = 1000  # the port of metrics and health, above that of Kafka
 MAX_PORT: Final = 65535
@@ -41,13 +44,13 @@ FAST_FOLDER: Final = "/dev/shm"  # memory that looks like a disk: the same files
 def _dev(options: Mapping[str, Any]) -> None:
     topics = dict(_topic(text) for text in options["topic"])
     if options["nodes"] != 1:
-        _dev_cluster(options["nodes"], options["port"], options["data"], topics)
+        _dev_cluster(options, topics)
         return
     temporary = None if options["data"] else tempfile.mkdtemp(prefix="trioka-", dir=_fast_folder())
     try:
         properties = _dev_properties(options["port"], options["data"] or temporary)
         properties["trioka.http.listeners"] = _http_listeners(options["port"], options["http_port"])
-        _run(properties, {}, {}, topics=topics, is_dev=True, options=options)
+        _run(properties, {}, {}, topics=topics, is_dev=True, is_demo=options["demo"], options=options)
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -65,22 +68,42 @@ def _dev_properties(port: int, data: str | None) -> dict[str, str]:
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",  # as in the server.properties that Kafka brings along
     }
 
 
-def _dev_cluster(count: int, port: int, data: str | None, topics: Mapping[str, int]) -> None:
+def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     """Nodes that end when this process does."""
     from .local_nodes import run_in_front
 
     started = time.perf_counter()
+    data, http = options["data"], options["http_port"]
     temporary = None if data else tempfile.mkdtemp(prefix="trioka-", dir=_fast_folder())
 
-    def say(ports: Sequence[int]) -> None:
-        addresses = {f"Node {number}": ("127.0.0.1", port) for number, port in enumerate(ports, 1)}
-        _say_ready(addresses, None, [str(data or temporary)], True, time.perf_counter() - started)
+    def say(found: "LocalCluster") -> None:
+        addresses = {f"Node {node.id}": ("127.0.0.1", node.port) for node in found.nodes.values()}
+        where = next(iter(found.metrics.values()), None)
+        _say_ready(addresses, where, [str(data or temporary)], True, time.perf_counter() - started)
+        if options["demo"]:
+            _start_demo(found.servers)
 
+    def listeners(number: int) -> str:
+        """Of a node's metrics; the ports follow one another as those of Kafka do."""
+        port = options["port"] and options["port"] + number
+        is_counted = http is not None and http.isdigit() and http != "0"
+        return _http_listeners(port, str(int(http) + number) if is_counted else http)
+
+    log_flags = ["--log-format", options["log_format"], "--log-level", options["log_level"]]
     try:
-        run_in_front(Path(str(data or temporary)), count, port, topics, say)
+        run_in_front(
+            Path(str(data or temporary)),
+            options["nodes"],
+            options["port"],
+            topics,
+            say,
+            http=listeners,
+            words=log_flags,
+        )
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -138,6 +161,7 @@ def _run(
     options: Mapping[str, Any],
     topics: Mapping[str, int] | None = None,
     is_dev: bool = False,
+    is_demo: bool = False,
     is_check: bool = False,
 ) -> None:
     started = time.perf_counter()
@@ -161,10 +185,12 @@ def _run(
     from trioka.broker.network import PortInUse
     from trioka.broker.quorum_files import VotersDisagree
     from trioka.storage.directory import DirectoryInUse
+    from trioka.storage.disk import allow_many_descriptors
     from trioka.storage.layout import DamagedFile
 
+    allow_many_descriptors()
     try:
-        trio.run(_live, loaded, topics or {}, is_dev, started)
+        trio.run(_live, loaded, topics or {}, is_dev, is_demo, started)
     except* PortInUse as errors:
         port = _first(errors).port
         is_http = port not in [endpoint.port for endpoint in loaded.node.broker_listeners]
@@ -199,7 +225,7 @@ def _set_up_logging(form: str, level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
-async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, started: float) -> None:
+async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, is_demo: bool, started: float) -> None:
     import trio
 
     from trioka.broker.broker import Broker
@@ -220,12 +246,27 @@ async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, start
                 await broker.create_missing_topics(topics)
             if not signalled.is_set():
                 took = time.perf_counter() - started
-                http = None if door is None else door.address
-                _say_ready(broker.addresses, http, loaded.node.log_dirs, is_dev, took)
+                _say_ready(broker.addresses, _http_text(door), loaded.node.log_dirs, is_dev, took)
                 for port in () if door is None else door.passed_over:
                     print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
+                if is_demo:
+                    _start_demo([("127.0.0.1", port) for _, port in broker.addresses.values()])
             await broker.stopped.wait()
             nursery.cancel_scope.cancel()
+
+
+def _start_demo(servers: Sequence[tuple[str, int]]) -> None:
+    """Its thread ends with the process, and must not hold it up: brokers finish what they serve in any case."""
+    from .demo import Demo
+
+    Demo(servers).start()
+
+
+def _http_text(door: "Door | None") -> str | None:
+    if door is None:
+        return None
+    host, port = door.address
+    return f"http://{({'127.0.0.1': 'localhost', '::1': '[::1]'}).get(host, host)}:{port}/metrics"
 
 
 async def _mind(
@@ -241,7 +282,7 @@ async def _mind(
 
 def _say_ready(
     addresses: Mapping[str, tuple[str, int]],
-    http: tuple[str, int] | None,
+    http: str | None,
     log_dirs: Sequence[str],
     is_dev: bool,
     seconds: float,
@@ -253,11 +294,12 @@ def _say_ready(
         host = "localhost" if host == "127.0.0.1" else host
         lines.append(f"  {'Kafka' if len(addresses) == 1 else name:<9}{f'{host}:{port}':<26}any Kafka client, no auth")
     if http is not None:
-        host = {"127.0.0.1": "localhost", "::1": "[::1]"}.get(http[0], http[0])
-        lines.append(f"  Metrics  {f'http://{host}:{http[1]}/metrics':<33}health /readyz")
+        lines.append(f"  Metrics  {http:<33}health /readyz")
     if is_dev:
-        at = "" if port == DEFAULT_PORT else f" -b localhost:{port}"
-        lines.append(f"  Try      echo hello | trioka produce{at} orders      then    trioka consume{at} orders")
+        first = next(iter(addresses.values()))[1]
+        at = "" if first == DEFAULT_PORT else f" -b localhost:{first}"
+        said = "echo '{\"id\":1}'"
+        lines.append(f"  Try      {said} | trioka produce{at} orders      then    trioka consume{at} orders")
     _say("\n".join(lines) + "\n")
 
 

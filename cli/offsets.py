@@ -23,6 +23,7 @@ CONSUMER: Final = -1  # the replica id of somebody who is none
 BY_NAME: Final = {"fetch": 12, "offsets": 9}  # the last versions that name a topic instead of its id
 LOOK_BYTES: Final = 64 * 1024  # of a partition, to see when a record was written
 NO_OFFSET: Final = -1
+NOBODY_IN_PARTICULAR: Final = ("", -1)
 
 T = TypeVar("T")
 
@@ -104,12 +105,19 @@ def committed(kafka: Kafka, group: str) -> dict[TopicPartition, Committed]:
     }
 
 
-def commit(kafka: Kafka, group: str, offsets: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
-    """Commits for a group that has no members; an error code for each partition."""
+def commit(
+    kafka: Kafka,
+    group: str,
+    offsets: Mapping[TopicPartition, Committed],
+    *,
+    member: tuple[str, int] = NOBODY_IN_PARTICULAR,
+) -> dict[TopicPartition, int]:
+    """Commits for a group that has no members, or as one of them, with its epoch; an error code for each partition."""
     Topic = OffsetCommitRequest.Topic
     request = OffsetCommitRequest(
         group_id=group,
-        member_id="",
+        member_id=member[0],
+        generation_id_or_member_epoch=member[1],
         topics=[
             Topic(
                 name=name,

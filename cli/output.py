@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from .moments import show_bytes, show_duration
 
+USUAL_WIDTH: Final = 80
 FORMATS: Final = ("table", "wide", "json", "yaml", "csv", "name")
 
 Row: TypeAlias = Mapping[str, Any]
@@ -67,8 +68,37 @@ def flush() -> None:
 
 
 def talk(text: str) -> None:
+    end_status()
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def is_talk_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+class _Status:
+    """Whether a line stands on the terminal that the next one replaces."""
+
+    is_there = False
+
+
+def status(text: str) -> None:
+    """How far long work is: a line of a terminal, cut to its width, that the next one replaces."""
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        width = USUAL_WIDTH
+    sys.stderr.write(f"\r\x1b[K{text[: width - 1]}")
+    sys.stderr.flush()
+    _Status.is_there = True
+
+
+def end_status() -> None:
+    if _Status.is_there:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+        _Status.is_there = False
 
 
 def nobody_reads() -> None:

@@ -16,6 +16,7 @@ from .configs import BROKER, described
 from .failure import Exit, Failure
 from .options import complete, with_settings
 from .output import talk
+from .progress import Progress
 from .settings import Settings
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -55,7 +56,7 @@ def produce(
         raise click.UsageError("name a topic.")
     _check(settings, name, partition)
     common: dict[str, Any] = {"headers": [_header(each) for each in headers], "partition": partition}
-    with _Sender(settings, name, compression, acks) as sender:
+    with _Sender(settings, name, compression, acks) as sender, Progress("produce", "records") as progress:
         for line in _lines(file):
             value: bytes | None = line
             own_key = None if key is None else key.encode()
@@ -64,6 +65,7 @@ def produce(
                 if separator:
                     own_key, value = before, after
             sender.send(value=None if null and not value else value, key=own_key, **common)
+            progress.add()
     return sender.verdict()
 
 

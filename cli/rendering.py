@@ -8,11 +8,14 @@ import base64
 import json
 import re
 from collections.abc import Callable
+from datetime import date, datetime, time
 from typing import Any, Final
 
 import click
 
-DECODERS: Final = ("auto", "json", "text", "hex", "base64")
+from .decoding import SCHEMAS, Decoder
+
+DECODERS: Final = ("auto", "json", "text", "hex", "base64", *SCHEMAS)
 _TOKEN: Final = re.compile(r"%(.)|\\(x[0-9a-fA-F]{2}|.)|([^%\\]+)", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
 
@@ -51,11 +54,24 @@ _DECODE: Final[dict[str, Callable[[bytes], Any]]] = {
 }
 
 
-class Printer:
-    """`form` is "json", "raw", a format, or None for the value in a line of its own."""
+def _plain(value: object) -> object:
+    """What a schema knows and JSON does not."""
+    if isinstance(value, bytes):
+        return _auto(value)
+    return value.isoformat() if isinstance(value, date | datetime | time) else str(value)
 
-    def __init__(self, form: str | None, decode: str) -> None:
-        self._decode = _DECODE[decode]
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+class Printer:
+    """`form` is "json", "raw", a format, or None for the value in a line of its own. With a `decoder`, values are what
+    their schema says; keys hardly ever have one."""
+
+    def __init__(self, form: str | None, decode: str, decoder: Decoder | None = None) -> None:
+        self._decode = _DECODE[decode] if decoder is None else _auto
+        self._decode_value: Callable[[bytes], Any] = self._decode if decoder is None else decoder
         self._is_plain = decode in ("auto", "text")  # then values go out byte by byte
         self._pieces: list[Callable[[Any], bytes]] | None = None
         if form == "json":
@@ -63,16 +79,22 @@ class Printer:
         elif form == "raw":
             self.render = lambda record: record.value or b""
         else:
-            pieces = _parse("%s\\n" if form is None else form, self._shown)
+            pieces = _parse("%s\\n" if form is None else form, self._shown_key, self._shown_value)
             self.render = lambda record: b"".join([piece(record) for piece in pieces])
 
-    def _shown(self, data: bytes | None) -> bytes:
+    def _shown_key(self, data: bytes | None) -> bytes:
+        return self._shown(data, self._decode)
+
+    def _shown_value(self, data: bytes | None) -> bytes:
+        return self._shown(data, self._decode_value)
+
+    def _shown(self, data: bytes | None, decode: Callable[[bytes], Any]) -> bytes:
         if data is None:
             return b""
         if self._is_plain:
             return data
-        shown = self._decode(data)
-        return (shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)).encode()
+        shown = decode(data)
+        return (shown if isinstance(shown, str) else _dumped(shown)).encode()
 
     def _as_json(self, record: Any) -> bytes:
         told = {
@@ -81,23 +103,25 @@ class Printer:
             "offset": record.offset,
             "timestamp": record.timestamp,
             "key": None if record.key is None else self._decode(record.key),
-            "value": None if record.value is None else self._decode(record.value),
+            "value": None if record.value is None else self._decode_value(record.value),
             "headers": {key: None if value is None else _text(value) for key, value in record.headers},
         }
-        return json.dumps(told, ensure_ascii=False).encode() + b"\n"
+        return _dumped(told).encode() + b"\n"
 
 
-def _parse(form: str, shown: Callable[[bytes | None], bytes]) -> list[Callable[[Any], bytes]]:
+def _parse(
+    form: str, key: Callable[[bytes | None], bytes], value: Callable[[bytes | None], bytes]
+) -> list[Callable[[Any], bytes]]:
     letters: dict[str, Callable[[Any], bytes]] = {
         "t": lambda record: record.topic.encode(),
         "p": lambda record: b"%d" % record.partition,
         "o": lambda record: b"%d" % record.offset,
         "T": lambda record: b"%d" % record.timestamp,
-        "k": lambda record: shown(record.key),
-        "s": lambda record: shown(record.value),
+        "k": lambda record: key(record.key),
+        "s": lambda record: value(record.value),
         "K": lambda record: b"%d" % (-1 if record.key is None else len(record.key)),
         "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
-        "h": lambda record: b",".join(key.encode() + b"=" + (value or b"") for key, value in record.headers),
+        "h": lambda record: b",".join(name.encode() + b"=" + (data or b"") for name, data in record.headers),
         "%": lambda record: b"%",
     }
     pieces: list[Callable[[Any], bytes]] = []

@@ -1,8 +1,9 @@
 """`trioka run -- CMD`: a throw-away broker around one command, for tests in any language and for CI without Docker.
 
-The broker is `trioka dev` in a process of its own, on any free port and in memory. The command finds it by
-KAFKA_BOOTSTRAP_SERVERS; when the command ends, the broker does, and the exit code is the command's. The broker is not
-in the command's process group, so that Ctrl-C stops the command first; and the kernel ends it if this one is killed.
+The broker (with --nodes, a cluster) is `trioka dev` in a process of its own, on any free port and in memory. The
+command finds it by KAFKA_BOOTSTRAP_SERVERS; when the command ends, the broker does, and the exit code is the command's.
+The broker is not in the command's process group, so that Ctrl-C stops the command first; and the kernel ends it if this
+one is killed.
 """
 
 import os
@@ -17,21 +18,22 @@ import click
 
 from .failure import CannotStart, Failure
 
-STOP_SECONDS: Final = 10
+STOP_SECONDS: Final = 40  # a cluster may take thirty, if one of its nodes has to be killed
 COMMAND_NOT_FOUND: Final = 127
 SIGNALLED: Final = 128
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--nodes", type=int, default=1, metavar="N", help="default 1; more are a cluster")
 @click.option("--topic", "topics", multiple=True, metavar="NAME:PARTS", help="create it first; may be said again")
 @click.option("--data", metavar="DIR", help="keep the data here; in memory without it")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARG]...")
-def run(topics: tuple[str, ...], data: str | None, command: tuple[str, ...]) -> int:
+def run(nodes: int, topics: tuple[str, ...], data: str | None, command: tuple[str, ...]) -> int:
     """Runs CMD with a broker; KAFKA_BOOTSTRAP_SERVERS says where it is."""
     signal.signal(signal.SIGTERM, _end)
     arguments = [word for topic in topics for word in ("--topic", topic)] + (["--data", data] if data else [])
     broker = subprocess.Popen(
-        [sys.executable, "-m", "trioka", "dev", "--port", "0", "--http-port", "off", *arguments],
+        [sys.executable, "-m", "trioka", "dev", "--nodes", str(nodes), "--port", "0", "--http-port", "off", *arguments],
         stdout=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
@@ -50,11 +52,13 @@ def run(topics: tuple[str, ...], data: str | None, command: tuple[str, ...]) -> 
 
 
 def _address(broker: "subprocess.Popen[str]") -> str:
+    """Of all nodes. What it says ends with something to try."""
     assert broker.stdout is not None
+    found: list[str] = []
     for line in broker.stdout:
-        found = re.search(r"Kafka\s+(\S+:\d+)", line)
-        if found is not None:
-            return found[1]
+        found += re.findall(r"^ +(?:Kafka|Node \d+) +(\S+:\d+)", line)
+        if found and line.lstrip().startswith("Try "):
+            return ",".join(found)
     raise CannotStart("the broker did not start; what it said stands above")
 
 

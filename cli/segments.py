@@ -6,7 +6,7 @@
 A place is a log directory, the folder of a partition, a file, or TOPIC:PARTITION below `--data`. Nothing is written.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from .log_files import Problem, SegmentFile, batches, find_segments, is_sound, j
 from .moments import show_moment
 from .options import with_output
 from .output import Column, put, show, talk
+from .progress import BYTES, Progress
 from .tree import group
 
 LIST_COLUMNS: Final = (
@@ -69,7 +70,7 @@ segments = group("segments", "Log files, of trioka or of Apache Kafka.", list="l
 def ls(places: tuple[str, ...], data: str, output: str) -> None:
     """The segments, what they hold and how large they are."""
     rows = []
-    for segment in _found(places, data):
+    for segment in _one_by_one("ls", _found(places, data)):
         with segment.opened() as buffer:
             headers = list(batches(buffer))
         newest = max((header.max_timestamp for header in headers), default=-1)
@@ -106,7 +107,7 @@ def dump(places: tuple[str, ...], data: str, records: bool, output: str) -> None
 def verify(places: tuple[str, ...], data: str, output: str) -> int:
     """Checksums, offsets and indexes; exit code 10 if something is damaged."""
     found = _found(places, data)
-    problems: list[Problem] = [problem for segment in found for problem in judge(segment)]
+    problems: list[Problem] = [problem for segment in _one_by_one("verify", found) for problem in judge(segment)]
     if problems:
         show([problem._asdict() for problem in problems], PROBLEM_COLUMNS, output, name="file")
     elif output in ("json", "yaml"):
@@ -123,6 +124,14 @@ def _found(places: tuple[str, ...], data: str) -> list[SegmentFile]:
         hints = ["name the log directory: --data DIR"]
         raise Failure(f"there is no log file in {where}", exit_code=Exit.NOT_FOUND, hints=hints)
     return found
+
+
+def _one_by_one(what: str, segments: Sequence[SegmentFile]) -> Iterator[SegmentFile]:
+    """Each of them; how far it is, is said by their sizes."""
+    with Progress(what, BYTES, sum(segment.size for segment in segments)) as progress:
+        for segment in segments:
+            yield segment
+            progress.add(segment.size)
 
 
 def _path(place: str, data: str) -> Path:

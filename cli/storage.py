@@ -1,8 +1,10 @@
-"""`trioka storage`: the directories of a node, before it is started for the first time, and what is in them.
+r"""`trioka storage`: the directories of a node, before it is started for the first time, and what is in them.
 
     trioka storage random-uuid
     trioka storage format -t CLUSTER-ID -c server.properties
     trioka storage format -t CLUSTER-ID -c server.properties --initial-controllers 1@host-1:9093:UUID,2@host-2:9093:UUID
+    trioka storage format -t CLUSTER-ID -c server.properties --release-version 4.0 \
+        --add-scram 'SCRAM-SHA-256=[name=admin,password=secret]'
     trioka storage info -c server.properties
 
 Commands, flags and files are those of Apache Kafka's `kafka-storage.sh`, and either may format for the other. A node
@@ -12,9 +14,9 @@ that is the only voter of its quorum need not be formatted: it does that itself 
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Final
 
 import click
@@ -25,7 +27,11 @@ from trioka.broker.config.server import load
 from trioka.broker.formatting import AlreadyFormatted, Founder, directories_of, format_node
 from trioka.broker.identity import random_uuid
 from trioka.broker.properties import parse_environment, parse_properties
-from trioka.cluster.features import FRESH_LEVELS, KRAFT_VERSION, METADATA_VERSION, SUPPORTED
+from trioka.cluster.feature_changes import NEEDED
+from trioka.cluster.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED
+from trioka.cluster.metadata_log import LATEST_METADATA_VERSION, MetadataRecord
+from trioka.cluster.releases import RELEASES, SCRAM_SINCE, fresh_levels, metadata_version_of
+from trioka.cluster.scram import SALT_BYTES, credential_of
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.ledgers.metadata import FeatureLevelRecord
 from trioka.protocol.wire import uuid_from_text, uuid_text
@@ -62,7 +68,11 @@ def random_uuid_command() -> None:
 @click.option("-s", "--standalone", is_flag=True, help="this controller is the first voter, and alone so far")
 @click.option("-I", "--initial-controllers", metavar="LIST", help="the first voters: ID@HOST:PORT:DIRECTORY-ID,…")
 @click.option("-N", "--no-initial-controllers", is_flag=True, help="this node joins a quorum that is there")
+@click.option(
+    "-r", "--release-version", metavar="RELEASE", help="begin with the features of this release: 4.0, 3.9-IV0"
+)
 @click.option("-f", "--feature", multiple=True, metavar="NAME=LEVEL", help="a feature's level to begin with")
+@click.option("-S", "--add-scram", multiple=True, metavar="CREDENTIAL", help="MECHANISM=[name=NAME,password=PASSWORD]")
 @click.option("-g", "--ignore-formatted", is_flag=True, help="leave directories alone that are formatted")
 def format_command(
     cluster_id: str,
@@ -70,7 +80,9 @@ def format_command(
     standalone: bool,
     initial_controllers: str | None,
     no_initial_controllers: bool,
+    release_version: str | None,
     feature: tuple[str, ...],
+    add_scram: tuple[str, ...],
     ignore_formatted: bool,
 ) -> None:
     """Writes what the node must find when it starts. Nothing that is there is changed."""
@@ -86,13 +98,17 @@ def format_command(
         founders = [_alone(node, random_uuid(random))]
     _check_founders(node, founders, no_initial_controllers)
     has_voters_in_log = bool(founders)
-    levels = _levels(feature, has_voters_in_log or no_initial_controllers)
+    levels = _levels(feature, release_version, has_voters_in_log or no_initial_controllers)
+    records: list[MetadataRecord] = [
+        FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()
+    ]
+    records += _credentials(add_scram, levels[METADATA_VERSION], random)
     try:
         made = format_node(
             OsDisk(),
             node,
             cluster_id=cluster_id,
-            records=[FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()],
+            records=records,
             founders=founders,
             has_voters_in_log=has_voters_in_log,
             random=random,
@@ -198,8 +214,8 @@ def _check_founders(node: Node, founders: Sequence[Founder], joins: bool) -> Non
         )
 
 
-def _levels(said: Sequence[str], has_voters_in_log: bool) -> dict[str, int]:
-    """With another metadata.version than the newest, features that nobody speaks of are off: they may need more."""
+def _levels(said: Sequence[str], release: str | None, has_voters_in_log: bool) -> dict[str, int]:
+    """Those of a release, the newest if none is named, and what was said of single features."""
     wanted: dict[str, int] = {}
     for text in said:
         name, _, level = text.partition("=")
@@ -216,6 +232,35 @@ def _levels(said: Sequence[str], has_voters_in_log: bool) -> dict[str, int]:
     if kraft != int(has_voters_in_log):
         must = "in the log, which is kraft.version 1" if has_voters_in_log else "in the configuration: kraft.version 0"
         raise Failure(f"kraft.version cannot be {kraft}: the voters stand {must}", exit_code=Exit.USAGE)
-    newest = FRESH_LEVELS[METADATA_VERSION]
-    defaults = dict(FRESH_LEVELS) if wanted.get(METADATA_VERSION, newest) == newest else {METADATA_VERSION: newest}
-    return {name: level for name, level in {**defaults, **wanted}.items() if level or name == METADATA_VERSION}
+    fresh = fresh_levels(wanted.get(METADATA_VERSION, _metadata_version(release, wanted)))
+    levels = {name: level for name, level in {**fresh, **wanted}.items() if level or name == METADATA_VERSION}
+    for (feature, at), (needed, least) in NEEDED.items():
+        if levels.get(feature) == at and levels.get(needed, 0) < least:
+            raise Failure(f"{feature}={at} needs {needed} at {least} or above", exit_code=Exit.USAGE)
+    return dict(sorted(levels.items(), key=lambda item: (item[0] != METADATA_VERSION, item[0])))
+
+
+def _metadata_version(release: str | None, wanted: Mapping[str, int]) -> int:
+    if release is None:
+        return LATEST_METADATA_VERSION
+    if METADATA_VERSION in wanted:
+        raise Failure("--release-version and --feature metadata.version=… say the same thing", exit_code=Exit.USAGE)
+    level = metadata_version_of(release)
+    if level is None:
+        known = list(RELEASES)
+        raise Failure(
+            f"there is no release '{release}'",
+            exit_code=Exit.USAGE,
+            hints=did_you_mean(release, RELEASES) or [f"they go from {known[0]} to {known[-1]}"],
+        )
+    return level
+
+
+def _credentials(said: Sequence[str], metadata_version: int, random: Random) -> list[MetadataRecord]:
+    """As records. What is wrong is told without what was said."""
+    if said and metadata_version < SCRAM_SINCE:
+        raise Failure(f"--add-scram needs metadata.version {SCRAM_SINCE} (3.5-IV2) or above", exit_code=Exit.USAGE)
+    try:
+        return [credential_of(text, random.randbytes(SALT_BYTES)) for text in said]
+    except ValueError as error:
+        raise Failure(f"--add-scram: {error}", exit_code=Exit.USAGE) from None

@@ -13,22 +13,21 @@ Every method here blocks until it is done, also when it is called from asyncio o
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from trioka.storage.disk import OsDisk
-
 from . import scratch
+from .api_faults import ApiFaults
 from .client import TIMEOUT_S, Client, Payload, Record
 from .clock_control import Clock
-from .faults import Armed, Effect, ErrorName, Fault, Length, error_name, seconds_of
+from .damage import flip_bit, tear
+from .faults import Length, seconds_of
 from .host import Host, Unresponsive
 from .process import ProcessHost
 
 HOST: Final = "127.0.0.1"
 DESCRIBE_S: Final = 2.0  # a broker that does not tell how it is within so long is what is wrong
-BITS: Final = 8
 DATA, WORDS = "data", "words.txt"  # below its folder: the log directory, and what a process has said
 
 
-class Broker:
+class Broker(ApiFaults):
     def __init__(self, *, process: bool = False, **configs: object) -> None:
         self._settings = keys_of(configs)
         self._is_process = process
@@ -156,23 +155,7 @@ class Broker:
         group that has committed nothing yet is waited for, too. TimeoutError says how far it is behind."""
         self._client.wait_group(group, lag, topic, seconds_of(timeout))
 
-    # -- faults --------------------------------------------------------------------------------------------------------
-
-    def fail(self, api: str, error: ErrorName, *, topic: str | None = None, count: int | None = 1) -> Armed:
-        """The next `count` requests of an API (None: all) are answered with an error: its name in Kafka, its code, or
-        our class for it."""
-        return self._arm(Fault(api=api, effect=Effect.FAIL, error=error_name(error), topic=topic, count=count))
-
-    def delay(self, api: str, by: Length, *, topic: str | None = None, count: int | None = 1) -> Armed:
-        """They are carried out so much later."""
-        return self._arm(Fault(api=api, effect=Effect.DELAY, delay_s=seconds_of(by), topic=topic, count=count))
-
-    def drop(self, api: str, *, topic: str | None = None, count: int | None = 1, done: bool = False) -> Armed:
-        """Their connection is closed instead of an answer; with `done`, after the request was carried out."""
-        return self._arm(Fault(api=api, effect=Effect.DROP, is_done=done, topic=topic, count=count))
-
-    def _arm(self, fault: Fault) -> Armed:
-        return Armed(self._home, self._home.tell("arm", fault=fault.plain()), fault)
+    # -- faults; those by API are in api_faults.py ---------------------------------------------------------------------
 
     def cut(self) -> None:
         """The network is cut: connections are closed, and new ones closed at once, until `heal`."""
@@ -194,28 +177,20 @@ class Broker:
     def flip_bit(self, topic: str, partition: int = 0, *, byte: int = -1, bit: int = 0) -> None:
         """Flips one bit of a partition's newest file: of its last byte, if `byte` says no other. Whoever reads the
         batch finds that its checksum is wrong."""
-        if not 0 <= bit < BITS:
-            raise ValueError(f"bit={bit}: a byte has the bits 0 to 7")
-        disk = OsDisk()
-        folder = f"{self._folder}/{DATA}/{topic}-{partition}"
-        if not disk.is_directory(folder):
-            raise ValueError(f"there is no partition {topic}-{partition}")
-        newest = max(name for name in disk.list(folder) if name.endswith(".log"))
-        file = disk.open(f"{folder}/{newest}")
-        try:
-            size = file.size()
-            place = size + byte if byte < 0 else byte
-            if not 0 <= place < size:
-                raise ValueError(f"{topic}-{partition} has {size} bytes, and none at {byte}")
-            file.write(place, bytes([file.read(place, 1)[0] ^ 1 << bit]))
-        finally:
-            file.close()
+        flip_bit(f"{self._folder}/{DATA}", topic, partition, byte, bit)
 
     # -- a process only ------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
         """kill -9. `start` brings it back, with what it had written."""
         self._process("kill").kill()
+
+    def tear(self, topic: str, partition: int = 0, *, lost: int = 1) -> None:
+        """After `kill`: the last bytes that it wrote never came to the disk. What `start` finds is a torn batch, which
+        was not flushed, and is cut off."""
+        if self.is_running:
+            raise ValueError("tear() is for a broker that was killed: what it has in its hands is not lost")
+        tear(f"{self._folder}/{DATA}", topic, partition, lost)
 
     def pause(self) -> None:
         """SIGSTOP: connections stay, and nothing is answered."""

@@ -1,4 +1,5 @@
-"""Chaos: every fault of a broker in one hand, and a storm of them.
+"""Chaos: every fault of a broker or a cluster in one hand, and a storm of them. What concerns one node of a cluster
+wants to know which: `kafka_chaos.kill(2)`.
 
 with kafka_chaos.storm(seed=7):
     ...                             # the software under test gets through this, or has a bug
@@ -6,13 +7,14 @@ with kafka_chaos.storm(seed=7):
 
 from collections.abc import Callable, Iterable
 from random import SystemRandom
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .faults import APIS, Armed, ErrorName, Length, unknown
 from .weather import RETRIABLE
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .cluster import Cluster
 
 SEEDS: Final = 1 << 32
 RATE: Final = 0.1
@@ -23,7 +25,7 @@ class Storm:
     """A seeded series of faults, from the start of a block to its end, or until all are used up."""
 
     def __init__(
-        self, broker: "Broker", seed: int, rate: float, faults: int, apis: list[str], topic: str | None
+        self, broker: "Broker | Cluster", seed: int, rate: float, faults: int, apis: list[str], topic: str | None
     ) -> None:
         self.seed = seed
         self._broker = broker
@@ -56,9 +58,9 @@ class Storm:
 
 class Chaos:
     def __init__(
-        self, broker: "Broker", choose_seed: Callable[[], int] = lambda: SystemRandom().randrange(SEEDS)
+        self, broker: "Broker | Cluster", choose_seed: Callable[[], int] = lambda: SystemRandom().randrange(SEEDS)
     ) -> None:
-        self.broker = broker
+        self.broker: Any = broker
         self.storms: list[Storm] = []
         self._choose_seed = choose_seed
 
@@ -84,31 +86,37 @@ class Chaos:
         return storm
 
     def fail(self, api: str, error: ErrorName, *, topic: str | None = None, count: int | None = 1) -> Armed:
-        return self.broker.fail(api, error, topic=topic, count=count)
+        armed: Armed = self.broker.fail(api, error, topic=topic, count=count)
+        return armed
 
     def delay(self, api: str, by: Length, *, topic: str | None = None, count: int | None = 1) -> Armed:
-        return self.broker.delay(api, by, topic=topic, count=count)
+        armed: Armed = self.broker.delay(api, by, topic=topic, count=count)
+        return armed
 
     def drop(self, api: str, *, topic: str | None = None, count: int | None = 1, done: bool = False) -> Armed:
-        return self.broker.drop(api, topic=topic, count=count, done=done)
+        armed: Armed = self.broker.drop(api, topic=topic, count=count, done=done)
+        return armed
 
-    def cut(self) -> None:
-        self.broker.cut()
+    def cut(self, *nodes: int) -> None:
+        self.broker.cut(*nodes)
 
     def heal(self) -> None:
         self.broker.heal()
 
-    def disk_full(self) -> None:
-        self.broker.disk_full()
+    def disk_full(self, *node: int) -> None:
+        self.broker.disk_full(*node)
 
     def slow_disk(self, by: Length = "50ms") -> None:
         self.broker.slow_disk(by)
 
-    def flip_bit(self, topic: str, partition: int = 0, *, byte: int = -1, bit: int = 0) -> None:
-        self.broker.flip_bit(topic, partition, byte=byte, bit=bit)
+    def flip_bit(self, topic: str, partition: int = 0, *, byte: int = -1, bit: int = 0, **node: int) -> None:
+        self.broker.flip_bit(topic, partition, byte=byte, bit=bit, **node)
 
-    def kill(self) -> None:
-        self.broker.kill()
+    def tear(self, topic: str, partition: int = 0, *, lost: int = 1, **node: int) -> None:
+        self.broker.tear(topic, partition, lost=lost, **node)
+
+    def kill(self, *node: int) -> None:
+        self.broker.kill(*node)
 
     def pause(self) -> None:
         self.broker.pause()

@@ -48,23 +48,34 @@ class MovableClock(trio.abc.Clock):
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + int(self._ahead_s * 1000)
 
-    async def advance(self, seconds: float, is_busy: Callable[[], bool]) -> None:
-        """Adds so much, and returns when all that fell due has happened. `is_busy`: whether threads are at work."""
+    async def advance(
+        self,
+        seconds: float,
+        is_busy: Callable[[], bool],
+        *,
+        passed: Callable[[float], None] = lambda seconds: None,
+        cushion_s: float = 0.0,
+        steps: int = STEPS,
+    ) -> None:
+        """Adds so much, and returns when all that fell due has happened. `is_busy`: whether threads are at work.
+        `passed` is told of each step before anybody notices it. What is on its way between sockets is nobody's for a
+        moment: where several nodes talk, everything has to rest for as long as `cushion_s`."""
         if seconds < 0:
             raise ValueError("time does not go back")
-        await _come_to_rest(is_busy)  # who has not gone to sleep yet has no deadline
-        goal, grain = self._ahead_s + seconds, seconds / STEPS
+        await _come_to_rest(is_busy, cushion_s)  # who has not gone to sleep yet has no deadline
+        goal, grain = self._ahead_s + seconds, seconds / steps
         while self._ahead_s < goal:
-            step = max(current_statistics().seconds_to_next_deadline, grain)
-            self._ahead_s = min(goal, self._ahead_s + step)
-            await _come_to_rest(is_busy)
+            step = min(goal - self._ahead_s, max(current_statistics().seconds_to_next_deadline, grain))
+            self._ahead_s = goal if goal - self._ahead_s <= step else self._ahead_s + step
+            passed(step)
+            await _come_to_rest(is_busy, cushion_s)
 
 
-async def _come_to_rest(is_busy: Callable[[], bool]) -> None:
+async def _come_to_rest(is_busy: Callable[[], bool], cushion_s: float) -> None:
     from trio.testing import wait_all_tasks_blocked
 
     with trio.move_on_after(REST_S):
-        await wait_all_tasks_blocked()
+        await wait_all_tasks_blocked(cushion_s)
         while is_busy():
             await trio.sleep(THREADS_LOOK_S)
-            await wait_all_tasks_blocked()
+            await wait_all_tasks_blocked(cushion_s)

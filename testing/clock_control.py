@@ -1,4 +1,4 @@
-"""The broker's clock, in the hands of a test."""
+"""The broker's clock, in the hands of a test. The nodes of a cluster share one."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -7,12 +7,13 @@ from .faults import Length, seconds_of
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .cluster import Cluster
 
 ADVANCE_S: Final = 120.0
 
 
 class Clock:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker | Cluster") -> None:
         self._broker = broker
 
     def advance(self, by: Length) -> None:

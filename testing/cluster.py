@@ -10,7 +10,7 @@
 Nodes have the numbers 1, 2, 3 …; each is broker and controller. They run in one thread of this process, with sockets on
 loopback and data in memory, and nothing is left of them at the end of the block. Timeouts are short: a node that is
 gone is missed after one or two seconds. A keyword is a key of server.properties, for all nodes, with underscores for
-dots.
+dots. Faults by API, storms of them and time travel are those of `Broker`; what concerns one node wants its number.
 
 Every method blocks until it is done. Those that look for something in the cluster wait for it, and say in a
 TimeoutError why it did not come.
@@ -18,11 +18,15 @@ TimeoutError why it did not come.
 
 import time
 from collections.abc import Callable
-from typing import Final
+from inspect import iscoroutinefunction
+from typing import Any, Final
 
 from . import scratch
+from .api_faults import ApiFaults
 from .broker import DESCRIBE_S, keys_of
 from .client import AS_THE_BROKER, LOOK_AGAIN_S, TIMEOUT_S, Client, Record
+from .clock_control import Clock
+from .damage import flip_bit, tear
 from .faults import Length, seconds_of
 from .host import ANSWER_S, Unresponsive
 from .loop import Loop
@@ -33,7 +37,7 @@ PATIENCE_S: Final = 60.0  # until a cluster has got over what was done to it
 REASONS: Final = 8  # of those that it has not: more would not be read
 
 
-class Cluster:
+class Cluster(ApiFaults):
     def __init__(self, nodes: int = 3, **configs: object) -> None:
         if not 1 <= nodes <= MOST_NODES:
             raise ValueError(f"nodes={nodes}: a cluster under test has 1 to {MOST_NODES}")
@@ -42,6 +46,7 @@ class Cluster:
         self._folder: str | None = None
         self._nodes: Nodes | None = None
         self._loop: Loop | None = None
+        self.clock = Clock(self)
 
     def __repr__(self) -> str:
         where = self.bootstrap_servers if self.is_running else "not running"
@@ -149,8 +154,35 @@ class Cluster:
                 self.cut(number, other)
 
     def heal(self) -> None:
-        """Every node reaches every other."""
-        self._home.call(self._inside.cuts.heal)
+        """Every node reaches every other, and everything below is taken back."""
+        self._home.call(self._inside.heal)
+
+    # -- faults; those by API are in api_faults.py, and strike on whichever node is asked ------------------------------
+
+    def disk_full(self, number: int) -> None:
+        """Every write of a node fails with ENOSPC. As in Kafka, a log directory that has met that stays offline until
+        the node is started again."""
+        nodes = self._inside
+        self._home.call(lambda: nodes.running[self._known(number)].disk(is_full=True))
+
+    def flip_bit(
+        self, topic: str, partition: int = 0, *, byte: int = -1, bit: int = 0, node: int | None = None
+    ) -> None:
+        """Flips one bit of a partition's newest file on a node, its leader if none is named."""
+        where = self.leader(topic, partition) if node is None else self._known(node)
+        flip_bit(self._inside.folder_of(where), topic, partition, byte, bit)
+
+    def tear(self, topic: str, partition: int = 0, *, lost: int = 1, node: int) -> None:
+        """After `kill(node)`: the last bytes that it wrote never came to the disk."""
+        if self._known(node) in self.running:
+            raise ValueError("tear() is for a node that was killed: what it has in its hands is not lost")
+        tear(self._inside.folder_of(node), topic, partition, lost)
+
+    def tell(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
+        """An order to all nodes; `Clock` and `Chaos` speak so."""
+        carry_out = getattr(self._inside, order)
+        ask = self._home.wait if iscoroutinefunction(carry_out) else self._home.call
+        return ask(lambda: carry_out(**details), timeout_s=timeout_s)
 
     # -- what is asked of it -------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ a node that no other node reaches.
 
 from collections.abc import Callable
 
-from trioka.broker.network import Link, dial
+from trioka.broker.links import Link, dial
 from trioka.broker.peers import Dial
 
 Pair = frozenset[int]

@@ -18,7 +18,7 @@ from trioka.cli.moments import parse_duration_ms
 from trioka.protocol.errors import BY_CODE, KafkaError
 
 if TYPE_CHECKING:
-    from .host import Host
+    from .api_faults import ApiFaults
 
 Length = str | float | timedelta
 """A length of time: "200ms", "8d", seconds as a number, or a timedelta."""
@@ -165,7 +165,7 @@ class Faults:
 class Armed:
     """A fault that a test has armed. As a context manager it is disarmed at the end of the block."""
 
-    def __init__(self, host: "Host", number: int, fault: Fault) -> None:
+    def __init__(self, host: "ApiFaults", number: int, fault: Fault) -> None:
         self._host = host
         self._number = number
         self._fault = fault

@@ -18,11 +18,11 @@ from trioka.broker.handlers import Handler
 
 from .clock import MovableClock
 from .diagnosis import describe
-from .faults import APIS, Fault, Faults
+from .faults import Fault, Faults
 from .faulty_disk import FaultyDisk
 from .interception import FaultyRoute
 from .journal import Journal
-from .weather import Weather
+from .weather import Weather, weather_of
 
 HOST: Final = "127.0.0.1"
 LISTENER: Final = "PLAINTEXT"
@@ -56,12 +56,13 @@ class Node:
         *,
         clock: MovableClock | None = None,
         own: Mapping[str, str] = SETTINGS,
+        faults: Faults | None = None,
     ) -> None:
-        """ConfigError says what is wrong with the settings. A node of several has a clock with them, and settings of
-        its `own`."""
+        """ConfigError says what is wrong with the settings. A node of several has clock and faults with them, and
+        settings of its `own`."""
         self.clock = clock or MovableClock()
         self.journal = Journal()
-        self.faults = Faults()
+        self.faults = Faults() if faults is None else faults
         self.weather: Weather | None = None
         self._disk = FaultyDisk()
         for key in OURS & settings.keys():
@@ -91,30 +92,31 @@ class Node:
 
     def arm(self, fault: dict[str, Any]) -> int:
         number = self.faults.arm(Fault.read(fault))
-        self._reroute()
+        self.reroute()
         return number
 
     def disarm(self, number: int) -> None:
         self.faults.disarm(number)
-        self._reroute()
+        self.reroute()
 
     def strikes(self, number: int) -> int:
         return self.faults.strikes(number)
 
     def storm(self, seed: int, rate: float, most: int, apis: list[str], topic: str | None) -> None:
-        self.weather = Weather(Random(seed), rate=rate, most=most, keys={APIS[name] for name in apis}, topic=topic)
-        self._reroute()
+        self.weather = weather_of(seed, rate, most, apis, topic)
+        self.reroute()
 
     def calm(self) -> None:
         """The storm is over; what it did can still be asked."""
         if self.weather is not None:
             self.weather.is_over = True
-        self._reroute()
+        self.reroute()
 
     def storm_log(self) -> list[str]:
         return [] if self.weather is None else self.weather.log
 
-    def _reroute(self) -> None:
+    def reroute(self) -> None:
+        """Requests from here on meet the faults and the weather that there are now."""
         keys = self.faults.keys
         weather = None if self.weather is None or self.weather.is_over else self.weather
         if weather is not None:

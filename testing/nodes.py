@@ -4,9 +4,10 @@ The nodes live where a cancellation is not felt: who ends the loop ends them fir
 good-byes that nodes say to one another while all of them leave.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random, SystemRandom
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -16,6 +17,7 @@ from trioka.broker.formatting import Founder, format_node
 from trioka.broker.identity import random_uuid
 from trioka.cli.wire import Reserved
 from trioka.cluster.bootstrap import fresh_records
+from trioka.cluster.raft import Leader, Role
 from trioka.cluster.topics import Topic
 from trioka.protocol.errors import UnknownTopicOrPartition
 from trioka.protocol.wire import uuid_text
@@ -24,10 +26,17 @@ from trioka.storage.disk import OsDisk
 from .clock import MovableClock
 from .cuts import Cuts
 from .diagnosis import describe
+from .faults import Fault, Faults
 from .host import Unresponsive
 from .node import HOST, LISTENER, Node
+from .weather import Weather, weather_of
+
+log = logging.getLogger("trioka.testing")
 
 START_S: Final = 60.0  # so long may nodes look for one another
+LOOK_AGAIN_S: Final = 0.01
+STEPS: Final = 40  # of time travel: each takes nodes as long as it takes to ask each other anew, some 20 ms
+ON_ITS_WAY_S: Final = 0.005  # what is between two nodes arrives within so long
 NO_CONTROLLER: Final = "there is no active controller"
 REPLICAS: Final = 3  # of whatever has no number of its own, if there are as many nodes
 
@@ -58,6 +67,8 @@ class Nodes:
         self.cuts = Cuts(self._owner)
         self._folder = folder
         self._settings = settings
+        self.faults = Faults()
+        self.weather: Weather | None = None
         self._random = Random(SystemRandom().random())
         self._ports = {number: (Reserved(HOST), Reserved(HOST)) for number in range(1, count + 1)}
         self._nursery: trio.Nursery
@@ -109,9 +120,16 @@ class Nodes:
             "transaction.state.log.replication.factor": str(replicas),
             "transaction.state.log.min.isr": str(in_sync),
         }
-        node = Node(f"{self._folder}/{number}", self._settings, outer.port, clock=self.clock, own=own)
+        folder = self.folder_of(number)
+        node = Node(folder, self._settings, outer.port, clock=self.clock, own=own, faults=self.faults)
         node.broker.peers.dial = self.cuts.dial_from(number)
+        node.weather = self.weather
+        node.reroute()
         return node
+
+    def folder_of(self, number: int) -> str:
+        """Its log directory."""
+        return f"{self._folder}/{number}"
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -146,10 +164,22 @@ class Nodes:
     async def _start(self, number: int) -> None:
         node = self.running[number] = self._new(number)
         try:
-            await self._nursery.start(node.run)
+            await self._nursery.start(self._live, number, node)
         except BaseException:
             self.running.pop(number, None)
             raise
+
+    async def _live(self, number: int, node: Node, *, task_status: trio.TaskStatus[None]) -> None:
+        """A node that cannot go on (its only disk has failed) ends alone, as its process would."""
+        try:
+            await node.run(task_status=task_status)
+        except Exception as error:
+            if not node.broker.is_joined:
+                raise
+            log.error("node %d has ended: %s", number, error)
+        if self.running.get(number) is node:
+            del self.running[number]
+            self.cuts.forget(number)
 
     async def kill(self, number: int) -> None:
         await self._end(number, Broker.die)
@@ -163,6 +193,69 @@ class Nodes:
             end(node.broker)
             await node.broker.stopped.wait()
             self.cuts.forget(number)
+
+    # -- faults and time: the orders of `Node`, for all of them --------------------------------------------------------
+
+    def arm(self, fault: dict[str, Any]) -> int:
+        number = self.faults.arm(Fault.read(fault))
+        self._reroute()
+        return number
+
+    def disarm(self, number: int) -> None:
+        self.faults.disarm(number)
+        self._reroute()
+
+    def strikes(self, number: int) -> int:
+        return self.faults.strikes(number)
+
+    def storm(self, seed: int, rate: float, most: int, apis: list[str], topic: str | None) -> None:
+        """One for all: its dice are thrown in the order in which requests come, whichever node they come to."""
+        self.weather = weather_of(seed, rate, most, apis, topic)
+        self._reroute()
+
+    def calm(self) -> None:
+        if self.weather is not None:
+            self.weather.is_over = True
+        self._reroute()
+
+    def storm_log(self) -> list[str]:
+        return [] if self.weather is None else self.weather.log
+
+    def _reroute(self) -> None:
+        for node in self.running.values():
+            node.weather = self.weather
+            node.reroute()
+
+    def heal(self) -> None:
+        """No cut, no fault, no storm, and room on every disk."""
+        self.cuts.heal()
+        self.faults.disarm_all()
+        self.calm()
+        for node in self.running.values():
+            node.disk(is_full=False)
+
+    async def advance(self, seconds: float) -> None:
+        """Nodes that run are in touch all the while: nobody misses another for a step that all of them took at once.
+        Returns when they are as well as they were."""
+        was_well = not self.trouble()
+        threads = trio.to_thread.current_default_thread_limiter()
+
+        def is_busy() -> bool:
+            return threads.borrowed_tokens > 0 or any(node.broker.commit.is_busy for node in self.running.values())
+
+        await self.clock.advance(seconds, is_busy, passed=self._excuse, cushion_s=ON_ITS_WAY_S, steps=STEPS)
+        with trio.move_on_after(START_S):
+            while was_well and self.trouble():  # noqa: ASYNC110 - many things, and all of them soon
+                await trio.sleep(LOOK_AGAIN_S)
+
+    def _excuse(self, seconds: float) -> None:
+        """What the quorum was to hear of by a deadline, it was to hear of so much later."""
+        for node in self.running.values():
+            if _has_joined(node):
+                _put_off(node.broker.quorum.raft.role, round(1000 * seconds))
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
 
     # -- a look inside -------------------------------------------------------------------------------------------------
 
@@ -235,6 +328,17 @@ class Nodes:
         for number, node in sorted(self.running.items()):
             lines += [f"-- node {number}", describe(node) if _has_joined(node) else "it has not joined"]
         return "\n".join(lines)
+
+
+def _put_off(role: Role, ms: int) -> None:
+    if not isinstance(role, Leader):
+        role.deadline_ms += ms
+        return
+    role.since_ms += ms
+    role.announced_ms += ms
+    for progress in role.progress.values():
+        progress.fetched_ms += ms
+        progress.caught_up_ms += ms
 
 
 def _has_joined(node: Node) -> bool:

@@ -3,9 +3,10 @@
     kafka            a broker, fresh for each test
     kafka_session    a broker for the whole session (for each worker of xdist, one)
     kafka_cluster    several brokers, fresh for each test, to be killed and cut from one another
-    kafka_topic      a topic with a name of its own: on `kafka` if the test has that, else on `kafka_session`
-    kafka_clock      the clock of `kafka`: kafka_clock.advance("8d")
-    kafka_chaos      the faults of `kafka`: kafka_chaos.fail("Produce", "NOT_LEADER_OR_FOLLOWER"), .storm(seed=7) …
+    kafka_topic      a topic with a name of its own: on `kafka` or `kafka_cluster` if the test has one, else on
+                     `kafka_session`
+    kafka_clock      the clock of `kafka`, or of `kafka_cluster` if the test has that: kafka_clock.advance("8d")
+    kafka_chaos      its faults: kafka_chaos.fail("Produce", "NOT_LEADER_OR_FOLLOWER"), .storm(seed=7) …
 
 `@pytest.mark.kafka(num_partitions=3, process=True)` says what `kafka` is to be like, and `@pytest.mark.kafka(nodes=5)`
 what `kafka_cluster` is. When a test fails, what its
@@ -38,9 +39,9 @@ _numbers: Final = count(1)
 class Topic(str):
     """The name of a topic that is there, and what can be done with it."""
 
-    kafka: "Broker"
+    kafka: "Broker | Cluster"
 
-    def __new__(cls, name: str, kafka: "Broker") -> "Topic":
+    def __new__(cls, name: str, kafka: "Broker | Cluster") -> "Topic":
         topic = super().__new__(cls, name)
         topic.kafka = kafka
         return topic
@@ -106,24 +107,33 @@ def kafka_session(request: pytest.FixtureRequest) -> "Iterator[Broker]":
 @pytest.fixture
 def kafka_topic(request: pytest.FixtureRequest) -> Topic:
     """A topic of this test alone: its name, with `.kafka` and `.bootstrap_servers`."""
-    name = "kafka" if "kafka" in request.fixturenames else "kafka_session"
-    broker: Broker = request.getfixturevalue(name)
-    return Topic(broker.create_topic(f"topic-{next(_numbers)}"), broker)
+    home = _home_of(request, "kafka_session")
+    return Topic(home.create_topic(f"topic-{next(_numbers)}"), home)
 
 
 @pytest.fixture
-def kafka_clock(kafka: "Broker") -> "Clock":
-    """The clock of `kafka`, which can be advanced."""
-    return kafka.clock
+def kafka_clock(request: pytest.FixtureRequest) -> "Clock":
+    """The clock of `kafka` or `kafka_cluster`, which can be advanced."""
+    return _home_of(request, "kafka").clock
 
 
 @pytest.fixture
-def kafka_chaos(request: pytest.FixtureRequest, kafka: "Broker") -> "Chaos":
-    """Faults of `kafka`, and storms of them."""
+def kafka_chaos(request: pytest.FixtureRequest) -> "Chaos":
+    """Faults of `kafka` or `kafka_cluster`, and storms of them."""
     from .chaos import Chaos
 
-    chaos = request.node.stash[_chaos] = Chaos(kafka)
+    chaos = request.node.stash[_chaos] = Chaos(_home_of(request, "kafka"))
     return chaos
+
+
+def _home_of(request: pytest.FixtureRequest, otherwise: str) -> "Broker | Cluster":
+    """What a test means that has a topic, a clock or chaos: the broker or the cluster that it names beside it."""
+    named = request.node.fixturenames
+    name = next((each for each in ("kafka", "kafka_cluster") if each in named), None)
+    if name is None:
+        name = "kafka" if {"kafka_clock", "kafka_chaos"}.intersection(named) else otherwise
+    home: Broker | Cluster = request.getfixturevalue(name)
+    return home
 
 
 @pytest.hookimpl(wrapper=True)

@@ -38,6 +38,10 @@ ONLY_LATE: Final = frozenset({"Metadata"})
 _NAMES: Final = {key: name for name, key in APIS.items()}
 
 
+def weather_of(seed: int, rate: float, most: int, apis: Collection[str], topic: str | None) -> "Weather":
+    return Weather(Random(seed), rate=rate, most=most, keys={APIS[name] for name in apis}, topic=topic)
+
+
 class Weather:
     """One storm. `log` tells what it did."""
 
