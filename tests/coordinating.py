@@ -6,6 +6,7 @@ twice, or without having asked. Writing can be made to fail, or to take its time
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from trioka.coordinator.decision import Coordinator, Decision, MarkerOrder, Moment, Producer, Ticket
@@ -38,6 +39,7 @@ class Coordinating(Generic[C]):
         self.waiting: set[Ticket] = set()
         self.failure: KafkaError | None = None  # what becomes of the next records
         self.holds_back = False  # whether what is written stays uncommitted
+        self.hurries = False  # a mistake: only answers wait until it is committed, what follows does not
         self.now_ms = 0
         self._new = new
         self._ledger = ledger
@@ -135,6 +137,11 @@ class Coordinating(Generic[C]):
             for n, kept in enumerate(decision.records):
                 self.coordinator.replay(kept, start + n, decision.producer)
         if self._uncommitted or (decision.records and self.holds_back):
+            if self.hurries:
+                decision, hurried = Decision(answers=decision.answers), replace(decision, answers=())
+                self._uncommitted.append((decision, start))
+                self._conclude(hurried, None)
+                return
             self._uncommitted.append((decision, start))
         else:
             self._conclude(decision, None)

@@ -239,7 +239,12 @@ def _commits(history: History) -> list[Anomaly]:
     """What a group is told is at least what was acknowledged to it before it asked, unless it has gone back by itself;
     within one process, commits do not go back."""
     found = []
-    acknowledged: dict[tuple[str, Key], list[tuple[float, float, int]]] = defaultdict(list)
+    commits: dict[tuple[str, Key], list[tuple[Operation, int]]] = defaultdict(list)
+    for operation in history.operations:
+        if operation.outcome is not Outcome.FAIL:
+            for step in operation.steps:
+                if isinstance(step, Commit):
+                    commits[step.group, step.key].append((operation, step.offset))
     last: dict[tuple[str, str, Key], int] = {}
     for operation in history.operations:
         if operation.outcome is Outcome.FAIL:
@@ -250,22 +255,26 @@ def _commits(history: History) -> list[Anomaly]:
                 if step.offset < last.get(mine, -1):
                     found.append(Anomaly("commit-regression", f"{operation}: {step.key} {step.offset} < {last[mine]}"))
                 last[mine] = step.offset
-                acknowledged[step.group, step.key].append((operation.began, operation.ended, step.offset))
             elif isinstance(step, Committed) and operation.outcome is Outcome.OK:
-                found += _told(operation, step, acknowledged[step.group, step.key])
+                found += _told(operation, step, commits[step.group, step.key])
             elif isinstance(step, Seek | Subscribe | Assign):
                 for mine in [mine for mine in last if mine[0] == operation.process]:
                     del last[mine]
     return found
 
 
-def _told(operation: Operation, step: Committed, commits: list[tuple[float, float, int]]) -> list[Anomaly]:
-    before = [(began, offset) for began, ended, offset in commits if ended < operation.began]
-    if not before:
+def _told(operation: Operation, step: Committed, commits: list[tuple[Operation, int]]) -> list[Anomaly]:
+    began = [
+        commit.began
+        for commit, _ in commits
+        if commit.ended < operation.began and commit.outcome is Outcome.OK  # of others nobody knows
+    ]
+    if not began:
         return []
-    newest_began = max(began for began, _ in before)
-    # Any commit that was under way together with the newest one, or later, may be the one that holds.
-    allowed = {offset for _, ended, offset in commits if ended >= newest_began}
+    # Any commit that was under way together with the newest one, or later, may be the one that holds; also one whose
+    # end nobody had heard of when this was asked.
+    newest_began = max(began)
+    allowed = {offset for commit, offset in commits if commit.ended >= newest_began and commit.began <= operation.ended}
     if step.offset in allowed:
         return []
     return [

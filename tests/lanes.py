@@ -10,10 +10,42 @@ from serving import LISTENER, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.broker.connection import Connection
+from trioka.protocol import batch
 from trioka.protocol.codec import encode
 from trioka.protocol.header import RequestHeader
+from trioka.protocol.messages.api_versions import ApiVersionsRequest
+from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.record import Record
 from trioka.protocol.schema import Request
+from trioka.protocol.wire import NULL_UUID
 from trioka.storage.file_pool import FileRange
+
+NOW_MS = 1_700_000_000_000
+HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+
+def records(value: bytes = b"v", *, producer: tuple[int, int, int] = (-1, -1, -1), count: int = 1) -> bytes:
+    content = [Record(index, NOW_MS, None, value) for index in range(count)]
+    identity, epoch, sequence = producer
+    return bytes(batch.build(content, producer_id=identity, producer_epoch=epoch, base_sequence=sequence))
+
+
+def produce(
+    broker: Broker, data: bytes | None, version: int, *, topic: str = "t", partition: int = 0, acks: int = 1
+) -> ProduceRequest:
+    known = broker.metadata.topics.by_name(topic)
+    by_id = version >= 13
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[
+            ProduceRequest.Topic(
+                name="" if by_id else topic,
+                topic_id=known.topic_id if by_id and known is not None else NULL_UUID,
+                partition_data=[ProduceRequest.Topic.Partition(index=partition, records=data)],
+            )
+        ],
+    )
 
 
 def framed(request: Request, version: int, correlation_id: int, client_id: str | None = "test") -> bytes:

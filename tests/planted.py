@@ -29,7 +29,8 @@ _numbers = count(1)
 def planted(module: ModuleType, right: str, wrong: str) -> ModuleType:
     """A copy of the module in which `right`, which stands there once, reads `wrong`."""
     source = inspect.getsource(module)
-    assert source.count(right) == 1, f"{right!r} stands {source.count(right)} times in {module.__name__}"
+    if source.count(right) != 1:  # no AssertionError: that is what a mistake which was noticed raises
+        raise ValueError(f"{right!r} stands {source.count(right)} times in {module.__name__}")
     copy = ModuleType(f"{module.__name__}_with_mistake_{next(_numbers)}")
     copy.__package__ = module.__package__
     copy.__file__ = module.__file__

@@ -7,7 +7,7 @@ every event it is checked that what the quorum promises holds; the first that do
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from types import ModuleType
@@ -38,6 +38,7 @@ from trioka.protocol.errors import KafkaError
 
 FETCH_EVERY_MS = 50
 PROPOSE_EVERY_MS = 120
+FALL_MS = (60, 400)  # before anybody has what it wrote, or just after
 MAX_EVENTS = 200_000
 
 
@@ -65,14 +66,22 @@ class SimLog:
         return LogEnd(self.entries[-1].epoch if self.entries else 0, len(self.entries))
 
     def end_of_epoch(self, epoch: int) -> LogEnd:
-        for offset in range(len(self.entries), 0, -1):
+        for offset in range(len(self.entries), self.start.offset, -1):
             if self.entries[offset - 1].epoch <= epoch:
                 return LogEnd(self.entries[offset - 1].epoch, offset)
-        return LogEnd(0, 0)
+        return LogEnd(min(self.start.epoch, epoch), self.start.offset)
 
     def crash(self) -> None:
         del self.entries[self.durable_offset :]
-        self.high_watermark = 0
+        self.high_watermark = self.start.offset
+
+    def start_at(self, offset: int) -> None:
+        """What is before is in a snapshot, which is durable. (It stays in `entries`, as what the snapshot says.)"""
+        self.start = LogEnd(self.entries[offset - 1].epoch, offset)
+        self.durable_offset = max(self.durable_offset, offset)
+
+    def voters(self, founders: VoterSet) -> VoterSet:
+        return next((entry.value for entry in reversed(self.entries) if isinstance(entry.value, VoterSet)), founders)
 
 
 @dataclass(slots=True)
@@ -98,12 +107,18 @@ class Weather:
     change_voters_every_ms: int = 0  # 0: never
     flush_ms: int = 30  # how long a leader's own disk takes, at most
     power: float = 0.0005  # how often it fails between one thing to do and the next
+    down_ms: int = 3000  # how long a node is away, at most
+    election_ms: int = 1000  # how long nodes wait for a leader; and for its answers, twice as long
+    fetch_entries: int = 50  # in one answer, at most
+    snapshot_every_ms: int = 0
+    falls: float = 0.0  # how many leaders crash soon after they have won
+    wipe_every_ms: int = 0  # a node comes back with another disk, on which nothing is
 
     @classmethod
-    def of(cls, seed: int) -> "Weather":
-        """Each seed has its own kind of trouble."""
+    def of(cls, seed: int, **fixed: float) -> "Weather":
+        """Each seed has its own kind of trouble, but for what is `fixed`."""
         random = Random(f"weather {seed}")
-        return cls(
+        made = cls(
             loss=random.choice([0, 0.02, 0.2]),
             repeat=random.choice([0, 0.05, 0.3]),
             max_delay_ms=random.choice([30, 150, 1500]),
@@ -112,16 +127,39 @@ class Weather:
             change_voters_every_ms=random.choice([0, 0, 300, 2500]),
             flush_ms=random.choice([5, 30, 1000]),
             power=random.choice([0, 0.0005, 0.02]),
+            fetch_entries=random.choice([50, 50, 1]),
+            snapshot_every_ms=random.choice([0, 300]),
+            wipe_every_ms=random.choice([0, 0, 1500]),
         )
+        if random.random() < 0.4:  # one leader after the other, of whom nobody gets much done
+            made = replace(made, election_ms=200, down_ms=1200, fetch_entries=1, falls=0.9)
+        return replace(made, **fixed)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """How the nodes around the rules behave. Each True is a mistake."""
+
+    saves_late: bool = False  # its votes are not durable when it tells them
+    snapshots_all: bool = False  # not only what is committed
 
 
 class RaftWorld:
     def __init__(
-        self, seed: int, *, nodes: int = 3, weather: Weather | None = None, raft: ModuleType = the_real_one
+        self,
+        seed: int,
+        *,
+        nodes: int = 3,
+        weather: Weather | None = None,
+        raft: ModuleType = the_real_one,
+        habits: Habits | None = None,
+        static: bool = False,
     ) -> None:
+        """`static`: at first the voters are known by their numbers alone (kraft.version 0); they are named sometime."""
         self.random = Random(seed)
         self.weather = weather = weather or Weather.of(seed)
         self._raft_module = raft
+        self._habits = habits or Habits()
         self.now = 0
         self._numbers = count()
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -130,7 +168,10 @@ class RaftWorld:
         self.nodes = {n: SimNode(ReplicaKey(n, self._new_directory())) for n in range(1, nodes + 1)}
         voting = max(nodes - 1, 1) if weather.change_voters_every_ms else nodes
         self.founders = VoterSet.of(node.key for node in list(self.nodes.values())[:voting])
+        if static:
+            self.founders = VoterSet.of(ReplicaKey(voter.id) for voter in self.founders)
         self.cuts: set[tuple[int, int]] = set()
+        self.lost: set[ReplicaKey] = set()  # whose disks are gone
         self.is_fair = False
         # What must hold.
         self.truth: list[Entry] = []  # all that anybody has ever called committed
@@ -150,6 +191,8 @@ class RaftWorld:
         self._every(self.weather.crash_every_ms, self._crash_somebody)
         self._every(self.weather.cut_every_ms, self._cut_somebody_off)
         self._every(self.weather.change_voters_every_ms, self._change_voters)
+        self._every(self.weather.snapshot_every_ms, self._take_snapshot)
+        self._every(self.weather.wipe_every_ms, self._wipe_somebody)
         self._every(PROPOSE_EVERY_MS, self._propose)
         self._run_until(chaos_ms)
         self.is_fair = True
@@ -194,9 +237,11 @@ class RaftWorld:
         for offset, entry in enumerate(node.log.entries):
             if isinstance(entry.value, VoterSet):
                 voters.append(offset, entry.value)
-        node.raft = self._raft_module.Raft(
-            node.key, node.log, voters, node.saved, self._raft_module.RaftSettings(), self.random, self.now
+        wait_ms = self.weather.election_ms
+        settings = self._raft_module.RaftSettings(
+            election_timeout_ms=wait_ms, fetch_timeout_ms=2 * wait_ms, backoff_ms=wait_ms
         )
+        node.raft = self._raft_module.Raft(node.key, node.log, voters, node.saved, settings, self.random, self.now)
         self._wake(node, node.life)
         self._fetch_on(node, node.life)
 
@@ -209,7 +254,7 @@ class RaftWorld:
             if node.raft is None and node.life == life:
                 self._start(node)
 
-        self._at(self.now + self.random.randrange(3000), back)
+        self._at(self.now + self.random.randrange(self.weather.down_ms), back)
 
     def _wake(self, node: SimNode, life: int) -> None:
         if node.raft is None or node.life != life:
@@ -244,24 +289,42 @@ class RaftWorld:
             case Save(standing=standing):
                 if standing.epoch < node.saved.epoch:
                     raise Violation(f"K1: {node.key.id} goes back from epoch {node.saved.epoch} to {standing.epoch}")
-                node.saved = standing
+                self._save(node, standing)
             case Ask(to=to, question=question):
                 self._send(node, to, question)
             case Lead(epoch=epoch):
                 self._has_won(node, epoch)
                 self._append(node, Entry(epoch, "leads"))
+                if not self.is_fair and self.weather.falls and self.random.random() < self.weather.falls:
+                    self._fall(node, node.life)
             case AppendVoters(voters=voters):
                 offset = self._append(node, Entry(node.raft.epoch, voters))
                 node.raft.voters_appended(offset, voters)
             case Truncate(offset=offset):
                 if offset < node.log.high_watermark:
                     raise Violation(f"K5: {node.key.id} cuts off what is committed")
+                if offset < node.log.start.offset:
+                    raise Violation(f"K8: {node.key.id} cuts off what its snapshot says")
                 del node.log.entries[offset:]
                 node.log.durable_offset = min(node.log.durable_offset, offset)
             case Commit(high_watermark=high_watermark):
                 self._has_committed(node, high_watermark)
-            case Cease() | LoadSnapshot():
+            case LoadSnapshot(snapshot=snapshot):
+                self._load_snapshot(node, snapshot)
+            case Cease():
                 pass
+
+    def _save(self, node: SimNode, standing: Standing) -> None:
+        life = node.life
+
+        def save() -> None:
+            if node.raft is not None and node.life == life:
+                node.saved = standing
+
+        if self._habits.saves_late:
+            self._at(self.now + self.random.randrange(1, self.weather.flush_ms), save)
+        else:
+            node.saved = standing
 
     def _append(self, node: SimNode, entry: Entry) -> int:
         node.log.entries.append(entry)
@@ -370,7 +433,7 @@ class RaftWorld:
             told, actions = node.raft.fetch_asked(asked, self.now)
             offset = asked.end.offset
             is_plain = not told.is_refused and told.diverging is None and told.snapshot is None
-            entries = tuple(node.log.entries[offset : offset + 50]) if is_plain else ()
+            entries = tuple(node.log.entries[offset : offset + self.weather.fetch_entries]) if is_plain else ()
             self._do(node, actions)
             if node.raft is not None:
                 self._answer(node, source, life, lambda: self._fetched(source, asked, told, entries))
@@ -382,7 +445,7 @@ class RaftWorld:
         if node.log.end != asked.end or node.raft.epoch > told.epoch:
             return []
         actions: list[Action] = node.raft.fetch_told(told, asked, self.now)
-        if told.is_refused or told.diverging is not None or node.raft.epoch != asked.epoch:
+        if told.is_refused or told.diverging or told.snapshot or node.raft.epoch != asked.epoch:
             return actions
         if node.raft.leader_id != told.leader_id:
             return actions
@@ -393,7 +456,62 @@ class RaftWorld:
         committed: list[Action] = node.raft.followed(told.high_watermark)
         return actions + committed
 
+    # -- snapshots -----------------------------------------------------------------------------------------------------
+
+    def _take_snapshot(self) -> None:
+        node = self.random.choice(list(self.nodes.values()))
+        offset = len(node.log.entries) if self._habits.snapshots_all else node.log.high_watermark
+        if node.raft is not None and offset > node.log.start.offset:
+            node.log.start_at(offset)
+
+    def _load_snapshot(self, node: SimNode, snapshot: LogEnd) -> None:
+        life, epoch = node.life, node.raft.epoch
+
+        def arrive(leader: SimNode) -> None:
+            if leader.log.start == snapshot:
+                content = leader.log.entries[: snapshot.offset]
+                self._answer(leader, node, life, lambda: self._begin_anew(node, epoch, content))
+
+        self._deliver(node.key.id, node.raft.leader_id, arrive)
+
+    def _begin_anew(self, node: SimNode, epoch: int, content: list[Entry]) -> list[Action]:
+        offset = len(content)
+        if node.raft.epoch == epoch and offset > node.log.high_watermark:
+            if content != self.truth[:offset]:
+                raise Violation(f"K8: {node.key.id} loads a snapshot of what is not committed")
+            node.log.entries = list(content)
+            node.log.durable_offset = node.log.high_watermark = offset
+            node.log.start_at(offset)
+            node.raft.voters.restart(offset - 1, node.log.voters(self.founders))
+        return []
+
     # -- trouble -------------------------------------------------------------------------------------------------------
+
+    def _survives(self, voters: VoterSet) -> bool:
+        """Whether most of them have not lost their disks."""
+        return 2 * sum(any(voter.matches(key) for key in self.lost) for voter in voters) < len(voters)
+
+    def _fall(self, node: SimNode, life: int) -> None:
+        def crash() -> None:
+            if node.raft is not None and node.life == life:
+                self._crash(node)
+
+        self._at(self.now + self.random.randrange(1, self.random.choice(FALL_MS)), crash)
+
+    def _wipe_somebody(self) -> None:
+        """It comes back with another directory, and knows nothing. As many as a quorum survives; and none while nodes
+        vote in whatever directory they have, for nobody would notice."""
+        node = self.random.choice(list(self.nodes.values()))
+        self.lost.add(node.key)
+        known = [other.log.voters(self.founders) for other in self.nodes.values()]
+        is_static = any(voter == ReplicaKey(voter.id) for voters in known for voter in voters)
+        if is_static or not all(map(self._survives, known)):
+            self.lost.discard(node.key)
+            return
+        if node.raft is not None:
+            self._crash(node)
+        node.key = ReplicaKey(node.key.id, self._new_directory())
+        node.log, node.saved = SimLog(), Standing(epoch=0)
 
     def _propose(self) -> None:
         for node in self.nodes.values():
@@ -428,10 +546,13 @@ class RaftWorld:
             voters = node.raft.voters.latest
             outside = [other.key for other in self.nodes.values() if other.key not in voters.voters]
             try:
-                if outside and self.random.random() < 0.5:
+                if any(voter == ReplicaKey(voter.id) for voter in voters):
+                    named = VoterSet.of(self.nodes[voter.id].key for voter in voters)
+                    actions = node.raft.name_voters(named)
+                elif outside and self.random.random() < 0.5:
                     actions = node.raft.add_voter(self.random.choice(outside), self.now)
-                elif len(voters) > 1:
-                    actions = node.raft.remove_voter(self.random.choice(list(voters)))
+                elif leaving := [voter for voter in voters if self._survives(voters.without_voter(voter))]:
+                    actions = node.raft.remove_voter(self.random.choice(leaving))
                 else:
                     continue
             except KafkaError:

@@ -91,10 +91,26 @@ def test_dev_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:
         assert broker.process.stdout is not None
         third = broker.process.stdout.readline()
         assert re.fullmatch(r"  Metrics  http://localhost:\d+/metrics {3,4}health /readyz\n", third)
-        assert broker.process.stdout.readline().startswith("  Try      echo hello | trioka produce -b localhost:")
+        assert broker.process.stdout.readline().startswith(
+            """  Try      echo '{"id":1}' | trioka produce -b localhost:"""
+        )
         assert broker.stop() == 0
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "orders-1").is_dir()
+
+
+def test_a_demonstration_has_orders_that_come_and_a_group_that_reads_them(tmp_path: Path) -> None:
+    with running("dev", "--port", "0", "--http-port", "off", "--data", str(tmp_path), "--demo") as broker:
+        at = ("-b", f"localhost:{broker.port}")
+        orders = run("consume", "orders", "-n", "5", *at)  # it waits until they are there
+        assert orders.returncode == 0, orders
+        assert all(json.loads(line)["cents"] > 0 for line in orders.stdout.splitlines())
+        for _ in range(600):
+            members = run("groups", "describe", "billing", "--members", "-o", "json", *at)
+            if members.returncode == 0 and json.loads(members.stdout):
+                break
+        assert json.loads(members.stdout)[0]["partitions"] == ["orders:0", "orders:1", "orders:2"]
+        assert broker.stop() == 0
 
 
 def test_dev_without_data_leaves_nothing_behind() -> None:

@@ -298,6 +298,30 @@ def test_commits_that_were_under_way_together_may_both_hold() -> None:
     assert not check(history).anomalies
 
 
+def test_a_commit_may_hold_before_anybody_hears_that_it_does() -> None:
+    history = History()
+    history.ok("r", Commit("g", "k", 5), began=0, ended=1)
+    history.ok("t", Committed("g", "k", 7), began=3, ended=4)
+    history.ok("r", Commit("g", "k", 7), began=2, ended=5)
+    assert not check(history).anomalies
+
+
+def test_a_commit_that_may_not_have_happened_takes_nothing_away() -> None:
+    history = History()
+    history.ok("r", Commit("g", "k", 5), began=0, ended=1)
+    history.info("s", Commit("g", "k", 7), began=2, ended=3)
+    history.ok("t", Committed("g", "k", 5), began=4, ended=5)
+    assert not check(history).anomalies
+
+
+def test_a_commit_that_began_later_is_no_excuse() -> None:
+    history = History()
+    history.ok("r", Commit("g", "k", 5), began=0, ended=1)
+    history.ok("t", Committed("g", "k", 7), began=2, ended=3)
+    history.ok("r", Commit("g", "k", 7), began=4, ended=5)
+    assert check(history).kinds == {"lost-commit"}
+
+
 def test_a_poll_that_does_not_show_what_had_long_been_there_is_told_as_lag() -> None:
     history = History()
     history.ok("w", sends(("k", b"1", 0)), began=0, ended=1)

@@ -32,6 +32,7 @@ ROOMS = PURE_ROOMS | {"broker", COMMAND_ROOM, TESTING_ROOM}
 
 ENTRY_POINT = "trioka/__main__.py"
 SOCKETS = "broker/network.py"
+SOCKETS_TO_NODES = "broker/links.py"
 SOCKETS_OF_CLIENTS = "cli/wire.py"
 # A broker that a test runs as a child process answers its parent on standard output; nobody else reads it.
 SCREENS = frozenset({"cli/output.py", "cli/node.py", "testing/child.py"})
@@ -61,6 +62,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("cli/output.py", "rich"): "it draws tables on a terminal, and takes longer to load than a command takes to run",
     ("cli/produce.py", "kafka"): "it takes longer to load than to say that there is no such topic",
     ("cli/consume.py", "kafka"): "it takes longer to load than to say that there is no such topic",
+    ("cli/decoding.py", "trioka"): "only values with a schema need fastavro or protobuf, which may not be installed",
     ("cli/wire.py", "ssl"): "most connections are plain, and should not pay for loading it",
     ("cli/failure.py", "difflib"): "only a mistake needs a suggestion",
     ("cli/run.py", "ctypes"): "only Linux can end a child with its parent",
@@ -324,7 +326,7 @@ def lazy_imports(source: Source) -> set[tuple[int, str]]:
 
 
 def only_the_network_touches_sockets(source: Source) -> Iterator[str]:
-    if source.room and source.path not in (SOCKETS, SOCKETS_OF_CLIENTS):
+    if source.room and source.path not in (SOCKETS, SOCKETS_TO_NODES, SOCKETS_OF_CLIENTS):
         for line, what in _reaches(source, SOCKET_MODULES, SOCKET_NAMES):
             yield source.says(line, f"'{what}' is a matter of {SOCKETS}; take a stream or a Network as an argument.")
 

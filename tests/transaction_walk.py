@@ -138,7 +138,7 @@ class Walk:
         self.epoch = 0
         self.next_producer_id = 1000
         self.shell = Coordinating(self._new, TRANSACTIONS)
-        self.partitions = {partition: PartitionModel() for partition in PARTITIONS}
+        self.partitions = {partition: self._new_partition() for partition in PARTITIONS}
         self.clients = [Walker(number) for number in range(clients)]
         self.in_flight: list[Asked] = []
         self.delivered: dict[Ticket, Asked] = {}
@@ -158,6 +158,9 @@ class Walk:
     def _new(self) -> TransactionCoordinator:
         self.epoch += 1
         return self._coordinator(self.epoch, lambda: self._settings)
+
+    def _new_partition(self) -> PartitionModel:
+        return PartitionModel()
 
     def run(self, steps: int) -> None:
         for _ in range(steps):

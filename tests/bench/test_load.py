@@ -105,21 +105,53 @@ def test_a_fetch_asks_for_one_partition_without_a_session() -> None:
     assert (request.session_id, request.session_epoch, partition.fetch_offset) == (0, -1, 1234)
 
 
+def test_a_spread_produce_has_a_batch_for_every_partition() -> None:
+    request = shown(ProduceRequest, "spread", 11, record=100, batch=1)
+    (topic,) = request.topic_data
+    assert [partition.index for partition in topic.partition_data] == [0, 1, 2]
+    for partition in topic.partition_data:
+        header = read_header(partition.records)
+        assert check_crc(partition.records, header) and header.record_count == 1
+
+
+def test_a_session_asks_only_for_what_has_changed() -> None:
+    request = shown(FetchRequest, "session", 16, size=65536)
+    ((partition,),) = (topic.partitions for topic in request.topics)
+    assert (request.session_id, request.session_epoch, request.max_bytes) == (11, 12, 65536)
+    assert (partition.partition, partition.fetch_offset, partition.partition_max_bytes) == (2, 9, 8192)
+
+
 # Its judgement.
 
 
 class Broker(socketserver.ThreadingTCPServer):
-    """Acknowledges everything. What it `loses` it does not count, `error_code` is its answer to each Produce."""
+    """Acknowledges everything. What it `loses` it does not count, `error_code` is its answer to each Produce, and
+    `forgets` is how many partitions of a request have no answer.
+    """
 
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, *, loses: int = 0, error_code: int = 0, served: dict[int, int] = SERVED) -> None:
+    def __init__(
+        self,
+        *,
+        loses: int = 0,
+        error_code: int = 0,
+        served: dict[int, int] = SERVED,
+        partitions: int = 1,
+        forgets: int = 0,
+    ) -> None:
         super().__init__(("127.0.0.1", 0), Conversation)
+        self.partitions = partitions
+        self.forgets = forgets
+        self.indexes: set[int] = set()
         self.end = -loses
         self.error_code = error_code
         self.served = served
         self.deleted = 0
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A generator that has heard enough hangs up, and what it has not read is of no interest."""
 
     def answer(self, key: int, frame: memoryview) -> Response:
         if key == 18:
@@ -134,10 +166,12 @@ class Broker(socketserver.ThreadingTCPServer):
             gone = DeleteTopicsResponse.Topic(name=TOPIC, error_code=0)
             return DeleteTopicsResponse(throttle_time_ms=0, responses=[gone])
         if key == 3:
-            partition = MetadataResponse.Topic.Partition(
-                error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
-            )
-            known = MetadataResponse.Topic(error_code=0, name=TOPIC, partitions=[partition])
+            partition = MetadataResponse.Topic.Partition
+            partitions = [
+                partition(error_code=0, partition_index=n, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+                for n in range(self.partitions)
+            ]
+            known = MetadataResponse.Topic(error_code=0, name=TOPIC, partitions=partitions)
             return MetadataResponse(brokers=[], topics=[known])
         if key == 2:
             place = ListOffsetsResponse.Topic.Partition(partition_index=0, error_code=0, offset=max(0, self.end))
@@ -147,11 +181,14 @@ class Broker(socketserver.ThreadingTCPServer):
     def append(self, frame: memoryview) -> ProduceResponse:
         _, body = client_id_and_body(frame, True)
         request = decode(ProduceRequest, 11, frame[body:])
-        batch = request.topic_data[0].partition_data[0].records
-        assert isinstance(batch, memoryview)
-        self.end += read_header(batch).record_count
-        partition = ProduceResponse.Topic.Partition(index=0, error_code=self.error_code, base_offset=0)
-        return ProduceResponse(responses=[ProduceResponse.Topic(name=TOPIC, partition_responses=[partition])])
+        told = []
+        for asked in request.topic_data[0].partition_data:
+            assert isinstance(asked.records, memoryview)
+            self.end += read_header(asked.records).record_count
+            self.indexes.add(asked.index)
+            told.append(ProduceResponse.Topic.Partition(index=asked.index, error_code=self.error_code, base_offset=0))
+        del told[: self.forgets]
+        return ProduceResponse(responses=[ProduceResponse.Topic(name=TOPIC, partition_responses=told)])
 
 
 class Conversation(socketserver.StreamRequestHandler):
@@ -197,12 +234,52 @@ def test_latency_counts_every_request() -> None:
     assert 0 < quantiles["p50"] <= quantiles["p99"] <= quantiles["p99.9"] <= quantiles["max"]
 
 
+def test_replicated_writes_go_round_and_each_is_counted() -> None:
+    broker = Broker()
+    with running(broker) as options:
+        asked = {**options, "leaders": options["address"], "connections": 3, "rate": 1000, "pids": os.getpid()}
+        outcome = load_generator.run_load("replicate", asked)
+    assert (outcome["samples"], outcome["records"], broker.end) == (50, 50, 60)
+    assert 0 < outcome["micros"]["p50"] <= outcome["micros"]["p99"] <= outcome["micros"]["max"]
+
+
+def test_replicated_writes_that_are_refused_have_no_figures() -> None:
+    with (
+        running(Broker(error_code=19)) as options,
+        pytest.raises(load_generator.LoadFailed, match="Produce: error 19"),
+    ):
+        load_generator.run_load("replicate", {**options, "leaders": options["address"]})
+
+
 def test_a_broker_that_loses_a_record_has_none() -> None:
     with (
         running(Broker(loses=1)) as options,
         pytest.raises(load_generator.LoadFailed, match=r"acknowledged, .* in the log"),
     ):
         load_generator.run_load("produce", options)
+
+
+def test_a_stream_over_many_partitions_is_counted_by_all_of_them() -> None:
+    broker = Broker(partitions=3)
+    with running(broker) as options:
+        outcome = load_generator.run_load("produce", {**options, "partitions": 3, "spread": True, "batch": 1})
+    assert outcome["records"] == 3 * outcome["requests"] > 0 and broker.end >= outcome["records"]
+    assert broker.indexes == {0, 1, 2}
+
+
+def test_an_answer_for_fewer_partitions_is_none() -> None:
+    with (
+        running(Broker(partitions=3, forgets=1)) as options,
+        pytest.raises(load_generator.LoadFailed, match="3 partitions was answered for 2"),
+    ):
+        load_generator.run_load("produce", {**options, "partitions": 3, "spread": True, "batch": 1})
+
+
+def test_requests_that_go_round_reach_every_partition_of_a_topic_that_stays() -> None:
+    broker = Broker(partitions=3)
+    with running(broker) as options:
+        load_generator.run_load("produce", {**options, "partitions": 3, "rotate": True, "existing": True})
+    assert broker.indexes == {0, 1, 2} and not broker.deleted
 
 
 def test_an_error_code_is_not_an_acknowledgement() -> None:

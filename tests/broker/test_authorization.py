@@ -25,7 +25,7 @@ from trioka.protocol.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
-from trioka.protocol.frame import SCRATCH_BYTES
+from trioka.protocol.frame import Scratch
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
@@ -197,9 +197,7 @@ async def test_a_rule_for_another_host_does_not_count(tmp_path: Path) -> None:
 )
 def test_a_host_is_called_what_kafka_calls_it(tmp_path: Path, peer: str, host: str) -> None:
     dispatch = new_broker(tmp_path).dispatch
-    connection = Connection(
-        dispatch, memoryview(bytearray(SCRATCH_BYTES)), peer=peer, listener="PLAINTEXT", max_bytes=1000
-    )
+    connection = Connection(dispatch, Scratch(), peer=peer, listener="PLAINTEXT", max_bytes=1000)
     assert (connection.host, connection.principal) == (host, "User:ANONYMOUS")
 
 

@@ -10,6 +10,7 @@ import pytest
 import trio
 from clustering import LOOK_S, PATIENCE_S, Cluster, on_cluster, running_cluster
 from serving import HOST, ask
+from small_cluster import quota
 
 from trioka.broker.broker import Broker
 from trioka.cli.wire import Reserved
@@ -29,6 +30,7 @@ from trioka.protocol.errors import (
     VoterNotFound,
 )
 from trioka.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.describe_cluster import DescribeClusterRequest
 from trioka.protocol.messages.envelope import EnvelopeRequest
@@ -346,6 +348,30 @@ async def test_what_only_the_controller_can_do_is_passed_on_to_it_or_answered_in
         cluster.isolate(other.node_id)
         request = CreateTopicsRequest(topics=create("never").topics, timeout_ms=1_000, validate_only=False)
         assert (await ask(other, request, 7)).topics[0].error_code == RequestTimedOut.code
+
+
+@on_cluster
+async def test_a_controller_that_ceases_to_lead_passes_on_what_it_has_not_done(tmp_path: Path) -> None:
+    """Some of Kafka's tools would take NOT_CONTROLLER for the answer: its brokers never tell a client so."""
+    async with running_cluster(tmp_path) as cluster:
+        active = await cluster.wait_active()
+        await all_in(cluster)
+        request = AlterClientQuotasRequest(
+            entries=[quota({"user": "ann"}, {"producer_byte_rate": 5.0})], validate_only=False
+        )
+        codes: list[int] = []
+
+        async def ask_it() -> None:
+            told = await ask(active, request, 1)
+            codes.extend(entry.error_code for entry in told.entries)
+
+        async with trio.open_nursery() as nursery:
+            cluster.isolate(active.node_id)
+            nursery.start_soon(ask_it)  # it decides, and nobody ever commits that
+            await cluster.until(lambda: not active.quorum.is_active)
+            cluster.heal()
+        assert codes == [0]
+        await cluster.until(lambda: all(list(broker.metadata.quotas) for broker in cluster.up))
 
 
 @on_cluster

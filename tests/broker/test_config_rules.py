@@ -40,11 +40,27 @@ def test_a_topics_configuration_is_looked_at_whole_and_beside_the_brokers(broker
     assert refused(broker, ORDERS, lag, log_cleaner_max_compaction_lag_ms="5") is InvalidConfig
 
 
-def test_a_running_broker_keeps_its_listeners(broker: ModuleType) -> None:
+def test_a_running_broker_keeps_the_listeners_that_nodes_need(broker: ModuleType) -> None:
+    one_more = f"{SETTINGS['listeners']},MORE://127.0.0.1:3"
+    protocols = "MORE:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
     assert refused(broker, THIS, {"max.connections": "5"}) is None
     assert refused(broker, THIS, {"listeners": SETTINGS["listeners"]}) is None
-    assert refused(broker, THIS, {"listeners": NOWHERE}) is InvalidRequest
+    assert refused(broker, THIS, {"listeners": NOWHERE}) is None  # with the next start
     assert refused(broker, THIS, {"listeners": "nowhere"}) is InvalidRequest
+    assert refused(broker, THIS, {"listeners": one_more}) is InvalidRequest  # nobody says what it speaks
+    assert refused(broker, THIS, {"listeners": one_more, "listener.security.protocol.map": protocols}) is None
+    others = {"listeners": NOWHERE.replace("PLAINTEXT:", "MORE:"), "listener.security.protocol.map": protocols}
+    assert refused(broker, THIS, others) is InvalidRequest
+    secure = {"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"}
+    assert refused(broker, THIS, secure) is InvalidRequest
+
+
+def test_what_a_listener_speaks_is_not_changed_under_its_clients(broker: ModuleType) -> None:
+    both = {"listeners": f"{NOWHERE},MORE://127.0.0.1:3"}
+    before = {**both, "listener.security.protocol.map": "MORE:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"}
+    after = {**both, "listener.security.protocol.map": "MORE:SSL,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"}
+    assert refused(broker, THIS, after, **before) is InvalidRequest
+    assert refused(broker, THIS, before, **before) is None
 
 
 def test_lists_are_those_that_kafkas_controller_knows(broker: ModuleType) -> None:
@@ -65,7 +81,16 @@ def test_what_holds_for_all_brokers_names_no_single_one(broker: ModuleType) -> N
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
-    ("            _keep_listeners(config, configs)\n", "            pass\n", test_a_running_broker_keeps_its_listeners),
+    (
+        "            _check_listeners(config, configs)\n",
+        "            pass\n",
+        test_a_running_broker_keeps_the_listeners_that_nodes_need,
+    ),
+    (
+        "endpoint.protocol) != endpoint.protocol",
+        "endpoint.protocol) is None",
+        test_what_a_listener_speaks_is_not_changed_under_its_clients,
+    ),
     (
         "configs, before=before)",
         "dict(list(configs.items())[:1]), before=before)",

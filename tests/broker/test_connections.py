@@ -1,13 +1,17 @@
 """Connections: requests are served in order, whoever waits holds nobody else up, and nonsense ends only itself."""
 
+import re
 import struct
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import trio
+from planted import assert_noticed
 from serving import LISTENER, Asking, ask, new_broker, on_trio, read_answer, request_frame, running_broker
 
+from trioka.broker import dispatch
 from trioka.broker.broker import Broker
 from trioka.broker.connection import MAX_OUTGOING_BYTES
 from trioka.broker.handlers import api_versions as api_versions_file
@@ -155,7 +159,37 @@ async def test_http_is_told_that_this_is_not_http(tmp_path: Path) -> None:
         head, _, body = answer.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 400 ")
         assert f"Content-Length: {len(body)}".encode() in head
-        assert b"not HTTP" in body
+        assert b"not HTTP" in body and b"Metrics" not in body
+
+
+def http_is_told_where_metrics_are(module: ModuleType) -> None:
+    for elsewhere, said in (
+        (("127.0.0.1", 10092), b"http://127.0.0.1:10092/metrics"),
+        (("::1", 10092), b"http://[::1]:10092/metrics"),
+        (("0.0.0.0", 10092), b"at port 10092"),
+    ):
+        head, _, body = module.http_answer(elsewhere).partition(b"\r\n\r\n")
+        assert f"Content-Length: {len(body)}".encode() in head
+        assert said in body and b"not HTTP" in body
+
+
+def test_http_is_told_where_metrics_are() -> None:
+    http_is_told_where_metrics_are(dispatch)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("{len(text)}", "76"), ("if elsewhere is not None:", "if False:"), ("http://[{host}]", "http://{host}")],
+)
+def test_that_http_is_sent_elsewhere_would_be_noticed_if_it_were_wrong(right: str, wrong: str) -> None:
+    assert_noticed(dispatch, right, wrong, http_is_told_where_metrics_are)
+
+
+@on_trio
+async def test_tls_on_a_plain_listener_is_logged_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running_broker(tmp_path) as broker:
+        assert await raw(broker, b"\x16\x03\x01\x02\x00\x01\x00\x01") == b""
+        assert re.search(r"client 127\.0\.0\.1:\d+ speaks TLS to the PLAINTEXT listener", caplog.text)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
 """What is acknowledged is kept: flush.messages, flush.ms, and the chores that make old data durable and small."""
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pytest
+from planted import planted
 from serving import Asking, ask, on_trio, running_broker
 
+from trioka.broker import housekeeping
 from trioka.broker.broker import Broker
 from trioka.broker.housekeeping import Housekeeping
 from trioka.cluster.configs import topic_resource
@@ -13,6 +17,7 @@ from trioka.protocol.errors import TransactionalIdAuthorizationFailed
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
+from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.memory_disk import MemoryDisk
 
@@ -149,3 +154,43 @@ async def test_a_disk_that_fails_takes_its_directory_offline_and_not_the_broker(
         assert code(answer) == 56  # KAFKA_STORAGE_ERROR
         assert broker.directories[0].failure is not None
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+class Interrupted:
+    """A log; whoever looks at it finds, in the same moment, that a worker thread has made another one."""
+
+    def __init__(self, log: Log, logs: dict[TopicPartition, Log]) -> None:
+        self._log = log
+        self._logs = logs
+
+    def __getattr__(self, name: str) -> Any:
+        self._logs[TopicPartition("made-meanwhile", 0)] = self._log
+        return getattr(self._log, name)
+
+
+async def keeps_house_while_logs_are_made(module: ModuleType, chore: str) -> None:
+    async with running_broker("/data", MemoryDisk()) as broker:
+        log = await with_topic(broker, cleanup_policy="compact")
+        logs = broker.directories[0].logs
+        logs[TopicPartition("t", 0)] = Interrupted(log, logs)  # type: ignore[assignment]
+        try:
+            await getattr(module.Housekeeping(broker), chore)()
+        finally:
+            logs[TopicPartition("t", 0)] = log
+            logs.pop(TopicPartition("made-meanwhile", 0), None)
+
+
+CHORES = [
+    ("note", "list(directory.logs.items())  # a worker thread may be making others\n"),
+    ("compact", "list(directory.logs.items()):  # a worker thread may be making others"),
+]
+
+
+@pytest.mark.parametrize(("chore", "line"), CHORES)
+@on_trio
+async def test_logs_may_be_made_while_house_is_kept(chore: str, line: str) -> None:
+    await keeps_house_while_logs_are_made(housekeeping, chore)
+    with pytest.raises(RuntimeError, match="changed size"):
+        await keeps_house_while_logs_are_made(
+            planted(housekeeping, line, line.replace("list(directory.logs.items())", "directory.logs.items()")), chore
+        )

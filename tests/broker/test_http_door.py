@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 from planted import assert_noticed
-from serving import new_broker, on_trio, running_broker
+from serving import LISTENER, new_broker, on_trio, running_broker
 from watching import exchanged, get, watched
 
 from trioka.broker import http_talk
@@ -90,6 +90,9 @@ async def test_a_broker_that_serves_is_alive_started_and_ready(tmp_path: Path) -
         assert (status, body) == (200, "")
         assert (await get(door, "/nothing"))[0] == 404
         assert (await get(door, "/metrics", host="evil.example"))[0] == 421
+        async with await trio.open_tcp_stream(*broker.addresses[LISTENER]) as wrong_door:
+            await wrong_door.send_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert f"http://127.0.0.1:{door.address[1]}/metrics" in (await wrong_door.receive_some()).decode()
 
 
 @on_trio

@@ -177,6 +177,40 @@ async def test_a_broker_whose_id_is_taken_gives_up_with_one_sentence(tmp_path: P
         assert cluster[1].alive == {1, 2}
 
 
+async def leads_once(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, nodes=1) as cluster:
+        await all_there(cluster)
+        await create(cluster, "t", [1])
+        await cluster.kill(1)
+        broker = await cluster.start(1)
+        await cluster.until(lambda: partition(broker, "t").leader == 1 and broker.partitions.get("t", 0).leads)
+        reign = broker.partitions.get("t", 0).reign
+    assert reign == 1
+
+
+def test_a_broker_leads_nothing_of_its_former_life_before_it_is_registered(tmp_path: Path) -> None:
+    """In that epoch it may have lost records: to begin it again, where its log ends now, would contradict others."""
+    on_cluster(leads_once)(tmp_path)
+
+
+def test_a_broker_that_takes_up_its_replicas_too_soon_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register, join = Membership.register, Membership.join
+
+    async def too_late(membership: Membership) -> None:
+        await register(membership, membership._advertised)
+        await join(membership)
+
+    async def not_yet(membership: Membership, advertised: Any) -> None:
+        membership._advertised = tuple(advertised)
+
+    monkeypatch.setattr(Membership, "register", not_yet)
+    monkeypatch.setattr(Membership, "join", too_late)
+    with pytest.raises(AssertionError):
+        on_cluster(leads_once)(tmp_path)
+
+
 @on_cluster
 async def test_a_lone_leader_that_crashed_says_that_it_has_recovered(tmp_path: Path) -> None:
     async with running_cluster(tmp_path, nodes=1) as cluster:

@@ -1,5 +1,6 @@
 """What a node asks another: one answer for each question, or a NetworkException."""
 
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import ModuleType
@@ -14,6 +15,9 @@ from trioka.broker import peers as the_real_peers
 from trioka.protocol.errors import NetworkException
 from trioka.protocol.frame import frame_response
 from trioka.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from trioka.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from trioka.protocol.schema import Response
 
 ASKED = AllocateProducerIdsRequest(broker_id=1, broker_epoch=2)
 Answer = Callable[[trio.SocketStream, int], Awaitable[None]]
@@ -24,21 +28,45 @@ def answer_of(start: int) -> AllocateProducerIdsResponse:
 
 
 def frame_of(correlation_id: int, start: int) -> bytes:
-    (piece,) = frame_response(correlation_id, answer_of(start), 0)
+    return framed(correlation_id, answer_of(start))
+
+
+def framed(correlation_id: int, response: Response, version: int = 0) -> bytes:
+    (piece,) = frame_response(correlation_id, response, version)
     assert isinstance(piece, bytearray)
     return bytes(piece)
 
 
+def serving(*served: tuple[int | None, int, int]) -> ApiVersionsResponse:
+    versions = [
+        ApiVersionsResponse.ApiVersion(api_key=key or 0, min_version=first, max_version=last)
+        for key, first, last in served
+    ]
+    return ApiVersionsResponse(error_code=0, api_keys=versions)
+
+
+SERVED = serving((AllocateProducerIdsRequest.__key__, 0, 0))
+
+
 @asynccontextmanager
-async def answering(answer: Answer) -> AsyncIterator[int]:
-    """A server that reads requests and does to each what the test wants. Its port."""
+async def answering(
+    answer: Answer, served: ApiVersionsResponse = SERVED, heard: list[int] | None = None
+) -> AsyncIterator[int]:
+    """A server that says which versions it serves, and does to all other requests what the test wants. Its port. Which
+    versions it has `heard`, of these."""
 
     async def serve(stream: trio.SocketStream) -> None:
         try:
             while True:
                 size = int.from_bytes(await exactly(stream, 4))
                 request = await exactly(stream, size)
-                await answer(stream, int.from_bytes(request[4:8]))
+                correlation_id = int.from_bytes(request[4:8])
+                if int.from_bytes(request[:2]) == ApiVersionsRequest.__key__:
+                    await stream.send_all(framed(correlation_id, served))
+                else:
+                    if heard is not None:
+                        heard.append(int.from_bytes(request[2:4]))
+                    await answer(stream, correlation_id)
         except (EOFError, trio.BrokenResourceError, trio.ClosedResourceError):
             await stream.aclose()
 
@@ -160,3 +188,109 @@ def test_nobody_there_and_no_answer_in_time_are_network_exceptions() -> None:
                 await made.peer(HOST, port, "q").ask(ASKED, timeout_s=30)
 
     run(test)
+
+
+def both_sides_know_what_is_said(peers: ModuleType) -> None:
+    """ListGroups has versions 0 to 5; the other side is older than this one, or newer."""
+
+    async def test() -> None:
+        heard: list[int] = []
+
+        def side(first: int, last: int) -> ApiVersionsResponse:
+            return serving((ListGroupsRequest.__key__, first, last))
+
+        async def answer(stream: trio.SocketStream, correlation_id: int) -> None:
+            await stream.send_all(framed(correlation_id, ListGroupsResponse(error_code=0, groups=[]), heard[-1]))
+
+        async def asked(served: ApiVersionsResponse, version: int | None = None) -> bool:
+            async with answering(answer, served, heard) as port, closing(peers.Peers("test")) as made:
+                try:
+                    for _ in range(2):  # the second time through the same connection
+                        await made.peer(HOST, port, "p").ask(ListGroupsRequest(), version, timeout_s=30)
+                except NetworkException:
+                    return False
+                return True
+
+        assert await asked(side(0, 3)) and await asked(side(0, 3), 5) and await asked(side(0, 99), 2)
+        assert heard == [3, 3, 3, 3, 2, 2]
+        assert not await asked(side(90, 99)) and not await asked(serving())
+        assert len(heard) == 6, "what the other side does not know is not said"
+
+    run(test)
+
+
+def test_what_is_said_is_of_the_newest_version_that_both_sides_know() -> None:
+    both_sides_know_what_is_said(the_real_peers)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("found = min(version, newest)", "found = version"),
+        ("if found < max(oldest, type(request).__versions__.first):", "if False:"),
+    ],
+)
+def test_a_node_that_takes_all_others_for_its_like_is_noticed(right: str, wrong: str) -> None:
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        both_sides_know_what_is_said(planted(the_real_peers, right, wrong))
+
+
+def the_kernels_buffer_is_as_large_as_was_asked(peers: ModuleType) -> None:
+    async def test() -> None:
+        async def answer(stream: trio.SocketStream, correlation_id: int) -> None:
+            await stream.send_all(frame_of(correlation_id, 1))
+
+        async with answering(answer) as port, closing(peers.Peers("test")) as made:
+            peer = made.peer(HOST, port, "p")
+            peer.receive_buffer_bytes = 50_000
+            await peer.ask(ASKED, timeout_s=30)
+            told = peer._link._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            assert told == 2 * 50_000, "Linux tells twice what it was asked for"
+
+    run(test)
+
+
+def test_the_kernels_receive_buffer_is_as_large_as_was_asked() -> None:
+    the_kernels_buffer_is_as_large_as_was_asked(the_real_peers)
+    with pytest.raises((Exception, BaseExceptionGroup)):
+        the_kernels_buffer_is_as_large_as_was_asked(
+            planted(the_real_peers, "if self.receive_buffer_bytes > 0:", "if False:")
+        )
+
+
+def who_may_have_changed_is_asked_again(peers: ModuleType) -> None:
+    """A node that was version 5, and is version 3 after its next start."""
+
+    async def test() -> None:
+        heard: list[int] = []
+
+        async def answer(stream: trio.SocketStream, correlation_id: int) -> None:
+            if heard[-1] > newest:
+                await stream.aclose()
+            else:
+                await stream.send_all(framed(correlation_id, ListGroupsResponse(error_code=0, groups=[]), heard[-1]))
+
+        served = serving((ListGroupsRequest.__key__, 0, 5))
+        newest = 5
+        async with answering(answer, served, heard) as port, closing(peers.Peers("test")) as made:
+            for purpose in ("p", "q"):
+                await made.peer(HOST, port, purpose).ask(ListGroupsRequest(), timeout_s=30)
+            asked = [traffic.requests for traffic in made.traffic.values()]
+            assert asked == [2, 1], "what is known of an address is not asked for each purpose"
+            newest = 3
+            served.api_keys[0] = ApiVersionsResponse.ApiVersion(
+                api_key=served.api_keys[0].api_key, min_version=0, max_version=newest
+            )
+            with pytest.raises(NetworkException):
+                await made.peer(HOST, port, "p").ask(ListGroupsRequest(), timeout_s=30)
+            await made.peer(HOST, port, "p").ask(ListGroupsRequest(), timeout_s=30)
+        assert heard == [5, 5, 5, 3]
+
+    run(test)
+
+
+def test_who_may_have_changed_is_asked_again() -> None:
+    who_may_have_changed_is_asked_again(the_real_peers)
+    forgets_nothing = planted(the_real_peers, "            self._peers.served.pop((self.host, self.port), None)\n", "")
+    with pytest.raises((Exception, BaseExceptionGroup)):
+        who_may_have_changed_is_asked_again(forgets_nothing)

@@ -8,50 +8,20 @@ from types import ModuleType
 import pytest
 import trio
 from company import led_by_another, with_others
-from lanes import BothWays, both_ways, connected, framed, said
+from lanes import HELLO, BothWays, both_ways, connected, framed, produce, records, said
 from planted import planted
 from serving import Asking, on_trio, running_broker
 
 from trioka.broker import produce_lane
 from trioka.broker.broker import Broker
-from trioka.protocol import batch
-from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
-from trioka.protocol.messages.produce import ProduceRequest
-from trioka.protocol.record import Record
 from trioka.protocol.schema import Request
 from trioka.protocol.wire import NULL_UUID
 
-NOW_MS = 1_700_000_000_000
 VERSIONS = (5, 7, 8, 9, 12, 13)
 TOPICS = {"t": 2}
-HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-
-
-def records(value: bytes = b"v", *, producer: tuple[int, int, int] = (-1, -1, -1), count: int = 1) -> bytes:
-    content = [Record(index, NOW_MS, None, value) for index in range(count)]
-    identity, epoch, sequence = producer
-    return bytes(batch.build(content, producer_id=identity, producer_epoch=epoch, base_sequence=sequence))
-
-
-def produce(
-    broker: Broker, data: bytes | None, version: int, *, topic: str = "t", partition: int = 0, acks: int = 1
-) -> ProduceRequest:
-    known = broker.metadata.topics.by_name(topic)
-    by_id = version >= 13
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=1000,
-        topic_data=[
-            ProduceRequest.Topic(
-                name="" if by_id else topic,
-                topic_id=known.topic_id if by_id and known is not None else NULL_UUID,
-                partition_data=[ProduceRequest.Topic.Partition(index=partition, records=data)],
-            )
-        ],
-    )
 
 
 def stream(broker: Broker, random: Random, version: int, length: int) -> list[bytes]:

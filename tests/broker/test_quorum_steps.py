@@ -21,6 +21,7 @@ from trioka.broker import quorum_files as the_real_files
 from trioka.broker.clock import SystemClock
 from trioka.broker.config.server import load
 from trioka.cluster.controller import Controller
+from trioka.cluster.metadata_log import build_batch
 from trioka.cluster.raft import RaftSettings
 from trioka.cluster.raft_messages import Ask, FetchAsked, LogEnd, VoteAsked, VoteTold
 from trioka.cluster.settings import ControllerSettings
@@ -28,6 +29,7 @@ from trioka.cluster.snapshot import SnapshotId, build_snapshot
 from trioka.cluster.voters import ReplicaKey, VoterSet
 from trioka.protocol.errors import NotController
 from trioka.protocol.ledgers.control import VotersRecord
+from trioka.protocol.ledgers.metadata import NoOpRecord
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest as Asked
 from trioka.storage.directory import LogDirectory
 from trioka.storage.disk import OsDisk
@@ -256,6 +258,38 @@ async def voters_of_the_configuration_cannot_be_changed(quorum: ModuleType, file
             files.QuorumFiles.open(node._directory, SystemClock(), node._settings, other).load_standing()
 
 
+WRITTEN_MS = 1_700_000_000_000
+
+
+async def a_follower_with_a_snapshot(node: OneOfThree) -> SnapshotId:
+    """The leader has written a record long ago, and said that it is committed."""
+    node.begin()
+    data = build_batch([NoOpRecord()], base_offset=node.files.end.offset, epoch=1, now_ms=WRITTEN_MS)
+    node.files.append_fetched(memoryview(data))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.quorum.run)
+        node.quorum.log.advance_high_watermark(node.files.end.offset)
+        node.quorum.poke()
+        await node.until(lambda: node.quorum.applied == node.files.end.offset)
+        taken: SnapshotId = await node.quorum.take_snapshot()
+        nursery.cancel_scope.cancel()
+    return taken
+
+
+async def a_snapshot_says_when_its_newest_record_was_written(quorum: ModuleType, files: ModuleType) -> None:
+    """As Kafka's does, on whichever node it is taken, and whatever comes behind it."""
+    async with one_of_three(quorum, files) as node:
+        taken = await a_follower_with_a_snapshot(node)
+        assert node.files.read_snapshot(taken).last_contained_log_timestamp_ms == WRITTEN_MS
+
+
+async def what_a_snapshot_says_of_its_age_is_remembered(quorum: ModuleType, files: ModuleType) -> None:
+    async with one_of_three(quorum, files) as node:
+        await a_follower_with_a_snapshot(node)
+        node.begin()
+        assert node.quorum._contained_ms == WRITTEN_MS
+
+
 RULES: list[tuple[Rule, ModuleType, str, str]] = [
     (a_vote_is_durable_before_it_is_told, the_real_quorum, "self.files.save(standing)", "pass"),
     (
@@ -294,6 +328,18 @@ RULES: list[tuple[Rule, ModuleType, str, str]] = [
         the_real_files,
         "return is_there and metadata_log.epochs.epoch_for_offset(snapshot.offset - 1) == snapshot.epoch",
         "return is_there",
+    ),
+    (
+        a_snapshot_says_when_its_newest_record_was_written,
+        the_real_quorum,
+        "self._contained_ms = header.max_timestamp",
+        "pass",
+    ),
+    (
+        what_a_snapshot_says_of_its_age_is_remembered,
+        the_real_quorum,
+        "self._snapshot_end = self._applied = newest.offset\n            self._contained_ms =",
+        "self._snapshot_end = self._applied = newest.offset\n            forgotten =",
     ),
 ]
 

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 import trio
-from company import partition_of
+from company import led_by_another, partition_of
 from planted import planted
 from serving import on_trio, running_broker
 from topics import create, produce
@@ -15,13 +15,17 @@ from topics import create, produce
 from trioka.broker import broker as broker_module
 from trioka.broker import replicas as replicas_module
 from trioka.broker.broker import Broker
-from trioka.cluster.changes import Change, PartitionChanged, TopicDeleted
+from trioka.cluster.changes import PartitionChanged, TopicDeleted
 from trioka.cluster.partition import Partition
+from trioka.storage.disk import OsDisk
+from trioka.storage.epochs import LeaderEpochCache
 
 AGAIN = b"the same name..."
 
 
-def changed(broker: Broker, before: Partition | None, after: Partition, topic_id: bytes | None = None) -> Change:
+def changed(
+    broker: Broker, before: Partition | None, after: Partition, topic_id: bytes | None = None
+) -> PartitionChanged:
     topic = broker.metadata.topics.by_name("t")
     assert topic is not None
     return PartitionChanged(
@@ -77,6 +81,21 @@ async def a_new_epoch_is_noted_before_anything_is_written_in_it(directory: Path)
         assert broker.partitions.get("t", 0).log.epochs.start_offset_of(after.leader_epoch) == 2
 
 
+async def who_begins_to_lead_has_noted_it_on_disk(directory: Path) -> None:
+    async with running_broker(directory) as broker:
+        await create(broker, "t", partitions=20)
+        changes = []
+        for index in range(20):
+            led_by_another(broker, "t", index)
+            before = partition_of(broker, "t", index)
+            changes.append(changed(broker, before, replace(before, leader_epoch=before.leader_epoch + 4)))
+        await broker.replicas.act(changes)
+        for change in changes:
+            replica, epoch = broker.partitions.get("t", change.index), change.after.leader_epoch
+            assert replica.leads and replica.leader_epoch == replica.log.epochs.latest_epoch == epoch
+            assert LeaderEpochCache.load(OsDisk(), replica.log.epochs.path).latest_epoch == epoch
+
+
 async def older_metadata_changes_nothing(directory: Path) -> None:
     async with running_broker(directory) as broker:
         await create(broker, "t")
@@ -104,7 +123,9 @@ RULES: list[tuple[Callable[[Path], Awaitable[None]], str, str]] = [
         "                    await self._give_up(change)\n",
         "                    pass\n",
     ),
-    (a_new_epoch_is_noted_before_anything_is_written_in_it, "self._begin_epoch(replica, epoch)", "pass"),
+    (a_new_epoch_is_noted_before_anything_is_written_in_it, "self._begin_epoch(replica, epoch, ahead)", "pass"),
+    (who_begins_to_lead_has_noted_it_on_disk, "replica.log.epochs.write_ahead(prepared)", "pass"),
+    (who_begins_to_lead_has_noted_it_on_disk, "self._begin_epoch(replica, epoch, ahead)", "pass"),
     (older_metadata_changes_nothing, "or partition.leader_epoch < replica.leader_epoch", ""),
 ]
 NAMES = [rule.__name__ for rule, _, _ in RULES]

@@ -4,15 +4,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 from clustering import Cluster, running_cluster
 from serving import Asking, on_trio_patiently
 from topics import producing
 
 from trioka.broker.partitions import Replica
-from trioka.cluster.partition import Partition
+from trioka.cluster.partition import LOST_DIRECTORY, Partition
 from trioka.protocol.batch import build, headers, records
-from trioka.protocol.errors import NONE, NotEnoughReplicas, NotLeaderOrFollower, RequestTimedOut, error_class
+from trioka.protocol.errors import (
+    NONE,
+    CorruptMessage,
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    error_class,
+)
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest
@@ -42,7 +51,7 @@ async def create(cluster: Cluster, name: str = TOPIC, *, on: tuple[int, ...] = (
     async with Asking(next(iter(cluster.brokers.values()))) as connection:
         (told,) = (await connection.ask(request, 7)).topics
         assert told.error_code == NONE, told
-    await cluster.until(lambda: all(broker.partitions.find(name, 0) for broker in cluster.brokers.values()))
+    await cluster.until(lambda: all(cluster[node].partitions.find(name, 0) for node in on))
 
 
 def partition(cluster: Cluster, name: str = TOPIC) -> Partition:
@@ -266,13 +275,13 @@ async def test_a_follower_that_cannot_fetch_falls_out_and_comes_back(tmp_path: P
         await a_replica_moves(cluster, a, b, active)
 
 
-async def a_damaged_replica_is_mended(cluster: Cluster, damaged: int) -> None:
-    """It falls out of the ISR first, and is in it again when it is whole (S6)."""
-    log = replica(cluster, damaged).log
-    found = log.read(8, 1)
+def damage(cluster: Cluster, node: int, offset: int, name: str = TOPIC) -> None:
+    """The batch with this offset fails its CRC from now on."""
+    log = replica(cluster, node, name).log
+    found = log.read(offset, 1)
     assert found.records is not None
     position = found.records.position
-    damage = Damage(
+    damaged = Damage(
         first_offset=found.start_offset,
         end_offset=found.next_offset,
         base_offset=log.segments.active.base_offset,
@@ -280,7 +289,13 @@ async def a_damaged_replica_is_mended(cluster: Cluster, damaged: int) -> None:
         end_position=position + found.records.size,
         reason="fails its CRC",
     )
-    log.quarantine.add([damage])
+    log.quarantine.add([damaged])
+
+
+async def a_damaged_replica_is_mended(cluster: Cluster, damaged: int) -> None:
+    """It falls out of the ISR first, and is in it again when it is whole (S6)."""
+    damage(cluster, damaged, 8)
+    log = replica(cluster, damaged).log
     await cluster.until(lambda: damaged not in partition(cluster).isr)
     await cluster.until(lambda: not log.quarantine)
     await cluster.until(lambda: are_the_same(cluster, 1, 2, 3))
@@ -299,3 +314,41 @@ async def a_replica_moves(cluster: Cluster, a: int, b: int, active: int) -> None
     await cluster.until(lambda: partition(cluster).isr == (b, a))
     await cluster.until(lambda: are_the_same(cluster, a, b))
     assert (await produce(cluster, b)).error_code == NONE
+
+
+@on_trio_patiently
+async def test_a_damaged_leader_that_is_alone_in_the_isr_gives_way_to_who_is_eligible_and_else_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_cluster(tmp_path, **PATIENT, replica_socket_receive_buffer_bytes=50_000) as cluster:
+        active = (await cluster.wait_active()).node_id
+        a, b = (node for node in cluster.brokers if node != active)
+        await create(cluster, on=(a, b), min_insync_replicas=2)
+        await create(cluster, "alone", on=(a,))
+        await cluster.until(lambda: leader(cluster) == a)
+        producer = Producer(cluster)
+        for count in (2, 3, 4):
+            await producer.send(count)
+            assert (await produce(cluster, a, count, name="alone")).error_code == NONE
+        sizes = {peer.receive_buffer_bytes for peer in cluster[b].peers._peers.values() if "fetcher" in peer.purpose}
+        assert sizes == {50_000}
+        # The follower falls behind, as far as the leader knows: it has all that was acknowledged, and is eligible.
+        cluster.cut(a, b)
+        assert (await produce(cluster, a, acks=1)).error_code == NONE
+        await cluster.until(lambda: partition(cluster).eligible_leader_replicas == (b,))
+        assert partition(cluster).isr == (a,)
+        damage(cluster, a, 2)
+        await cluster.until(lambda: leader(cluster) == b)
+        assert a not in (*partition(cluster).isr, *partition(cluster).eligible_leader_replicas)
+        cluster.heal()
+        await cluster.until(lambda: are_the_same(cluster, a, b) and not replica(cluster, a).log.quarantine)
+        assert await read(cluster, b) == (NONE, [0, 1, 0, 1, 2, 0, 1, 2, 3])
+        await cluster.until(lambda: partition(cluster).directory(a) != LOST_DIRECTORY)
+        # Nobody else has this one: it serves what is whole, and says what is not.
+        damage(cluster, a, 2, "alone")
+        await cluster.until(lambda: "nobody else has it all" in caplog.text)
+        assert leader(cluster, "alone") == a and partition(cluster, "alone").isr == (a,)
+        assert await read(cluster, a, 0, "alone") == (NONE, [0, 1])
+        assert (await read(cluster, a, 2, "alone"))[0] == CorruptMessage.code
+        assert await read(cluster, a, 5, "alone") == (NONE, [0, 1, 2, 3])
+        assert (await produce(cluster, a, name="alone")).error_code == KafkaStorageError.code

@@ -57,6 +57,10 @@ def said(request: FetchRequest) -> list[Key]:
     return [(topic.topic_id, each.partition) for topic in request.topics for each in topic.partitions]
 
 
+def forgotten(request: FetchRequest) -> list[Key]:
+    return [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
+
+
 def test_after_the_first_request_only_changes_are_said(module: ModuleType) -> None:
     pair = Pair(module)
     wanted = {(A, 0): at(5), (A, 1): at(6), (B, 0): at(7)}
@@ -78,6 +82,22 @@ def test_what_is_followed_no_longer_is_forgotten(module: ModuleType) -> None:
     assert asked == [(B, 0)]
     request, asked, _ = pair.ask({(A, 0): at(5), (B, 0): at(7)})
     assert (said(request), sorted(asked)) == ([(A, 0)], [(A, 0), (B, 0)])
+
+
+def test_who_knows_what_has_changed_need_not_look_at_all(module: ModuleType) -> None:
+    pair = Pair(module)
+    wanted = {(A, 0): at(5), (A, 1): at(6), (B, 0): at(7)}
+    pair.ask(wanted)
+    moved = {(A, 0): at(8), (A, 1): at(9)}  # and B is wanted no longer
+    request = pair.asking.request(moved, 11, LIMITS, {(A, 1), (B, 0)})
+    assert (said(request), forgotten(request)) == ([(A, 1)], [(B, 0)])
+    request = pair.asking.request(moved, 11, LIMITS, {(A, 1), (B, 0)})
+    assert (said(request), forgotten(request)) == ([], [])  # that was said before
+    request = pair.asking.request(moved, 11, LIMITS)
+    assert said(request) == [(A, 0)]
+    pair.asking.begin_anew()
+    request = pair.asking.request(moved, 11, LIMITS, {(A, 0)})
+    assert said(request) == [(A, 0), (A, 1)]  # to who knows nothing, everything
 
 
 def test_a_leader_that_has_forgotten_the_session_is_told_all_again(module: ModuleType) -> None:
@@ -120,8 +140,19 @@ def test_an_answer_of_another_session_does_not_count(module: ModuleType) -> None
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
-    ("if self._said.get(key) != at}", "if key not in self._said}", test_after_the_first_request_only_changes_are_said),
-    ("        self._said = dict(wanted)\n", "", test_after_the_first_request_only_changes_are_said),
+    (
+        "self._said.get(key) != wanted[key]}",
+        "key not in self._said}",
+        test_after_the_first_request_only_changes_are_said,
+    ),
+    ("self._said = dict(wanted)", "pass", test_after_the_first_request_only_changes_are_said),
+    ("            self._said |= changed\n", "", test_who_knows_what_has_changed_need_not_look_at_all),
+    (
+        "                del self._said[key]\n",
+        "                pass\n",
+        test_who_knows_what_has_changed_need_not_look_at_all,
+    ),
+    ("if looked_at is None else looked_at", "", test_who_knows_what_has_changed_need_not_look_at_all),
     ("forgotten = [key for key", "forgotten = [] and [key for key", test_what_is_followed_no_longer_is_forgotten),
     (
         "response.error_code != NONE or not is_ours",

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,12 +72,19 @@ def test_a_new_cluster_is_healthy(cluster: LocalCluster) -> None:
 def test_a_killed_node_is_missed_until_it_is_started(cluster: LocalCluster) -> None:
     ended = command("topics", "create", "orders", "--partitions", "3", at=servers(cluster))
     assert ended.code == Exit.OK, ended
+    (before,) = rows("status")
     assert command("cluster", "kill", "2").out == "node 2 is dead\n"
     assert states() == ["running", "stopped", "running"]
     assert command("cluster", "kill", "2").code == Exit.NOT_FOUND
     until(lambda: command("cluster", "status").code == Exit.UNHEALTHY)
     until(lambda: [row["missing"] for row in command("cluster", "under-replicated", "-o", "json").rows] == [[2]] * 3)
+    for row in rows("under-replicated", code=Exit.UNHEALTHY):
+        assert row["behind"] is None and row["why"] == "broker 2 is not there"
+        # Only a controller that has heard of it in its own time knows since when it has not.
+        assert row["since_ms"] is None or row["since_ms"] >= 0
     (status,) = rows("status", code=Exit.UNHEALTHY)
+    if status["epoch"] == before["epoch"]:
+        assert all(row["since_ms"] is not None for row in rows("under-replicated", code=Exit.UNHEALTHY))
     assert (status["status"], status["brokers"]) == (DEGRADED, "2/3")
     assert "broker 2 is not there" in status["reasons"]
     assert command("cluster", "start", "2").out == "node 2 serves\n"
@@ -115,11 +124,52 @@ def test_leaders_and_replicas_are_moved_by_a_plan(cluster: LocalCluster, tmp_pat
     healthy()
 
 
+def test_a_throttled_move_is_slow_until_it_may_be_quick_and_leaves_no_throttle(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    at = servers(cluster)
+    plan = tmp_path / "plan.json"
+    (tmp_path / "load").write_bytes(b"".join(b"%0500000d\n" % number for number in range(6)))
+    assert command("topics", "create", "heavy", "--replication-factor", "1", at=at).code == Exit.OK
+    assert command("produce", "heavy", "--file", str(tmp_path / "load"), at=at).code == Exit.OK
+    ((first,),) = where("heavy")
+    second = first % 3 + 1
+    plan.write_text(json.dumps({"partitions": [{"topic": "heavy", "partition": 0, "replicas": [second]}]}))
+    ended = command("cluster", "reassign", "--plan", str(plan), "-y", "--wait", "0s", "--throttle", "50KB")
+    assert ended.code == Exit.OK and "the throttle stays" in ended.talk, ended
+    assert throttles(at) == {
+        "leader.replication.throttled.replicas": f"0:{first}",
+        "follower.replication.throttled.replicas": f"0:{second}",
+    }
+    (row,) = rows("under-replicated", "--sample", "10ms", code=Exit.UNHEALTHY)
+    assert (row["missing"], row["leader"]) == ([second], first) and f"broker {second} is up" in row["why"]
+    assert 0 < row["behind"] <= 3_100_000 and row["since_ms"] == row["behind_ms"] >= 0
+    assert command("cluster", "reassign", "--throttle", "off").code == Exit.FAILED  # it still moves
+    for node in (first, second):
+        for key in ("leader", "follower"):
+            rate = f"{key}.replication.throttled.rate=1000000000"
+            assert command("config", "set", rate, "--broker", str(node), at=at).code == Exit.OK
+    until(lambda: where("heavy") == [[second]])
+    assert command("cluster", "reassign", "--throttle", "off").out == "nothing is throttled\n"
+    assert throttles(at) == {}
+    plan.write_text(json.dumps({"partitions": [{"topic": "heavy", "partition": 0, "replicas": [first]}]}))
+    assert command("cluster", "reassign", "--plan", str(plan), "-y", "--throttle", "1GB").code == Exit.OK
+    assert (where("heavy"), throttles(at)) == ([[first]], {})
+    shown = command("config", "show", "--broker", str(first), "-o", "name", at=at)
+    assert "throttled" not in shown.out
+
+
+def throttles(at: str) -> dict[str, str]:
+    (described,) = command("topics", "describe", "heavy", "-o", "json", at=at).rows
+    return {key: value for key, value in described["configs"].items() if "throttled" in key}
+
+
 def test_what_cannot_be_is_one_sentence(cluster: LocalCluster, tmp_path: Path) -> None:
     assert command("cluster", "kill", "9").code == Exit.NOT_FOUND
     assert command("cluster", "logs", "9").code == Exit.NOT_FOUND
     assert command("cluster", "drain", "9").code == Exit.NOT_FOUND
     assert command("cluster", "reassign").code == Exit.USAGE
+    assert command("cluster", "reassign", "--auto", "--throttle", "fast").code == Exit.USAGE
     wrong = tmp_path / "wrong.json"
     wrong.write_text("[]")
     ended = command("cluster", "reassign", "--plan", str(wrong))
@@ -150,6 +200,10 @@ def test_dev_with_several_nodes_ends_with_all_of_them(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert "ready in" in process.stdout.readline()
         assert [process.stdout.readline().split()[:2] for _ in range(2)] == [["Node", "1"], ["Node", "2"]]
+        (where,) = re.findall(r"http://localhost:\d+", process.stdout.readline())
+        with urllib.request.urlopen(f"{where}/readyz", timeout=60) as answer:
+            assert answer.read() == b"ok\n"
+        assert process.stdout.readline().startswith("  Try ")
         found = LocalCluster.load(tmp_path)
         assert found is not None and [found.state(node) for node in (1, 2)] == ["running"] * 2
         process.terminate()

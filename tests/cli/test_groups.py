@@ -125,3 +125,13 @@ def test_one_word_says_how_a_partition_is_read(look: Look, out: float | None, ha
 def test_nothing_to_undo_is_said(at: str, home: Path) -> None:
     ended = command("groups", "undo", "nobody", at=at)
     assert ended.code == Exit.NOT_FOUND and "there is nothing to undo for group 'nobody'" in ended.talk
+
+
+def test_a_missing_group_has_a_suggestion(at: str, home: Path) -> None:
+    assert command("topics", "create", "bills", at=at).code == Exit.OK
+    reset = ("groups", "reset-offsets", "billing", "--topic", "bills", "--to-latest", "-y")
+    assert command(*reset, at=at).code == Exit.OK
+    for words in (["groups", "describe", "biling"], ["lag", "biling"], ["groups", "delete", "biling", "-y"]):
+        ended = command(*words, at=at)
+        assert ended.code == Exit.NOT_FOUND and "TRK-1069 GROUP_ID_NOT_FOUND" in ended.talk, ended
+        assert "did you mean: billing?   see: trioka groups list" in ended.talk

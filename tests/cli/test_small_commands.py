@@ -148,6 +148,14 @@ def test_the_topics_are_there_when_the_command_starts() -> None:
     assert said.stdout == "orders\n"
 
 
+def test_a_command_may_have_a_cluster_around_it() -> None:
+    inside = [sys.executable, "-m", "trioka", "cluster", "brokers", "-o", "name"]
+    said = subprocess.run([*RUN, "--nodes", "2", *inside], capture_output=True, text=True, timeout=120)
+    assert (said.stdout, said.returncode) == ("1\n2\n", 0), said
+    many = subprocess.run([*RUN, "--nodes", "99", "true"], capture_output=True, text=True, timeout=60)
+    assert many.returncode == 1 and "--nodes 99 must be 1 to 9" in many.stderr
+
+
 def test_a_command_that_does_not_exist_and_a_broker_that_does_not_start_are_named() -> None:
     absent = subprocess.run([*RUN, "no-such-command"], capture_output=True, text=True, timeout=60)
     assert absent.returncode == 127 and "there is no command 'no-such-command'" in absent.stderr

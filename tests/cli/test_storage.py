@@ -1,10 +1,17 @@
 """`trioka storage`: what a node must find before it starts, written once and never over something else."""
 
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
 from pathlib import Path
 from random import Random
+from types import ModuleType
 
 import pytest
+import trio
 from commanding import command
+from planted import assert_noticed
+from serving import on_trio
 
 from trioka.broker.broker import Broker
 from trioka.broker.clock import SystemClock
@@ -12,7 +19,12 @@ from trioka.broker.config.server import load
 from trioka.broker.identity import NotFormatted
 from trioka.broker.properties import parse_properties
 from trioka.cli.failure import Exit
+from trioka.cluster import scram
+from trioka.cluster.features import FRESH_LEVELS
+from trioka.cluster.metadata_log import LATEST_METADATA_VERSION, MetadataRecord
+from trioka.cluster.releases import RELEASES, fresh_levels, metadata_version_of
 from trioka.cluster.snapshot import read_snapshot
+from trioka.protocol.ledgers.metadata import FeatureLevelRecord
 from trioka.storage.disk import OsDisk
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
@@ -83,6 +95,25 @@ def test_info_says_whose_directories_these_are(config: Path, tmp_path: Path) -> 
         ("--standalone", "-f", "no.such.feature=1"),
         ("--standalone", "-f", "metadata.version=9999"),
         ("--standalone", "-f", "kraft.version=0"),
+        ("--standalone", "-r", "4.4"),
+        ("--standalone", "-r", "4.0", "-f", "metadata.version=25"),
+        ("--standalone", "-r", "3.9", "-f", "eligible.leader.replicas.version=1"),
+        ("--standalone", "-r", "3.5-IV1", "-S", "SCRAM-SHA-256=[name=ann,password=s3cret]"),
+        *(
+            ("--standalone", "-S", credential)
+            for credential in (
+                "name=ann,password=s3cret",
+                "SCRAM-SHA-1=[name=ann,password=s3cret]",
+                "SCRAM-SHA-256=name=ann,password=s3cret",
+                "SCRAM-SHA-256=[password=s3cret]",
+                "SCRAM-SHA-256=[name=ann]",
+                "SCRAM-SHA-256=[name=ann,password=s3cret,iterations=4095]",
+                "SCRAM-SHA-256=[name=ann,password=s3cret,iterations=16385]",
+                "SCRAM-SHA-256=[name=ann,saltedpassword=czNjcmV0]",
+                "SCRAM-SHA-256=[name=ann,salt=s3cret!,saltedpassword=czNjcmV0]",
+                "SCRAM-SHA-256=[name=ann,password=s3cret,colour=red]",
+            )
+        ),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence_and_writes_nothing(
@@ -91,6 +122,86 @@ def test_what_makes_no_sense_is_one_sentence_and_writes_nothing(
     ended = command("storage", "format", "-t", CLUSTER, "-c", str(config), *flags)
     assert ended.code == Exit.USAGE
     assert list(files(tmp_path)) == ["server.properties"]
+    assert "s3cret" not in ended.out + ended.talk
+
+
+def first_records(folder: Path) -> list[MetadataRecord]:
+    return list(read_snapshot((folder / "a" / "bootstrap.checkpoint").read_bytes()).records)
+
+
+def test_a_cluster_may_begin_as_one_of_an_older_release(config: Path, tmp_path: Path) -> None:
+    flags = ("--standalone", "--release-version", "4.0", "-f", "transaction.version=1")
+    assert command("storage", "format", "-t", CLUSTER, "-c", str(config), *flags).code == Exit.OK
+    assert first_records(tmp_path) == [
+        FeatureLevelRecord(name="metadata.version", feature_level=25),
+        FeatureLevelRecord(name="group.version", feature_level=1),
+        FeatureLevelRecord(name="transaction.version", feature_level=1),
+    ]
+
+
+def test_a_release_is_its_last_level_and_the_newest_is_what_a_cluster_begins_with() -> None:
+    assert (metadata_version_of("3.5"), metadata_version_of("3.5.1"), metadata_version_of("3.5-IV1")) == (11, 11, 10)
+    assert [metadata_version_of(unknown) for unknown in ("3.2", "4.4", "", "nope", "4.0-IV9")] == [None] * 5
+    assert RELEASES["4.3-IV0"] == LATEST_METADATA_VERSION
+    assert fresh_levels(LATEST_METADATA_VERSION) == FRESH_LEVELS
+
+
+# RFC 7677, 3: user, "pencil", 4096 iterations. The keys follow from the proofs that stand there.
+SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+AUTH_MESSAGE = (
+    b"n=user,r=rOprNGfwEbeRWgbNEkqO,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+    b"s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+)
+PROOF, SIGNATURE = (
+    b64decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="),
+    "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+)
+
+
+def keeps_what_the_rfc_keeps(module: ModuleType) -> None:
+    text = f'SCRAM-SHA-256=[name=user,password=pencil,salt="{b64encode(SALT).decode()}",iterations=4096]'
+    kept = module.credential_of(text, b"another salt")
+    assert (kept.name, kept.mechanism, kept.salt, kept.iterations) == ("user", 1, SALT, 4096)
+    assert b64encode(hmac.digest(kept.server_key, AUTH_MESSAGE, "sha256")).decode() == SIGNATURE
+    signed = hmac.digest(kept.stored_key, AUTH_MESSAGE, "sha256")
+    client_key = bytes(a ^ b for a, b in zip(PROOF, signed, strict=True))
+    assert hashlib.sha256(client_key).digest() == kept.stored_key
+    again = module.credential_of("SCRAM-SHA-512=[name=user,password=pencil]", b"another salt")
+    assert (again.mechanism, again.salt, len(again.stored_key), again.iterations) == (2, b"another salt", 64, 4096)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ('hmac.digest(salted, b"Client Key", digest)', 'hmac.digest(salted, b"Server Key", digest)'),
+        ('server_key=hmac.digest(salted, b"Server Key", digest)', 'server_key=hmac.digest(salted, b"", digest)'),
+        ('said["password"].encode(), salt, iterations', 'said["password"].encode(), salt, iterations + 1'),
+        ("value = value[1:-1]", "pass"),
+    ],
+)
+def test_a_credential_is_kept_as_the_rfc_has_it(right: str, wrong: str) -> None:
+    assert_noticed(scram, right, wrong, keeps_what_the_rfc_keeps)
+
+
+def test_credentials_stand_in_the_log_and_survive(tmp_path: Path) -> None:
+    """Through the log, a snapshot, and starts of the broker; and no password anywhere."""
+    config = write(tmp_path, listeners="PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0")
+    credentials = ("-S", "SCRAM-SHA-256=[name=ann,password=s3cret]", "-S", "SCRAM-SHA-512=[name=ben,password=s3cret]")
+    assert command("storage", "format", "-t", CLUSTER, "-c", str(config), "--standalone", *credentials).code == Exit.OK
+    written = first_records(tmp_path)[-2:]
+
+    async def live() -> None:
+        loaded = load(parse_properties(config.read_bytes()))
+        broker = Broker(loaded.config, loaded.node, disk=OsDisk(), clock=SystemClock(), random=Random())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(broker.run)
+            assert list(broker.metadata.access.scram_records()) == written
+            assert await broker.quorum.take_snapshot() is not None
+            nursery.cancel_scope.cancel()
+
+    for _ in range(2):
+        on_trio(live)()
+    assert not [name for name, data in files(tmp_path).items() if b"s3cret" in data]
 
 
 def test_a_node_that_is_not_the_only_voter_does_not_make_up_a_cluster(config: Path, tmp_path: Path) -> None:

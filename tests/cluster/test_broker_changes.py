@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from planted import planted
 from small_cluster import SmallCluster, directory, registration
 
+from trioka.cluster import broker_changes
 from trioka.cluster.brokers import FeatureRange
 from trioka.cluster.features import SUPPORTED
 from trioka.cluster.partition import LOST_DIRECTORY, NO_LEADER, RecoveryState
@@ -367,4 +369,38 @@ def test_a_planted_mistake_is_noticed(
     rule()
     monkeypatch.setattr(f"trioka.cluster.{module}.{name}", wrong)
     with pytest.raises(AssertionError):
+        rule()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "rule"),
+    [
+        (
+            "if before is not None and not is_same and has_session:",
+            "if False:",
+            test_another_broker_of_the_same_id_waits_until_the_first_is_gone,
+        ),
+        (
+            "else next_offset + len(records)",
+            "else next_offset",
+            test_a_broker_epoch_is_the_offset_of_its_registration,
+        ),
+        (
+            "is_clean = request.previous_broker_epoch == before.epoch",
+            "is_clean = True",
+            test_a_replica_that_has_crashed_is_not_fit_to_lead,
+        ),
+        (
+            "is_caught_up = request.current_metadata_offset >= broker.epoch",
+            "is_caught_up = True",
+            test_a_broker_begins_fenced_and_is_let_in_once_it_knows_its_own_registration,
+        ),
+    ],
+)
+def test_a_planted_mistake_about_brokers_is_noticed(
+    right: str, wrong: str, rule: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule()
+    monkeypatch.setattr("trioka.cluster.controller.broker_changes", planted(broker_changes, right, wrong))
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
         rule()

@@ -227,3 +227,9 @@ def test_another_min_isr_forgets_the_eligible_leaders_that_were_found_with_the_f
         ClearElrRecord(topic_name="orders"),
         ClearElrRecord(topic_name=""),
     ]
+
+
+def test_eligible_leaders_that_outlive_their_min_isr_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trioka.cluster.config_changes._forgotten_leaders", lambda *_: ())
+    with pytest.raises(AssertionError):
+        test_another_min_isr_forgets_the_eligible_leaders_that_were_found_with_the_former()

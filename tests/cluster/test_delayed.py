@@ -121,3 +121,25 @@ def test_everyone_is_answered_exactly_once_whatever_happens() -> None:
         delayed.expire(now + 5)
         assert all(len(waiter.answers) == 1 for waiter in everyone), seed
         assert len(delayed) == 0
+
+
+class Watching:
+    def __init__(self) -> None:
+        self.heard: list[Hashable] = []
+
+    def touched(self, key: Hashable) -> None:
+        self.heard.append(key)
+
+
+def test_a_watcher_hears_of_every_touch_until_it_leaves() -> None:
+    delayed, one, other = Delayed(), Watching(), Watching()
+    delayed.watch("a", one)
+    delayed.watch("a", other)
+    delayed.watch("b", one)
+    assert len(delayed) == 0
+    for key in ("a", "b", "c", "a"):
+        delayed.touch(key)
+    assert (one.heard, other.heard) == (["a", "b", "a"], ["a", "a"])
+    delayed.unwatch("a", one)
+    delayed.touch("a")
+    assert (one.heard, other.heard) == (["a", "b", "a"], ["a", "a", "a"])

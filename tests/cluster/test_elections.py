@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from planted import planted
 from small_cluster import SmallCluster, directory, errors
 
-from trioka.cluster.partition import NO_LEADER, RecoveryState
+from trioka.cluster import isr_changes, partition_change
+from trioka.cluster.partition import LOST_DIRECTORY, NO_LEADER, RecoveryState
 from trioka.protocol.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -26,6 +28,7 @@ from trioka.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from trioka.protocol.ledgers.metadata import PartitionChangeRecord
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -302,6 +305,17 @@ def test_fenced_and_leaving_replicas_are_not_eligible() -> None:
     assert propose(cluster, 1, isr=[1, 2, 3]) is None
 
 
+def test_nobody_is_in_sync_with_a_leader_that_still_recovers() -> None:
+    cluster = cluster_of(3, [1, 2])
+    topic_id = cluster.topic("orders").topic_id
+    cluster.append(
+        [PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1], leader=1, leader_recovery_state=1)]
+    )
+    assert cluster.partition("orders").leader_recovery_state is RecoveryState.RECOVERING
+    assert propose(cluster, 1, isr=[1, 2], recovery=1) is InvalidRequest
+    assert propose(cluster, 1, isr=[1], recovery=1) is None
+
+
 def test_a_leader_that_has_recovered_says_so() -> None:
     cluster = SmallCluster(brokers=1)
     cluster.create("orders")
@@ -343,6 +357,28 @@ def test_a_broker_says_where_it_keeps_a_replica() -> None:
     assert (partition.isr, partition.leader) == ((2,), 2)
 
 
+def test_a_replica_whose_directory_is_lost_is_neither_in_sync_nor_eligible() -> None:
+    """So is one whose log is damaged (S6): it is not elected before it has caught up again."""
+    cluster = cluster_of(3, [1, 2], min_insync_replicas=2)
+    topic_id = cluster.topic("orders").topic_id
+    assert assign(cluster, 1, LOST_DIRECTORY, topic_id) is None
+    partition = cluster.partition("orders")
+    assert (partition.isr, partition.eligible_leader_replicas, partition.leader) == ((2,), (), 2)
+    assert assign(cluster, 1, directory(1), topic_id) is None
+    cluster.fence(2)  # the other one is eligible, and the damaged one is not elected in its place
+    partition = cluster.partition("orders")
+    assert (partition.eligible_leader_replicas, partition.leader) == ((2,), NO_LEADER)
+
+
+def test_a_leader_whose_directory_is_lost_gives_way_to_who_is_eligible() -> None:
+    cluster = cluster_of(3, [1, 2], min_insync_replicas=2)
+    assert propose(cluster, 1, isr=[1]) is None
+    assert cluster.partition("orders").eligible_leader_replicas == (2,)
+    assert assign(cluster, 1, LOST_DIRECTORY, cluster.topic("orders").topic_id) is None
+    partition = cluster.partition("orders")
+    assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (2, (2,), ())
+
+
 def test_a_broker_speaks_only_of_its_own_replicas() -> None:
     cluster = cluster_of(3, [1, 2])
     topic_id = cluster.topic("orders").topic_id
@@ -365,6 +401,16 @@ def test_a_broker_speaks_only_of_its_own_replicas() -> None:
         ("isr_changes._check_eligibility", lambda *_: None, test_fenced_and_leaving_replicas_are_not_eligible),
         ("isr_changes._check_proposal", lambda *_: None, test_fenced_and_leaving_replicas_are_not_eligible),
         (
+            "isr_changes.LOST_DIRECTORY",
+            b"another",
+            test_a_replica_whose_directory_is_lost_is_neither_in_sync_nor_eligible,
+        ),
+        (
+            "isr_changes.LOST_DIRECTORY",
+            b"another",
+            test_a_leader_whose_directory_is_lost_gives_way_to_who_is_eligible,
+        ),
+        (
             "reassignments.is_unclean_election_allowed",
             lambda *_: True,
             test_there_is_no_clean_way_back_if_only_new_replicas_are_in_sync,
@@ -375,4 +421,74 @@ def test_a_planted_mistake_is_noticed(where: str, wrong: Any, rule: Any, monkeyp
     rule()
     monkeypatch.setattr(f"trioka.cluster.{where}", wrong)
     with pytest.raises(Exception):  # noqa: B017, PT011
+        rule()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said", "error"),
+    [
+        ("proposal.leader_epoch > partition.leader_epoch or ", "", {"leader_epoch": 1}, NotController),
+        (" or proposal.partition_epoch > partition.partition_epoch:", ":", {"partition_epoch": 1}, NotController),
+        (
+            "if proposal.leader_epoch < partition.leader_epoch:",
+            "if broker_id == partition.leader and proposal.leader_epoch < partition.leader_epoch:",
+            {"leader_epoch": -1, "leader": 2, "isr": [9]},
+            FencedLeaderEpoch,
+        ),
+        ("if broker_id != partition.leader:", "if False:", {"leader": 2, "partition_epoch": -1}, InvalidRequest),
+        (
+            "if proposal.partition_epoch < partition.partition_epoch:",
+            "if False:",
+            {"partition_epoch": -1, "isr": [9]},
+            InvalidUpdateVersion,
+        ),
+        ("if not set(isr) <= set(partition.replicas) or len", "if len", {"isr": [1, 9]}, InvalidRequest),
+        ("if partition.leader not in isr:", "if False:", {"isr": [2, 3]}, InvalidRequest),
+        (
+            "        if partition.leader_recovery_state is",
+            "        if None is",
+            {"recovery": 1, "isr": [1]},
+            InvalidRequest,
+        ),
+    ],
+)
+def test_a_check_of_a_proposal_that_is_left_out_or_comes_too_late_is_noticed(
+    right: str, wrong: str, said: dict[str, Any], error: Error, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test_a_proposal_from_older_or_wrong_knowledge_is_refused(said, error)
+    monkeypatch.setattr("trioka.cluster.controller.isr_changes", planted(isr_changes, right, wrong))
+    with pytest.raises(AssertionError):
+        test_a_proposal_from_older_or_wrong_knowledge_is_refused(said, error)
+
+
+def test_followers_of_a_leader_that_still_recovers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    mistaken = planted(isr_changes, "        if len(isr) > 1:\n", "        if False:\n")
+    monkeypatch.setattr("trioka.cluster.controller.isr_changes", mistaken)
+    with pytest.raises(AssertionError):
+        test_nobody_is_in_sync_with_a_leader_that_still_recovers()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "rule"),
+    [
+        (
+            "if staying and set(staying) <= set(isr):",
+            "if staying:",
+            test_a_move_grows_catches_up_and_shrinks,
+        ),
+        (
+            "    elif not set(partition.replicas) <= set(replicas):\n",
+            "    elif False:\n",
+            test_the_end_of_a_move_makes_a_new_leader_epoch_even_if_the_leader_stays,
+        ),
+    ],
+)
+def test_a_move_that_ends_otherwise_is_noticed(
+    right: str, wrong: str, rule: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule()
+    mistaken = planted(partition_change, right, wrong).change_partition
+    for user in ("isr_changes", "reassignments"):
+        monkeypatch.setattr(f"trioka.cluster.{user}.change_partition", mistaken)
+    with pytest.raises(AssertionError):
         rule()

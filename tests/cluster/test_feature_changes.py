@@ -1,18 +1,30 @@
 """Features are raised and lowered: all of a request or nothing, and only to what every node understands."""
 
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
 import pytest
+from planted import assert_noticed
 from small_cluster import SmallCluster, registration
 
+from trioka.cluster import feature_changes
 from trioka.cluster.brokers import FeatureRange
 from trioka.cluster.configs import ALL_BROKERS, Resource, ResourceType
 from trioka.cluster.decision import Outcome
 from trioka.cluster.features import FRESH_LEVELS, SUPPORTED
 from trioka.protocol.errors import InvalidUpdateVersion, KafkaError
-from trioka.protocol.ledgers.metadata import ConfigRecord, FeatureLevelRecord
+from trioka.protocol.ledgers.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
+from trioka.protocol.messages.controller_registration import ControllerRegistrationRequest
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 ELR = "eligible.leader.replicas.version"
+
+
+@pytest.fixture
+def features() -> ModuleType:
+    return feature_changes
 
 
 def to(name: str, level: int, how: int = UPGRADE) -> UpdateFeaturesRequest.FeatureUpdate:
@@ -92,6 +104,53 @@ def test_a_level_that_one_broker_does_not_understand_is_refused() -> None:
 def test_a_voter_that_has_not_registered_stands_in_the_way() -> None:
     cluster = SmallCluster(voter_ids=(1, 2))
     assert update(cluster, to("group.version", 1)) is InvalidUpdateVersion
+
+
+def with_voter(*told: tuple[int, int]) -> SmallCluster:
+    """Voters 1 and 2, of the configuration; what 2 has told this leader of kraft.version, if it has."""
+    ranges = {2: FeatureRange(name="kraft.version", first=low, last=high) for low, high in told}  # noqa: B035 - one
+    cluster = SmallCluster(voter_ids=(2,), kraft_version=0, voter_ranges=ranges)
+    request = ControllerRegistrationRequest(
+        controller_id=2,
+        incarnation_id=b"2" * 16,
+        zk_migration_ready=False,
+        listeners=[],
+        features=[
+            ControllerRegistrationRequest.Feature(
+                name=f.name, min_supported_version=f.first, max_supported_version=f.last
+            )
+            for f in SUPPORTED.values()
+        ],
+    )
+    cluster.do(cluster.controller.register_controller(request))
+    return cluster
+
+
+def test_the_quorum_is_raised_when_every_voter_has_said_that_it_understands(features: ModuleType) -> None:
+    def raised(cluster: SmallCluster, level: int = 1, how: int = UPGRADE) -> Any:
+        wanted = [to("kraft.version", level, how)]
+        return features.update_features(cluster.metadata, cluster.settings, wanted, False)
+
+    assert raised(with_voter((0, 1))).records == (NoOpRecord(),)
+    for cluster in (with_voter(), with_voter((0, 0))):
+        decision = raised(cluster)
+        assert decision.records == () and decision.replies[0].error is InvalidUpdateVersion
+    assert raised(with_voter((0, 1)), 0).records == ()
+    at_one = replace(with_voter().settings, kraft_version=1)
+    back = features.update_features(SmallCluster().metadata, at_one, [to("kraft.version", 0, SAFE)], False)
+    assert back.replies[0].error is InvalidUpdateVersion
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("if known is None or level not in known:", "if known is not None and level not in known:"),
+        ("if known is None or level not in known:", "if known is None:"),
+    ],
+)
+def test_a_planted_mistake_is_noticed(right: str, wrong: str) -> None:
+    rule = test_the_quorum_is_raised_when_every_voter_has_said_that_it_understands
+    assert_noticed(feature_changes, right, wrong, rule)
 
 
 def test_eligible_leaders_need_a_newer_metadata_version() -> None:

@@ -185,6 +185,15 @@ def test_every_record_that_is_declared_can_be_replayed(module: ModuleType) -> No
     assert set(RECORDS.values()) - ends == set(module._APPLY)
 
 
+def test_a_snapshot_does_not_say_who_was_given_the_last_producer_ids(module: ModuleType) -> None:
+    """Kafka's does not either: only where the next block begins counts."""
+    metadata = replayed(ledger.ProducerIdsRecord(broker_id=1, broker_epoch=5, next_producer_id=1000), module=module)
+    nobodys = ledger.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=1000)
+    assert list(metadata.records()) == [nobodys]
+    assert metadata == replayed(nobodys, module=module)
+    assert list(module.Metadata().records()) == []
+
+
 def test_what_a_change_does_not_say_stays_as_it_was() -> None:
     metadata = replayed(ledger.TopicRecord(name="orders", topic_id=ORDERS), partition_record(), change_record(isr=[1]))
     after = metadata.topics.partition(ORDERS, 0)
@@ -343,6 +352,16 @@ def test_directories_below_a_hundred_mean_something_else() -> None:
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
+    (
+        "if self.next_producer_id > 0:",
+        "if True:",
+        test_a_snapshot_does_not_say_who_was_given_the_last_producer_ids,
+    ),
+    (
+        "return (*parts, self.next_producer_id, self._held_back)",
+        "return (*parts, object(), self._held_back)",
+        test_a_snapshot_does_not_say_who_was_given_the_last_producer_ids,
+    ),
     (
         "        self.configs.replay_topic_removal(topic.name)\n",
         "",

@@ -270,6 +270,15 @@ def test_a_follower_commits_what_it_has_and_no_more(module: ModuleType) -> None:
     assert node.raft.followed(0) == []
 
 
+def test_a_leader_never_loads_a_snapshot(module: ModuleType) -> None:
+    node = Node(module, 1)
+    epoch = node.leads()
+    told = FetchTold(leader_id=2, epoch=epoch, snapshot=LogEnd(epoch, 9))
+    asked = FetchAsked(replica=ONE, epoch=epoch, end=LogEnd(epoch, 2))
+    assert node.raft.fetch_told(told, asked, LATER) == []
+    assert node.raft.is_leader
+
+
 # -- voters ------------------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +309,60 @@ def test_a_leader_that_was_voted_out_stays_until_that_is_committed(module: Modul
     assert not actions and node.raft.is_leader
     _, actions = node.fetched_by(THREE, LogEnd(epoch, 3))
     assert actions[:2] == [Commit(high_watermark=3), Cease(epoch=epoch)]
+
+
+STATIC = VoterSet.of(map(ReplicaKey, (1, 2, 3)))
+NAMED = VoterSet.of((ONE, TWO, THREE))
+
+
+def leads_static(module: ModuleType) -> tuple[Node, int]:
+    """A leader whose voters stand in the configuration; a record of its epoch is committed."""
+    node = Node(module, 1)
+    node.raft.voters = VoterHistory(STATIC)
+    epoch = node.leads()
+    node.fetched_by(TWO, LogEnd(epoch, 2))
+    assert node.log.high_watermark == 2
+    return node, epoch
+
+
+def test_voters_of_the_configuration_are_named_all_together_and_from_the_directories_they_fetch_from(
+    module: ModuleType,
+) -> None:
+    node, _ = leads_static(module)
+    for wrong in (
+        VoterSet.of((ONE, TWO)),
+        VoterSet.of((ONE, TWO, ReplicaKey(4, b"4" * 16))),
+        VoterSet.of((ONE, TWO, ReplicaKey(3))),
+        VoterSet.of((ONE, ReplicaKey(2, b"the former disk."), THREE)),
+    ):
+        with pytest.raises(KafkaError):
+            node.raft.name_voters(wrong)
+    assert node.raft.name_voters(NAMED) == [AppendVoters(voters=NAMED)]
+
+
+def test_a_leader_that_names_its_voters_goes_on_with_what_they_have_told(module: ModuleType) -> None:
+    node, epoch = leads_static(module)
+    late = LATER + node.raft._settings.check_quorum_ms
+    node.fetched_by(TWO, LogEnd(epoch, 2), now_ms=late - 10)
+    node.append(NAMED)
+    node.raft.voters_appended(2, NAMED)
+    assert not any(isinstance(action, Cease) for action in node.raft.tick(late)), "it has heard of a majority"
+    wiped = ReplicaKey(2, b"another disk now")
+    _, actions = node.fetched_by(wiped, LogEnd(epoch, 3))
+    assert actions == [], "whose disk is another one is no voter any more"
+    node.fetched_by(TWO, LogEnd(epoch, 3))
+    assert node.log.high_watermark == 3
+
+
+def test_a_node_that_has_never_caught_up_does_not_become_a_voter(module: ModuleType) -> None:
+    node = Node(module, 1, 1, 1, voters=2)
+    epoch = node.leads()
+    node.fetched_by(TWO, LogEnd(epoch, 4))
+    node.fetched_by(THREE, LogEnd(1, 1))
+    with pytest.raises(KafkaError):
+        node.raft.add_voter(THREE, LATER)
+    node.fetched_by(THREE, LogEnd(epoch, 4))
+    assert node.raft.add_voter(THREE, LATER) == [AppendVoters(voters=NAMED)]
 
 
 def test_a_voter_whose_disk_was_wiped_is_another_one() -> None:
@@ -342,6 +405,17 @@ MISTAKES = [
         test_a_follower_that_hears_its_leader_refuses_a_pre_vote,
     ),
     ("if told.is_pre_vote is role.is_candidate:", "if False:", test_a_pre_vote_is_no_vote),
+    ("if is_granted and not asked.is_pre_vote and", "if is_granted and", test_a_pre_vote_changes_nothing),
+    (
+        "asked.epoch != self.epoch or not isinstance(role, Follower):",
+        "asked.epoch != self.epoch:",
+        test_a_leader_never_loads_a_snapshot,
+    ),
+    (
+        "return actions + self.resign(now_ms) if is_voted_out else actions",
+        "return actions",
+        test_a_leader_that_was_voted_out_stays_until_that_is_committed,
+    ),
     (
         "reached <= role.epoch_start or ",
         "",
@@ -372,6 +446,31 @@ MISTAKES = [
         "high_watermark <= role.epoch_start or self.voters.latest_offset >= high_watermark",
         "False",
         test_voters_change_one_at_a_time_and_after_a_record_of_the_epoch_is_committed,
+    ),
+    (
+        "if {voter.id for voter in named} != {voter.id for voter in self.voters.latest}:",
+        "if False:",
+        test_voters_of_the_configuration_are_named_all_together_and_from_the_directories_they_fetch_from,
+    ),
+    (
+        "voter.directory == NULL_UUID or (found and found.directory not in (NULL_UUID, voter.directory))",
+        "False",
+        test_voters_of_the_configuration_are_named_all_together_and_from_the_directories_they_fetch_from,
+    ),
+    (
+        "return role.progress.get(voter) or role.progress.get(ReplicaKey(voter.id))",
+        "return role.progress.get(voter)",
+        test_a_leader_that_names_its_voters_goes_on_with_what_they_have_told,
+    ),
+    (
+        "key = next((voter for voter in self.voters.latest if voter.matches(asked.replica)), asked.replica)",
+        "key = next((voter for voter in self.voters.latest if voter.id == asked.replica.id), asked.replica)",
+        test_a_leader_that_names_its_voters_goes_on_with_what_they_have_told,
+    ),
+    (
+        "caught_up_ms: int = NEVER",
+        "caught_up_ms: int = 10_000",
+        test_a_node_that_has_never_caught_up_does_not_become_a_voter,
     ),
     (
         "is_news = self.standing.leader_id is None or not self.is_voter",

@@ -387,6 +387,18 @@ def test_a_follower_that_does_not_know_the_epoch_cuts_and_asks_again(module: Mod
     assert module.cut_of(4, 30, 2, 12, 25) == (12, False)
 
 
+def test_a_damaged_replica_steps_aside_if_another_could_lead_at_once(module: ModuleType) -> None:
+    def may(isr: tuple[int, ...], eligible: tuple[int, ...] = (), alive: tuple[int, ...] = (1, 2, 3)) -> bool:
+        found = replace(Led(module).partition, isr=isr, eligible_leader_replicas=eligible)
+        return bool(module.may_step_aside(found, 1, alive.__contains__))
+
+    assert may((1, 2)) and may((2, 1, 3), alive=(1, 3))
+    assert not may((1,)) and not may((1, 2), alive=(1,)), "nobody else has it all"
+    assert may((1,), (2,)) and not may((1,), (2,), alive=(1,))
+    assert not may((1, 2), (3,), alive=(1, 3)), "while somebody is in sync, the eligible ones are not elected"
+    assert may((2,), (1,)) and not may((2,), (3,)), "who counts no longer has nothing to leave"
+
+
 MISTAKES: list[tuple[str, str, Rule]] = [
     (
         "if len(self.isr) < min_in_sync:",
@@ -475,6 +487,21 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         test_the_low_watermark_is_the_lowest_start_of_those_alive,
     ),
     ("                and follower.broker_id in self.isr\n", "", test_a_consumer_is_not_sent_to_who_is_not_in_sync),
+    (
+        "    if node_id not in (*partition.isr, *partition.eligible_leader_replicas):\n        return False\n",
+        "",
+        test_a_damaged_replica_steps_aside_if_another_could_lead_at_once,
+    ),
+    (
+        "    return any(is_active(replica) for replica in others)",
+        "    return bool(others)",
+        test_a_damaged_replica_steps_aside_if_another_could_lead_at_once,
+    ),
+    (
+        "others = [replica for replica in partition.isr if replica != node_id] or [",
+        "others = [replica for replica in partition.isr if replica != node_id] + [",
+        test_a_damaged_replica_steps_aside_if_another_could_lead_at_once,
+    ),
     (
         "return Cut(min(own_end, log_end_offset), False)",
         "return Cut(min(leader_end, log_end_offset), True)",

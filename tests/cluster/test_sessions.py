@@ -78,6 +78,17 @@ def test_a_controller_that_did_not_listen_fences_nobody_for_that(module: ModuleT
     assert heard.expired(cluster.metadata.brokers, 68.5) == 2  # the pause counts for nothing, what was before does
 
 
+def test_whoever_waited_with_the_controller_for_a_slow_quorum_was_not_silent(module: ModuleType) -> None:
+    cluster, heard = three_brokers(module)
+    pass_time(heard, 0.0, 5.0)
+    # It wanted to look at 5, and may decide at 13. Heartbeats were not answered meanwhile, and so no others were sent.
+    assert heard.expired(cluster.metadata.brokers, 13.0) is None
+    heard.heard(1, 10, 13.0)
+    heard.heard(3, 10, 13.0)
+    pass_time(heard, 13.0, 13.0 + 4.5)
+    assert heard.expired(cluster.metadata.brokers, 13.0 + 4.5) == 2  # who is still silent then
+
+
 def test_nobody_has_been_heard_in_the_future(module: ModuleType) -> None:
     cluster, heard = three_brokers(module)
     pass_time(heard, 0.0, 4.0)
@@ -136,6 +147,11 @@ MISTAKES = [
         test_a_fenced_broker_has_no_session_and_its_next_life_need_not_wait,
     ),
     ("if late > self.look_interval_s", "if False", test_a_controller_that_did_not_listen_fences_nobody_for_that),
+    (
+        "self.look(now)  #",
+        "pass  #",
+        test_whoever_waited_with_the_controller_for_a_slow_quorum_was_not_silent,
+    ),
     ("min(now, self._heard[broker_id] + late)", "now", test_a_controller_that_did_not_listen_fences_nobody_for_that),
     (
         "min(now, self._heard[broker_id] + late)",

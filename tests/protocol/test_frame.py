@@ -12,6 +12,7 @@ from trioka.protocol.frame import (
     SCRATCH_BYTES,
     FrameReader,
     OrderedReplies,
+    Scratch,
     StrangeProtocol,
     frame_response,
 )
@@ -28,7 +29,7 @@ from trioka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespon
 
 
 def reader(max_bytes: int = MAX_REQUEST_BYTES) -> FrameReader:
-    return FrameReader(memoryview(bytearray(SCRATCH_BYTES)), max_bytes)
+    return FrameReader(Scratch(), max_bytes)
 
 
 def frame(body: bytes) -> bytes:
@@ -72,7 +73,7 @@ def test_frames_come_out_as_they_went_in_byte_by_byte() -> None:
 def test_frames_come_out_as_they_went_in_on_connections_that_share_a_buffer() -> None:
     for seed in range(30):
         random = Random(seed)
-        scratch = memoryview(bytearray(SCRATCH_BYTES))
+        scratch = Scratch()
         readers = [FrameReader(scratch) for _ in range(3)]
         sent = [[random.randbytes(random.choice((8, 20, 300, 40_000, 700_000))) for _ in range(12)] for _ in readers]
         left = [b"".join(map(frame, bodies)) for bodies in sent]

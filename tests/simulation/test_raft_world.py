@@ -4,7 +4,9 @@ import os
 
 import pytest
 import zoo
-from raft_world import RaftWorld
+from raft_world import RaftWorld, Weather
+
+from trioka.cluster.voters import VoterSet
 
 SEEDS = int(os.environ.get("TRIOKA_RAFT_SEEDS", "36"))
 
@@ -17,6 +19,17 @@ def run(seed: int) -> RaftWorld:
 def test_what_is_committed_stays_whatever_happens(part: int) -> None:
     for seed in range(part, SEEDS, 6):
         run(seed)
+
+
+def test_voters_of_the_configuration_are_named_in_any_weather_and_may_change_from_then_on() -> None:
+    named = 0
+    for seed in range(8):
+        # Nobody loses a disk: that the others notice is what directories are for.
+        weather = Weather.of(seed, change_voters_every_ms=700, wipe_every_ms=0)
+        world = RaftWorld(seed, nodes=4, weather=weather, static=True)
+        world.run(zoo.RAFT_CHAOS_MS, zoo.RAFT_HEAL_MS)
+        named += sum(isinstance(entry.value, VoterSet) for entry in world.truth)
+    assert named > 8
 
 
 def test_the_same_seed_is_the_same_world() -> None:

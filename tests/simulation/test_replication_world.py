@@ -7,7 +7,7 @@ import pytest
 import zoo
 from replication_world import ReplicationWorld
 
-SEEDS = int(os.environ.get("TRIOKA_REPLICATION_SEEDS", "200"))
+SEEDS = int(os.environ.get("TRIOKA_REPLICATION_SEEDS", "144"))
 PARTS = 8
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from logs import NOW_MS, batch
+from planted import planted
 
 from trioka.protocol.batch import (
     build,
@@ -25,6 +26,7 @@ from trioka.protocol.errors import (
     UnsupportedCompressionType,
 )
 from trioka.protocol.record import NO_TIMESTAMP, EndTxnMarker, Record
+from trioka.storage import admission
 from trioka.storage.admission import (
     MAX_RECORD_ERRORS,
     Origin,
@@ -267,3 +269,20 @@ def test_a_follower_takes_no_batch_with_a_wrong_crc() -> None:
     data[-1] ^= 1
     with pytest.raises(CorruptMessage):
         check_fetched(data, 5, -1)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("if header.base_offset < next_offset:", "if False:"),
+        ("if 0 <= header.leader_epoch < epoch:", "if False:"),
+        ("        next_offset = header.last_offset + 1\n", ""),
+        ("if header is batches[0]:", "if False:"),
+    ],
+)
+def test_a_follower_that_goes_back_is_noticed(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistaken = planted(admission, right, wrong)
+    monkeypatch.setattr(mistaken, "UnexpectedOffset", UnexpectedOffset)
+    monkeypatch.setitem(globals(), "check_fetched", mistaken.check_fetched)
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        test_a_follower_never_goes_back()

@@ -201,7 +201,32 @@ def test_whatever_happens_the_cache_is_what_the_log_says(seed: int) -> None:
             assert cache.end_offset_for(e, len(log)) == (e, start + max(i for i, x in enumerate(live) if x == e) + 1)
 
 
+def test_what_was_written_ahead_is_taken_over_if_nothing_else_has_changed(storage: ModuleType) -> None:
+    cache, disk = cache_of(storage, (2, 10))
+    prepared = cache.prepared(5, 20)
+    cache.write_ahead(prepared)
+    assert read_epochs(disk, PATH) == [(2, 10), (5, 20)]
+    assert cache.entries == [(2, 10)]
+    cache.take(prepared, 21)
+    storage.LeaderEpochCache(disk, PATH, cache.entries).take(prepared, 20)
+    assert cache.entries == [(2, 10)]
+    cache.take(prepared, 20)
+    assert cache.entries == [(2, 10), (5, 20)]
+    cache.take(prepared, 20)
+    cache.truncate_from_end(15)
+    cache.assign(3, 15)
+    cache.take(prepared, 20)
+    assert cache.entries == read_epochs(disk, PATH) == [(2, 10), (3, 15)]
+    other = storage.LeaderEpochCache(disk, PATH, prepared.before)
+    other.take(prepared, 20)
+    assert other.entries == prepared.before
+
+
 MISTAKES: list[tuple[str, str, Rule]] = [
+    ("prepared.cache is self and", "", test_what_was_written_ahead_is_taken_over_if_nothing_else_has_changed),
+    ("and prepared.before == self.entries", "", test_what_was_written_ahead_is_taken_over_if_nothing_else_has_changed),
+    ("if is_the_same and prepared.after[-1].start_offset == log_end_offset:", "if is_the_same:",
+     test_what_was_written_ahead_is_taken_over_if_nothing_else_has_changed),
     ("return epoch, log_end", "return epoch, self._starts[-1]", test_the_latest_epoch_ends_where_the_log_ends),
     ("return self._epochs[after - 1], self._starts[after]", "return epoch, self._starts[after]",
      test_an_unknown_epoch_is_answered_with_the_largest_below_it),

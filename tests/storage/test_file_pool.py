@@ -1,11 +1,17 @@
 """Few descriptors for many files, and ranges that outlive their names."""
 
+import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from planted import planted
 
-from trioka.storage.disk import OsDisk
+from trioka.storage import file_pool
+from trioka.storage.disk import File, OsDisk
 from trioka.storage.file_pool import FilePool
 
 
@@ -70,3 +76,72 @@ def test_everything_below_a_directory_is_forgotten_and_nothing_else(pool: FilePo
     pool.forget_below(f"{tmp_path}/d")
     assert len(pool) == 1
     pool.close()
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "files"), [(256, 512), (1024, 512), (20_000, 12_992), (65_536, 32_768), (1 << 20, 32_768)]
+)
+def test_the_more_a_process_may_open_the_more_logs_stay_open(descriptors: int, files: int) -> None:
+    assert file_pool.open_files_limit(descriptors) == files
+
+
+RAISED = """
+import resource
+from trioka.storage.disk import allow_many_descriptors, descriptors_limit
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+assert descriptors_limit() == 100
+allow_many_descriptors()
+assert descriptors_limit() == (65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536))
+"""
+
+
+def test_a_node_takes_as_many_descriptors_as_it_may_have() -> None:
+    subprocess.run([sys.executable, "-c", RAISED], check=True, timeout=60)
+
+
+class FullTable(OsDisk):
+    """There are descriptors for so many files, and others have the rest."""
+
+    def __init__(self, pool_may_have: int) -> None:
+        self.left = pool_may_have
+        self.pool: FilePool | None = None
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if self.pool is not None and len(self.pool) >= self.left:
+            raise OSError(errno.EMFILE, "too many open files", path)
+        return super().open(path, create=create)
+
+
+def gives_back_what_it_can(module: ModuleType, folder: Path) -> None:
+    for name in "abcdef":
+        (folder / name).write_bytes(name.encode())
+    disk = FullTable(4)
+    pool = disk.pool = module.FilePool(disk, limit=100)
+    for name in "abcdef":
+        assert pool.get(f"{folder}/{name}").read(0, 1) == name.encode()
+    assert len(pool) == 4  # c, d, e and f: the older half of four went when e came
+    assert pool.get(f"{folder}/d").read(0, 1) == b"d"
+    pool.close()
+
+
+def test_where_no_descriptor_is_left_the_older_half_is_given_back(tmp_path: Path) -> None:
+    gives_back_what_it_can(file_pool, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("error.errno != errno.EMFILE or", "True or"), ("popitem(last=False)\n        return", "clear()\n        return")],
+)
+def test_a_planted_mistake_is_noticed(right: str, wrong: str, tmp_path: Path) -> None:
+    with pytest.raises((AssertionError, OSError, KeyError)):
+        gives_back_what_it_can(planted(file_pool, right, wrong), tmp_path)
+
+
+def test_another_error_is_not_answered_by_giving_files_back(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    pool = FilePool(OsDisk())
+    pool.get(f"{tmp_path}/a")
+    with pytest.raises(FileNotFoundError):
+        pool.get(f"{tmp_path}/b")
+    assert len(pool) == 1

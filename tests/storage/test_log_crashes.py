@@ -222,6 +222,23 @@ def truncate_what_was_not_synced(disk: MemoryDisk, promise: Promise) -> None:
     )  # the same epoch, so that nothing but the bytes tells them from what was cut off
 
 
+def truncate_below_the_start(disk: MemoryDisk, promise: Promise) -> None:
+    """Records were deleted, and the checkpoint says so; then the log is cut before them, and goes on from there."""
+    old, new = ("a1", "b1", "b2"), ("a1", "c1", "c2")
+    promise(May((old,), 2, 1))
+    directory = open_directory(disk)
+    log = directory.logs[NAME]
+    add(log, "b1", "b2", size=BIT)
+    log.advance_high_watermark(3)
+    log.delete_records_before(2)
+    directory.checkpoint()
+    log.truncate_to(1, now_ms=NOW_MS)
+    promise(May((new,), 1, 1))
+    add(log, "c1", "c2", epoch=1, size=BIT)
+    log.sync()
+    promise(May((new,), 1, 3))
+
+
 def begin_anew(disk: MemoryDisk, promise: Promise) -> None:
     old = ("a1", "a2", "a3")
     new = ("", "", "", "", "", "", "", "c1")
@@ -265,6 +282,7 @@ PROTOCOLS = [
     (delete_everything, ("a1", "a2", "a3")),
     (truncate, ("a1", "a2", "a3", "a4", "a5")),
     (truncate_what_was_not_synced, ("a1",)),
+    (truncate_below_the_start, ("a1",)),
     (begin_anew, ("a1", "a2", "a3")),
     (compact, ("a1", "a2", "a3", "a4", "a5")),
 ]

@@ -116,6 +116,17 @@ def test_a_removed_directory_leaves_nothing_pending() -> None:
     assert disk.used_bytes() == 0
 
 
+def test_a_killed_process_leaves_all_that_it_wrote_and_no_more_of_it_synced() -> None:
+    disk = MemoryDisk({"/f": b"old"})
+    held = disk.lock("/f")
+    held.write(0, b"new")
+    found = disk.after_kill()
+    assert found.files() == {"/f": b"new"}
+    assert contents(found, Model.ORDERED_PREFIX) == {b"old", b"new"}
+    held.write(0, b"OLD")  # by the one that was killed: nobody sees it
+    assert found.lock("/f").read(0, 3) == b"new"
+
+
 def test_the_old_disk_is_as_it_was_after_a_crash() -> None:
     disk = MemoryDisk()
     file = disk.open("/f", create=True)

@@ -328,3 +328,17 @@ def test_signals_of_the_test_are_not_touched() -> None:
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     with Broker():
         assert {number: signal.getsignal(number) for number in signal.valid_signals()} == before
+
+
+def test_what_never_came_to_the_disk_is_cut_off_and_the_rest_stays() -> None:
+    with Broker(process=True) as kafka:
+        kafka.produce("orders", "kept")
+        kafka.produce("orders", "torn")
+        with pytest.raises(ValueError, match="for a broker that was killed"):
+            kafka.tear("orders")
+        kafka.kill()
+        with pytest.raises(ValueError, match="of which 0 cannot be lost"):
+            kafka.tear("orders", lost=0)
+        kafka.tear("orders")
+        kafka.start()
+        assert [record.value for record in kafka.records("orders")] == [b"kept"]

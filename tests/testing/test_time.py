@@ -209,7 +209,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("STEPS: Final = 250", "STEPS: Final = 1", each_deadline_has_its_turn),
     ("STEPS: Final = 250", "STEPS: Final = 1", what_follows_happens_after_what_it_follows),
     ("        while is_busy():", "        while False:", threads_are_waited_for),
-    ("        await _come_to_rest(is_busy)  # who", "        # who", each_deadline_has_its_turn),
+    ("        await _come_to_rest(is_busy, cushion_s)  # who", "        # who", each_deadline_has_its_turn),
     ("+ int(self._ahead_s * 1000)", "", both_clocks_move),
 ]
 

@@ -30,6 +30,18 @@ async def test_controllers_are_not_told_of_here(tmp_path: Path) -> None:
 
 
 @on_trio
+async def test_a_controller_that_is_alone_tells_of_itself(tmp_path: Path) -> None:
+    """Kafka's tools ask this of every controller that they are pointed at, and would ask on and on for one."""
+    for _ in range(2):
+        async with running_broker(tmp_path) as broker:
+            request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
+            response = await ask(broker, request, 1, "CONTROLLER")
+            assert (response.error_code, response.controller_id) == (0, 1)
+            (told,) = response.brokers
+            assert (told.broker_id, told.host, told.port) == (1, *broker.controller_addresses["CONTROLLER"][:2])
+
+
+@on_trio
 async def test_a_broker_can_be_forgotten_once(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         response = await ask(broker, UnregisterBrokerRequest(broker_id=1), 0)
