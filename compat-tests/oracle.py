@@ -108,10 +108,12 @@ def run_program(name: str, *arguments: str | Path, stdin: str = "") -> str:
 
 
 @functools.cache
-def compiled(source: Path) -> Path:
-    """The folder of the classes of a source file; a changed source or class path gets another folder."""
-    class_path = jars.class_path()
-    digest = hashlib.sha256(source.read_bytes() + jars.PINS.read_bytes()).hexdigest()[:16]
+def compiled(source: Path, listed: str | None = None) -> Path:
+    """The folder of the classes of a source file; a changed source or class path gets another folder. `listed` are more
+    jars that it needs, such as those of `shell_jars.txt`."""
+    class_path = jars.class_path() if listed is None else jars.class_path_with(listed)
+    pins = jars.PINS.read_bytes() + (b"" if listed is None else jars.PINS.with_name(listed).read_bytes())
+    digest = hashlib.sha256(source.read_bytes() + pins).hexdigest()[:16]
     classes = folder("classes") / f"{source.stem}-{digest}"
     with locked(classes.name):
         if not classes.exists():

@@ -6,6 +6,7 @@ tools instead, and logins by an Apache Kafka that wants them.
 """
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -18,8 +19,11 @@ from commanding import Ended, command, home
 from oracle import ApacheKafka, run_tool
 from serving import HOST, LISTENER, broker_in_thread
 
+from trioka.cli.behind import ends_of
 from trioka.cli.failure import Exit
+from trioka.cli.routing import TopicPartition
 from trioka.cli.settings import find_settings
+from trioka.cli.throttling import set_throttle, throttle_of
 from trioka.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 
 __all__ = ["home"]
@@ -242,6 +246,10 @@ def test_a_cluster_of_one(both: Both, home: Path) -> None:
     plan = home / "plan.json"
     plan.write_text('{"partitions": [{"topic": "alone", "partition": 0, "replicas": [9]}]}')
     assert both.same("cluster", "reassign", "--plan", str(plan), "--execute").code == Exit.FAILED
+    assert both.same("cluster", "reassign", "--plan", str(plan), "-y", "--throttle", "1MB").code == Exit.FAILED
+    assert "throttled" not in both.same("config", "show", "--topic", "alone").out  # nothing moves, nothing is throttled
+    assert both.same("cluster", "reassign", "--auto", "-y", "--throttle", "50MB").code == Exit.OK
+    assert both.same("cluster", "reassign", "--throttle", "off").out == "nothing is throttled\n"
     for ended in both.run("cluster", "status", "-o", "json"):
         (row,) = ended.rows
         assert (ended.code, row["status"], row["brokers"], row["controller"]) == (Exit.OK, "HEALTHY", "1/1", 1)
@@ -249,6 +257,37 @@ def test_a_cluster_of_one(both: Both, home: Path) -> None:
         assert [(row["id"], row["state"]) for row in ended.rows] == [(1, "up")]
     for ended in both.run("cluster", "quorum", "-o", "json"):
         assert [(row["node"], row["role"], row["lag"]) for row in ended.rows] == [(1, "leader", 0)]
+
+
+def test_a_throttle_is_set_and_taken_away(both: Both, home: Path) -> None:
+    fill(both, "slow")
+    place = TopicPartition("slow", 0)
+    for address in both.addresses:
+        with find_settings(bootstrap_server=address, command_config=None, context=None).kafka() as kafka:
+            set_throttle(kafka, throttle_of({place: (1,)}, {place: (1, 2)}), 1_000_000)
+            assert ends_of(kafka, 1, [place]) == {place: 10}  # asked as a follower would be
+    assert [line[:2] for line in both.same("config", "show", "--topic", "slow").lines] == [
+        ["follower.replication.throttled.replicas", "0:2"],
+        ["leader.replication.throttled.replicas", "0:1"],
+    ]
+    for side in ("leader", "follower"):
+        key = f"{side}.replication.throttled.rate"
+        assert both.same("config", "get", key, "--broker", "1").out == "1000000\n"
+    assert both.same("cluster", "reassign", "--throttle", "off").code == Exit.OK
+    assert both.same("config", "show", "--topic", "slow").lines == []
+    for ended in both.run("config", "show", "--broker", "1", "-o", "name"):
+        assert "throttled" not in ended.out
+
+
+def test_values_are_decoded_by_their_schema(both: Both, home: Path) -> None:
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    (home / "order.avsc").write_text(json.dumps(schema))
+    both.same("topics", "create", "typed")
+    both.same("produce", "typed", stdin=b"\x0e\n")  # 7, as Avro writes it
+    avro = ("--decode", "avro", "--schema", str(home / "order.avsc"))
+    assert both.same("consume", "typed", "-e", *avro).out == '{"id": 7}\n'
+    both.same("produce", "typed", stdin=b"no order\n")
+    assert both.same("consume", "typed", "-e", *avro).code == Exit.PARTLY
 
 
 def test_the_doctor_the_bench_and_the_files(both: Both) -> None:

@@ -1,15 +1,19 @@
 """The metadata of Apache Kafka read by us, and ours by Apache Kafka: records, batches, snapshots, quorum-state."""
 
 import json
+import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from clients.kafka_tools import KafkaTools
 from oracle import DUMP_LOG, ApacheKafka, OracleFailed, run_tool
-from serving import HOST, Client
+from serving import HOST, LISTENER, Client, broker_in_thread
+from side_by_side import PATIENCE_S, POLL_S
 from small_cluster import SmallCluster, new_topic, quota
 
 from trioka.cluster.bootstrap import fresh_records
@@ -310,3 +314,44 @@ def test_kafka_does_not_read_a_record_that_nobody_knows(tmp_path: Path) -> None:
     (tmp_path / LOG).write_bytes(damaged)
     _, said = judged(tmp_path / LOG)
     assert not is_content(said)
+
+
+# --- Kafka's metadata shell, as the judge of both
+
+IMAGE = ("acls", "clientQuotas", "cluster", "configs", "features", "producerIds", "topics")  # no SCRAM, so far
+
+
+def our_whole_log(folder: Path) -> bytes:
+    """A node of ours does what Kafka's has done for `written`, and is looked at in its second life."""
+    settings = {key.replace(".", "_"): value for key, value in SETTINGS.items() if not key.startswith("metadata.log.")}
+    with broker_in_thread(folder, None, **settings) as broker, closing(Client(*broker.addresses[LISTENER])) as client:
+        do_everything(client)
+    with broker_in_thread(folder, None, **settings) as broker:
+        deadline = time.monotonic() + PATIENCE_S
+        while not list(broker.metadata.brokers.controllers):  # it says where it listens when it has the time
+            assert time.monotonic() < deadline
+            time.sleep(POLL_S)
+        return (folder / "__cluster_metadata-0" / LOG).read_bytes()
+
+
+def walked(tools: KafkaTools, log: Path) -> str:
+    """What the shell shows of the image that a log leads to, without what is another each time."""
+    told = tools("shell-commands", str(log), *(f"tree /image/{part}" for part in IMAGE))
+    for pattern, placeholder in (
+        (r"\b[\w-]{22}(?=[],:\n])", "an id"),
+        (r"port=\d+", "a port"),
+        (r"\bepoch=\d+", "an epoch"),
+        (r"cordonedDirectories=(null|\[\])", "none cordoned"),  # Kafka's broker says so in its first heartbeat
+    ):
+        told = re.sub(pattern, placeholder, told)
+    return told
+
+
+def test_kafkas_shell_shows_the_same_of_our_log_and_of_its_own(written: Written, tmp_path: Path) -> None:
+    logs = {"kafka": written.log, "ours": our_whole_log(tmp_path / "data")}
+    for name, content in logs.items():
+        (tmp_path / f"{name}.log").write_bytes(content)
+    with closing(KafkaTools("", with_shell=True)) as tools:
+        kafka, ours = (walked(tools, tmp_path / f"{name}.log") for name in logs)
+    assert "PartitionRegistration(" in kafka and "user(ann)" in kafka
+    assert ours == kafka

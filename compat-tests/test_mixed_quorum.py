@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,13 @@ import jars
 import pytest
 from java import java
 from oracle import _free_ports, die_with_parent
+from serving import Client
+
+from trioka.protocol.errors import InvalidUpdateVersion
+from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest
+from trioka.protocol.messages.update_features import UpdateFeaturesRequest
+from trioka.protocol.schema import Request
+from trioka.protocol.wire import NULL_UUID
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 KAFKA, OURS, BROKER = 1, (2, 3), 4
@@ -95,6 +103,31 @@ class MixedQuorum:
         state = self.state()
         return len(state) == len(self._ports) and all(row["lag"] == 0 for row in state)
 
+    def ask(self, request: Request, version: int) -> Any:
+        with closing(Client("127.0.0.1", self._ports[BROKER])) as client:
+            return client.ask(request, version)
+
+    def directories(self) -> dict[int, bytes]:
+        """Of the voters, as the leader knows them."""
+        asked = DescribeQuorumRequest.Topic.Partition(partition_index=0)
+        topic = DescribeQuorumRequest.Topic(topic_name="__cluster_metadata", partitions=[asked])
+        told = self.ask(DescribeQuorumRequest(topics=[topic]), 2)
+        return {voter.replica_id: voter.replica_directory_id for voter in told.topics[0].partitions[0].current_voters}
+
+    def let_lead(self, is_wanted: Callable[[int], bool]) -> int:
+        """Leaders are stopped and started again, until one of these leads."""
+        for _ in range(ROUNDS):
+            self.until(self.leader, "somebody leads")
+            self.until(self.has_caught_up, "all follow")
+            leader = self.leader()
+            assert leader is not None
+            if is_wanted(leader):
+                return leader
+            self.end(leader, by_force=leader == KAFKA)
+            self.until(lambda gone=leader: self.leader() not in (None, gone), "another leads")  # type: ignore[misc]
+            self.start(leader)
+        raise AssertionError("those who were wanted have never led")
+
     def create(self, topic: str) -> None:
         self.trioka("topics", "create", topic, "-b", self.bootstrap)
         self.until(lambda: topic in self.topics(), f"{topic} is there")
@@ -140,3 +173,24 @@ def test_kafkas_controllers_and_ours_lead_and_follow_each_other(quorum: MixedQuo
         quorum.start(leader)
     assert led == {"kafka", "ours"}
     assert made <= quorum.topics()
+
+
+@pytest.mark.parametrize("raised_by", ["ours", "kafka"])
+def test_a_quorum_of_both_is_raised_whoever_leads(quorum: MixedQuorum, raised_by: str) -> None:
+    """From voters of the configuration to voters of the log: each tells the leader about itself, of either kind."""
+    quorum.start(KAFKA, *OURS, BROKER)
+    quorum.let_lead(lambda node: (node == KAFKA) is (raised_by == "kafka"))
+    quorum.create("before")
+    assert set(quorum.directories().values()) == {NULL_UUID}
+    update = UpdateFeaturesRequest.FeatureUpdate(feature="kraft.version", max_version_level=1, upgrade_type=1)
+    request = UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update], validate_only=False)
+    quorum.until(lambda: quorum.ask(request, 1).error_code == 0, "all voters have introduced themselves")
+    quorum.until(lambda: NULL_UUID not in quorum.directories().values(), "the log names the voters")
+    assert sorted(quorum.directories()) == [KAFKA, *OURS]
+    update = UpdateFeaturesRequest.FeatureUpdate(feature="kraft.version", max_version_level=0, upgrade_type=2)
+    request = UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update], validate_only=False)
+    assert quorum.ask(request, 1).error_code == InvalidUpdateVersion.code
+    quorum.let_lead(lambda node: (node == KAFKA) is not (raised_by == "kafka"))
+    quorum.create("after")
+    assert {"before", "after"} <= quorum.topics()
+    assert sorted(quorum.directories()) == [KAFKA, *OURS]

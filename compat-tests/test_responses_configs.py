@@ -1,10 +1,14 @@
 """Configuration: Apache Kafka and trioka, asked the same. Where they differ, and why, stands beside the test."""
 
+import socket
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
 from judged import SETTINGS, same_soon
-from side_by_side import Order, SideBySide, side_by_side
+from oracle import _free_ports
+from serving import HOST
+from side_by_side import PATIENCE_S, POLL_S, Order, Side, SideBySide, side_by_side
 
 from trioka.protocol.messages.alter_configs import AlterConfigsRequest
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest
@@ -13,6 +17,8 @@ from trioka.protocol.messages.list_config_resources import ListConfigResourcesRe
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
+NONE, INVALID_REQUEST = 0, 42
+PROTOCOLS = "listener.security.protocol.map"
 
 Change = tuple[str, int, str | None]
 
@@ -290,7 +296,7 @@ def test_client_metrics_are_changed(sides: SideBySide) -> None:
     sides.same(replacing(CLIENT_METRICS, "n", ("metrics", "*")), 2)
 
 
-# What Apache Kafka would do to its listeners and its Java classes is not done here: it is refused, or has no effect.
+# What Apache Kafka would do to its Java classes is not done here: it is refused, or has no effect.
 BROKER_CHANGES: list[Change] = [
     ("log.retention.ms", SET, "5"),
     ("log.retention.ms", SET, "0"),
@@ -352,6 +358,53 @@ def test_a_broker_is_changed_while_it_runs(sides: SideBySide, name: str) -> None
             asked = describe(BROKER, described, BROKER_KEYS, include_synonyms=True)
             same_soon(sides, asked, 4, ignoring={WORDS}, order=BY_NAME)
     same_soon(sides, describe(TOPIC, "a", include_synonyms=True), 4, ignoring={WORDS}, order=BY_NAME)
+
+
+def listening_at(side: Side) -> str:
+    value: str = side.ask(describe(BROKER, "1", ["listeners"]), 4).results[0].configs[0].value
+    return value
+
+
+def is_open(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), timeout=PATIENCE_S):
+            return True
+    except ConnectionError:
+        return False
+
+
+def until_it_is(port: int, is_wanted_open: bool) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while is_open(port) is not is_wanted_open:
+        assert time.monotonic() < deadline
+        time.sleep(POLL_S)
+
+
+def test_a_listener_comes_and_goes(apache_kafka: None) -> None:
+    """It goes here only: Kafka takes a listener that it opened for one that clients were told of, and keeps it."""
+    with side_by_side(**SETTINGS) as sides:
+        come_and_go(sides)
+
+
+def come_and_go(sides: SideBySide) -> None:
+    both = (sides.kafka, sides.trioka)
+    ports = dict(zip(both, _free_ports(2), strict=True))
+    before = {side: listening_at(side) for side in both}
+    more = {side: f"{text},MORE://{HOST}:{ports[side]}" for side, text in before.items()}
+    without = {side: text.replace("PLAINTEXT://", "MORE://") for side, text in before.items()}
+    protocols: Change = (PROTOCOLS, SET, "MORE:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT")
+    sides.same(lambda side: incremental(BROKER, "1", ("listeners", SET, more[side])), 1)  # who says what it speaks?
+    sides.same(lambda side: incremental(BROKER, "1", ("listeners", SET, without[side]), protocols), 1)
+    sides.same(incremental(BROKER, "1", (PROTOCOLS, SET, "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT")), 1)
+    assert not any(map(is_open, ports.values()))
+    sides.same(lambda side: incremental(BROKER, "1", ("listeners", SET, more[side]), protocols), 1)
+    for side in both:
+        until_it_is(ports[side], True)
+        assert listening_at(side) == more[side]
+    kafka, trioka = sides.both(incremental(BROKER, "1", ("listeners", DELETE, None), (PROTOCOLS, DELETE, None)), 1)
+    assert [answer.responses[0].error_code for answer in (kafka, trioka)] == [INVALID_REQUEST, NONE]
+    until_it_is(ports[sides.trioka], False)
+    assert listening_at(sides.trioka) == before[sides.trioka]
 
 
 @pytest.mark.parametrize("name", ["2", "x", "-1", "01", " 1", "99999999999"])

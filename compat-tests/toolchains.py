@@ -31,6 +31,7 @@ BUILD_TIMEOUT_SECONDS = 600
 LAST_WORDS_CHARS = 400
 OLDEST_GO = (1, 21)  # from here on, go fetches by itself the newer one that a module asks for
 OLDEST_NODE = (18, 0)
+SHELL_JARS = "shell_jars.txt"
 # Kafka's broker speaks with clients from 2.1 on; this one is what Spark 3 and many a company still use.
 OLD_JAVA_CLIENT = Pin(
     group="org.apache.kafka",
@@ -91,9 +92,12 @@ def java_client(name: str = "Client", *, old: bool = False) -> Command:
 
 
 @functools.cache
-def kafka_tools() -> Command:
-    """The program that runs Kafka's command-line tools one after the other."""
+def kafka_tools(*, with_shell: bool = False) -> Command:
+    """The program that runs Kafka's command-line tools one after the other; its metadata shell is a jar of its own."""
     class_path = f"{compiled(PROGRAMS / 'Tools.java')}{os.pathsep}{jars.class_path()}"
+    if with_shell:
+        shell = compiled(PROGRAMS / "Shell.java", SHELL_JARS)
+        class_path = os.pathsep.join([class_path, str(shell), jars.class_path_with(SHELL_JARS)])
     return [java(), *QUICK, *LOG_WARNINGS, "-cp", class_path, "Tools"]
 
 

@@ -29,7 +29,12 @@ CLASSES = {
     "reassign-partitions": f"{TOOLS}.reassign.ReassignPartitionsCommand",
     "transactions": f"{TOOLS}.TransactionsCommand",
     "acls": f"{TOOLS}.AclCommand",
+    "dump-log": f"{TOOLS}.DumpLogSegments",
+    "storage": "kafka.tools.StorageTool",
+    "metadata-shell": "org.apache.kafka.shell.MetadataShell",
+    "shell-commands": "Shell",  # ours, on the classes of the one before (programs/Shell.java)
 }
+OF_FILES = ("dump-log", "storage", "metadata-shell", "shell-commands")  # these ask no broker
 
 
 class Ended(NamedTuple):
@@ -43,10 +48,10 @@ class Ended(NamedTuple):
 class KafkaTools:
     """`tools("topics", "--list")` is `kafka-topics.sh --bootstrap-server … --list`."""
 
-    def __init__(self, bootstrap: str, *, is_late: bool = False) -> None:
+    def __init__(self, bootstrap: str, *, is_late: bool = False, with_shell: bool = False) -> None:
         self._bootstrap = bootstrap
         self._pause = PAUSE_SECONDS if is_late else 0
-        self._program = Program(toolchains.kafka_tools())
+        self._program = Program(toolchains.kafka_tools(with_shell=with_shell))
 
     def __call__(self, tool: str, *arguments: str, stdin: str = "") -> str:
         """What it prints when all is well."""
@@ -56,7 +61,8 @@ class KafkaTools:
 
     def end_of(self, tool: str, *arguments: str, stdin: str = "") -> Ended:
         """How it ends, well or not."""
-        address = ("--bootstrap-server", self._bootstrap)
+        is_told = tool in OF_FILES or "--bootstrap-controller" in arguments
+        address = () if is_told else ("--bootstrap-server", self._bootstrap)
         # The cluster tool wants its verb first.
         whole = (arguments[0], *address, *arguments[1:]) if tool == "cluster" else (*address, *arguments)
         answer = self._program.ask({"tool": CLASSES[tool], "arguments": whole, "stdin": stdin})
