@@ -52,7 +52,7 @@ def picture(rows: Sequence[Mapping[str, Any]], note: str) -> str:
         if before not in (None, row["work"]):
             y += GROUP_GAP
         if before != row["work"]:
-            parts.append(_text(16, y + 15, row["work"], INK))
+            parts.append(label(16, y + 15, row["work"], INK))
         before = row["work"]
         parts += _row(row, y, axis)
         y += ROW
@@ -63,13 +63,13 @@ def picture(rows: Sequence[Mapping[str, Any]], note: str) -> str:
             f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}' "
             f"{FONT} font-size='13'>",
             f"<rect width='{WIDTH}' height='{height}' fill='white'/>",
-            _text(16, 28, "trioka beside Apache Kafka", INK, size=18),
-            _text(
+            label(16, 28, "trioka beside Apache Kafka", INK, size=18),
+            label(
                 16, 48, "times better, best round of each; the label is the ratio trioka : Kafka, | the goal", "#666666"
             ),
             *grid,
             *parts,
-            _text(16, height - 14, note, "#666666", size=11),
+            label(16, height - 14, note, "#666666", size=11),
             "</svg>\n",
         ]
     )
@@ -90,13 +90,13 @@ class _Axis:
 
 
 def _row(row: Mapping[str, Any], y: int, axis: _Axis) -> list[str]:
-    parts = [_text(AXIS_LEFT - 16, y + 15, row["unit"], "#666666", anchor="end", size=12)]
+    parts = [label(AXIS_LEFT - 16, y + 15, row["unit"], "#666666", anchor="end", size=12)]
     value = advantage(row)
     if row["ratio"] == 0:  # nothing at all, which no logarithm can draw
-        return [*parts, _text(axis.x(1) + 6, y + 15, "0×", INK, size=12)]
+        return [*parts, label(axis.x(1) + 6, y + 15, "0×", INK, size=12)]
     if value is None:
         reason = "; ".join(f"{name}: {said}" for name, said in row["reasons"].items()) or "not measured"
-        return [*parts, _text(axis.x(1) + 6, y + 15, reason, BEHIND, size=11)]
+        return [*parts, label(axis.x(1) + 6, y + 15, reason, BEHIND, size=11)]
     zero, end = axis.x(1), axis.x(value)
     colour = AHEAD if value >= 1 else BEHIND
     left, width = min(zero, end), max(1.0, round(abs(end - zero), 1))
@@ -106,21 +106,21 @@ def _row(row: Mapping[str, Any], y: int, axis: _Axis) -> list[str]:
         at = axis.x(goal)
         parts.append(f"<line x1='{at}' x2='{at}' y1='{y + 1}' y2='{y + ROW - 1}' stroke='{INK}' stroke-width='2'/>")
     beyond = max(end, zero, axis.x(goal) if goal is not None else 0)
-    parts.append(_text(beyond + 6, y + 15, f"{row['ratio']:.2f}×", INK, size=12))
+    parts.append(label(beyond + 6, y + 15, f"{row['ratio']:.2f}×", INK, size=12))
     return parts
 
 
 def _mark(value: float, axis: _Axis, bottom: int) -> list[str]:
     x = axis.x(value)
     colour = "#888888" if value == 1 else FAINT
-    label = "level" if value == 1 else f"{value:g}×"
+    said = "level" if value == 1 else f"{value:g}×"
     return [
         f"<line x1='{x}' x2='{x}' y1='{TOP - 4}' y2='{bottom + 4}' stroke='{colour}'/>",
-        _text(x, TOP - 8, label, "#666666", anchor="middle", size=11),
+        label(x, TOP - 8, said, "#666666", anchor="middle", size=11),
     ]
 
 
-def _text(x: float, y: float, text: str, colour: str, *, anchor: str = "start", size: int = 13) -> str:
+def label(x: float, y: float, text: str, colour: str, *, anchor: str = "start", size: int = 13) -> str:
     return f"<text x='{x}' y='{y}' fill='{colour}' text-anchor='{anchor}' font-size='{size}'>{escape(text)}</text>"
 
 

@@ -185,13 +185,16 @@ class ClassicGroup:
         assert all(answer.error_code == 0 and answer.assignment for answer in synced.answers.values())
         return synced.seconds
 
-    def heartbeat(self) -> float:
-        """Everyone, once."""
-        beats = [
+    def beats(self) -> list[HeartbeatRequest]:
+        """What everyone says to be taken for alive; any connection may say it."""
+        return [
             HeartbeatRequest(group_id=group, generation_id=self._generations[index], member_id=self._ids[index])
             for index, group in enumerate(self._groups)
         ]
-        beaten = self._crowd.ask(beats, HEARTBEAT)
+
+    def heartbeat(self) -> float:
+        """Everyone, once."""
+        beaten = self._crowd.ask(self.beats(), HEARTBEAT)
         assert all(answer.error_code == 0 for answer in beaten.answers.values())
         return beaten.seconds
 

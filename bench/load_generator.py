@@ -60,12 +60,15 @@ def _build(target: Path) -> None:
         beside.unlink(missing_ok=True)
 
 
+def arguments_of(options: Mapping[str, object]) -> list[str]:
+    return [f"-{name}={_text(value)}" for name, value in options.items()]
+
+
 def run_load(command: str, options: Mapping[str, object], *, seconds: float = 0) -> dict[str, Any]:
     """Run one command to its end; `{"in-flight": 5}` becomes `-in-flight=5`."""
-    arguments = [f"-{name}={_text(value)}" for name, value in options.items()]
     try:
         done = subprocess.run(
-            [program(), command, *arguments],
+            [program(), command, *arguments_of(options)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

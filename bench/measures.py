@@ -4,6 +4,7 @@ A figure is better when it is more (MB/s) or less (CPU, latency, memory). Its go
 and for some a bound of its own as well. MB and GB are 10⁶ and 10⁹ bytes of record batches as they lie on the wire.
 """
 
+import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +18,20 @@ IN_FLIGHT = 5
 FETCH_LOG_BYTES = 256_000_000
 FETCH_TOPIC = "bench-fetch"
 # Latency needs more samples than throughput: p99.9 of three seconds at 1,000/s would be the third-worst request.
-LATENCY_LENGTHS = 3
+LATENCY_LENGTHS = 2
 PARTITIONS_OF_MANY_CONNECTIONS = 16
 MANY_PARTITIONS = 1000
 RECORDS_OF_A_TRANSACTION = 100
+# One stream over many partitions: a record for each of them in every Produce, and some of each in every Fetch.
+STREAM_LOG_BYTES = 128_000_000
+STREAM_TOPIC = "bench-stream"
+STREAM_FETCH_BYTES = 8 * MIB
+# What a real client writes and reads in a measure of three seconds.
+CLIENT_RECORDS = 300_000
+
+
+# A neighbour: as many processes as there are cores, which do nothing but compute.
+BUSY = "busy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +45,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One row: `options` go to the load generator's `command`. A row of the start has no command."""
+    """One row: `options` go to the load generator's `command`. What is measured in another way has no command.
+
+    `beside` says who else is at work meanwhile. Rows that are `extra` have no goal, and are taken when they are named.
+    """
 
     name: str
     work: str
@@ -42,6 +56,8 @@ class Measure:
     command: str = ""
     options: Mapping[str, object]
     lengths: int = 1
+    beside: str = ""
+    extra: bool = False
 
 
 def _speed(key: str, unit: str, goal: float | None = None) -> Figure:
@@ -67,6 +83,7 @@ def _produce(
             _speed("records_per_second", "records/s"),
             _cost("cpu_seconds_per_gb", "CPU-s/GB", cpu),
         ),
+        extra=speed is None,
     )
 
 
@@ -108,6 +125,7 @@ def _transactions(connections: int) -> Measure:
             _speed("records_per_second", "records/s"),
             _cost("cpu_micros_per_request", "CPU-µs/transaction"),
         ),
+        extra=True,
     )
 
 
@@ -122,14 +140,39 @@ def _fetch(size: int, connections: int, speed: float) -> Measure:
     )
 
 
-def _latency(name: str, work: str, consume: bool, p99: Figure, p999: Figure) -> Measure:
+def _latency(name: str, work: str, consume: bool, p99: Figure, p999: Figure, beside: str = "") -> Measure:
     return Measure(
         name=name,
-        work=f"{work} at 1,000/s",
+        work=f"{work} at 1,000/s" + (", beside a busy neighbour" if beside else ""),
         command="latency",
         options={"record": 100, "rate": 1000, "consume": consume},
         figures=(_cost("p50", "p50 ms"), p99, p999),
         lengths=LATENCY_LENGTHS,
+        beside=beside,
+    )
+
+
+def _stream(way: str, command: str, **options: object) -> Measure:
+    return Measure(
+        name=f"{way}-{MANY_PARTITIONS}-partitions",
+        work=f"{way}, {MANY_PARTITIONS:,} partitions in one stream",
+        command=command,
+        options={"record": KIB, "batch": 1, "partitions": MANY_PARTITIONS, **options},
+        figures=(_speed("mb_per_second", "MB/s", 1), _cost("cpu_seconds_per_gb", "CPU-s/GB")),
+    )
+
+
+def _client(name: str) -> Measure:
+    """A real client with its default settings: records of 1 KiB to a fresh topic, and then all of them again."""
+    return Measure(
+        name=f"client-{name}",
+        work=f"{name}, 1 KiB records, there and back",
+        options={"client": name, "record": KIB, "records": CLIENT_RECORDS},
+        figures=(
+            _speed("produce_mb_per_second", "MB/s produced", 1),
+            _speed("consume_mb_per_second", "MB/s consumed", 1),
+            _cost("cpu_seconds_per_gb", "CPU-s/GB, both"),
+        ),
     )
 
 
@@ -152,7 +195,20 @@ LOADS: tuple[Measure, ...] = (
     _fetch(8 * MIB, 1, 1.3),
     _fetch(MIB, 4, 1.1),
     _latency("latency", "produce latency", False, _cost("p99", "p99 ms", 0.6), _cost("p99.9", "p99.9 ms", 0.6)),
+    _latency("latency-beside", "produce latency", False, _cost("p99", "p99 ms", 0.2), _cost("p99.9", "p99.9 ms"), BUSY),
     _latency("end-to-end", "end to end", True, _cost("p99", "p99 ms", 0.75, 10), _cost("p99.9", "p99.9 ms")),
+    _stream("produce", "produce", spread=True, **{"in-flight": IN_FLIGHT}),
+    _stream("fetch", "stream", topic=STREAM_TOPIC, size=STREAM_FETCH_BYTES),
+)
+
+CLIENTS: tuple[Measure, ...] = tuple(map(_client, ("franz-go", "librdkafka", "Java", "confluent-kafka")))
+
+# Three nodes are another program's business, and its own: `failover.py`.
+REPLICATED = Measure(
+    name="replicated",
+    work="acks=all, 3 replicas on three nodes, 1,000/s",
+    options={},
+    figures=(_cost("p50", "p50 ms"), _cost("p99", "p99 ms", 0.7, 20), _cost("p99.9", "p99.9 ms")),
 )
 
 START = Measure(
@@ -166,6 +222,17 @@ START = Measure(
         _cost("rss_many_mb", f"MB RSS, {MANY_PARTITIONS:,} partitions", 0.25),
     ),
 )
+
+
+EVERYTHING: tuple[Measure, ...] = (*LOADS, REPLICATED, *CLIENTS, START)
+
+
+def chosen(patterns: str) -> list[Measure]:
+    """Rows by their names; without a name, those that have a goal."""
+    if not patterns:
+        return [one for one in EVERYTHING if not one.extra]
+    wanted = patterns.split(",")
+    return [one for one in EVERYTHING if any(fnmatch.fnmatch(one.name, pattern) for pattern in wanted)]
 
 
 def figures_of(outcome: Mapping[str, Any]) -> dict[str, float]:

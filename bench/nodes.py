@@ -40,6 +40,7 @@ DELETE_POLL_SECONDS = 0.02
 ANSWER_SIZE_LIMIT_BYTES = 1 << 20
 LAST_WORDS_CHARS = 2000
 DELETED_SUFFIX = "-delete"
+OTHER_TREE = "import sys; sys.path.insert(0, {tree!r}); from trioka.__main__ import main; main()"
 
 # What bin/kafka-server-start.sh and bin/kafka-run-class.sh pass to the JVM when nobody says otherwise.
 KAFKA_JVM = (
@@ -107,6 +108,14 @@ class Node(ABC):
         """Resident memory of the process and its descendants."""
         return sum(rss_of(pid) for pid in family(self.pid))
 
+    def last_words(self) -> str:
+        """The end of what it has logged."""
+        return ""
+
+    def obituary(self) -> str:
+        """Why it has ended, if it has, to be added to what a load says that was refused."""
+        return "" if rss_of(self.pid) else f"; the broker has ended: {telling_line(self.last_words())}"
+
     def disk_bytes(self) -> int:
         """What the data folder takes on the disk. Index files are longer than what is written of them."""
         return sum(_blocks(Path(where, name)) for where, _, names in os.walk(self.data_dir) for name in names)
@@ -137,6 +146,9 @@ class KafkaNode(Node):
         except OracleFailed as failed:
             raise CannotStart(str(failed)) from failed
         self.pid, self.port, self.ready_seconds = self._kafka.pid, self._kafka.port, self._kafka.ready_seconds
+
+    def last_words(self) -> str:
+        return self._kafka.last_words()
 
     def close(self) -> None:
         self._kafka.close()
@@ -176,7 +188,8 @@ class TriokaNode(Node):
 
     name = "trioka"
 
-    def __init__(self, parent: Path, command: Sequence[str] = ()) -> None:
+    def __init__(self, parent: Path, command: Sequence[str] = (), tree: Path | None = None) -> None:
+        """`tree`: the sources of another trioka, for this Python."""
         self._command = list(command) or [str(Path(sys.executable).with_name("trioka"))]
         self._folder = parent / f"trioka-{time.monotonic_ns()}"
         self.data_dir = self._folder / "data"
@@ -184,6 +197,8 @@ class TriokaNode(Node):
         # An installed broker is compiled already. Here the first start of a run does it, and the best round counts.
         self._environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(parent / "bytecode")}
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        if tree is not None:
+            self._command = [sys.executable, "-c", OTHER_TREE.format(tree=str(tree))]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -204,10 +219,13 @@ class TriokaNode(Node):
         except OSError as error:
             raise CannotStart(f"{command[0]} cannot be started: {error.strerror}.") from error
         if not wait_for_answers(self.port, self._process):
-            words = self._log.read_text(errors="replace")[-LAST_WORDS_CHARS:].strip()
+            words = self.last_words().strip()
             raise CannotStart(f"trioka ended or was silent while it started: {words or '(it said nothing)'}")
         self.ready_seconds = time.perf_counter() - spawned
         self.pid = self._process.pid
+
+    def last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-LAST_WORDS_CHARS:] if self._log.exists() else ""
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -219,6 +237,13 @@ class TriokaNode(Node):
                 process.kill()
                 process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def telling_line(words: str) -> str:
+    """The last line that speaks of an error, without the drawing around it; else the last line."""
+    lines = [line.strip(" |+-") for line in words.splitlines()]
+    lines = [line for line in lines if line]
+    return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "(it said nothing)")
 
 
 def wait_for_answers(port: int, process: subprocess.Popen[bytes]) -> bool:

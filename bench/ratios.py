@@ -126,6 +126,20 @@ def table(lines: Sequence[Line]) -> str:
     return "\n".join(f"| {row} |" for row in written)
 
 
+def summary(lines: Sequence[Line]) -> str:
+    """How many goals are met, and the names of the rows that are not."""
+    judged = [line for line in lines if line.is_met is not None]
+    missed = dict.fromkeys(line.measure.name for line in judged if not line.is_met)
+    unknown = [
+        line
+        for line in lines
+        if line.is_met is None and (line.figure.goal is not None or line.figure.bound is not None)
+    ]
+    said = f"{sum(bool(line.is_met) for line in judged)} of {len(judged) + len(unknown)} goals are met"
+    said += f"; MISSED: {', '.join(missed)}" if missed else ""
+    return said + (f"; not judged: {', '.join(dict.fromkeys(one.measure.name for one in unknown))}" if unknown else "")
+
+
 def as_data(lines: Iterable[Line]) -> list[dict[str, Any]]:
     """The same as plain data, for the JSON file."""
     return [

@@ -1,4 +1,4 @@
-"""The benchmarks, one after the other: `make bench`, or `make bench ARGS="codec log"` for some of them.
+"""The benchmarks, one after the other: `make bench` is the whole broker, `make bench ARGS="codec log"` some others.
 
 Each is a program of its own, says what it measures, and prints ratios: seconds on a shared machine mean nothing.
 """
@@ -21,15 +21,21 @@ BENCHMARKS = {
     "rebalances": "rebalances of real clients with default settings, beside Apache Kafka (minutes; needs Java)",
     "connector": "Spark through its Kafka connector, beside Apache Kafka (minutes; needs Java)",
     "transactions": "what exactly once costs: idempotent beside plain, transactions beside Apache Kafka (minutes)",
+    "growth": "what a request costs as connections, partitions, logs and groups grow (minutes; needs Go and Java)",
+    "fairness": "what a client notices of its neighbours (minutes; needs Go and Java)",
+    "replication": "a record that three brokers must have: CPU of all three, in one process",
+    "failover": "three nodes: replicated writes, kills, stops, beside Apache Kafka (minutes; needs Go and Java)",
     "side_by_side": "the whole broker, beside Apache Kafka (minutes; needs Go and Java)",
 }
-DEFAULT = ["codec", "batches", "disk", "producers", "request", "fixtures", "log"]
+DEFAULT = ["side_by_side"]
+QUICK = ["codec", "batches", "disk", "producers", "request", "fixtures", "log"]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Runs benchmarks; flags are passed on to each of them.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join([*BENCHMARKS, "quick"]))
     options, flags = parser.parse_known_args()
+    options.names = [each for name in options.names for each in (QUICK if name == "quick" else [name])]
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")

@@ -1,6 +1,6 @@
 """trioka and Apache Kafka under the same load, in one run, on one machine: a table of ratios, a JSON file, a picture.
 
-    python bench/side_by_side.py                            everything: five rounds, three seconds a measure
+    python bench/side_by_side.py                            every row with a goal: five rounds, three seconds a measure
     python bench/side_by_side.py --only kafka --rounds 1    one of the two; there are no ratios then
     python bench/side_by_side.py --measures 'fetch-*'       some rows
     python bench/side_by_side.py --calibrate                Kafka against Kafka: every ratio should be about 1
@@ -8,7 +8,11 @@
 Both brokers run at the same time, one is loaded while the other rests, and they take turns: measure by measure, and in
 each round the other one begins. So a busy minute of the machine hits both. Before the first round each is loaded for a
 while and nothing is counted: a JVM that has not compiled its hot code yet is ten times slower, and nobody's broker is
-new all day. The start (ready, memory) is measured first, with a fresh node each time and nothing beside it.
+new all day. The start (ready, memory) is measured first, with a fresh node each time and nothing beside it; then three
+nodes of each, one after the other, by `failover.py`.
+
+A whole run of five rounds is published: its table, its figures and its picture go to docs/bench, and the README shows
+them. Anything less goes to build/bench.
 
 A topic lives for one measure; at most `TOPIC_LIMIT_BYTES` are written before it goes. All files lie in one temporary
 folder, which is deleted in the end, as are the processes.
@@ -17,22 +21,37 @@ folder, which is deleted in the end, as are the processes.
 import argparse
 import contextlib
 import datetime
-import fnmatch
 import functools
 import json
-import os
 import platform
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from chart import note_of, picture
 from load_generator import LoadFailed, program, run_load
-from measures import FETCH_LOG_BYTES, FETCH_TOPIC, LOADS, MANY_PARTITIONS, START, Measure, figures_of
+from machine import machine
+from measures import (
+    BUSY,
+    CLIENTS,
+    EVERYTHING,
+    FETCH_LOG_BYTES,
+    FETCH_TOPIC,
+    LOADS,
+    MANY_PARTITIONS,
+    REPLICATED,
+    START,
+    STREAM_LOG_BYTES,
+    Measure,
+    chosen,
+    figures_of,
+)
+from neighbours import computing
 from nodes import (
     CannotStart,
     KafkaNode,
@@ -42,14 +61,23 @@ from nodes import (
     cpu_seconds,
     end_in_order,
 )
-from ratios import OURS, THEIRS, Line, as_data, lines_of, table
+from publish import publish
+from ratios import OURS, THEIRS, Line, as_data, lines_of, summary, table
 from ratios import number as written
+from real_clients import WAYS, RealClients
 
 ROOT = Path(__file__).resolve().parent.parent
+PUBLISHED = ROOT / "docs" / "bench"
 # One topic grows to at most this much; with the logs that are read the whole stays below 5 GB.
 TOPIC_LIMIT_BYTES = 3_000_000_000
 DISK_LIMIT_BYTES = 5_000_000_000
 WARMUP_SHARE = 1 / 3
+# A load of this length is enough before the rounds; it is repeated until the time of the warm-up is over.
+WARM_UP_LOAD_SECONDS = 1.0
+USUAL_ROUNDS, USUAL_SECONDS = 5, 3.0
+# Fresh clusters of three nodes, for each of which six processes start: fewer rounds, and seconds of their own.
+CLUSTER_ROUNDS, CLUSTER_SECONDS = 3, 8.0
+CLUSTER_TIMEOUT_SECONDS = 900
 SETTLE_SECONDS = 1.0
 # A generator that is busy for more than this share of a core may be what is measured.
 LOAD_BUSY_LIMIT = 0.85
@@ -64,20 +92,52 @@ class Bench:
         self.rounds: dict[str, dict[str, list[dict[str, float] | None]]] = {name: {} for name in makers}
         self.reasons: dict[str, dict[str, str]] = {name: {} for name in makers}
         self._topics = 0
+        self._clients = RealClients()
 
     def measures(self) -> list[Measure]:
-        patterns = self.options.measures.split(",")
-        return [one for one in (*LOADS, START) if any(fnmatch.fnmatch(one.name, pattern) for pattern in patterns)]
+        return chosen(self.options.measures)
 
     def run(self) -> None:
-        chosen = self.measures()
-        if START in chosen:
+        wanted = self.measures()
+        if START in wanted:
             for number in range(self.options.rounds):
                 for name in self._order(number):
                     self._note(number, name, START, functools.partial(self._start_figures, name))
-        loads = [measure for measure in chosen if measure is not START]
+        if REPLICATED in wanted and not self.options.calibrate:
+            self._run_cluster()
+        loads = [measure for measure in wanted if measure in (*LOADS, *CLIENTS)]
         if loads:
             self._run_loads(loads)
+
+    def _run_cluster(self) -> None:
+        """Three nodes of each, which `failover.py` starts and loads; its rounds are taken over."""
+        options = self.options
+        with tempfile.TemporaryDirectory(prefix="trioka-bench-") as output:
+            command = [sys.executable, str(Path(__file__).with_name("failover.py")), "--measures", REPLICATED.name]
+            command += ["--rounds", str(min(options.rounds, CLUSTER_ROUNDS)), "--output", output]
+            seconds = str(CLUSTER_SECONDS * min(1.0, options.seconds / USUAL_SECONDS))
+            command += ["--seconds", seconds, "--warm-up", seconds]
+            command += ["--only", options.only] if options.only else []
+            command += ["--trioka", options.trioka] if options.trioka else []
+            command += ["--folder", str(options.folder)] if options.folder else []
+            try:
+                subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    timeout=CLUSTER_TIMEOUT_SECONDS,
+                    check=True,
+                )
+                rows = json.loads(Path(output, "failover.json").read_text())["rows"]
+            except (OSError, ValueError, subprocess.SubprocessError) as failed:
+                for name in self.makers:
+                    self.reasons[name][REPLICATED.name] = f"failover.py: {failed}".partition("\n")[0]
+                return
+        for name in self.makers:
+            self.rounds[name][REPLICATED.name] = taken_over(rows, "trioka" if name == OURS else "kafka")
+            for row in rows:
+                if name in row["reasons"]:
+                    self.reasons[name][REPLICATED.name] = row["reasons"][name]
 
     def _order(self, number: int) -> list[str]:
         """Who begins changes from round to round."""
@@ -119,13 +179,12 @@ class Bench:
 
     def _run_loads(self, loads: Sequence[Measure]) -> None:
         with contextlib.ExitStack() as stack:
+            stack.enter_context(self._clients)
             nodes: dict[str, Node] = {}
             for name, make in self.makers.items():
                 try:
                     nodes[name] = stack.enter_context(make())
-                    if any(measure.command == "fetch" for measure in loads):
-                        log = {"topic": FETCH_TOPIC, "max-bytes": FETCH_LOG_BYTES, "address": nodes[name].address}
-                        run_load("fill", log)
+                    self._fill(nodes[name], loads)
                 except (CannotStart, LoadFailed) as failed:
                     print(f"{name}: {failed}", file=sys.stderr)
                     for measure in loads:
@@ -140,36 +199,67 @@ class Bench:
                                 number, name, measure, functools.partial(self.load_figures, nodes[name], measure)
                             )
 
+    def _fill(self, node: Node, loads: Sequence[Measure]) -> None:
+        """The logs that are read, and not written by a measure itself."""
+        if any(measure.command == "fetch" for measure in loads):
+            run_load("fill", {"topic": FETCH_TOPIC, "max-bytes": FETCH_LOG_BYTES, "address": node.address})
+        for measure in loads:
+            if measure.command == "stream":
+                log = {key: measure.options[key] for key in ("record", "batch", "partitions", "topic")}
+                run_load("fill", {**log, "spread": True, "max-bytes": STREAM_LOG_BYTES, "address": node.address})
+
     def warm_up(self, name: str, node: Node, loads: Sequence[Measure]) -> None:
         """Every load once, and again until the time is over. What fails here fails in the first round too."""
         print(f"warm-up  {name}", file=sys.stderr, flush=True)
         until = time.monotonic() + self.options.warm_up
+        seconds = min(self.options.seconds, WARM_UP_LOAD_SECONDS)
         while True:
             for measure in loads:
                 with contextlib.suppress(LoadFailed):
-                    self.load_figures(node, measure)
+                    self.load_figures(node, measure, seconds)
             if time.monotonic() >= until:
                 return
 
-    def load_figures(self, node: Node, measure: Measure) -> dict[str, float]:
+    def load_figures(self, node: Node, measure: Measure, seconds: float | None = None) -> dict[str, float]:
+        """Of one load, as long as a measure is, or of other `seconds`."""
         self._topics += 1
         topic = f"bench-{self._topics}"
-        seconds = self.options.seconds * measure.lengths
+        length = self.options.seconds * measure.lengths if seconds is None else seconds
         options = {
             "address": node.address,
             "pid": node.pid,
             "topic": topic,
-            "seconds": seconds,
-            "warmup": self.options.seconds * WARMUP_SHARE,
-            "max-bytes": 0 if measure.command == "fetch" else TOPIC_LIMIT_BYTES,
+            "seconds": length,
+            "warmup": (seconds or self.options.seconds) * WARMUP_SHARE,
+            "max-bytes": 0 if measure.command in ("fetch", "stream") else TOPIC_LIMIT_BYTES,
             **measure.options,
         }
         try:
-            return figures_of(run_load(measure.command, options, seconds=seconds))
+            if measure in CLIENTS:
+                return self._client_figures(node, measure, topic, length)
+            with computing() if measure.beside == BUSY else contextlib.nullcontext():
+                return figures_of(run_load(measure.command, options, seconds=length))
+        except LoadFailed as failed:
+            raise LoadFailed(f"{failed}{node.obituary()}") from failed
         finally:
             node.reclaim(topic)
             if (used := node.disk_bytes()) > DISK_LIMIT_BYTES - TOPIC_LIMIT_BYTES:
                 raise SystemExit(f"{node.name} still holds {used / 1e9:.1f} GB after a topic was deleted; stopping.")
+
+    def _client_figures(self, node: Node, measure: Measure, topic: str, seconds: float) -> dict[str, float]:
+        """A client writes a topic and reads it; the CPU is the broker's, for both together."""
+        client, size = str(measure.options["client"]), int(str(measure.options["record"]))
+        records = max(1, int(int(str(measure.options["records"])) * seconds / USUAL_SECONDS))
+        run_load("create", {"address": node.address, "topic": topic})
+        try:
+            before = cpu_seconds(node.pid)
+            took = {way: self._clients.seconds(client, way, node.address, topic, records, size) for way in WAYS}
+            cpu = cpu_seconds(node.pid) - before
+        finally:
+            run_load("delete", {"address": node.address, "topic": topic})
+        megabytes = records * size / 1e6
+        speeds = {f"{way}_mb_per_second": megabytes / took[way] for way in WAYS}
+        return {**speeds, "cpu_seconds_per_gb": cpu / (len(WAYS) * megabytes / 1000)}
 
     def busiest(self) -> dict[str, float]:
         """By measure, the largest share of one core that the load generator used."""
@@ -181,16 +271,11 @@ class Bench:
         return {name: share for name, share in found.items() if share}
 
 
-def machine() -> dict[str, object]:
-    return {"cores": os.cpu_count(), "system": f"{platform.system()} {platform.release()}", "cpu": _processor()}
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
+def taken_over(rows: Sequence[Mapping[str, Any]], side: str) -> list[dict[str, float] | None]:
+    """Another program's rows, of which each has one figure of all rounds, as rounds of all figures."""
+    by_figure = {row["figure"]: row[f"{side}_rounds"] for row in rows if row["measure"] == REPLICATED.name}
+    count = min((len(values) for values in by_figure.values()), default=0)
+    return [{figure: values[n] for figure, values in by_figure.items()} for n in range(count)]
 
 
 def report(bench: Bench, lines: Sequence[Line], output: Path) -> None:
@@ -210,6 +295,7 @@ def report(bench: Bench, lines: Sequence[Line], output: Path) -> None:
         "rows": as_data(lines),
     }
     print(table(lines))
+    print(f"\n{summary(lines)}")
     for name, share in data["load_busy"].items():
         if share > LOAD_BUSY_LIMIT:
             print(f"{name}: the load generator was busy for {share:.0%} of a core and may have been the limit.")
@@ -221,34 +307,47 @@ def report(bench: Bench, lines: Sequence[Line], output: Path) -> None:
     elif any(line.ratio is not None for line in lines):
         (output / "side_by_side.svg").write_text(picture(data["rows"], note_of(data)))
         print(f"written: {output / 'side_by_side.svg'}")
+    if output == PUBLISHED:
+        publish(ROOT / "README.md", data)
+        print("written: README.md, its table of the whole broker")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="how often each measure is taken (5)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of a measure, without its warm-up (3)")
+    parser.add_argument("--rounds", type=int, default=USUAL_ROUNDS, help="how often each measure is taken (5)")
+    parser.add_argument(
+        "--seconds", type=float, default=USUAL_SECONDS, help="length of a measure, without its warm-up (3)"
+    )
     parser.add_argument(
         "--warm-up", type=float, default=30.0, help="seconds of load before the first round, at least (30)"
     )
-    parser.add_argument("--measures", default="*", metavar="PATTERN", help="only these rows: 'produce-*,start'")
+    parser.add_argument("--measures", default="", metavar="PATTERN", help="these rows: 'produce-*,start'; '*' is all")
     parser.add_argument("--only", choices=("kafka", "trioka"), help="one contestant")
     parser.add_argument("--calibrate", action="store_true", help="Apache Kafka in both places")
+    parser.add_argument("--against", type=Path, metavar="TREE", help="trioka as it is there, in Apache Kafka's place")
     parser.add_argument(
         "--trioka", default="", metavar="COMMAND", help="another trioka than the one beside this Python"
     )
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where data may lie meanwhile (the system's choice)")
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench", metavar="DIR", help="for JSON and SVG")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="for JSON and SVG (docs/bench, or build/bench)")
     parser.add_argument("--list", action="store_true", help="print the names of the rows and stop")
     options = parser.parse_args(arguments)
     if options.rounds < 1 or options.seconds <= 0:
         parser.error("there must be a round, and it must take time")
+    options.output = options.output or (PUBLISHED if is_whole(options) else ROOT / "build" / "bench")
     return options
+
+
+def is_whole(options: argparse.Namespace) -> bool:
+    """Whether a run says enough to be shown to others: every row, both brokers, all rounds, their full length."""
+    part = options.measures or options.only or options.calibrate or options.trioka
+    return not part and options.rounds >= USUAL_ROUNDS and options.seconds >= USUAL_SECONDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     if options.list:
-        print("\n".join(f"{measure.name:<32}{measure.work}" for measure in (*LOADS, START)))
+        print("\n".join(f"{measure.name:<32}{measure.work}" for measure in EVERYTHING))
         return 0
     contest(options)
     return 0
@@ -268,6 +367,9 @@ def contestants(options: argparse.Namespace) -> Iterator[Bench]:
         }
         if options.calibrate:
             makers[OURS] = makers[THEIRS]
+        if options.against:
+            print(f"In Apache Kafka's place: the trioka of {options.against}.", file=sys.stderr)
+            makers[THEIRS] = lambda: TriokaNode(parent, tree=options.against.resolve())
         if options.only:
             makers.pop(THEIRS if options.only == "trioka" else OURS)
         yield Bench(makers, options)

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 )
 
 // The requests around a measure, one at a time on a connection of their own: topics come and go, ends are asked for.
 
 const (
-	controlTimeout  = 60 * time.Second
+	controlTimeout  = 120 * time.Second // ten thousand partitions are not made in a moment
 	answerSizeLimit = 64 << 20
 	pollPeriod      = 10 * time.Millisecond
 )
@@ -41,6 +42,7 @@ func isPassing(err error) bool {
 type control struct {
 	conn   net.Conn
 	served map[int16][2]int16
+	answer []byte // the last one of a prepared request
 }
 
 // dial connects and learns which APIs the broker serves.
@@ -108,14 +110,21 @@ func (c *control) ask(key, version int16, flexible bool, body func(*writer)) (*r
 	return r, r.err
 }
 
-func (c *control) createTopic(name string, partitions int) error {
+// createTopic takes settings as `segment.bytes=1024,retention.ms=-1`, or none.
+func (c *control) createTopic(name string, partitions int, settings string) error {
 	r, err := c.ask(createTopicsKey, createTopicsVersion, false, func(w *writer) {
 		w.int32(1)
 		w.string(name)
 		w.int32(int32(partitions))
 		w.int16(1) // replication factor
-		w.int32(0) // no assignments, no configuration
-		w.int32(0)
+		w.int32(0) // no assignments
+		pairs := strings.FieldsFunc(settings, func(r rune) bool { return r == ',' })
+		w.int32(int32(len(pairs)))
+		for _, pair := range pairs {
+			key, value, _ := strings.Cut(pair, "=")
+			w.string(key)
+			w.string(value)
+		}
 		w.int32(timeoutMillis)
 		w.int8(0)
 	})
@@ -216,7 +225,15 @@ func (c *control) metadata(topic string) (id []byte, leaders int, err error) {
 }
 
 // end is the sum of the partitions' log ends: how many records a fresh topic holds.
-func (c *control) end(topic string, partitions int) (int64, error) {
+func (c *control) end(topic string, partitions int) (sum int64, err error) {
+	ends, err := c.ends(topic, partitions)
+	for _, end := range ends {
+		sum += end
+	}
+	return sum, err
+}
+
+func (c *control) ends(topic string, partitions int) ([]int64, error) {
 	r, err := c.ask(listOffsetsKey, listOffsetsVersion, false, func(w *writer) {
 		w.int32(-1) // not a replica
 		w.int8(0)
@@ -230,22 +247,25 @@ func (c *control) end(topic string, partitions int) (int64, error) {
 		}
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	r.int32()
 	r.int32()
 	r.string()
-	sum := int64(0)
+	ends := make([]int64, partitions)
 	for n := r.int32(); n > 0 && r.err == nil; n-- {
 		partition := r.int32()
 		if code := r.int16(); code != 0 {
-			return 0, kafkaError{fmt.Sprintf("ListOffsets of %s-%d", topic, partition), code}
+			return nil, kafkaError{fmt.Sprintf("ListOffsets of %s-%d", topic, partition), code}
 		}
 		r.int64() // timestamp
-		sum += r.int64()
+		end := r.int64()
 		r.int32() // leader epoch
+		if int(partition) >= 0 && int(partition) < partitions {
+			ends[partition] = end
+		}
 	}
-	return sum, r.err
+	return ends, r.err
 }
 
 // producerID asks until the broker has a block of ids to give from.

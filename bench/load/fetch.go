@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/binary"
 	"fmt"
+	"math/rand"
 )
 
 // Fetch: one request in flight per connection, as consumers do it, over a log of equal batches that fill wrote. The
@@ -17,6 +18,7 @@ type fetchOptions struct {
 	valueSize   int
 	batchSize   int
 	copies      bool
+	random      bool // each request reads somewhere else
 }
 
 // fetcher is one connection that reads. `received` is called with the records' size when an answer is complete.
@@ -161,6 +163,8 @@ func fetch(options fetchOptions, w *window) (result outcome, err error) {
 	}
 	defer loop.close()
 	var total totals
+	batches := end / int64(stored.records)
+	random := rand.New(rand.NewSource(1))
 	fetchers := make([]*fetcher, options.connections)
 	for i := range fetchers {
 		f, err := newFetcher(options.address, id, options.size, 1, 500)
@@ -170,7 +174,6 @@ func fetch(options fetchOptions, w *window) (result outcome, err error) {
 		defer f.close()
 		f.copies = options.copies
 		// Each connection reads another part of the log, from the start of a batch.
-		batches := end / int64(stored.records)
 		f.offset = batches * int64(i) / int64(options.connections) * int64(stored.records)
 		f.received = func(size int) error {
 			whole := size / len(stored.bytes)
@@ -181,7 +184,9 @@ func fetch(options fetchOptions, w *window) (result outcome, err error) {
 			total.records += int64(whole * stored.records)
 			total.bytes += int64(whole * len(stored.bytes)) // half a batch at the end is of no use to a consumer
 			f.offset += int64(whole * stored.records)
-			if f.offset >= end {
+			if options.random {
+				f.offset = random.Int63n(batches) * int64(stored.records)
+			} else if f.offset >= end {
 				f.offset = 0
 			}
 			return f.ask()

@@ -52,7 +52,7 @@ func latency(options latencyOptions) (result latencyOutcome, err error) {
 		return result, err
 	}
 	defer c.close()
-	if err := c.createTopic(options.topic, 1); err != nil {
+	if err := c.createTopic(options.topic, 1, options.settings); err != nil {
 		return result, err
 	}
 	defer func() {
@@ -192,7 +192,7 @@ func (run *latencyRun) acknowledged(scratch []byte) error {
 	if err != nil {
 		return err
 	}
-	return run.producer.flush()
+	return run.producer.push() // what the clock has given while the kernel took no more
 }
 
 func (run *latencyRun) arrived(size int) error {

@@ -4,8 +4,11 @@
 //	load produce   as many batches as the broker takes, to a fresh topic
 //	load transact  one transaction after the other, of one batch each, on every connection
 //	load latency   one record at a time, at a fixed rate; with -consume, until it has arrived at a consumer
+//	load replicate the same with acks=all and several leaders, on a topic that exists
 //	load fill      write a log to read from
 //	load fetch     read it, again and again
+//	load stream    read all partitions of it in one fetch session
+//	load tail      one record at a time through a session over many silent partitions
 //	load create    a topic, and wait for its leaders
 //	load delete    a topic
 //	load show      the prepared requests in hexadecimal, for tests
@@ -24,7 +27,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("which command: produce, transact, latency, fill, fetch, create, delete or show?"))
+		fail(fmt.Errorf("which command: produce, transact, latency, replicate, fill, fetch, stream, tail, create, delete or show?"))
 	}
 	debug.SetGCPercent(-1) // little is allocated after the start, and nothing shall pause
 	runtime.LockOSThread()
@@ -52,18 +55,28 @@ func run(command string, arguments []string) (any, error) {
 	flags.IntVar(&o.valueSize, "record", 1024, "bytes of a record's value")
 	flags.IntVar(&o.batchSize, "batch", 16384, "bytes of a batch at most; a batch has one record at least")
 	flags.BoolVar(&o.idempotent, "idempotent", false, "with producer id and sequences")
+	flags.BoolVar(&o.spread, "spread", false, "each request carries a batch for every partition")
+	flags.BoolVar(&o.rotate, "rotate", false, "each request goes to the next partition")
+	flags.IntVar(&o.idle, "idle", 0, "connections besides that say nothing")
+	flags.BoolVar(&o.existing, "existing", false, "the topic is there already, and stays")
+	flags.StringVar(&o.settings, "config", "", "of the topic: key=value,key=value")
 	pid := flags.Int("pid", 0, "the broker's process, whose CPU is measured")
+	leaders := flags.String("leaders", "", "of replicate, for each partition: host:port,host:port")
+	pids := flags.String("pids", "", "of replicate, the brokers' processes: 1,2,3")
 	seconds := flags.Float64("seconds", 3, "length of the measure")
 	warmup := flags.Float64("warmup", 1, "seconds before it that do not count")
+	minCPU := flags.Float64("min-cpu", 0, "seconds of CPU that the broker must have used before the measure ends")
 	maxBytes := flags.Int64("max-bytes", 0, "write no more than this; 0 is no limit")
 	count := flags.Int("count", 100, "records of a transaction")
 	size := flags.Int("size", 1<<20, "bytes of a Fetch")
+	partitionSize := flags.Int("partition-size", 8<<10, "bytes that a stream asks of each partition at a time")
+	random := flags.Bool("random", false, "fetch somewhere else each time")
 	rate := flags.Int("rate", 1000, "records per second")
 	consume := flags.Bool("consume", false, "measure until a consumer has the record")
 	copies := flags.Bool("copy", false, "copy fetched records out of the kernel before they are thrown away")
 	flags.Parse(arguments)
 
-	w := &window{pid: *pid, warmup: duration(*warmup), length: duration(*seconds), maxBytes: *maxBytes}
+	w := &window{pid: *pid, warmup: duration(*warmup), length: duration(*seconds), maxBytes: *maxBytes, minCPU: *minCPU}
 	switch command {
 	case "produce":
 		return produce(o, w)
@@ -71,10 +84,16 @@ func run(command string, arguments []string) (any, error) {
 		return transact(o, *count, w)
 	case "latency":
 		return latency(latencyOptions{produceOptions: o, rate: *rate, seconds: *seconds, warmup: *warmup, consume: *consume})
+	case "replicate":
+		return replicate(replicateOptions{o, split(*leaders), split(*pids), *rate, *seconds, *warmup})
 	case "fill":
-		return fill(o, *maxBytes)
+		return fill(o, *maxBytes, *pid)
 	case "fetch":
-		return fetch(fetchOptions{o.address, o.topic, o.connections, *size, o.valueSize, o.batchSize, *copies}, w)
+		return fetch(fetchOptions{o.address, o.topic, o.connections, *size, o.valueSize, o.batchSize, *copies, *random}, w)
+	case "stream":
+		return stream(o, *size, *partitionSize, w)
+	case "tail":
+		return tail(o, w)
 	case "create", "delete":
 		return struct{}{}, topic(command, o)
 	case "show":
@@ -94,17 +113,19 @@ func topic(command string, o produceOptions) error {
 	if command == "delete" {
 		return c.deleteTopic(o.topic)
 	}
-	if err := c.createTopic(o.topic, o.partitions); err != nil {
+	if err := c.createTopic(o.topic, o.partitions, o.settings); err != nil {
 		return err
 	}
 	_, err = c.topicID(o.topic, o.partitions)
 	return err
 }
 
-// fill writes a log of equal batches. The topic stays.
-func fill(o produceOptions, bytes int64) (outcome, error) {
-	if err := topic("create", o); err != nil {
-		return outcome{}, err
+// fill writes a log of equal batches, or more of them to a topic that exists. The topic stays.
+func fill(o produceOptions, bytes int64, pid int) (outcome, error) {
+	if !o.existing {
+		if err := topic("create", o); err != nil {
+			return outcome{}, err
+		}
 	}
 	c, err := dial(o.address)
 	if err != nil {
@@ -112,11 +133,7 @@ func fill(o produceOptions, bytes int64) (outcome, error) {
 	}
 	defer c.close()
 	const noMatterHowLong = time.Hour
-	total, result, err := runProducers(o, &window{length: noMatterHowLong, maxBytes: bytes}, c)
-	if err != nil {
-		return result, err
-	}
-	return result, stored(c, o.topic, o.partitions, total.records)
+	return produceAndCount(o, &window{pid: pid, length: noMatterHowLong, maxBytes: bytes}, c)
 }
 
 func show(o produceOptions, size, count int) map[string]string {
@@ -133,7 +150,12 @@ func show(o produceOptions, size, count int) map[string]string {
 	setCorrelation(fetched, 6)
 	written, _ := transactionalProduceRequest("id", o.topic, 0, newTransactionalBatch(o.valueSize, count).bytes)
 	setCorrelation(written, 7)
+	spread := spreadRequest(o.topic, 3, int16(o.acks), prepared.bytes)
+	asked := newSession(nil, make([]byte, 16), []int64{7, 8, 9}, size, 8<<10)
+	asked.changed, asked.id, asked.epoch = []int32{2}, 11, 12
 	return map[string]string{
+		"spread":   hex.EncodeToString(spread),
+		"session":  hex.EncodeToString(asked.request()),
 		"produce":  hex.EncodeToString(produced),
 		"fetch":    hex.EncodeToString(fetched),
 		"transact": hex.EncodeToString(written),

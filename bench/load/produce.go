@@ -11,7 +11,7 @@ import (
 
 const (
 	copiesSize   = 64 << 10
-	drainTimeout = 10 * time.Second
+	drainTimeout = 60 * time.Second
 )
 
 type produceOptions struct {
@@ -24,6 +24,11 @@ type produceOptions struct {
 	valueSize   int
 	batchSize   int
 	idempotent  bool
+	spread      bool // each request carries a batch for every partition
+	rotate      bool // each request goes to the next partition
+	idle        int  // connections that are greeted and say nothing
+	existing    bool // the topic is there already, and stays
+	settings    string
 }
 
 // producer is one connection of the load.
@@ -40,10 +45,16 @@ type producer struct {
 	expected   int32 // the correlation id of the next answer
 	errorAt    int
 	rest       []byte // the start of an answer whose end has not come yet
+	spread     int    // the partitions of each request, if it is one for all
+	rotate     int    // the partitions, if requests go round
+	indexAt    int    // of the partition's number
 }
 
 func newProducer(options produceOptions, partition int32, prepared batch, c *control) (*producer, error) {
 	frame, batchAt := produceRequest(options.topic, partition, int16(options.acks), prepared.bytes)
+	if options.spread {
+		frame = spreadRequest(options.topic, options.partitions, int16(options.acks), prepared.bytes)
+	}
 	p := &producer{
 		size:       len(frame),
 		batchAt:    batchAt,
@@ -51,6 +62,13 @@ func newProducer(options produceOptions, partition int32, prepared batch, c *con
 		idempotent: options.idempotent,
 		credit:     options.inFlight,
 		errorAt:    produceErrorAt(options.topic),
+		indexAt:    batchAt - len(binary.AppendUvarint(nil, uint64(len(prepared.bytes)+1))) - 4,
+	}
+	if options.spread {
+		p.spread = options.partitions
+	}
+	if options.rotate {
+		p.rotate = options.partitions
 	}
 	if options.idempotent {
 		id, epoch, err := c.producerID("")
@@ -78,6 +96,9 @@ func (p *producer) push() error {
 		for i := 0; i < n; i++ {
 			frame := p.requests[i*p.size : (i+1)*p.size]
 			setCorrelation(frame, p.nextID)
+			if p.rotate > 0 {
+				binary.BigEndian.PutUint32(frame[p.indexAt:], uint32(int(p.nextID)%p.rotate))
+			}
 			p.nextID++
 			if p.idempotent {
 				end := len(frame) - 3 // three empty tag sections
@@ -131,7 +152,11 @@ func (p *producer) check(answer []byte) error {
 	if id := int32(binary.BigEndian.Uint32(answer[4:])); id != p.expected {
 		return fmt.Errorf("answer %d came where %d was due", id, p.expected)
 	}
-	if code := int16(binary.BigEndian.Uint16(answer[p.errorAt:])); code != 0 {
+	if p.spread > 0 {
+		if err := spreadAnswer(answer[8:], p.spread); err != nil {
+			return err
+		}
+	} else if code := int16(binary.BigEndian.Uint16(answer[p.errorAt:])); code != 0 {
 		return kafkaError{"Produce", code}
 	}
 	p.expected++
@@ -139,6 +164,7 @@ func (p *producer) check(answer []byte) error {
 }
 
 // produce runs the load on a fresh topic, counts in the end that every acknowledged record is in the log, and deletes it.
+// A topic that exists is taken as it is, and stays.
 func produce(options produceOptions, w *window) (result outcome, err error) {
 	c, err := dial(options.address)
 	if err != nil {
@@ -148,27 +174,48 @@ func produce(options produceOptions, w *window) (result outcome, err error) {
 	if err := c.needs("Produce", produceKey, produceVersion); err != nil {
 		return result, err
 	}
+	if options.idempotent && (options.spread || options.rotate) {
+		return result, fmt.Errorf("a sequence belongs to one partition: -idempotent goes with neither -spread nor -rotate")
+	}
 	if options.idempotent {
 		if err := c.needs("InitProducerId", initProducerIDKey, initProducerIDVersion); err != nil {
 			return result, err
 		}
 	}
-	if err := c.createTopic(options.topic, options.partitions); err != nil {
-		return result, err
-	}
-	defer func() {
-		if failed := c.deleteTopic(options.topic); failed != nil && err == nil {
-			err = failed
+	if !options.existing {
+		if err := c.createTopic(options.topic, options.partitions, options.settings); err != nil {
+			return result, err
 		}
-	}()
+		defer func() {
+			if failed := c.deleteTopic(options.topic); failed != nil && err == nil {
+				err = failed
+			}
+		}()
+	}
 	if _, err := c.topicID(options.topic, options.partitions); err != nil {
 		return result, err
+	}
+	return produceAndCount(options, w, c)
+}
+
+// produceAndCount believes no acknowledgement: the log must have grown by as many records.
+func produceAndCount(options produceOptions, w *window, c *control) (result outcome, err error) {
+	before := int64(0)
+	if options.spread {
+		if err := patiently(func() error { return touch(options, c) }); err != nil {
+			return result, err
+		}
+	}
+	if options.existing || options.spread {
+		if before, err = c.end(options.topic, options.partitions); err != nil {
+			return result, err
+		}
 	}
 	total, result, err := runProducers(options, w, c)
 	if err != nil {
 		return result, err
 	}
-	return result, stored(c, options.topic, options.partitions, total.records)
+	return result, stored(c, options.topic, options.partitions, before+total.records)
 }
 
 func stored(c *control, topic string, partitions int, acknowledged int64) error {
@@ -185,7 +232,19 @@ func runProducers(options produceOptions, w *window, c *control) (total totals, 
 		return total, result, err
 	}
 	defer loop.close()
+	for i := 0; i < options.idle; i++ {
+		s, err := connect(options.address)
+		if err != nil {
+			return total, result, err
+		}
+		defer s.close()
+	}
 	prepared := newBatch(options.valueSize, options.batchSize)
+	batches := 1 // of a request
+	if options.spread {
+		batches = options.partitions
+		loop.scratch = make([]byte, max(scratchSize, 2*producedPerPart*batches*options.inFlight))
+	}
 	producers := make([]*producer, options.connections)
 	for i := range producers {
 		p, err := newProducer(options, int32(i%options.partitions), prepared, c)
@@ -212,8 +271,8 @@ func runProducers(options produceOptions, w *window, c *control) (total totals, 
 				return total, result, err
 			}
 			total.requests += int64(answers)
-			total.records += int64(answers * prepared.records)
-			total.bytes += int64(answers * len(prepared.bytes))
+			total.records += int64(answers * batches * prepared.records)
+			total.bytes += int64(answers * batches * len(prepared.bytes))
 			p.credit += answers
 			if stopped {
 				inFlight -= answers

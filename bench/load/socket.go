@@ -18,8 +18,8 @@ const (
 	// Small enough to stay in the processor's cache, large enough that system calls do not count.
 	scratchSize  = 256 << 10
 	pollMillis   = 100
-	stallTimeout = 10 * time.Second
-	edge         = 1 << 31 // EPOLLET, which the syscall package has as a negative number
+	stallTimeout = 60 * time.Second // a broker that has not warmed up, on a busy machine
+	edge         = 1 << 31          // EPOLLET, which the syscall package has as a negative number
 )
 
 type socket struct {
@@ -145,7 +145,7 @@ func (p *poller) add(fd, number int) error {
 	return syscall.EpollCtl(p.fd, syscall.EPOLL_CTL_ADD, fd, &event)
 }
 
-// wait returns the ready descriptors, or none after a tenth of a second. Ten seconds of silence are an error.
+// wait returns the ready descriptors, or none after a tenth of a second. A minute of silence is an error.
 func (p *poller) wait() ([]syscall.EpollEvent, time.Time, error) {
 	n, err := syscall.EpollWait(p.fd, p.events[:], pollMillis)
 	now := time.Now()

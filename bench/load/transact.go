@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/binary"
 	"fmt"
-	"io"
 	"sync/atomic"
 	"time"
 )
@@ -27,7 +25,6 @@ type transactor struct {
 	frame   []byte
 	batchAt int
 	errorAt int
-	answer  []byte
 }
 
 // transact counts transactions as requests; what is acknowledged must be in the log in the end, with a marker for each.
@@ -40,7 +37,7 @@ func transact(options produceOptions, count int, w *window) (result outcome, err
 	if err := c.needs("EndTxn", endTxnKey, endTxnVersion); err != nil {
 		return result, err
 	}
-	if err := c.createTopic(options.topic, options.partitions); err != nil {
+	if err := c.createTopic(options.topic, options.partitions, options.settings); err != nil {
 		return result, err
 	}
 	defer func() {
@@ -75,7 +72,6 @@ func newTransactor(options produceOptions, name string, partition int32, prepare
 	}
 	t := &transactor{control: c, name: name, errorAt: produceErrorAt(options.topic)}
 	t.frame, t.batchAt = transactionalProduceRequest(name, options.topic, partition, prepared.bytes)
-	t.answer = make([]byte, 4096)
 	if err := c.findTransactionCoordinator(name); err != nil {
 		return nil, err
 	}
@@ -156,24 +152,7 @@ func patiently(do func() error) error {
 }
 
 func (t *transactor) write() error {
-	t.conn.SetDeadline(time.Now().Add(controlTimeout))
-	if _, err := t.conn.Write(t.frame); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(t.conn, t.answer[:4]); err != nil {
-		return err
-	}
-	size := 4 + int(binary.BigEndian.Uint32(t.answer))
-	if size > len(t.answer) || size < t.errorAt+2 {
-		return fmt.Errorf("an answer of %d bytes to Produce", size)
-	}
-	if _, err := io.ReadFull(t.conn, t.answer[4:size]); err != nil {
-		return err
-	}
-	if code := int16(binary.BigEndian.Uint16(t.answer[t.errorAt:])); code != 0 {
-		return kafkaError{"Produce", code}
-	}
-	return nil
+	return t.written(t.frame, 0, t.errorAt)
 }
 
 func (t *transactor) commit() error {

@@ -1,0 +1,312 @@
+"""How much a client notices of its neighbours: its p99 beside them, over its p99 alone. A table, and a JSON file.
+
+    python bench/fairness.py                              both brokers, about three minutes
+    python bench/fairness.py --only trioka --rounds 1     a look
+    python bench/fairness.py --measures 'cold-*'          some rows; --list names them
+
+    small-requests   10 MB/s (1,000 records of 10 KB a second) beside one record per request, 50 in flight, all it can
+    large-requests   the same beside batches of 1 MB, 5 in flight, all it can
+    cold-reader      1,000 records of 100 B a second beside a consumer that reads a log of 2 GB from its start, 1 MB a
+                     time, which the page cache was made to forget before: all of it comes from the disk
+
+What counts is a ratio within one broker: the best p99 of all rounds beside the neighbour, over the best one alone. In
+brackets stands what single rounds say. Both brokers are up and take turns. A neighbour that ends early, or a reader
+whose data came from memory after all, makes a round that does not count.
+"""
+
+import argparse
+import datetime
+import fnmatch
+import json
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from load_generator import LoadFailed, program, run_load
+from machine import machine
+from measures import KIB, MIB
+from neighbours import forget, loading, read_from_disk
+from nodes import CannotStart, KafkaNode, Node, TriokaNode, allow_many_files, end_in_order
+from ratios import OURS, THEIRS, number
+
+ROOT = Path(__file__).resolve().parent.parent
+PUBLISHED = ROOT / "docs" / "bench"
+USUAL_ROUNDS, USUAL_SECONDS = 3, 2.5
+WARMUP_SECONDS = 0.8
+# A neighbour writes no more than this, and a log that is read has so much; there is one of them at a time.
+NEIGHBOUR_BYTES, COLD_BYTES = 2_500_000_000, 2_000_000_000
+FETCH_BYTES = MIB
+# Less than this from the disk in a second, and the data was not cold.
+COLD_BYTES_PER_SECOND = 10_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Who is measured, beside whom, and how many times its p99 may grow."""
+
+    name: str
+    work: str
+    client: Mapping[str, object]
+    neighbour: str
+    options: Mapping[str, object]
+    goal: float
+
+
+TEN_MEGABYTES: Mapping[str, object] = {"record": 10_000, "rate": 1000}
+THOUSAND: Mapping[str, object] = {"record": 100, "rate": 1000}
+
+ROWS = (
+    Row(
+        name="small-requests",
+        work="10 MB/s beside one record per request, saturating",
+        client=TEN_MEGABYTES,
+        neighbour="produce",
+        options={"record": 100, "batch": 1, "in-flight": 50, "max-bytes": NEIGHBOUR_BYTES},
+        goal=3,
+    ),
+    Row(
+        name="large-requests",
+        work="10 MB/s beside batches of 1 MB, saturating",
+        client=TEN_MEGABYTES,
+        neighbour="produce",
+        options={"record": KIB, "batch": MIB, "in-flight": 5, "max-bytes": NEIGHBOUR_BYTES},
+        goal=3,
+    ),
+    Row(
+        name="cold-reader",
+        work="1,000/s beside a reader of cold data",
+        client=THOUSAND,
+        neighbour="fetch",
+        options={"size": FETCH_BYTES},
+        goal=2,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Milliseconds at p99, and what the neighbour got meanwhile."""
+
+    alone: float
+    beside: float
+    neighbour_mb_per_second: float
+
+
+def times(rounds: Sequence[Round]) -> float | None:
+    """The best beside the neighbour, over the best alone."""
+    if not rounds:
+        return None
+    return min(one.beside for one in rounds) / min(one.alone for one in rounds)
+
+
+def is_met(row: Row, rounds: Sequence[Round]) -> bool | None:
+    found = times(rounds)
+    return None if found is None else found <= row.goal
+
+
+Found = Mapping[str, Mapping[str, Sequence[Round]]]  # by contestant, then by row
+Reasons = Mapping[str, Mapping[str, str]]
+
+
+def table(rows: Sequence[Row], found: Found, reasons: Reasons) -> str:
+    lines = [("work", "", "p99 ms alone", "beside", "times", "neighbour MB/s", "goal", "")]
+    for row in rows:
+        for name, by_row in found.items():
+            rounds = by_row.get(row.name, ())
+            grown = times(rounds)
+            goal = f"≤ {row.goal:g}×"
+            if grown is None:
+                lines.append((row.work, name, reasons.get(name, {}).get(row.name, "–"), "", "–", "", goal, ""))
+                continue
+            single = [one.beside / one.alone for one in rounds]
+            lines.append(
+                (
+                    row.work,
+                    name,
+                    number(min(one.alone for one in rounds)),
+                    number(min(one.beside for one in rounds)),
+                    f"{grown:.2f}×" + (f" ({min(single):.2f}–{max(single):.2f})" if len(single) > 1 else ""),
+                    number(max(one.neighbour_mb_per_second for one in rounds)),
+                    goal,
+                    "met" if grown <= row.goal else "MISSED",
+                )
+            )
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, tuple("-" * max(3, width) for width in widths))
+    return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
+
+
+def as_data(rows: Sequence[Row], found: Found, reasons: Reasons) -> list[dict[str, Any]]:
+    return [
+        {
+            "row": row.name,
+            "work": row.work,
+            "contestant": name,
+            "goal": row.goal,
+            "alone_ms": [one.alone for one in by_row.get(row.name, ())],
+            "beside_ms": [one.beside for one in by_row.get(row.name, ())],
+            "neighbour_mb_per_second": [one.neighbour_mb_per_second for one in by_row.get(row.name, ())],
+            "times": times(by_row.get(row.name, ())),
+            "is_met": is_met(row, by_row.get(row.name, ())),
+            "reason": reasons.get(name, {}).get(row.name, ""),
+        }
+        for row in rows
+        for name, by_row in found.items()
+    ]
+
+
+class Fairness:
+    def __init__(self, makers: Mapping[str, Callable[[], Node]], options: argparse.Namespace) -> None:
+        self._makers = makers
+        self._options = options
+        patterns = options.measures.split(",")
+        self.rows = [row for row in ROWS if any(fnmatch.fnmatch(row.name, pattern) for pattern in patterns)]
+        self.found: dict[str, dict[str, list[Round]]] = {name: {} for name in makers}
+        self.reasons: dict[str, dict[str, str]] = {name: {} for name in makers}
+        self._topics = 0
+
+    def run(self) -> None:
+        with ExitStack() as stack:
+            nodes: dict[str, Node] = {}
+            for name, make in self._makers.items():
+                try:
+                    nodes[name] = stack.enter_context(make())
+                except CannotStart as failed:
+                    self.reasons[name] = {row.name: str(failed).partition("\n")[0] for row in self.rows}
+            for name, node in nodes.items():
+                self._warm_up(name, node)
+            for n in range(self._options.rounds):
+                for row in self.rows:
+                    for name in list(nodes) if n % 2 == 0 else list(nodes)[::-1]:
+                        self._round(n, name, nodes[name], row)
+
+    def _warm_up(self, name: str, node: Node) -> None:
+        """Both kinds of client, until a JVM has compiled what they need."""
+        print(f"warm-up  {name}", file=sys.stderr, flush=True)
+        until = time.monotonic() + self._options.warm_up
+        while time.monotonic() < until:
+            for client in (TEN_MEGABYTES, THOUSAND):
+                self._p99(node, client, 1.0)
+
+    def _round(self, n: int, name: str, node: Node, row: Row) -> None:
+        try:
+            alone = self._p99(node, row.client, self._options.seconds)
+            with self._neighbour(node, row) as got:
+                began, before = time.perf_counter(), got()
+                beside = self._p99(node, row.client, self._options.seconds)
+                speed = (got() - before) / (time.perf_counter() - began)
+            if row.neighbour == "fetch" and speed < COLD_BYTES_PER_SECOND:
+                raise LoadFailed("the reader's data was in memory, although the page cache was told to forget it")
+        except LoadFailed as failed:
+            self.reasons[name][row.name] = str(failed).partition("\n")[0]
+            print(f"round {n + 1}  {name:<13} {row.work}: {failed}", file=sys.stderr, flush=True)
+            return
+        self.found[name].setdefault(row.name, []).append(Round(alone, beside, speed / 1e6))
+        said = f"p99 {number(alone)} ms alone, {number(beside)} beside it ({speed / 1e6:,.0f} MB/s)"
+        print(f"round {n + 1}  {name:<13} {row.work}: {said}", file=sys.stderr, flush=True)
+
+    def _p99(self, node: Node, client: Mapping[str, object], seconds: float) -> float:
+        self._topics += 1
+        topic = f"client-{self._topics}"
+        try:
+            told = run_load(
+                "latency",
+                {
+                    "address": node.address,
+                    "topic": topic,
+                    "seconds": seconds,
+                    "warmup": min(WARMUP_SECONDS, seconds),
+                    **client,
+                },
+                seconds=seconds,
+            )
+        finally:
+            node.reclaim(topic)
+        return float(told["micros"]["p99"]) / 1000
+
+    @contextmanager
+    def _neighbour(self, node: Node, row: Row) -> Iterator[Callable[[], int]]:
+        """It is at work; the function says how many bytes it has got from the broker's disk, or into its logs."""
+        self._topics += 1
+        topic = f"neighbour-{self._topics}"
+        logs = f"{topic}-0/*.log"
+        load = {"address": node.address, "topic": topic, "seconds": 600.0, "warmup": 0, "existing": True, **row.options}
+        try:
+            if row.neighbour == "fetch":
+                run_load("fill", {"address": node.address, "topic": topic, "max-bytes": COLD_BYTES}, seconds=60)
+                forget(sorted(node.data_dir.glob(logs)))
+                with loading("fetch", load):
+                    yield lambda: read_from_disk(node.pid)
+            else:
+                run_load("create", {"address": node.address, "topic": topic})
+                with loading("produce", load):
+                    yield lambda: sum(log.stat().st_size for log in node.data_dir.glob(logs))
+        finally:
+            run_load("delete", {"address": node.address, "topic": topic})
+            node.reclaim(topic)
+
+
+def report(fairness: Fairness, options: argparse.Namespace) -> None:
+    data = {
+        "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "settings": {"rounds": options.rounds, "seconds": options.seconds, "warm_up": options.warm_up},
+        "rows": as_data(fairness.rows, fairness.found, fairness.reasons),
+    }
+    print(table(fairness.rows, fairness.found, fairness.reasons))
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "fairness.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+    print(f"\nwritten: {options.output / 'fairness.json'}")
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=USUAL_ROUNDS, help="how often each row is taken (3)")
+    parser.add_argument("--seconds", type=float, default=USUAL_SECONDS, help="length of each of its halves (2.5)")
+    parser.add_argument("--warm-up", type=float, default=12.0, help="seconds of load before the first round (12)")
+    parser.add_argument("--measures", default="*", metavar="PATTERN", help="only these rows: 'cold-*'")
+    parser.add_argument("--only", choices=("kafka", "trioka"), help="one contestant")
+    parser.add_argument(
+        "--trioka", default="", metavar="COMMAND", help="another trioka than the one beside this Python"
+    )
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where data may lie meanwhile; not in memory")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="for the JSON file (docs/bench, or build/bench)")
+    parser.add_argument("--list", action="store_true", help="print the names of the rows and stop")
+    options = parser.parse_args(arguments)
+    if options.rounds < 1 or options.seconds <= 0:
+        parser.error("there must be a round, and it must take time")
+    is_part = options.measures != "*" or options.only or options.trioka
+    is_whole = not is_part and options.rounds >= USUAL_ROUNDS and options.seconds >= USUAL_SECONDS
+    options.output = options.output or (PUBLISHED if is_whole else ROOT / "build" / "bench")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.list:
+        print("\n".join(f"{row.name:<20}{row.work}" for row in ROWS))
+        return 0
+    allow_many_files()
+    end_in_order()
+    program()  # built before anything is started
+    with tempfile.TemporaryDirectory(prefix="trioka-bench-", dir=options.folder, ignore_cleanup_errors=True) as folder:
+        makers: dict[str, Callable[[], Node]] = {
+            OURS: lambda: TriokaNode(Path(folder), shlex.split(options.trioka)),
+            THEIRS: lambda: KafkaNode(Path(folder)),
+        }
+        if options.only:
+            makers.pop(THEIRS if options.only == "trioka" else OURS)
+        fairness = Fairness(makers, options)
+        fairness.run()
+    report(fairness, options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,347 @@
+"""What a request costs as connections, partitions, logs and groups grow: a table with exponents, a JSON file, pictures.
+
+    python bench/growth.py                              both brokers, about seven minutes
+    python bench/growth.py --only trioka --rounds 1     a look
+    python bench/growth.py --measures 'partitions-*'    some curves; --list names them
+
+The cost is the CPU of the broker's process, from `/proc`, for each request of a load that stays the same while only one
+size grows. `curves.py` turns it into an exponent, and says where it grows faster than the work that is asked for.
+
+One broker runs at a time, and a fresh one for each thing that grows. A cost is the best of the rounds. A log grows to
+3.5 GB, so that the disk need not hold more than 4; it has segments of 175 MB, and thus as many of them as a log of 20
+GB has by default. Apache Kafka's partitions end at a thousand: it syncs a file when a partition is first written to,
+and ten thousand of those would take longer than all the rest.
+"""
+
+import argparse
+import datetime
+import fnmatch
+import json
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from curves import FASTER, Curve, as_data, table
+from group_members import HEARTBEAT, ClassicGroup, Crowd
+from growth_chart import pictures
+from load_generator import LoadFailed, program, run_load
+from machine import machine
+from measures import KIB
+from nodes import CannotStart, KafkaNode, Node, TriokaNode, allow_many_files, end_in_order
+from ratios import OURS, THEIRS
+from replay import MIN_CPU_SECONDS, WARMUP_SHARE, cpu_micros
+
+from trioka.cli.wire import Connection
+from trioka.protocol.messages.create_partitions import CreatePartitionsRequest
+from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest
+from trioka.protocol.messages.metadata import MetadataRequest
+from trioka.protocol.messages.offset_commit import OffsetCommitRequest
+from trioka.protocol.schema import Request
+
+ROOT = Path(__file__).resolve().parent.parent
+PUBLISHED = ROOT / "docs" / "bench"
+USUAL_ROUNDS, USUAL_SECONDS = 2, 1.0
+ANSWER_SECONDS = 120.0
+RETRY_SECONDS = 0.01
+PARTITIONS_OF_CONNECTIONS = 16
+PARTITIONS_AT_ONCE = 1000
+IN_FLIGHT = 20
+METADATA_VERSION, COMMIT_VERSION = 12, 8
+LOG_RECORD, LOG_BATCH, LOG_FETCH = KIB, 16 * KIB, 64 * KIB
+LOG_TOPIC = "log"
+LOG_SEGMENT_BYTES = 175_000_000
+ENOUGH_APPENDS = 5000
+DISK_LIMIT_BYTES = 4_000_000_000
+GROUP_TOPIC = "grouped"
+MOST_PARTITIONS = {OURS: 10_000, THEIRS: 1_000}
+
+SIZES: Mapping[str, Sequence[int]] = {
+    "connections": (1, 10, 100, 1000),
+    "partitions": (1, 10, 100, 1000, 10_000),
+    "bytes of log": (1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 3_500_000_000),
+    "groups": (1, 10, 100, 1000),
+}
+
+
+def _curve(name: str, of: str, what: str, exponent: float = 0) -> Curve:
+    return Curve(name=name, of=of, what=what, exponent=exponent)
+
+
+CURVES = (
+    _curve("connections-busy", "connections", "a record of each in turn"),
+    _curve("connections-idle", "connections", "a record, all others silent"),
+    _curve("partitions-one", "partitions", "a record to one of them"),
+    _curve("partitions-all", "partitions", "a record to each of them", 1),
+    _curve("partitions-session", "partitions", "a record through a session", 1),
+    _curve("partitions-metadata", "partitions", "Metadata of all of them", 1),
+    _curve("log-fetch", "bytes of log", "64 KB from anywhere"),
+    _curve("log-produce", "bytes of log", "16 KB more"),
+    _curve("groups-heartbeat", "groups", "a heartbeat"),
+    _curve("groups-commit", "groups", "a commit of an offset"),
+)
+
+
+class Growth:
+    """The costs of all contestants, as they come."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Node]], options: argparse.Namespace) -> None:
+        self._makers = makers
+        self._options = options
+        patterns = options.measures.split(",")
+        self.curves = [one for one in CURVES if any(fnmatch.fnmatch(one.name, pattern) for pattern in patterns)]
+        self.found: dict[str, dict[str, list[tuple[float, float]]]] = {name: {} for name in makers}
+        self.reasons: dict[str, dict[str, str]] = {name: {} for name in makers}
+
+    def run(self) -> None:
+        by_size: Mapping[str, Callable[[Node, str, int], Iterator[tuple[str, Callable[[], float]]]]] = {
+            "connections": self._connections,
+            "partitions": self._partitions,
+            "bytes of log": self._log,
+            "groups": self._groups,
+        }
+        for of, work in by_size.items():
+            if any(curve.of == of for curve in self.curves):
+                for name in self._makers:
+                    self._grow(name, of, work)
+
+    def _grow(
+        self, name: str, of: str, work: Callable[[Node, str, int], Iterator[tuple[str, Callable[[], float]]]]
+    ) -> None:
+        """All sizes of one thing, on a broker of its own."""
+        sizes = [size for size in SIZES[of] if self._may_be(of, name, size)]
+        try:
+            with self._makers[name]() as node:
+                self._warm_up(node)
+                for size in sizes:
+                    for curve, take in work(node, name, size):
+                        self._note(name, of, curve, size, take)
+                    if (used := node.disk_bytes()) > DISK_LIMIT_BYTES:
+                        raise LoadFailed(f"it holds {used / 1e9:.1f} GB of disk already")
+        except (CannotStart, LoadFailed) as failed:
+            for curve in self.curves:
+                if curve.of == of:
+                    self.reasons[name].setdefault(curve.name, str(failed).partition("\n")[0])
+
+    def _may_be(self, of: str, name: str, size: int) -> bool:
+        options = self._options
+        if of == "bytes of log":
+            return not options.most_bytes or size <= options.most_bytes
+        return (not options.most or size <= options.most) and (of != "partitions" or size <= MOST_PARTITIONS[name])
+
+    def _note(self, name: str, of: str, curve: str, size: int, take: Callable[[], float]) -> None:
+        """The best of all rounds; a failure ends the curve, and says why."""
+        if curve not in {one.name for one in self.curves} or curve in self.reasons[name]:
+            return
+        try:
+            cost = min(take() for _ in range(self._options.rounds))
+        except LoadFailed as failed:
+            self.reasons[name][curve] = str(failed).partition("\n")[0]
+            print(f"{name:<13} {curve} at {size:,}: {failed}", file=sys.stderr, flush=True)
+            return
+        self.found[name].setdefault(curve, []).append((size, cost))
+        print(f"{name:<13} {curve} at {size:,} {of}: {cost:,.1f} CPU-µs", file=sys.stderr, flush=True)
+
+    def _warm_up(self, node: Node) -> None:
+        """A JVM compiles what it has seen often; ours starts as it stays."""
+        if isinstance(node, KafkaNode):
+            until = time.monotonic() + self._options.warm_up
+            while time.monotonic() < until:
+                for batch in (1, LOG_BATCH):
+                    self._load(node, "produce", topic=f"warm-up-{time.monotonic_ns()}", record=100, batch=batch)
+
+    def _load(self, node: Node, command: str, **options: object) -> float:
+        """CPU-µs of the broker for each request of a load."""
+        seconds = self._options.seconds
+        asked = {
+            "address": node.address,
+            "pid": node.pid,
+            "seconds": seconds,
+            "warmup": seconds * WARMUP_SHARE,
+            "min-cpu": MIN_CPU_SECONDS,
+            **{key.replace("_", "-"): value for key, value in options.items()},
+        }
+        try:
+            told = run_load(command, asked, seconds=seconds)
+        except LoadFailed as failed:
+            raise LoadFailed(f"{failed}{node.obituary()}") from failed
+        if not options.get("existing") and command == "produce":
+            node.reclaim(str(options["topic"]))
+        if not told["requests"]:
+            raise LoadFailed("not one request was answered in time")
+        return float(told["broker_cpu_seconds"] / told["requests"] * 1e6)
+
+    # Each of these yields curves and how to take their cost, when the broker has grown to that size.
+
+    def _connections(self, node: Node, _: str, size: int) -> Iterator[tuple[str, Callable[[], float]]]:
+        single = {"record": 100, "batch": 1, "in_flight": 1, "partitions": PARTITIONS_OF_CONNECTIONS}
+        yield (
+            "connections-busy",
+            lambda: self._load(node, "produce", topic=f"busy-{time.monotonic_ns()}", connections=size, **single),
+        )
+        yield (
+            "connections-idle",
+            lambda: self._load(node, "produce", topic=f"idle-{time.monotonic_ns()}", idle=size, **single),
+        )
+
+    def _partitions(self, node: Node, _: str, size: int) -> Iterator[tuple[str, Callable[[], float]]]:
+        topic = f"partitions-{size}"
+        _create(node, topic, size)
+        there: dict[str, object] = {"topic": topic, "partitions": size, "record": 100, "batch": 1, "existing": True}
+        first = {"address": node.address, "spread": True, "in-flight": 1, "seconds": 0.01, "warmup": 0, **there}
+        run_load("produce", first)  # to each of them; what a first record costs is another matter
+        yield "partitions-all", lambda: self._load(node, "produce", spread=True, in_flight=1, **there)
+        yield "partitions-one", lambda: self._load(node, "produce", rotate=True, in_flight=IN_FLIGHT, **there)
+        yield "partitions-session", lambda: self._load(node, "tail", **there)
+        asked = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=False)
+        yield "partitions-metadata", lambda: self._replay(node, [asked], METADATA_VERSION, 1)
+
+    def _log(self, node: Node, _: str, size: int) -> Iterator[tuple[str, Callable[[], float]]]:
+        log: dict[str, object] = {"topic": LOG_TOPIC, "record": LOG_RECORD, "batch": LOG_BATCH}
+        written = sum(file.stat().st_size for file in node.data_dir.glob(f"{LOG_TOPIC}-0/*.log"))
+        told = run_load(
+            "fill",
+            {
+                "address": node.address,
+                "pid": node.pid,
+                "max-bytes": size - written,
+                "existing": written > 0,
+                "config": f"segment.bytes={LOG_SEGMENT_BYTES}",
+                **log,
+            },
+        )
+        if told["requests"] >= ENOUGH_APPENDS:  # fewer take less CPU than can be told
+            cost = told["broker_cpu_seconds"] / told["requests"] * 1e6
+            yield "log-produce", lambda: cost
+        yield "log-fetch", lambda: self._load(node, "fetch", size=LOG_FETCH, random=True, **log)
+
+    def _groups(self, node: Node, _: str, size: int) -> Iterator[tuple[str, Callable[[], float]]]:
+        address = ("127.0.0.1", node.port)
+        if size == SIZES["groups"][0]:
+            run_load("create", {"address": node.address, "topic": GROUP_TOPIC})
+            _until_coordinated(address)
+        crowd = Crowd(address, size)
+        try:
+            groups = ClassicGroup(crowd, [f"groups-{size}-{n}" for n in range(size)], GROUP_TOPIC, 1)
+            groups.form()
+            beats = groups.beats()
+            yield "groups-heartbeat", lambda: self._replay(node, beats, HEARTBEAT, IN_FLIGHT)
+            commits = [_commit(beat.group_id, beat.generation_id, beat.member_id) for beat in beats]
+            yield "groups-commit", lambda: self._replay(node, commits, COMMIT_VERSION, IN_FLIGHT)
+        except AssertionError as failed:
+            raise LoadFailed(f"groups: {failed}") from failed
+        finally:
+            crowd.close()
+
+    def _replay(self, node: Node, requests: Sequence[Request], version: int, in_flight: int) -> float:
+        return cpu_micros(node, requests, version, in_flight=in_flight, seconds=self._options.seconds)
+
+
+def _create(node: Node, topic: str, partitions: int) -> None:
+    """Neither broker makes more than ten thousand records of one request, and a thousand take a while as it is: so a
+    large topic is made in steps.
+    """
+    run_load("create", {"address": node.address, "topic": topic, "partitions": min(partitions, PARTITIONS_AT_ONCE)})
+    connection = Connection("127.0.0.1", node.port, timeout_s=ANSWER_SECONDS)
+    try:
+        for count in range(2 * PARTITIONS_AT_ONCE, partitions + 1, PARTITIONS_AT_ONCE):
+            more = CreatePartitionsRequest.Topic(name=topic, count=count, assignments=None)
+            asked = CreatePartitionsRequest(topics=[more], timeout_ms=30_000, validate_only=False)
+            if code := connection.ask(asked).results[0].error_code:
+                raise LoadFailed(f"CreatePartitions of {topic}: error {code}")
+    finally:
+        connection.close()
+
+
+def _commit(group: str, generation: int, member: str) -> OffsetCommitRequest:
+    partition = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=0, committed_metadata="")
+    topics = [OffsetCommitRequest.Topic(name=GROUP_TOPIC, partitions=[partition])]
+    return OffsetCommitRequest(
+        group_id=group, generation_id_or_member_epoch=generation, member_id=member, topics=topics
+    )
+
+
+def _until_coordinated(address: tuple[str, int]) -> None:
+    """A commit without a member is answered as soon as there is a coordinator for it."""
+    connection = Connection(*address, timeout_s=ANSWER_SECONDS)
+    try:
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while time.monotonic() < deadline:
+            if not connection.ask(FindCoordinatorRequest(coordinator_keys=["any"])).coordinators[0].error_code:
+                answer = connection.ask(_commit("any", -1, ""), COMMIT_VERSION)
+                if not answer.topics[0].partitions[0].error_code:
+                    return
+            time.sleep(RETRY_SECONDS)
+        raise LoadFailed(f"there was no coordinator for {ANSWER_SECONDS:.0f} s")
+    finally:
+        connection.close()
+
+
+def report(growth: Growth, options: argparse.Namespace) -> None:
+    """The table to standard output, the files to `output`."""
+    data: dict[str, Any] = {
+        "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "settings": {"rounds": options.rounds, "seconds": options.seconds, "warm_up": options.warm_up},
+        "rows": as_data(growth.curves, growth.found, growth.reasons),
+    }
+    print(table(growth.curves, growth.found, growth.reasons))
+    faster = [f"{row['curve']} ({row['contestant']})" for row in data["rows"] if row["verdict"] == FASTER]
+    print(f"\n{FASTER.lower()}: {', '.join(faster) or 'nothing'}")
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "growth.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+    for name, drawn in pictures(data).items():
+        (options.output / name).write_text(drawn)
+    print(f"written: growth.json and {len(pictures(data))} pictures, in {options.output}")
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=USUAL_ROUNDS, help="of which the best counts, at each size (2)")
+    parser.add_argument("--seconds", type=float, default=USUAL_SECONDS, help="length of a load (1)")
+    parser.add_argument("--warm-up", type=float, default=10.0, help="seconds of load for a fresh JVM (10)")
+    parser.add_argument("--measures", default="*", metavar="PATTERN", help="only these curves: 'groups-*'")
+    parser.add_argument("--only", choices=("kafka", "trioka"), help="one contestant")
+    parser.add_argument("--most", type=int, default=0, metavar="N", help="no size above this one, but for bytes of log")
+    parser.add_argument("--most-bytes", type=int, default=0, metavar="N", help="no log above this size")
+    parser.add_argument(
+        "--trioka", default="", metavar="COMMAND", help="another trioka than the one beside this Python"
+    )
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where data may lie meanwhile (the system's choice)")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="for JSON and SVG (docs/bench, or build/bench)")
+    parser.add_argument("--list", action="store_true", help="print the names of the curves and stop")
+    options = parser.parse_args(arguments)
+    if options.rounds < 1 or options.seconds <= 0:
+        parser.error("there must be a round, and it must take time")
+    is_part = options.measures != "*" or options.only or options.most or options.most_bytes or options.trioka
+    is_whole = not is_part and options.rounds >= USUAL_ROUNDS and options.seconds >= USUAL_SECONDS
+    options.output = options.output or (PUBLISHED if is_whole else ROOT / "build" / "bench")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.list:
+        print("\n".join(f"{curve.name:<24}{curve.what}, by {curve.of}" for curve in CURVES))
+        return 0
+    allow_many_files()
+    end_in_order()
+    program()  # built before anything is started
+    with tempfile.TemporaryDirectory(prefix="trioka-bench-", dir=options.folder, ignore_cleanup_errors=True) as folder:
+        makers: dict[str, Callable[[], Node]] = {
+            OURS: lambda: TriokaNode(Path(folder), shlex.split(options.trioka)),
+            THEIRS: lambda: KafkaNode(Path(folder)),
+        }
+        if options.only:
+            makers.pop(THEIRS if options.only == "trioka" else OURS)
+        growth = Growth(makers, options)
+        growth.run()
+    report(growth, options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""Real clients as a load: each writes records to a fresh topic and reads them all again, with its default settings.
+
+    franz-go           client_programs/franz, built with its pinned modules
+    librdkafka         client_programs/rdkafka.c, against the library that confluent-kafka brings along
+    Java               ProducerPerformance and ConsumerPerformance, in one Java machine that stays for the whole run
+    confluent-kafka    a loop in Python
+
+A client says by itself how long it took, from its first record on: neither the start of a process nor a group's wait
+for more members is in it. Only the ratio means something, and less than that of a bare load: where a client is slower
+than both brokers, it is near 1, and the broker's CPU tells more.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "compat-tests"))
+
+import confluent_kafka
+import jars
+from clients.kafka_tools import CLASSES
+from clients.program import Program
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from java import java
+from load_generator import LoadFailed
+from nodes import KAFKA_JVM, die_with_parent
+from oracle import LOG_WARNINGS, PROGRAMS, compiled
+
+from trioka.pipeline.cache import Unavailable, folder, locked
+
+SOURCES = Path(__file__).resolve().with_name("client_programs")
+BUILD_TIMEOUT_SECONDS = 600
+RUN_TIMEOUT_SECONDS = 150
+POLL_SECONDS = 1.0
+AT_ONCE = 1000
+# What Kafka's scripts give a tool, in place of a broker's gigabyte.
+TOOL_JVM = ("-Xmx512M", *(option for option in KAFKA_JVM if not option.startswith("-Xm")))
+WAYS = ("produce", "consume")
+
+Seconds = float
+Run = Callable[[str, str, str, int, int], Seconds]  # way, address, topic, records, size
+
+
+class RealClients:
+    """All of them; those that live in a process of their own end with the `with`."""
+
+    def __init__(self) -> None:
+        self._tools: Program | None = None
+        self._runs: Mapping[str, Run] = {
+            "franz-go": lambda *asked: _ran(franz(), *asked),
+            "librdkafka": lambda *asked: _ran(rdkafka(), *asked),
+            "Java": self._java,
+            "confluent-kafka": python_client,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._tools is not None:
+            self._tools.close()
+
+    def seconds(self, client: str, way: str, address: str, topic: str, records: int, size: int) -> Seconds:
+        """How long it took; a client that is not there, or fails, is a LoadFailed in one sentence."""
+        try:
+            return self._runs[client](way, address, topic, records, size)
+        except Unavailable as missing:
+            raise LoadFailed(str(missing)) from missing
+
+    def _java(self, way: str, address: str, topic: str, records: int, size: int) -> Seconds:
+        if self._tools is None:
+            self._tools = Program(perf_tools())
+        wanted = ["--bootstrap-server", address, "--topic", topic, "--num-records", str(records)]
+        if way == "produce":
+            wanted += ["--record-size", str(size), "--throughput", "-1"]
+        try:
+            told = self._tools.ask({"tool": CLASSES[f"{way[:-1]}er-perf-test"], "arguments": wanted, "stdin": ""})
+        except AssertionError as ended:
+            self._tools = None
+            raise LoadFailed(str(ended).partition("\n")[0]) from ended
+        if told["exit"]:
+            raise LoadFailed(last_line(told["err"] + told["out"]) or f"it ended with {told['exit']}")
+        return produced_in(told["out"], records) if way == "produce" else consumed_in(told["out"], records)
+
+
+def last_line(said: str) -> str:
+    lines = said.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def produced_in(said: str, records: int) -> Seconds:
+    """Of `300000 records sent, 123456.7 records/sec (120.56 MB/sec), …`, which is the last of such lines."""
+    count, _, rest = last_line(said).partition(" records sent, ")
+    rate, _, _ = rest.partition(" records/sec")
+    if not rest or int(count) != records:
+        raise LoadFailed(f"the tool did not send {records} records: {last_line(said)}")
+    return records / float(rate)
+
+
+def consumed_in(said: str, records: int) -> Seconds:
+    """Of the tool's table with one row. The time of the rebalance is told apart, and not counted."""
+    head, _, row = said.strip().partition("\n")
+    found = dict(zip(head.replace(" ", "").split(","), row.replace(" ", "").split(","), strict=False))
+    if int(found.get("data.consumed.in.nMsg", 0)) < records:
+        raise LoadFailed(f"the tool did not read {records} records: {last_line(said)}")
+    return int(found["fetch.time.ms"]) / 1000
+
+
+def python_client(way: str, address: str, topic: str, records: int, size: int) -> Seconds:
+    return (_python_produce if way == "produce" else _python_consume)(address, topic, records, size)
+
+
+def _python_produce(address: str, topic: str, records: int, size: int) -> Seconds:
+    failed: list[KafkaError] = []
+
+    def acknowledged(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer = Producer({"bootstrap.servers": address})
+    value = b"a" * size
+    began = time.perf_counter()
+    for _ in range(records):
+        while True:
+            try:
+                producer.produce(topic, value, on_delivery=acknowledged)
+                break
+            except BufferError:  # its queue is full
+                producer.poll(0.01)
+        producer.poll(0)
+    left = producer.flush(RUN_TIMEOUT_SECONDS)
+    seconds = time.perf_counter() - began
+    if left or failed:
+        raise LoadFailed(f"{left + len(failed)} records were not acknowledged: {failed[0] if failed else 'in time'}")
+    return seconds
+
+
+def _python_consume(address: str, topic: str, records: int, size: int) -> Seconds:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": f"bench-{topic}", "enable.auto.commit": False})
+    try:
+        began = time.perf_counter()
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        seen = 0
+        while seen < records:
+            got = consumer.consume(AT_ONCE, timeout=POLL_SECONDS)
+            seen += sum(1 for one in got if one.error() is None and len(one) == size)
+            if time.perf_counter() - began > RUN_TIMEOUT_SECONDS:
+                raise LoadFailed(f"{seen} of {records} records came")
+        return time.perf_counter() - began
+    finally:
+        consumer.close()
+
+
+@functools.cache
+def franz() -> Path:
+    home = SOURCES / "franz"
+    go = _found("go", "/usr/local/go/bin")
+    command = [go, "build", "-mod=readonly", "-buildvcs=false", "-o", "{target}", "."]
+    return _built("franz", sorted(home.iterdir()), command, home)
+
+
+@functools.cache
+def rdkafka() -> Path:
+    source = SOURCES / "rdkafka.c"
+    beside = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs")
+    libraries = sorted(beside.glob("librdkafka*"))
+    if not libraries:
+        raise Unavailable("confluent-kafka has no library of its own here, so librdkafka is not measured.")
+    compiler = _found("cc", None)
+    command = [compiler, "-O2", "-o", "{target}", source, libraries[0], f"-Wl,-rpath,{beside}"]
+    return _built("rdkafka", [source, libraries[0]], command, SOURCES)
+
+
+@functools.cache
+def perf_tools() -> list[str | Path]:
+    """Java with all its compilers: the tools of the tests do without, because they end soon."""
+    class_path = f"{compiled(PROGRAMS / 'Tools.java')}{os.pathsep}{jars.class_path()}"
+    return [java(), *TOOL_JVM, *LOG_WARNINGS, "-cp", class_path, "Tools"]
+
+
+def _found(tool: str, elsewhere: str | None) -> str:
+    found = shutil.which(tool) or (shutil.which(tool, path=elsewhere) if elsewhere else None)
+    if found is None:
+        raise Unavailable(f"{tool} is not on the PATH.")
+    return found
+
+
+def _built(name: str, sources: Sequence[Path], command: Sequence[str | Path], where: Path) -> Path:
+    """The program, built if its sources have changed; a half built one never bears the name."""
+    digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    target = folder("clients") / f"bench-{name}-{digest}"
+    with locked(target.name):
+        if not target.exists():
+            beside = target.with_suffix(f".{os.getpid()}")
+            try:
+                subprocess.run(
+                    [str(beside) if part == "{target}" else str(part) for part in command],
+                    cwd=where,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=BUILD_TIMEOUT_SECONDS,
+                    check=True,
+                )
+                beside.rename(target)
+            except (OSError, subprocess.SubprocessError) as error:
+                said = last_line(getattr(error, "stderr", None) or str(error))
+                raise Unavailable(f"{name} could not be built: {said}") from error
+            finally:
+                beside.unlink(missing_ok=True)
+    return target
+
+
+def _ran(program: Path, way: str, address: str, topic: str, records: int, size: int) -> Seconds:
+    try:
+        done = subprocess.run(
+            [program, way, address, topic, str(records), str(size)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=RUN_TIMEOUT_SECONDS,
+            check=False,
+            preexec_fn=die_with_parent(),
+        )
+    except subprocess.TimeoutExpired:
+        raise LoadFailed(f"it had not ended after {RUN_TIMEOUT_SECONDS} s") from None
+    if done.returncode != 0:
+        raise LoadFailed(last_line(done.stderr) or f"it ended with {done.returncode}")
+    with contextlib.suppress(ValueError):
+        return float(done.stdout)
+    raise LoadFailed(f"it did not say how long it took, but {last_line(done.stdout)!r}")
