@@ -4,7 +4,7 @@
 # quicker; without it, `python -m venv` and pip do the same work with the same pinned and hashed requirements.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check sim zoo compat compatibility test-groups-all test-spark-all test-exactly-once bench docs lock
+.PHONY: help setup run test check sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs lock
 .DELETE_ON_ERROR:
 
 VENV    := .venv
@@ -68,11 +68,14 @@ check: $(STAMP) ## what is known without running: ruff, mypy --strict, import-li
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m pytest -q tests/test_tidy.py
 
-sim: $(STAMP) ## simulated quorums and partitions, SEEDS=200 of each; says how many promises were broken
+sim: $(STAMP) ## simulated worlds, SEEDS=200 of each; says how many promises were broken
 	@$(BIN)/python tests/simulate.py --seeds $(or $(SEEDS),200) $(ARGS)
 
 zoo: $(STAMP) ## planted mistakes, and the seed at which the simulation finds each (minutes)
 	@$(BIN)/python tests/zoo.py $(ARGS)
+
+chaos: $(STAMP) ## real nodes under load, killed, paused, cut off, by a seed; says what was lost (half an hour; ARGS=--planted: mistakes)
+	@$(BIN)/python tests/chaos.py $(or $(ARGS),--kills 100 --pauses 30 --partitions 30 --full-disks 10 --slow-disks 10)
 
 compat: $(STAMP) ## only the compat tests: other people's clients and files, unmodified
 	@$(BIN)/python -m pytest -q compat-tests
@@ -90,8 +93,17 @@ test-spark-all: $(STAMP) ## the Spark tests with the other PySparks that have a 
 test-exactly-once: $(STAMP) ## copies of 100,000 records in transactions, by every client that has them, with more kills (minutes)
 	@TRIOKA_EXACTLY_ONCE=1 $(BIN)/python -m pytest -q compat-tests/test_exactly_once.py $(ARGS)
 
-bench: $(STAMP) ## the benchmarks, side by side; ARGS="…" is passed on
+bench: $(STAMP) ## the whole broker beside Apache Kafka (25 minutes); ARGS=quick, or the names of other benchmarks and their flags
 	@$(BIN)/python bench/run.py $(ARGS)
+
+bench-growth: $(STAMP) ## what a request costs as connections, partitions, logs and groups grow (8 minutes); ARGS="--only trioka --rounds 1"
+	@$(BIN)/python bench/growth.py $(ARGS)
+
+bench-fairness: $(STAMP) ## what a client notices of its neighbours (4 minutes); ARGS="--only trioka --rounds 1"
+	@$(BIN)/python bench/fairness.py $(ARGS)
+
+bench-cluster: $(STAMP) ## three nodes beside three of Apache Kafka: replicated writes, kills, stops (10 minutes); ARGS="--only trioka --rounds 1"
+	@$(BIN)/python bench/failover.py $(ARGS)
 
 docs: $(STAMP) ## write the generated pages of docs/ anew
 	@$(BIN)/python docs/generate.py
