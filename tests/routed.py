@@ -6,10 +6,11 @@ says that this has changed, or will pass.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import trio
 from clustering import PATIENCE_S, Cluster
+from passing_errors import PASSES
 from serving import ask
 from transaction_requests import NAME, fetch, values_in
 
@@ -32,27 +33,6 @@ from trioka.protocol.schema import Request, Struct
 GROUP, TRANSACTION = 0, 1
 PAUSE_S = 0.02
 ONE_ANSWER_S = 10.0
-
-PASSES: Final = frozenset(
-    error.code
-    for error in (
-        errors.NotLeaderOrFollower,
-        errors.NotCoordinator,
-        errors.CoordinatorLoadInProgress,
-        errors.CoordinatorNotAvailable,
-        errors.LeaderNotAvailable,
-        errors.UnknownTopicOrPartition,
-        errors.UnknownTopicId,
-        errors.ConcurrentTransactions,
-        errors.NotEnoughReplicas,
-        errors.NotEnoughReplicasAfterAppend,
-        errors.OffsetNotAvailable,
-        errors.FencedLeaderEpoch,
-        errors.UnknownLeaderEpoch,
-        errors.UnstableOffsetCommit,
-        errors.RequestTimedOut,
-    )
-)
 
 
 class Routed:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 from history import Read
+from passing_errors import PASSES as PASSES_ANYWHERE
 
 from trioka.broker.links import Link
 from trioka.broker.peers import Peers
@@ -29,31 +30,13 @@ FETCH_BYTES = 16 * 1024
 FIRST_FETCH_BY_ID = 13
 READ_COMMITTED = 1
 
-PASSES = frozenset(
-    error.code
-    for error in (
-        errors.NotLeaderOrFollower,
-        errors.NotCoordinator,
-        errors.CoordinatorLoadInProgress,
-        errors.CoordinatorNotAvailable,
-        errors.LeaderNotAvailable,
-        errors.UnknownTopicOrPartition,
-        errors.UnknownTopicId,
-        errors.ConcurrentTransactions,
-        errors.NotEnoughReplicas,
-        errors.NotEnoughReplicasAfterAppend,
-        errors.OffsetNotAvailable,
-        errors.FencedLeaderEpoch,
-        errors.UnknownLeaderEpoch,
-        errors.UnstableOffsetCommit,
-        errors.RequestTimedOut,
-        errors.KafkaStorageError,
-        errors.BrokerNotAvailable,
-        errors.NetworkException,
-        errors.NotController,
-        errors.InvalidReplicationFactor,
-    )
-)
+PASSES = PASSES_ANYWHERE | {
+    errors.KafkaStorageError.code,
+    errors.BrokerNotAvailable.code,
+    errors.NetworkException.code,
+    errors.NotController.code,
+    errors.InvalidReplicationFactor.code,
+}
 """What a client waits out, and tries again."""
 
 Place = tuple[str, int]
