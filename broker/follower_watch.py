@@ -22,7 +22,7 @@ from .fetch_sessions import Asked, FetchSession, Key
 from .partitions import Replica
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 LOOK_AT_ALL_S: Final = 1.0
 LOOKS_PER_LAG: Final = 4  # and no more seldom than so often while replica.lag.time.max.ms lasts
@@ -93,6 +93,10 @@ class FollowerWatch:
     def keep(self, left: "Iterable[Asked]") -> None:
         """What was looked at is told, or has nothing to say; but for these."""
         self.news = {asked.key: asked for asked in left}
+
+    def seen(self) -> "Iterator[tuple[Asked, Replica]]":
+        """The news, with the replicas that they are of."""
+        return ((asked, self._replicas[key]) for key, asked in self.news.items() if key in self._replicas)
 
     def of(self, replica: Hashable) -> Asked:
         """What is asked of a replica that was touched."""

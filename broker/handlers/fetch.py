@@ -121,17 +121,19 @@ def fetch(
         return context.answer((), now_ms)
     reading = (new or _Reading)(broker, context, request, call, asker)
     results = reading.read_all()
+    if reading.cold:
+        reading.tell_who_waited()
+        return _fetch_cold(broker, reading)
+    if reading.has_enough() or request.max_wait_ms <= 0 or not (reading.replicas or reading.watch):
+        response = reading.answer(results)
+        reading.tell_who_waited()  # afterwards: what they write then comes with the next fetch
+        return response
     if reading.noted:
         reading.tell_who_waited()
-    if reading.cold:
-        return _fetch_cold(broker, reading)
-    if (
-        reading.found_bytes >= request.min_bytes
-        or request.max_wait_ms <= 0
-        or reading.must_answer
-        or not (reading.replicas or reading.watch)
-    ):
-        return reading.answer(results)
+        if reading.has_become_stale:
+            results = reading.read_all()
+            if reading.has_enough():
+                return reading.answer(results)
     parked = _ParkedFetch(reading, call) if reading.watch is None else _ParkedFollower(reading, call, results)
     call.on_abandoned = parked.abandon
     keys = reading.replicas if reading.watch is None else ()
@@ -261,6 +263,14 @@ class _Reading:
                     self.broker.dispatch.errors.add(FETCH_KEY, result.error_code)
         endpoints = () if self.elsewhere is None else self.elsewhere.fetch_endpoints()
         return self.context.answer(results, self.broker.clock.now_ms(), node_endpoints=endpoints)
+
+    def has_enough(self) -> bool:
+        return self.found_bytes >= self.min_bytes or self.must_answer
+
+    @property
+    def has_become_stale(self) -> bool:
+        """Who was told that a record is committed may have written the next one, as coordinators do."""
+        return self.watch is None or not all(_has_nothing_for(asked, replica) for asked, replica in self.watch.seen())
 
     def tell_who_waited(self) -> None:
         for replica in self.noted:
@@ -448,7 +458,7 @@ class _ParkedFetch(Waiter):
                 return False
             self._seen[key] = seen
         results = reading.read_all()
-        if reading.found_bytes < reading.min_bytes and not reading.must_answer:
+        if not reading.has_enough():
             return False
         self._answer(results)
         return True
@@ -486,7 +496,7 @@ class _ParkedFollower(Waiter):
         if not reading.broker.replication.minds_racks and _has_nothing_for(self._watch.of(key), key):
             return False
         results = reading.read_all()
-        if reading.found_bytes < reading.min_bytes and not reading.must_answer:
+        if not reading.has_enough():
             self._set_aside(results)
             return False
         reading.broker.delayed.abandon(self)

@@ -3,7 +3,7 @@
 The look at all of them that comes once in a while is put off for the length of these tests: it would hide a mistake.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
@@ -20,8 +20,12 @@ from trioka.broker import follower_watch, replication
 from trioka.broker.broker import Broker
 from trioka.broker.handlers import fetch as handler
 from trioka.broker.standing_fetch import VERSION, Key, Limits, Position, StandingFetch
+from trioka.cluster.delayed import Waiter
+from trioka.protocol.batch import build
 from trioka.protocol.errors import FencedLeaderEpoch
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
+from trioka.protocol.record import Record
+from trioka.storage.admission import Origin
 
 FOLLOWER = 2
 PARTITIONS = 3
@@ -133,6 +137,50 @@ async def where_a_follower_is_counts_at_once(directory: Path) -> None:
         assert await session.ask() == {}
 
 
+class WritesMore(Waiter):
+    """As a coordinator does: what follows upon a record is written when that record is committed."""
+
+    def __init__(self, broker: Broker, committed: int, then: int) -> None:
+        super().__init__()
+        self._log = broker.partitions.get("t", committed).log
+        self._broker = broker
+        self._then = broker.partitions.get("t", then)
+
+    def look(self, key: Hashable) -> bool:
+        if self._log.high_watermark == 0:
+            return False
+        self._then.append(build([Record(0, 0, None, b"more")]), 1, 0, Origin.COORDINATOR)
+        self._broker.delayed.touch(self._then)
+        return True
+
+
+async def what_is_written_because_a_follower_has_come_so_far_comes_at_once(directory: Path) -> None:
+    async with followed(directory) as (broker, session):
+        for then in (1, 2):
+            await write(broker, 1)
+            await session.ask()
+            broker.delayed.park(WritesMore(broker, 1, then), (broker.partitions.get("t", 1),), FOR_EVER_S)
+            session.move(1, broker.partitions.get("t", 1).log.log_end_offset)
+            told = await session.ask(FOR_EVER_MS)
+            assert sizes(told)[then] > 0
+            session.move(then, broker.partitions.get("t", then).log.log_end_offset)
+            await session.ask()
+
+
+async def what_is_written_because_of_a_fetch_that_is_answered_comes_with_the_next(directory: Path) -> None:
+    async with followed(directory) as (broker, session):
+        await write(broker, 1)
+        await session.ask()
+        await write(broker, 0)  # which the next fetch is answered with
+        broker.delayed.park(WritesMore(broker, 1, 2), (broker.partitions.get("t", 1),), FOR_EVER_S)
+        session.move(1, 1)
+        told = await session.ask()
+        assert sizes(told)[0] > 0
+        session.move(0, 1)
+        heard = sizes(told) | sizes(await session.ask())
+        assert heard[2] > 0
+
+
 async def what_had_no_room_comes_next_time(directory: Path) -> None:
     async with followed(directory) as (broker, session):
         for index in range(PARTITIONS):
@@ -209,6 +257,8 @@ RULES: list[Rule] = [
     what_is_written_between_two_fetches_comes_with_the_next,
     what_is_written_while_a_fetch_waits_answers_it,
     where_a_follower_is_counts_at_once,
+    what_is_written_because_a_follower_has_come_so_far_comes_at_once,
+    what_is_written_because_of_a_fetch_that_is_answered_comes_with_the_next,
     what_had_no_room_comes_next_time,
     another_leader_is_told_of_as_long_as_it_is_asked_for,
     nothing_is_left_of_what_is_forgotten,
@@ -244,6 +294,12 @@ def test_a_follower_that_is_not_hurried_is_missed(
     monkeypatch.setattr(follower_watch, "LOOK_AT_ALL_S", FOR_EVER_S)
     monkeypatch.setattr(broker_module, "Replication", planted(replication, right, wrong).Replication)
     must_fail(HURRIED, tmp_path)
+
+
+def test_what_is_not_read_again_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower_watch, "LOOK_AT_ALL_S", FOR_EVER_S)
+    monkeypatch.setattr(handler._Reading, "has_become_stale", False)
+    must_fail(what_is_written_because_a_follower_has_come_so_far_comes_at_once, tmp_path)
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
