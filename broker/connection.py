@@ -208,6 +208,7 @@ class Connection:
         for call in self._unanswered:
             if call.on_abandoned is not None:
                 call.on_abandoned()
+                call.on_abandoned = None
         self._unanswered.clear()
 
     def abort(self) -> None:
@@ -334,6 +335,7 @@ class Connection:
         if self.is_closed:
             return
         self._unanswered.remove(call)
+        call.on_abandoned = None  # who waited has the call: a circle, which only the garbage collector would find
         self._dispatch.times.waited(call.route.key, call.began)
         if call.route.key > FETCH_KEY:
             self._dispatch.errors.look(call.route.key, response)

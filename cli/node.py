@@ -7,6 +7,7 @@ What can go wrong at a start (a busy port, a wrong key, somebody else's director
 never a traceback.
 """
 
+import gc
 import logging
 import os
 import shutil
@@ -244,6 +245,7 @@ async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, is_de
             await nursery.start(broker.run)
             if not signalled.is_set():
                 await broker.create_missing_topics(topics)
+            gc.freeze()  # what there is by now stays: a whole collection would look through it for tens of milliseconds
             if not signalled.is_set():
                 took = time.perf_counter() - started
                 _say_ready(broker.addresses, _http_text(door), loaded.node.log_dirs, is_dev, took)

@@ -1,5 +1,6 @@
 """Shortcuts of the hot path, and that nobody can tell them from the long way."""
 
+import gc
 from pathlib import Path
 from struct import Struct
 
@@ -7,8 +8,10 @@ import pytest
 import trio
 from serving import Asking, on_trio, running_broker
 
+from trioka.broker.connection import Call
 from trioka.broker.handlers.produce import FIRST_VERSION_WITH_TEMPLATES, _new_template
 from trioka.broker.network import SMALL_RANGE_BYTES
+from trioka.cluster.delayed import SWEEP_AT_LEAST
 from trioka.protocol import batch
 from trioka.protocol.frame import ResponseTemplate, frame_response
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
@@ -68,6 +71,25 @@ async def test_records_arrive_as_they_lie_in_the_log_whichever_way_they_are_sent
                 answer = (await client.ask(fetch(start), 11)).responses[0].partitions[0]
                 stored = log.segments.active.range(at, log.segments.active.size - at).read()
                 assert bytes(answer.records) == stored
+
+
+@on_trio
+async def test_nothing_of_a_request_that_waited_is_left_for_the_garbage_collector(tmp_path: Path) -> None:
+    """It would stop everybody, now and then, to find it."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with running_broker(tmp_path) as broker, Asking(broker) as reader, Asking(broker) as writer:
+            await broker.create_missing_topics({"t": 1})
+            for offset in range(2 * SWEEP_AT_LEAST):  # those that are done are thrown out together
+                await reader.say(fetch(offset), 11)
+                while not len(broker.delayed):
+                    await trio.sleep(0.001)
+                await writer.ask(produce(10), 9)
+                await reader.hear(fetch(offset), 11)
+            assert len([each for each in gc.get_objects() if type(each) is Call]) <= SWEEP_AT_LEAST
+    finally:
+        gc.enable()
 
 
 @on_trio
