@@ -1,4 +1,8 @@
-"""Waiting until what was appended is committed: all replicas that must have it, have it."""
+"""Waiting until what was appended is committed: all replicas that must have it, have it.
+
+Where flush.messages asks for it, to have it is to have it on the disk: a leader syncs what it appends, and what it
+finds in its log when it begins to lead, and its high watermark does not pass what is not synced.
+"""
 
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
@@ -31,9 +35,16 @@ def _wait(broker: "Broker", commit: "_Commit", deadline: float) -> None:
         broker.park(commit, (commit.replica,), deadline)
 
 
+async def make_durable(broker: "Broker", replica: Replica) -> None:
+    """What it has appended so far. Others who wait for the same log share the fsync."""
+    await broker.commit.flush(replica.log)
+    if replica.advance():
+        broker.delayed.touch(replica)
+
+
 async def _flush(broker: "Broker", commit: "_Commit", deadline: float) -> None:
     try:
-        await broker.commit.flush(commit.replica.log)
+        await make_durable(broker, commit.replica)
     except KafkaError as error:
         commit.then(error)
     else:

@@ -194,6 +194,7 @@ class Fetcher:
             return
         if self._config is not self._broker.config:
             self._configure(self._broker.config)
+        await self._make_durable()
         unsaid, self._unsaid = self._unsaid, {}
         request = self._session.request(self._asked, self._broker.broker_epoch, self._limits, unsaid)
         response = await peer.ask(request, VERSION, timeout_s=self._timeout_s)
@@ -202,6 +203,14 @@ class Fetcher:
         else:
             log.info("broker %d: %s", self._leader_id, error_class(response.error_code).name)
             await self._rest(FIRST_BACKOFF_S)
+
+    async def _make_durable(self) -> None:
+        """flush.messages: to ask for what comes next is to say that all before it is there to stay; also what a former
+        life of this broker has left."""
+        for key in self._unsaid:
+            one = self._followed.get(key)
+            if one is not None and one.replica.wants_flush:
+                await self._broker.commit.flush(one.replica.log)
 
     def _configure(self, config: Config) -> None:
         self._config = config
@@ -254,7 +263,6 @@ class Fetcher:
     # -- what comes back -----------------------------------------------------------------------------------------------
 
     async def _take(self, peer: "Peer", response: FetchResponse) -> None:
-        to_flush = []
         out_of_range = []
         taken = 0
         for topic in response.responses:
@@ -268,17 +276,15 @@ class Fetcher:
                     out_of_range.append(followed)
                 elif result.error_code != NONE:
                     self._leave_out(followed, error_class(result.error_code)())
-                elif self._take_one(followed, result) and followed.replica.wants_flush:
-                    to_flush.append(followed.replica.log)
+                else:
+                    self._take_one(followed, result)
                 taken += 1
                 if taken % TAKEN_AT_ONCE == 0:
                     await trio.lowlevel.checkpoint()
-        for each in to_flush:
-            await self._broker.commit.flush(each)
         if out_of_range:
             await self._begin_anew(peer, out_of_range)
 
-    def _take_one(self, followed: Followed, result: Result) -> bool:
+    def _take_one(self, followed: Followed, result: Result) -> None:
         try:
             if result.diverging_epoch.epoch >= 0 or result.diverging_epoch.end_offset >= 0:
                 self._cut(followed.replica, result.diverging_epoch)
@@ -290,9 +296,8 @@ class Fetcher:
         except (KafkaError, UnexpectedOffset) as error:
             followed.has_failed = isinstance(error, KafkaStorageError)
             self._leave_out(followed, error)
-            return False
-        followed.backoff_s, followed.complaint = 0.0, ""
-        return True
+        else:
+            followed.backoff_s, followed.complaint = 0.0, ""
 
     def _cut(self, replica: Replica, diverging: Result.DivergingEpoch) -> None:
         its_log = replica.log

@@ -90,9 +90,14 @@ class Replica:
 
     @property
     def wants_flush(self) -> bool:
-        """flush.messages: what was appended must be durable before it is acknowledged."""
+        """flush.messages: what was appended must be durable before anybody reads it or is told of it."""
         log = self.log
         return log.log_end_offset - log.recovery_point >= log.config.flush_messages
+
+    @property
+    def _own_end(self) -> int:
+        """How far this replica has what it must have."""
+        return self.log.recovery_point if self.wants_flush else self.log.log_end_offset
 
     @property
     def in_sync(self) -> int:
@@ -128,7 +133,7 @@ class Replica:
             transaction_version=transaction_version,
         )
         if self.stands_alone:
-            log.advance_high_watermark(log.log_end_offset)  # nobody else has to have it
+            log.advance_high_watermark(self._own_end)  # nobody else has to have it
         else:
             self.advance()  # nor, perhaps, for a while
         return appended
@@ -145,9 +150,9 @@ class Replica:
         """The high watermark goes as far as all have it who must. True if it moved: whoever waits wants to know."""
         log, leadership = self.log, self.leadership
         if leadership is None:
-            return self.stands_alone and log.advance_high_watermark(log.log_end_offset)
+            return self.stands_alone and log.advance_high_watermark(self._own_end)
         offset = leadership.high_watermark(log.log_end_offset, self.min_in_sync, self.now(), self.max_lag_s)
-        return offset is not None and log.advance_high_watermark(offset)
+        return offset is not None and log.advance_high_watermark(min(offset, self._own_end))
 
     def outcome(self, until: int, reign: int) -> KafkaError | bool:
         """What became of records that this replica appended in that reign and that end before `until`: True if they are

@@ -8,6 +8,7 @@ A broker that is alone needs none of this, and loads none of it: followers.py an
 that follows, or leads others.
 """
 
+from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol
@@ -16,7 +17,9 @@ import trio
 
 from trioka.cluster.brokers import Broker as Registration
 from trioka.cluster.replica import UNKNOWN, Leadership
+from trioka.protocol.errors import KafkaError
 
+from .committed import make_durable
 from .config.replication_keys import (
     FOLLOWER_REPLICATION_THROTTLED_RATE,
     LEADER_REPLICATION_THROTTLED_RATE,
@@ -89,7 +92,14 @@ class Replication:
         if replica.leadership is not None:
             self.in_sync.submit(replica, replica.leadership.recovery())
             self._expect(replica.leadership)
+        if replica.wants_flush:
+            self._broker.nursery.start_soon(self._make_durable, replica)
         self._broker.delayed.touch(replica)
+
+    async def _make_durable(self, replica: Replica) -> None:
+        """What it found in its log, of which nobody knows whether it was synced. A disk that fails tells others."""
+        with suppress(KafkaError):
+            await make_durable(self._broker, replica)
 
     def _expect(self, leadership: Leadership) -> None:
         """A follower that has not fetched from a new leader may be waiting here already, for other partitions. It is

@@ -44,9 +44,10 @@ from trioka.protocol.frame import ResponseTemplate
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
 from trioka.protocol.wire import RecordBytes
 from trioka.storage.admission import record_errors
-from trioka.storage.log import Appended, Log
+from trioka.storage.log import Appended
 
 from ..authorization import TOPIC, TRANSACTIONAL_ID
+from ..committed import make_durable
 from ..connection import LATER, Call
 from ..elsewhere import Elsewhere
 from ..partitions import ALL_REPLICAS, Replica
@@ -114,7 +115,7 @@ class Afterwards:
     def __init__(self, broker: "Broker", call: "Call") -> None:
         self._broker = broker
         self._call = call
-        self.to_flush: list[Log] = []
+        self.to_flush: list[Replica] = []
         self.to_commit: list[Uncommitted] = []
 
     def answer(self, response: ProduceResponse) -> ProduceResponse:
@@ -238,7 +239,7 @@ async def _append_later(
 
 def _append(
     broker: "Broker", call: "Call", request: ProduceRequest, permit: "Permit | None"
-) -> "ProduceResponse | bytes | Later | Coroutine[Any, Any, ProduceResponse] | None":
+) -> "ProduceResponse | bytes | Later | Coroutine[Any, Any, ProduceResponse | None] | None":
     afterwards = Afterwards(broker, call)
     response = _append_all(broker, call, request, afterwards, permit)
     if type(response) is bytes:
@@ -246,7 +247,7 @@ def _append(
     assert isinstance(response, ProduceResponse)
     if not request.acks:
         _close_if_refused(call, response)
-        return None
+        return _finished(broker, request, response, afterwards) if afterwards.to_flush else None
     if afterwards.to_flush:
         return _finished(broker, request, response, afterwards)
     if afterwards.to_commit:
@@ -265,18 +266,17 @@ def _close_if_refused(call: "Call", response: ProduceResponse) -> None:
 
 async def _finished(
     broker: "Broker", request: ProduceRequest, response: ProduceResponse, afterwards: Afterwards
-) -> ProduceResponse:
-    """flush.messages: the answer waits until it is durable. Others who wait for the same log share the fsync. Then it
-    waits for the others that must have it."""
-    for log in afterwards.to_flush:
-        await broker.commit.flush(log)
+) -> ProduceResponse | None:
+    """flush.messages: the answer waits until it is durable. Then it waits for the others that must have it."""
+    for replica in afterwards.to_flush:
+        await make_durable(broker, replica)
     if afterwards.to_commit:
         is_there = trio.Event()
         parked = _ParkedProduce(broker, afterwards.to_commit, is_there.set)
         if not parked.look(None):
             parked.park(request.timeout_ms)
         await is_there.wait()
-    return afterwards.answer(response)
+    return afterwards.answer(response) if request.acks else None
 
 
 class _ParkedProduce(Waiter):
@@ -362,7 +362,7 @@ def _append_all(
                 delayed.touch(replica)
             waits = acks == ALL_REPLICAS and not replica.stands_alone
             if replica.wants_flush:
-                afterwards.to_flush.append(replica.log)
+                afterwards.to_flush.append(replica)
             elif is_plain and not waits and len(topic.partition_data) == 1:
                 return _plain_answer(call, topic, asked.index, appended)
             told.append(_appended(asked.index, appended))

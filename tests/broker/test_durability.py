@@ -1,16 +1,22 @@
 """What is acknowledged is kept: flush.messages, flush.ms, and the chores that make old data durable and small."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from planted import planted
 from serving import Asking, ask, on_trio, running_broker
 
 from trioka.broker import housekeeping
 from trioka.broker.broker import Broker
 from trioka.broker.housekeeping import Housekeeping
+from trioka.broker.partitions import Replica
 from trioka.cluster.configs import topic_resource
 from trioka.protocol import batch
 from trioka.protocol.errors import TransactionalIdAuthorizationFailed
@@ -38,13 +44,13 @@ async def with_topic(broker: Broker, **configs: str) -> Log:
     return broker.partitions.get("t", 0).log
 
 
-def produce(*records: tuple[bytes | None, bytes | None], transactional: bool = False) -> ProduceRequest:
+def produce(*records: tuple[bytes | None, bytes | None], transactional: bool = False, acks: int = -1) -> ProduceRequest:
     content = [Record(offset, NOW_MS, key, value) for offset, (key, value) in enumerate(records)]
     producer: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0} if transactional else {}
     data = bytes(batch.build(content, transactional=transactional, **producer))
     partition = ProduceRequest.Topic.Partition(index=0, records=data)
     return ProduceRequest(
-        acks=-1, timeout_ms=1000, topic_data=[ProduceRequest.Topic(name="t", partition_data=[partition])]
+        acks=acks, timeout_ms=1000, topic_data=[ProduceRequest.Topic(name="t", partition_data=[partition])]
     )
 
 
@@ -60,6 +66,88 @@ async def test_with_flush_messages_1_an_answer_means_that_it_is_durable() -> Non
         for number in range(5):
             assert code(await client.ask(produce((None, b"%d" % number)), 9)) == 0
             assert log.recovery_point == log.log_end_offset == number + 1
+
+
+class SlowDisk:
+    """Its syncs wait."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._is_quick = trio.Event()
+        broker.commit._offload = self._offload
+
+    async def _offload(self, work: Callable[[], None]) -> None:
+        await self._is_quick.wait()
+        work()
+
+    def hurry(self) -> None:
+        self._is_quick.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await trio.sleep(0.001)
+
+
+@pytest.mark.parametrize("acks", [-1, 0, 1])
+def test_with_flush_messages_1_nobody_reads_what_is_not_durable(acks: int) -> None:
+    async def rule() -> None:
+        async with running_broker("/data", MemoryDisk()) as broker, Asking(broker) as client:
+            log = await with_topic(broker, flush_messages="1")
+            disk = SlowDisk(broker)
+            await client.say(produce((None, b"v"), acks=acks), 9)
+            await until(lambda: log.log_end_offset == 1)
+            await trio.testing.wait_all_tasks_blocked()
+            assert (log.high_watermark, log.recovery_point) == (0, 0)
+            disk.hurry()
+            await until(lambda: log.high_watermark == 1)
+            assert log.recovery_point == 1
+
+    on_trio(rule)()
+
+
+@on_trio
+async def test_a_leader_makes_durable_what_it_finds_in_its_log_before_anybody_reads_it() -> None:
+    async with running_broker("/data", MemoryDisk()) as broker, Asking(broker) as client:
+        log = await with_topic(broker)
+        await client.ask(produce((None, b"v")), 9)
+        replica = broker.partitions.get("t", 0)
+        log.config = replace(log.config, flush_messages=1)
+        disk = SlowDisk(broker)
+        log.high_watermark = 0  # as after a restart
+        replica.advance()
+        broker.replication.leads(replica)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (log.high_watermark, log.recovery_point) == (0, 0)
+        disk.hurry()
+        await until(lambda: log.high_watermark == 1)
+        assert log.recovery_point == 1
+
+
+@on_trio
+async def test_with_flush_messages_3_two_may_be_read_that_are_not_durable() -> None:
+    async with running_broker("/data", MemoryDisk()) as broker, Asking(broker) as client:
+        log = await with_topic(broker, flush_messages="3")
+        disk = SlowDisk(broker)
+        for number in (1, 2):
+            await client.ask(produce((None, b"v")), 9)
+            assert (log.high_watermark, log.recovery_point) == (number, 0)
+        await client.say(produce((None, b"v")), 9)
+        await until(lambda: log.log_end_offset == 3)
+        assert log.high_watermark == 2
+        disk.hurry()
+        await until(lambda: log.high_watermark == 3)
+
+
+def test_a_high_watermark_that_does_not_wait_for_the_disk_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Replica, "_own_end", property(lambda replica: replica.log.log_end_offset))
+    rules: list[Callable[[], None]] = [
+        partial(test_with_flush_messages_1_nobody_reads_what_is_not_durable, -1),
+        test_a_leader_makes_durable_what_it_finds_in_its_log_before_anybody_reads_it,
+        test_with_flush_messages_3_two_may_be_read_that_are_not_durable,
+    ]
+    for rule in rules:
+        with pytest.raises((AssertionError, BaseExceptionGroup)):
+            rule()
 
 
 @on_trio
