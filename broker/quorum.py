@@ -359,7 +359,7 @@ class Quorum:
 
     async def _make_durable(self) -> None:
         while self._failure is None:
-            if self.files.durable_offset >= self.log.log_end_offset:
+            if self.is_durable:
                 await self._unsynced.wait()
             self._unsynced = trio.Event()
             with self.failing():
@@ -367,8 +367,13 @@ class Quorum:
                     await self.sync()
                 self.step(self.raft.flushed(self.now_ms()))
 
+    @property
+    def is_durable(self) -> bool:
+        """All that is in the log."""
+        return self.files.durable_offset >= self.log.log_end_offset
+
     async def sync(self) -> None:
-        """Everything in the log is durable. Whoever calls holds `disk`."""
+        """Everything that is in the log now is durable then. Whoever calls holds `disk`."""
         end = self.log.log_end_offset
         if end > self.files.durable_offset:
             with trio.CancelScope(shield=True):

@@ -106,6 +106,9 @@ class Following:
                     await self._put(voter, question, address, purpose)
         except NetworkException as error:
             log.debug("%s is not answered: %s", purpose, error)
+            if isinstance(question, VoteAsked):
+                self._quorum.raft.vote_unanswered(question, voter, self._quorum.now_ms())
+                self._quorum.step([])
         finally:
             if self._asking.get((voter.id, purpose)) is scope:
                 del self._asking[voter.id, purpose]
@@ -162,8 +165,9 @@ class Following:
 
     async def _fetch_once(self) -> None:
         quorum = self._quorum
-        async with quorum.disk:
-            await quorum.sync()
+        while not quorum.raft.is_leader and not quorum.is_durable:  # it may have led meanwhile, and written
+            async with quorum.disk:
+                await quorum.sync()
         wanted = quorum.raft.fetch()
         if wanted is None:
             await quorum.moved.wait()

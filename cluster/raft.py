@@ -18,9 +18,9 @@ first, without a new epoch, and a follower that hears its leader says no (K6). V
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from trioka.protocol.errors import (
     DuplicateVoter,
@@ -32,6 +32,7 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.wire import NULL_UUID
 
+from .raft_log import RaftLog
 from .raft_messages import (
     Action,
     AppendVoters,
@@ -58,31 +59,9 @@ T = TypeVar("T")
 OBSERVER_SESSION_MS: Final = 300_000  # after so long an observer that does not fetch is forgotten, as in Kafka
 MAX_PROGRESS: Final = 10_000  # replicas that a leader remembers
 CHECK_QUORUM_FACTOR: Final = 1.5  # fetch timeouts without a majority, until a leader resigns
+FIRST_BACKOFF_MS: Final = 200  # at most so long waits who has lost one election; who loses on, twice as long each time
+MOST_DOUBLINGS: Final = 10
 NEVER: Final = -(2**62)
-
-
-class RaftLog(Protocol):
-    """The log, as far as agreeing needs it."""
-
-    @property
-    def start(self) -> LogEnd:
-        """Where it begins, and the epoch of what was before: the snapshot it builds upon."""
-        ...
-
-    @property
-    def end(self) -> LogEnd: ...
-
-    @property
-    def durable_offset(self) -> int:
-        """Everything before it would survive a loss of power."""
-        ...
-
-    @property
-    def high_watermark(self) -> int: ...
-
-    def end_of_epoch(self, epoch: int) -> LogEnd:
-        """The largest epoch in the log that is no larger than this one, and where its records end."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +148,7 @@ class Raft:
         self._log = log
         self._settings = settings
         self._random = random
+        self._lost = 0  # elections in which this node stood, since it has known a leader
         self.role: Role = Unattached(deadline_ms=now_ms if self._is_alone else self._election_deadline(now_ms))
         leader = standing.leader_id
         if leader is not None and leader != me.id:
@@ -245,6 +225,7 @@ class Raft:
     def _win(self, now_ms: int) -> list[Action]:
         role = self.role
         assert isinstance(role, Electing) and role.is_candidate
+        self._lost = 0
         self.role = Leader(epoch_start=self._log.end.offset, since_ms=now_ms, announced_ms=now_ms)
         saved = self._save(Standing(epoch=self.epoch, leader_id=self.me.id, voted=self.standing.voted))
         return [*saved, Lead(epoch=self.epoch, granted=tuple(sorted(role.granted))), *self._announce()]
@@ -289,11 +270,25 @@ class Raft:
             actions += self._win(now_ms) if role.is_candidate else self._stand(now_ms)
         elif self._is_lost(role):
             if role.is_candidate:
-                wait_ms = self._random.randrange(self._settings.backoff_ms)
-                role.deadline_ms = min(role.deadline_ms, now_ms + wait_ms)
+                self._back_off(role, now_ms)
             else:
                 self._step_back(now_ms)
         return actions
+
+    def vote_unanswered(self, asked: VoteAsked, voter: ReplicaKey, now_ms: int) -> None:
+        """A voter cannot be reached. When a leader dies, those who followed it may stand in the same moment, and refuse
+        each other: with nobody left who could answer, they need not wait until their time is up."""
+        role = self.role
+        if isinstance(role, Electing) and role.is_candidate and not asked.is_pre_vote and asked.epoch == self.epoch:
+            role.refused.add(voter)
+            if self._is_lost(role):
+                self._back_off(role, now_ms)
+
+    def _back_off(self, role: Electing, now_ms: int) -> None:
+        """Before it asks again; at first for a short time, since one other is enough to be told apart from."""
+        longest_ms = min(self._settings.backoff_ms, FIRST_BACKOFF_MS << min(self._lost, MOST_DOUBLINGS))
+        self._lost += 1
+        self.role = replace(role, deadline_ms=min(role.deadline_ms, now_ms + self._random.randrange(longest_ms)))
 
     def _step_back(self, now_ms: int) -> None:
         """Too few would vote for this node. Perhaps its leader is well, and only this node was out of reach."""
@@ -348,6 +343,7 @@ class Raft:
         if is_news and not isinstance(self.role, Leader | Resigned):
             voted = self.standing.voted
             actions += self._save(Standing(epoch=epoch, leader_id=leader_id, voted=voted))
+            self._lost = 0
             self.role = Follower(leader_id=leader_id, deadline_ms=now_ms + self._settings.fetch_timeout_ms)
         return actions
 

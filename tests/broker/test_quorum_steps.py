@@ -20,6 +20,8 @@ from trioka.broker import quorum as the_real_quorum
 from trioka.broker import quorum_files as the_real_files
 from trioka.broker.clock import SystemClock
 from trioka.broker.config.server import load
+from trioka.broker.peers import Peers
+from trioka.broker.quorum_following import Following
 from trioka.cluster.controller import Controller
 from trioka.cluster.metadata_log import build_batch
 from trioka.cluster.raft import RaftSettings
@@ -363,3 +365,45 @@ def test_a_planted_mistake_is_noticed(rule: Rule, module: ModuleType, right: str
     modules = (mistaken, the_real_files) if module is the_real_quorum else (the_real_quorum, mistaken)
     with pytest.raises((Exception, pytest.fail.Exception)):
         run(rule, *modules)
+
+
+def test_what_a_leader_wrote_last_is_durable_before_it_follows() -> None:
+    """Its fetch acknowledges it. It ceased to lead while it made durable what it had written before."""
+
+    class Asks(Following):
+        asked: FetchAsked | None = None
+
+        async def _fetch(self, leader_id: int | None, asked: FetchAsked) -> bool:
+            self.asked = asked
+            return True
+
+    async def rule(node: OneOfThree) -> None:
+        quorum, sync = node.quorum, node.files.sync
+
+        def write() -> None:
+            at = node.files.end.offset
+            quorum._append(build_batch([NoOpRecord()], base_offset=at, epoch=quorum.epoch, now_ms=WRITTEN_MS))
+
+        def cease() -> None:
+            write()
+            quorum.step(quorum.raft.heard(quorum.epoch + 1, THIRD.id, quorum.now_ms()))
+
+        def sync_and_cease() -> None:
+            node.files.sync = sync
+            sync()
+            trio.from_thread.run_sync(cease)
+
+        following = Asks(quorum, Peers("test"), request_timeout_s=1.0, backoff_s=1.0, fetch_bytes=1)
+        node.files.sync = sync_and_cease
+        write()
+        while following.asked is None:
+            await following._fetch_once()
+        assert following.asked.end == node.files.end
+        assert node.files.durable_offset == node.files.end.offset
+
+    async def main() -> None:
+        async with one_of_three(the_real_quorum, the_real_files) as node, node.active():
+            with trio.fail_after(60):
+                await rule(node)
+
+    trio.run(main)

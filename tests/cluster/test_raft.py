@@ -172,6 +172,49 @@ def test_a_pre_vote_is_no_vote(module: ModuleType) -> None:
     assert not node.raft.is_leader
 
 
+def stands_beside_another(module: ModuleType) -> Node:
+    """And the third, which led both, cannot be reached."""
+    node = Node(module, 1)
+    node.raft.tick(LATER)
+    node.raft.vote_told(granted(TWO, 1, is_pre_vote=True), LATER)
+    node.raft.vote_told(granted(TWO, 2, is_granted=False), LATER)
+    node.raft.vote_unanswered(wish(ONE, 2, LogEnd(1, 1)), THREE, LATER)
+    return node
+
+
+def test_two_that_stand_at_once_do_not_wait_for_one_that_is_dead(module: ModuleType) -> None:
+    node = stands_beside_another(module)
+    assert node.raft.next_deadline() < LATER + module.FIRST_BACKOFF_MS
+    asked = node.raft.tick(LATER + module.FIRST_BACKOFF_MS)
+    assert pre_votes(asked) == [True, True]
+
+
+def test_who_loses_again_and_again_waits_longer(module: ModuleType) -> None:
+    node, now, waited = stands_beside_another(module), LATER, []
+    for _ in range(12):
+        waited.append(node.raft.next_deadline() - now)
+        now = node.raft.next_deadline()
+        node.raft.tick(now)
+        node.raft.vote_told(granted(TWO, node.raft.epoch, is_pre_vote=True), now)
+        node.raft.vote_told(granted(TWO, node.raft.epoch, is_granted=False), now)
+        node.raft.vote_unanswered(wish(ONE, node.raft.epoch, LogEnd(1, 1)), THREE, now)
+    assert max(waited) < module.RaftSettings().backoff_ms
+    assert max(waited[4:]) > 2 * module.FIRST_BACKOFF_MS
+    node.raft.epoch_begun(EpochBegun(leader=TWO, epoch=node.raft.epoch + 1), now)
+    assert node.raft._lost == 0
+
+
+def test_a_prospective_candidate_does_not_give_up_because_its_leader_is_dead(module: ModuleType) -> None:
+    """The others may notice that a moment later."""
+    node = Node(module, 1)
+    node.raft.epoch_begun(EpochBegun(leader=THREE, epoch=2), 0)
+    node.raft.tick(LATER)
+    node.raft.vote_unanswered(wish(ONE, 2, LogEnd(1, 1), is_pre_vote=True), THREE, LATER)
+    refused = VoteTold(voter=TWO, epoch=2, leader_id=3, is_granted=False, asked_epoch=2, is_pre_vote=True)
+    node.raft.vote_told(refused, LATER)
+    assert isinstance(node.raft.role, module.Electing)
+
+
 def test_a_single_voter_leads_at_once(module: ModuleType) -> None:
     node = Node(module, 1, voters=1)
     assert any(isinstance(action, Lead) for action in node.raft.tick(0))
@@ -383,6 +426,17 @@ def test_voters_that_were_cut_off_never_voted() -> None:
 
 
 MISTAKES = [
+    (
+        "            role.refused.add(voter)\n",
+        "            pass\n",
+        test_two_that_stand_at_once_do_not_wait_for_one_that_is_dead,
+    ),
+    ("self._lost += 1", "pass", test_who_loses_again_and_again_waits_longer),
+    (
+        "role.is_candidate and not asked.is_pre_vote and",
+        "",
+        test_a_prospective_candidate_does_not_give_up_because_its_leader_is_dead,
+    ),
     ("if asked.end < self._log.end:", "if False:", test_a_vote_is_not_given_to_a_log_that_knows_less),
     (
         "actions += self._save(Standing(epoch=self.epoch, voted=asked.candidate))",
