@@ -15,7 +15,9 @@ from .file_pool import FileRange
 from .segment import LOOK_BYTES, Place, Segment
 
 NEAR_ENOUGH_BYTES: Final = 2 * LOOK_BYTES
-"""How much of a fetch may be given up to save the reading of headers; clients ask for a megabyte, by default."""
+NEAR_ENOUGH_SHARE: Final = 8
+"""So much of a fetch may be given up to save the reading of headers, and an eighth of it at most; clients ask for a
+megabyte, by default."""
 
 
 class Plan(NamedTuple):
@@ -77,11 +79,12 @@ def plan(
 def _first_beyond(segment: Segment, position: int, limit: int) -> Place:
     """The first batch after the one at `position` that is not read, if the range must end at `limit` at the latest.
     There is one: the segment goes on behind the limit."""
+    near_enough = min(NEAR_ENOUGH_BYTES, (limit - position) // NEAR_ENOUGH_SHARE)
     around = segment.index.around_position(limit, segment.size)
     if around is not None and around[1] > position:
         near = segment.batch_at(around[0], around[1])
         position = near.position
-        if position + near.size > limit or limit - position <= NEAR_ENOUGH_BYTES:
+        if position + near.size > limit or limit - position <= near_enough:
             return near
     for place in segment.places(position):
         if place.end > limit:
