@@ -40,6 +40,8 @@ GO_ON_S: Final = 180.0  # and a client that has not gone on by then does not
 END_S: Final = 300.0
 LOOK_S: Final = 0.1
 CALM_S: Final = (0.2, 1.5)  # between the healing and the next fault
+STILL_S: Final = 1.0  # a log that has not grown for so long is at its end
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
 REST_S: Final = 0.08  # of a writer, on average, between two operations
 INSIDE: Final = "TRIOKA_CHAOS_INSIDE"  # set in the namespaces
 
@@ -154,16 +156,23 @@ class Run:
         self.verdict.words += [*parted, *self.load.failures]
 
     def _wait_same_length(self) -> None:
-        """Nobody writes any more: what the followers do not have yet, they get."""
+        """Nobody writes any more: what the followers do not have yet, they get. Coordinators may still write the end of
+        a transaction; one that ends before it has, lets its successor write markers once more, while others stop."""
         until = time.monotonic() + HEAL_S
-        while len({tuple(self._lengths(node)) for node in NUMBERS}) > 1:
+        before: dict[int, list[int]] = {}
+        while True:
+            lengths = {node: self._lengths(node) for node in NUMBERS}
+            if lengths == before and len({tuple(each) for each in lengths.values()}) == 1:
+                return
             if time.monotonic() > until:
-                raise NotHealed(f"the replicas do not become equal: { {n: self._lengths(n) for n in NUMBERS} }")
-            time.sleep(LOOK_S)
+                raise NotHealed(f"the replicas do not become equal: {lengths}")
+            before = lengths
+            time.sleep(STILL_S)
 
     def _lengths(self, node: int) -> list[int]:
-        data = self.nodes.data_of(node)
-        return [sum(log.stat().st_size for log in (data / key).glob("*.log")) for key in sorted(KEYS)]
+        data, topics = self.nodes.data_of(node), (*PARTITIONS, TRANSACTIONS_TOPIC)
+        folders = sorted(each for topic in topics for each in data.glob(f"{topic}-*"))
+        return [sum(log.stat().st_size for log in each.glob("*.log")) for each in folders]
 
     # -- words ---------------------------------------------------------------------------------------------------------
 

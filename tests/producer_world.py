@@ -194,7 +194,8 @@ class ProducerWorld:
                 if producer.delivered < len(producer.in_flight):
                     self._deliver(producer)
             self._advance()
-            if not any(producer.in_flight for producer in self.producers) and len(self.in_sync) == REPLICAS:
+            ends = {replica.log.log_end_offset for replica in self.replicas}
+            if not any(producer.in_flight for producer in self.producers) and ends == {self.leader.log.high_watermark}:
                 break
         else:
             raise Violation("it never comes to rest")

@@ -172,11 +172,12 @@ class Member(SimClient):
             self._begin_anew()
 
     def _note_commit(self, place: Place, at: int, code: Any, began: float) -> None:
-        """What was not answered may come true at any time; what was refused for being late will not."""
+        """What was not answered may come true at any time, and so may what a coordinator wrote before it ceased to be
+        one; what was refused for being late will not."""
         if code == NONE:
             outcome, ended = Outcome.OK, self.now()
             self._committed[place] = at
-        elif code in FORGOTTEN or code in NEVER_WRITTEN:
+        elif code in FORGOTTEN or code == errors.CoordinatorLoadInProgress.code:
             outcome, ended = Outcome.FAIL, self.now()
         else:
             outcome, ended = Outcome.INFO, inf
@@ -186,6 +187,3 @@ class Member(SimClient):
             self.forget_coordinator(GROUP_KIND, GROUP)
         self.world.history.add(self.name, outcome, Commit(GROUP, key_of(place), at), began=began, ended=ended)
         self.world.note(f"{self.name} commits {key_of(place)} {at} {outcome.value}")
-
-
-NEVER_WRITTEN = frozenset(error.code for error in (errors.NotCoordinator, errors.CoordinatorLoadInProgress))
