@@ -18,9 +18,7 @@ import argparse
 import datetime
 import fnmatch
 import json
-import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,12 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from load_generator import LoadFailed, program, run_load
+from contestants import contestants
+from load_generator import LoadFailed, run_load
 from machine import machine
 from measures import KIB, MIB
 from neighbours import forget, loading, read_from_disk
-from nodes import CannotStart, KafkaNode, Node, TriokaNode, allow_many_files, end_in_order
-from ratios import OURS, THEIRS, number
+from nodes import CannotStart, Node
+from ratios import number
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "bench"
@@ -292,16 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(f"{row.name:<20}{row.work}" for row in ROWS))
         return 0
-    allow_many_files()
-    end_in_order()
-    program()  # built before anything is started
-    with tempfile.TemporaryDirectory(prefix="trioka-bench-", dir=options.folder, ignore_cleanup_errors=True) as folder:
-        makers: dict[str, Callable[[], Node]] = {
-            OURS: lambda: TriokaNode(Path(folder), shlex.split(options.trioka)),
-            THEIRS: lambda: KafkaNode(Path(folder)),
-        }
-        if options.only:
-            makers.pop(THEIRS if options.only == "trioka" else OURS)
+    with contestants(options) as (_, makers):
         fairness = Fairness(makers, options)
         fairness.run()
     report(fairness, options)

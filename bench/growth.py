@@ -17,21 +17,20 @@ import argparse
 import datetime
 import fnmatch
 import json
-import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from contestants import contestants
 from curves import FASTER, Curve, as_data, table
 from group_members import HEARTBEAT, ClassicGroup, Crowd
 from growth_chart import pictures
-from load_generator import LoadFailed, program, run_load
+from load_generator import LoadFailed, run_load
 from machine import machine
 from measures import KIB
-from nodes import CannotStart, KafkaNode, Node, TriokaNode, allow_many_files, end_in_order
+from nodes import CannotStart, KafkaNode, Node
 from ratios import OURS, THEIRS
 from replay import MIN_CPU_SECONDS, WARMUP_SHARE, cpu_micros
 
@@ -327,16 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(f"{curve.name:<24}{curve.what}, by {curve.of}" for curve in CURVES))
         return 0
-    allow_many_files()
-    end_in_order()
-    program()  # built before anything is started
-    with tempfile.TemporaryDirectory(prefix="trioka-bench-", dir=options.folder, ignore_cleanup_errors=True) as folder:
-        makers: dict[str, Callable[[], Node]] = {
-            OURS: lambda: TriokaNode(Path(folder), shlex.split(options.trioka)),
-            THEIRS: lambda: KafkaNode(Path(folder)),
-        }
-        if options.only:
-            makers.pop(THEIRS if options.only == "trioka" else OURS)
+    with contestants(options) as (_, makers):
         growth = Growth(makers, options)
         growth.run()
     report(growth, options)

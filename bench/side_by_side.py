@@ -24,7 +24,6 @@ import datetime
 import functools
 import json
 import platform
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -34,7 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from chart import note_of, picture
-from load_generator import LoadFailed, program, run_load
+from contestants import contestants
+from load_generator import LoadFailed, run_load
 from machine import machine
 from measures import (
     BUSY,
@@ -57,9 +57,7 @@ from nodes import (
     KafkaNode,
     Node,
     TriokaNode,
-    allow_many_files,
     cpu_seconds,
-    end_in_order,
 )
 from publish import publish
 from ratios import OURS, THEIRS, Line, as_data, lines_of, summary, table
@@ -354,30 +352,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def contestants(options: argparse.Namespace) -> Iterator[Bench]:
-    """Whoever takes part, with a place for their data while the block lasts."""
-    allow_many_files()
-    end_in_order()
-    program()  # built before anything is started
-    with tempfile.TemporaryDirectory(prefix="trioka-bench-", dir=options.folder, ignore_cleanup_errors=True) as folder:
-        parent = Path(folder)
-        makers: dict[str, Callable[[], Node]] = {
-            OURS: lambda: TriokaNode(parent, shlex.split(options.trioka)),
-            THEIRS: lambda: KafkaNode(parent),
-        }
-        if options.calibrate:
-            makers[OURS] = makers[THEIRS]
-        if options.against:
+def whole_bench(options: argparse.Namespace) -> Iterator[Bench]:
+    """With a place for the data while the block lasts."""
+    with contestants(options) as (folder, makers):
+        if options.calibrate and OURS in makers:
+            makers[OURS] = lambda: KafkaNode(folder)
+        if options.against and THEIRS in makers:
             print(f"In Apache Kafka's place: the trioka of {options.against}.", file=sys.stderr)
-            makers[THEIRS] = lambda: TriokaNode(parent, tree=options.against.resolve())
-        if options.only:
-            makers.pop(THEIRS if options.only == "trioka" else OURS)
+            makers[THEIRS] = lambda: TriokaNode(folder, tree=options.against.resolve())
         yield Bench(makers, options)
 
 
 def contest(options: argparse.Namespace) -> Bench:
     """Run all of it, and report."""
-    with contestants(options) as bench:
+    with whole_bench(options) as bench:
         bench.run()
     lines = list(lines_of(bench.measures(), bench.rounds, bench.reasons))
     report(bench, lines, options.output)

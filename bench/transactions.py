@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     options = side_by_side.parse(["--measures", TRANSACTIONS, "--output", output, *others])
     if own.pairs:
         quick = argparse.Namespace(**{**vars(options), "seconds": PAIR_SECONDS})
-        with side_by_side.contestants(quick) as bench:
+        with side_by_side.whole_bench(quick) as bench:
             print("\n".join(paired(bench, own.pairs)), flush=True)
     side_by_side.contest(options)
     return 0
