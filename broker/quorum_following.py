@@ -107,8 +107,8 @@ class Following:
         except NetworkException as error:
             log.debug("%s is not answered: %s", purpose, error)
             if isinstance(question, VoteAsked):
-                self._quorum.raft.vote_unanswered(question, voter, self._quorum.now_ms())
-                self._quorum.step([])
+                quorum = self._quorum
+                quorum.step(quorum.raft.vote_unanswered(question, voter, quorum.now_ms()))
         finally:
             if self._asking.get((voter.id, purpose)) is scope:
                 del self._asking[voter.id, purpose]

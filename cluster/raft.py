@@ -275,7 +275,7 @@ class Raft:
                 self._step_back(now_ms)
         return actions
 
-    def vote_unanswered(self, asked: VoteAsked, voter: ReplicaKey, now_ms: int) -> None:
+    def vote_unanswered(self, asked: VoteAsked, voter: ReplicaKey, now_ms: int) -> list[Action]:
         """A voter cannot be reached. When a leader dies, those who followed it may stand in the same moment, and refuse
         each other: with nobody left who could answer, they need not wait until their time is up."""
         role = self.role
@@ -283,6 +283,7 @@ class Raft:
             role.refused.add(voter)
             if self._is_lost(role):
                 self._back_off(role, now_ms)
+        return []
 
     def _back_off(self, role: Electing, now_ms: int) -> None:
         """Before it asks again; at first for a short time, since one other is enough to be told apart from."""

@@ -216,12 +216,16 @@ def _fetch(kafka: Kafka, positions: dict[TopicPartition, int], max_wait_ms: int,
                 for header in batch.headers(data, partial_tail=True):
                     batch.verify(data, header)
                     positions[place] = header.last_offset + 1
-                found += [each for each in _told(place, data, told) if each.offset >= start]
+                found += [
+                    Record(*place, each.offset, each.timestamp, each.key, each.value, each.headers)
+                    for each in records_told(data, told)
+                    if each.offset >= start
+                ]
     return found
 
 
-def _told(place: TopicPartition, data: bytes, told: FetchResponse.Topic.Partition) -> Iterator[Record]:
-    """Without markers, and without what was aborted, if the broker says what was."""
+def records_told(data: bytes, told: FetchResponse.Topic.Partition) -> Iterator[record.Record]:
+    """Of the whole batches in `data`: without markers, and without what was aborted, if the broker says what was."""
     aborted = sorted((each.first_offset, each.producer_id) for each in told.aborted_transactions or ())
     open_aborted: set[int] = set()
     for header in batch.headers(data, partial_tail=True):
@@ -230,8 +234,7 @@ def _told(place: TopicPartition, data: bytes, told: FetchResponse.Topic.Partitio
         if header.is_control:
             open_aborted.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in open_aborted):
-            for each in batch.records(data, header):
-                yield Record(*place, each.offset, each.timestamp, each.key, each.value, each.headers)
+            yield from batch.records(data, header)
 
 
 def _lag(kafka: Kafka, group: str, topic: str | None) -> dict[TopicPartition, int]:

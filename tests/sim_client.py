@@ -1,6 +1,6 @@
 """A client of simulated brokers: it finds leaders and coordinators, asks them, and knows what its batches hold."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest
 from trioka.protocol.messages.metadata import MetadataRequest
 from trioka.protocol.schema import Request
 from trioka.protocol.wire import NULL_UUID
+from trioka.testing.client import records_told
 
 if TYPE_CHECKING:
     from brokers_world import BrokersWorld
@@ -216,18 +217,8 @@ class SimClient:
         except (errors.CorruptMessage, errors.ProtocolError) as damage:
             self.world.violate(f"{self.name} is given damaged records of {key_of(place)}: {damage}")
             return []
-        return [each for each in _records(place, data, told) if each.offset >= start]
-
-
-def _records(place: Place, data: bytes, told: FetchResponse.Topic.Partition) -> Iterator[Read]:
-    """Without markers, and without what was aborted, if the broker says what was."""
-    aborted = sorted((each.first_offset, each.producer_id) for each in told.aborted_transactions or ())
-    gone: set[int] = set()
-    for header in batch.headers(data, partial_tail=True):
-        while aborted and aborted[0][0] <= header.last_offset:
-            gone.add(aborted.pop(0)[1])
-        if header.is_control:
-            gone.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in gone):
-            for each in batch.records(data, header):
-                yield Read(key_of(place), each.offset, each.value or b"")
+        return [
+            Read(key_of(place), each.offset, each.value or b"")
+            for each in records_told(data, told)
+            if each.offset >= start
+        ]
