@@ -19,6 +19,7 @@ What one connection does wrong must not end the others, so each is served behind
 connection; anything else is a mistake of ours, is logged, and ends the connection too.
 """
 
+import contextlib
 import errno
 import functools
 import logging
@@ -59,13 +60,14 @@ STALLED_BYTES_PER_S: Final = 1024
 
 BUFFERS_AT_ONCE: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 SMALL_RANGE_BYTES: Final = 32 * 1024
-BULK_BYTES: Final = 2 * 1024 * 1024
+BULK_BYTES: Final = 512 * 1024
 BULK_SEND_BUFFER_BYTES: Final = 256 * 1024
 NEAR_US: Final = 2000
 """A small range of a file is read and sent with its neighbours, a larger one from a map, and one above BULK_BYTES by
-sendfile. What is cheapest depends on the send buffer: left alone it grows to 4 MB, and then sendfile is the dearest. So
-who is near and fetches so much gets one of BULK_SEND_BUFFER_BYTES, of which Linux makes twice as much; who is far needs
-what the kernel finds, since a round trip carries no more than the buffer holds (docs/PERFORMANCE.md)."""
+sendfile, corked together with what stands before and behind it, so that it leaves in whole segments. What is cheapest
+depends on the send buffer: left alone it grows to 4 MB, and then sendfile is the dearest. So who is near and fetches so
+much gets one of BULK_SEND_BUFFER_BYTES, of which Linux makes twice as much; who is far needs what the kernel finds,
+since a round trip carries no more than the buffer holds (docs/PERFORMANCE.md)."""
 
 IN: Final = select.EPOLLIN
 HUNG_UP: Final = select.EPOLLRDHUP
@@ -75,6 +77,7 @@ GONE: Final = select.EPOLLERR | select.EPOLLHUP
 
 _TRY_AGAIN: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 SEND_BUFFER: Final = socket.SO_SNDBUF
+CORK: Final = getattr(socket, "TCP_CORK", None)  # Linux has it
 RECEIVE_BUFFER: Final = socket.SO_RCVBUF
 _MIN_RTT: Final = slice(148, 152)  # of the kernel's `tcp_info`: the shortest round trip, in µs
 
@@ -96,7 +99,18 @@ class NewConnection(Protocol):
 class Channel:
     """A socket and its connection."""
 
-    __slots__ = ("connection", "descriptor", "held", "interest", "range_sent", "receive", "send", "sized", "socket")
+    __slots__ = (
+        "connection",
+        "descriptor",
+        "held",
+        "interest",
+        "is_corked",
+        "range_sent",
+        "receive",
+        "send",
+        "sized",
+        "socket",
+    )
 
     def __init__(self, sock: socket.socket, connection: Connection) -> None:
         self.socket = sock
@@ -107,7 +121,13 @@ class Channel:
         self.interest = READ
         self.range_sent = 0  # of the file range at the head of the queue
         self.held = 0  # bytes, by a request that has begun
+        self.is_corked = False  # the kernel keeps what does not fill a segment, until all has been sent
         self.sized = False  # its send buffer was looked at, for large answers
+
+    def cork(self, is_corked: bool) -> None:
+        self.is_corked = is_corked
+        if CORK is not None:
+            self.socket.setsockopt(socket.IPPROTO_TCP, CORK, is_corked)
 
 
 def listen(name: str, host: str, port: int, backlog: int = BACKLOG) -> "Listener":
@@ -118,6 +138,7 @@ def listen(name: str, host: str, port: int, backlog: int = BACKLOG) -> "Listener
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setblocking(False)
         sock.bind((host, port))
+        _spare_pacing(sock)
         sock.listen(backlog)
     except OSError as error:
         sock.close()
@@ -127,6 +148,14 @@ def listen(name: str, host: str, port: int, backlog: int = BACKLOG) -> "Listener
             raise in_use from None
         raise
     return Listener(name, sock)
+
+
+def _spare_pacing(sock: socket.socket) -> None:
+    """Where only this machine can connect there is no congestion, and a system's choice that sends by the clock, as BBR
+    does, only costs timers. What a listener has, its connections have from their first byte on."""
+    if sock.getsockname()[0].startswith(("127.", "::1")) and sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")  # which everybody may have
 
 
 def local_host_name() -> str:
@@ -510,6 +539,8 @@ class Network:
                     return
         except BlockingIOError:
             return
+        if channel.is_corked:
+            channel.cork(False)
 
     def _send_buffers(self, channel: Channel) -> bool:
         """Everything up to the next range that is for sendfile, in one call. False if the kernel did not take all."""
@@ -564,6 +595,8 @@ class Network:
     def _send_range(self, channel: Channel) -> bool:
         piece = channel.connection.outgoing[0]
         assert isinstance(piece, FileRange)
+        if not channel.is_corked and len(channel.connection.outgoing) > 1:
+            channel.cork(True)
         position, left = piece.position + channel.range_sent, piece.size - channel.range_sent
         sent = os.sendfile(channel.descriptor, piece.file.fileno(), position, left)
         if sent == 0:

@@ -61,6 +61,9 @@ IOV_MAX: Final = os.sysconf("SC_IOV_MAX")
 PROBE_STRIDE: Final = 128 * 1024
 """`is_resident` looks at one byte in so many: the kernel reads ahead in steps of this size."""
 
+COUNT_FROM_BYTES: Final = 2 * PROBE_STRIDE
+"""Of more than this, it has the pages counted."""
+
 
 MOST_DESCRIPTORS: Final = 65_536
 """What a node asks for, where it is allowed; more would only be a burden to those who go through all of them."""
@@ -281,9 +284,13 @@ class OsFile:
         if not self._can_tell or size <= 0:
             return True
         try:
+            os.preadv(self._descriptor, _PROBED, offset + size - 1, _NOWAIT)
+            if size > COUNT_FROM_BYTES:
+                has_all = self._is_all_cached(offset, size)
+                if has_all is not None:
+                    return has_all
             for position in range(offset, offset + size - 1, PROBE_STRIDE):
                 os.preadv(self._descriptor, _PROBED, position, _NOWAIT)
-            os.preadv(self._descriptor, _PROBED, offset + size - 1, _NOWAIT)
         except BlockingIOError:
             return False
         except OSError as error:
@@ -291,6 +298,17 @@ class OsFile:
                 self._can_tell = False
                 return True
             raise
+        return True
+
+    def _is_all_cached(self, offset: int, size: int) -> bool | None:
+        from .page_cache import cached_pages, touched_pages
+
+        count = cached_pages(self._descriptor, offset, size)
+        if count is None:
+            return None
+        if count < touched_pages(offset, size):
+            size = min(size, self.size() - offset)  # there is nothing to wait for behind the end
+            return size <= 0 or count >= touched_pages(offset, size)
         return True
 
     def fileno(self) -> int:
