@@ -9,8 +9,9 @@ The work of one round is bounded: at most `EVENTS_AT_ONCE` sockets, one receive 
 again in the next round, after everyone else had a turn.
 
 A turn of trio's own loop costs as much as a request. So as long as there is traffic, and no request waits in another
-task, this task does not go back to trio after each round: it lingers at the epoll itself, for `LINGER_S` at a time and
-`STAY_S` in all. A timer may be late by that.
+task, this task does not go back to trio after each round: it lingers at the epoll itself, for `LINGER_S` at a time. A
+timer may be late by that. After `STAY_S` others have a turn, and this task does not wait for it to be over at trio's
+epoll, but comes back: the turn is taken between two requests, and not out of the time of the next one.
 
 To fall asleep and be woken costs three times as much as a small request, of which the client pays a part. So whoever
 was quick to go on is waited for awake, for `AWAKE_S` at most; who was not is not, until he is quick again.
@@ -42,9 +43,9 @@ from .together import Together
 log = logging.getLogger("trioka.network")
 
 EVENTS_AT_ONCE: Final = 256
-LINGER_S: Final = 0.001  # for the next event, where trio would be; the least that an epoll can wait
+LINGER_S: Final = 0.002  # for the next event, where trio would be: also if a thousand come in a second
 STAY_S: Final = 0.005  # without a look at other tasks
-IN_VAIN_S: Final = 0.01  # when nothing came, it is not tried again for so long: the client may be a task in here
+IN_VAIN_S: Final = 0.02  # when nothing came, it is not tried again for so long: the client may be a task in here
 AWAKE_S: Final = 60e-6  # to wait for who is quick: about what it costs to sleep
 QUICK_S: Final = 130e-6  # who goes on after so long, the time to wake up included
 MAY_STAY_AWAKE: Final = len(os.sched_getaffinity(0)) > 1  # or else the client could not go on meanwhile
@@ -252,16 +253,16 @@ class Network:
         try:
             while True:
                 await trio.lowlevel.wait_readable(descriptor)
-                self._serve_rounds()
+                while self._serve_rounds():
+                    await trio.lowlevel.checkpoint()
         finally:
             self.close()
 
-    def _serve_rounds(self) -> None:
-        """Until nothing more comes, or others should have their turn."""
+    def _serve_rounds(self) -> bool:
+        """Until nothing more comes, or others should have their turn. Whether to come back soon."""
         poll, serve = self._epoll.poll, self._serve
         leave_at = self._now() + STAY_S
-        found = poll(0, EVENTS_AT_ONCE)
-        while found:
+        while found := self._linger(poll):
             self._round_began, began = self._now(), perf_counter()  # the latter is quicker to read, and only measured
             self._together.is_open = len(found) > 1
             for ready, events in found:
@@ -269,9 +270,11 @@ class Network:
             if self._put_off:
                 self._settle()
             self.on_round(perf_counter() - began)
-            if self._round_began > leave_at or not self.is_alone():
-                return
-            found = self._linger(poll)
+            if not self.is_alone():
+                return False
+            if self._round_began > leave_at:
+                return True
+        return False
 
     def _linger(self, poll: Poll) -> list[tuple[int, int]]:
         """What comes next, if it comes soon."""
