@@ -106,6 +106,9 @@ class File(Protocol):
     def is_resident(self, offset: int, size: int) -> bool:
         """Whether a read of this range would (most likely) not wait for the device. True where unknown."""
 
+    def read_resident(self, offset: int, size: int) -> Buffer | None:
+        """The bytes at `offset`, all of them; None if a read would wait for the device, or the file ends before."""
+
     def fileno(self) -> int:
         """For sendfile. A file without a descriptor raises EOPNOTSUPP: read instead."""
 
@@ -294,11 +297,26 @@ class OsFile:
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                self._can_tell = False
-                return True
-            raise
+            self._cannot_tell(error)
         return True
+
+    def read_resident(self, offset: int, size: int) -> Buffer | None:
+        if self._can_tell:
+            found = bytearray(size)
+            try:
+                return found if os.preadv(self._descriptor, (found,), offset, _NOWAIT) == size else None
+            except BlockingIOError:
+                return None
+            except OSError as error:
+                self._cannot_tell(error)
+        read = os.pread(self._descriptor, size, offset)
+        return read if len(read) == size else None
+
+    def _cannot_tell(self, error: OSError) -> None:
+        """Takes note if that is what the error says."""
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise error
+        self._can_tell = False
 
     def _is_all_cached(self, offset: int, size: int) -> bool | None:
         from .page_cache import cached_pages, touched_pages

@@ -434,6 +434,10 @@ class MemoryFile:
         self._check_open()
         return True
 
+    def read_resident(self, offset: int, size: int) -> Buffer | None:
+        read = self.read(offset, size)
+        return read if len(read) == size else None
+
     def fileno(self) -> int:
         raise _error(errno.EOPNOTSUPP, self.path)
 

@@ -46,9 +46,9 @@ FOLLOWED_LIMIT: Final = 64
 
 NO_HOLES: Final[dict[int, int]] = {}
 
-_PLACE: Final = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: the first 27 bytes of a batch
-_PLACE_SIZE: Final = _PLACE.size
-_unpack_place: Final = _PLACE.unpack
+PLACE: Final = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: the first 27 bytes of a batch
+PLACE_SIZE: Final = PLACE.size
+_unpack_place: Final = PLACE.unpack
 
 
 class Place(NamedTuple):
@@ -316,7 +316,7 @@ class Segment:
     def _place(self, position: int) -> Place | None:
         """The batch at `position`, if there is one."""
         try:
-            base_offset, length, magic, delta = _unpack_place(self.files.get(self.log_path).read(position, _PLACE_SIZE))
+            base_offset, length, magic, delta = _unpack_place(self.files.get(self.log_path).read(position, PLACE_SIZE))
         except struct_error:
             return None  # the file ends before
         size = length + LOG_OVERHEAD
@@ -335,11 +335,11 @@ class Segment:
                 position = self.holes[position]
                 continue
             at = position - start
-            if len(buffer) - at < _PLACE.size:
+            if len(buffer) - at < PLACE.size:
                 buffer, start, at = self.files.get(self.log_path).read(position, LOOK_BYTES), position, 0
-                if len(buffer) < _PLACE.size:
+                if len(buffer) < PLACE.size:
                     raise BadBatch(position, f"{len(buffer)} bytes are no batch")
-            base_offset, length, magic, delta = _PLACE.unpack_from(buffer, at)
+            base_offset, length, magic, delta = PLACE.unpack_from(buffer, at)
             size = length + LOG_OVERHEAD
             sound = magic == MAGIC and HEADER_SIZE <= size <= end - position and delta >= 0
             if entry_offset >= 0:
@@ -361,11 +361,11 @@ class Segment:
                 position = self.holes[position]
                 continue
             at = position - start
-            if len(buffer) - at < _PLACE.size:
+            if len(buffer) - at < PLACE.size:
                 buffer, start, at = self.files.get(self.log_path).read(position, LOOK_BYTES), position, 0
-            if len(buffer) < _PLACE.size:
+            if len(buffer) < PLACE.size:
                 raise BadBatch(position, f"{len(buffer)} bytes are no batch")
-            base_offset, length, magic, delta = _PLACE.unpack_from(buffer, at)
+            base_offset, length, magic, delta = PLACE.unpack_from(buffer, at)
             size = length + LOG_OVERHEAD
             if magic != MAGIC or not HEADER_SIZE <= size <= end - position or delta < 0:
                 raise BadBatch(position, f"is no batch: magic {magic}, {size} bytes of {end - position}")

@@ -249,6 +249,14 @@ class VolumeFile:
         except OSError as error:
             raise self._volume.judge(error) from error
 
+    def read_resident(self, offset: int, size: int) -> Buffer | None:
+        if self._volume.failure is not None:
+            raise self._volume.offline()
+        try:
+            return self._file.read_resident(offset, size)
+        except OSError as error:
+            raise self._volume.judge(error) from error
+
     def fileno(self) -> int:
         return self._file.fileno()
 

@@ -34,14 +34,26 @@ class Condition:
 class FaultyFile:
     """A File of the machine, in the condition of its disk."""
 
-    __slots__ = ("_condition", "_file", "_path", "close", "fileno", "is_resident", "map", "read", "size")
+    __slots__ = (
+        "_condition",
+        "_file",
+        "_path",
+        "close",
+        "fileno",
+        "is_resident",
+        "map",
+        "read",
+        "read_resident",
+        "size",
+    )
 
     def __init__(self, path: str, file: File, condition: Condition) -> None:
         self._path = path
         self._file = file
         self._condition = condition
         self.size, self.read, self.map = file.size, file.read, file.map
-        self.is_resident, self.fileno, self.close = file.is_resident, file.fileno, file.close
+        self.is_resident, self.read_resident = file.is_resident, file.read_resident
+        self.fileno, self.close = file.fileno, file.close
 
     def __repr__(self) -> str:
         return f"<FaultyFile {self._path}>"

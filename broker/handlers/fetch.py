@@ -39,7 +39,9 @@ from trioka.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
+from trioka.protocol.wire import RecordBytes
 from trioka.storage.log import Log
+from trioka.storage.small_reads import take
 from trioka.storage.warmth import ColdPart, cold_part
 
 from ..authorization import TOPIC
@@ -336,30 +338,36 @@ class _Reading:
                     self.must_answer = True  # consumers may wait for it there
             return self._nothing(asked, log)
         limit = min(asked.max_bytes, self.left)
-        if self.cold is not None:
-            part = cold_part(log, offset, limit)
-            if part is not None:
-                self.cold.append(part)
-                self.left -= part.size  # of which it would have been a part
-                return self._nothing(asked, log)
-        read = log.read(offset, limit, upto=upto, at_least_one=is_first)
-        records = read.records
-        if records is None:
-            # No batch was small enough. Kafka tells of aborted transactions only if there was no room at all.
-            self.unfinished.append(asked)
-            return self._nothing(asked, log) if limit <= 0 else _empty(asked, log)
-        self.found_bytes += records.size
-        self.left -= records.size
-        if self.asker >= 0:
-            self.broker.replication.sent.note(replica, records.size)
+        records: RecordBytes
+        found = take(log, offset, limit, upto)
+        if found is None:
+            if self.cold is not None:
+                part = cold_part(log, offset, limit)
+                if part is not None:
+                    self.cold.append(part)
+                    self.left -= part.size  # of which it would have been a part
+                    return self._nothing(asked, log)
+            read = log.read(offset, limit, upto=upto, at_least_one=is_first)
+            if read.records is None:
+                # No batch was small enough. Kafka tells of aborted transactions only if there was no room at all.
+                self.unfinished.append(asked)
+                return self._nothing(asked, log) if limit <= 0 else _empty(asked, log)
+            records, next_offset = read.records, read.next_offset
         else:
-            self.sent.append((replica, records.size))
+            records, next_offset = found
+        size = len(records)
+        self.found_bytes += size
+        self.left -= size
+        if self.asker >= 0:
+            self.broker.replication.sent.note(replica, size)
+        else:
+            self.sent.append((replica, size))
         result = _empty(asked, log)
         result.records = records  # type: ignore[misc]
         if self.committed:
             result.aborted_transactions = [  # type: ignore[misc]
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in sorted(log.aborted_transactions(offset, read.next_offset), key=_by_first_offset)
+                for aborted in sorted(log.aborted_transactions(offset, next_offset), key=_by_first_offset)
             ]
         return result
 

@@ -60,6 +60,9 @@ class SlowFile:
     def is_resident(self, offset: int, size: int) -> bool:
         return self._path not in self._disk.cold
 
+    def read_resident(self, offset: int, size: int) -> Buffer | None:
+        return self._file.read_resident(offset, size) if self.is_resident(offset, size) else None
+
     def size(self) -> int:
         return self._file.size()
 

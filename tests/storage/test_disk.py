@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from trioka.storage import page_cache
 from trioka.storage.disk import (
     DIRECTORY_MODE,
     FILE_MODE,
@@ -365,9 +366,48 @@ def test_what_is_not_in_memory_is_not_resident(root: str, monkeypatch: pytest.Mo
         return 1
 
     monkeypatch.setattr(os, "preadv", cold_behind_280_000)
+    monkeypatch.setattr(page_cache, "cached_pages", lambda *_: None)  # as on an older kernel
     assert file.is_resident(0, 280_000)
-    assert not file.is_resident(0, 400_000)
-    assert probed == [0, 131_072, 262_144, 279_999, 0, 131_072, 262_144, 393_216]
+    assert not file.is_resident(200_000, 200_000)
+    assert probed == [279_999, 0, 131_072, 262_144, 399_999]
+    file.close()
+
+
+def test_what_is_not_in_memory_is_not_resident_wherever_it_is(root: str) -> None:
+    """The kernel is asked to forget some pages, and does."""
+    file = OsDisk().open(f"{root}/f", create=True)
+    file.write(0, b"x" * 4_000_000)
+    file.sync()
+    if page_cache.cached_pages(file.fileno(), 0, 4_000_000) is None:
+        pytest.skip("this kernel does not count pages")
+    assert file.is_resident(0, 4_000_000)
+    assert file.is_resident(0, 5_000_000)  # nothing to wait for behind the end
+    os.posix_fadvise(file.fileno(), 1 << 20, 1 << 20, os.POSIX_FADV_DONTNEED)
+    if file.is_resident(3 << 19, 1):
+        pytest.skip("this file system forgets nothing")
+    assert not file.is_resident(0, 4_000_000)
+    assert file.is_resident(3 << 20, 500_000)
+    file.close()
+
+
+def test_the_pages_of_a_range_are_those_that_it_touches() -> None:
+    assert page_cache.touched_pages(0, 1) == page_cache.touched_pages(0, page_cache.PAGE_BYTES) == 1
+    assert page_cache.touched_pages(page_cache.PAGE_BYTES - 1, 2) == 2
+
+
+def test_what_is_resident_is_read_and_nothing_else_is(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = OsDisk().open(f"{root}/f", create=True)
+    file.write(0, b"0123456789")
+    assert file.read_resident(2, 5) == b"23456"
+    assert file.read_resident(8, 5) is None  # the file ends before
+
+    def cold(*_: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "cold")
+
+    monkeypatch.setattr(os, "preadv", cold)
+    assert file.read_resident(2, 5) is None
+    monkeypatch.setattr(os, "preadv", lambda *_: 3)  # the rest is cold
+    assert file.read_resident(2, 5) is None
     file.close()
 
 
@@ -377,7 +417,9 @@ def test_a_file_system_that_cannot_tell_counts_as_resident(root: str, monkeypatc
     def unsupported(*_: object) -> int:
         raise OSError(errno.EOPNOTSUPP, "no such flag here")
 
+    file.write(0, b"0123456789")
     monkeypatch.setattr(os, "preadv", unsupported)
+    assert file.read_resident(2, 5) == b"23456"
     assert file.is_resident(0, 10)
     file.close()
 
