@@ -437,7 +437,6 @@ class Broker:
         ):
             if self.config.is_set(key) and self.config[key] > 0:
                 self.network.buffer_sizes[option] = self.config[key]
-        self.network.may_size_buffers = not self.config.is_set(SOCKET_SEND_BUFFER_BYTES)
 
     async def _leave(self) -> None:
         """As far as it came, and as its disk allows."""

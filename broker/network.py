@@ -22,7 +22,6 @@ connection; anything else is a mistake of ours, is logged, and ends the connecti
 
 import contextlib
 import errno
-import functools
 import logging
 import os
 import select
@@ -62,13 +61,8 @@ STALLED_BYTES_PER_S: Final = 1024
 BUFFERS_AT_ONCE: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 SMALL_RANGE_BYTES: Final = 32 * 1024
 BULK_BYTES: Final = 512 * 1024
-BULK_SEND_BUFFER_BYTES: Final = 256 * 1024
-NEAR_US: Final = 2000
 """A small range of a file is read and sent with its neighbours, a larger one from a map, and one above BULK_BYTES by
-sendfile, corked together with what stands before and behind it, so that it leaves in whole segments. What is cheapest
-depends on the send buffer: left alone it grows to 4 MB, and then sendfile is the dearest. So who is near and fetches so
-much gets one of BULK_SEND_BUFFER_BYTES, of which Linux makes twice as much; who is far needs what the kernel finds,
-since a round trip carries no more than the buffer holds (docs/PERFORMANCE.md)."""
+sendfile, corked together with what stands before and behind it, so that it leaves in whole segments."""
 
 IN: Final = select.EPOLLIN
 HUNG_UP: Final = select.EPOLLRDHUP
@@ -80,7 +74,6 @@ _TRY_AGAIN: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 SEND_BUFFER: Final = socket.SO_SNDBUF
 CORK: Final = getattr(socket, "TCP_CORK", None)  # Linux has it
 RECEIVE_BUFFER: Final = socket.SO_RCVBUF
-_MIN_RTT: Final = slice(148, 152)  # of the kernel's `tcp_info`: the shortest round trip, in µs
 
 
 Poll = Callable[[float, int], list[tuple[int, int]]]  # an epoll's: descriptors and what is the matter with them
@@ -109,7 +102,6 @@ class Channel:
         "range_sent",
         "receive",
         "send",
-        "sized",
         "socket",
     )
 
@@ -123,7 +115,6 @@ class Channel:
         self.range_sent = 0  # of the file range at the head of the queue
         self.held = 0  # bytes, by a request that has begun
         self.is_corked = False  # the kernel keeps what does not fill a segment, until all has been sent
-        self.sized = False  # its send buffer was looked at, for large answers
 
     def cork(self, is_corked: bool) -> None:
         self.is_corked = is_corked
@@ -238,7 +229,6 @@ class Network:
         self.is_cut = False
         self.max_pool_bytes = MAX_REQUEST_POOL_BYTES
         self.buffer_sizes: dict[int, int] = {}  # the kernel's, of a connection, by socket option; it knows best
-        self.may_size_buffers = True  # of those who fetch much at a time: where server.properties does not
 
     def __len__(self) -> int:
         return len(self._channels)
@@ -562,8 +552,6 @@ class Network:
                 break
         if not buffers:
             return self._send_range(channel)
-        if channel.connection.outgoing_bytes > BULK_BYTES and not channel.sized:
-            self._size_send_buffer(channel)
         more = socket.MSG_MORE if len(queue) > len(buffers) else 0
         sent = total = channel.socket.sendmsg(buffers, (), more)
         if total == channel.connection.outgoing_bytes:
@@ -578,22 +566,6 @@ class Network:
                 queue.popleft()
         channel.connection.sent(total)
         return not sent
-
-    def _size_send_buffer(self, channel: Channel) -> None:
-        """Once for a connection."""
-        channel.sized = True
-        if not self.may_size_buffers or self._max_send_buffer < BULK_SEND_BUFFER_BYTES:
-            return
-        round_trip = channel.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT.stop)[_MIN_RTT]
-        if len(round_trip) == 4 and int.from_bytes(round_trip, sys.byteorder) <= NEAR_US:
-            channel.socket.setsockopt(socket.SOL_SOCKET, SEND_BUFFER, BULK_SEND_BUFFER_BYTES)
-
-    @functools.cached_property
-    def _max_send_buffer(self) -> int:
-        """What the system grants to whoever asks for BULK_SEND_BUFFER_BYTES."""
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, SEND_BUFFER, BULK_SEND_BUFFER_BYTES)
-            return sock.getsockopt(socket.SOL_SOCKET, SEND_BUFFER) // 2
 
     def _send_range(self, channel: Channel) -> bool:
         piece = channel.connection.outgoing[0]

@@ -59,6 +59,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("cli/node.py", "trioka"): "`trioka serve --help` and a wrong flag should not wait for a broker to be loaded",
     ("cli/node.py", "trio"): "it is half of what a broker's start costs, and `trioka serve --help` needs none of it",
     ("cli/node.py", "."): "only a cluster of several nodes needs to know how nodes are started and watched",
+    ("storage/disk.py", "."): "to count pages takes ctypes, which a start should not wait for",
     ("cli/output.py", "rich"): "it draws tables on a terminal, and takes longer to load than a command takes to run",
     ("cli/produce.py", "kafka"): "it takes longer to load than to say that there is no such topic",
     ("cli/consume.py", "kafka"): "it takes longer to load than to say that there is no such topic",

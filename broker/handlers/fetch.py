@@ -338,24 +338,25 @@ class _Reading:
                     self.must_answer = True  # consumers may wait for it there
             return self._nothing(asked, log)
         limit = min(asked.max_bytes, self.left)
-        records: RecordBytes
         found = take(log, offset, limit, upto)
-        if found is None:
-            if self.cold is not None:
-                part = cold_part(log, offset, limit)
-                if part is not None:
-                    self.cold.append(part)
-                    self.left -= part.size  # of which it would have been a part
-                    return self._nothing(asked, log)
-            read = log.read(offset, limit, upto=upto, at_least_one=is_first)
-            if read.records is None:
-                # No batch was small enough. Kafka tells of aborted transactions only if there was no room at all.
-                self.unfinished.append(asked)
-                return self._nothing(asked, log) if limit <= 0 else _empty(asked, log)
-            records, next_offset = read.records, read.next_offset
-        else:
-            records, next_offset = found
-        size = len(records)
+        if found is not None:
+            return self._found(asked, replica, *found)
+        if self.cold is not None:
+            part = cold_part(log, offset, limit)
+            if part is not None:
+                self.cold.append(part)
+                self.left -= part.size  # of which it would have been a part
+                return self._nothing(asked, log)
+        read = log.read(offset, limit, upto=upto, at_least_one=is_first)
+        if read.records is None:
+            # No batch was small enough. Kafka tells of aborted transactions only if there was no room at all.
+            self.unfinished.append(asked)
+            return self._nothing(asked, log) if limit <= 0 else _empty(asked, log)
+        return self._found(asked, replica, read.records, read.next_offset)
+
+    def _found(self, asked: Asked, replica: Replica, records: RecordBytes, next_offset: int) -> Result:
+        """These records, up to that offset, are to be sent."""
+        log, size = replica.log, len(records)
         self.found_bytes += size
         self.left -= size
         if self.asker >= 0:
@@ -365,9 +366,10 @@ class _Reading:
         result = _empty(asked, log)
         result.records = records  # type: ignore[misc]
         if self.committed:
+            found = log.aborted_transactions(asked.fetch_offset, next_offset)
             result.aborted_transactions = [  # type: ignore[misc]
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in sorted(log.aborted_transactions(offset, next_offset), key=_by_first_offset)
+                for aborted in sorted(found, key=_by_first_offset)
             ]
         return result
 

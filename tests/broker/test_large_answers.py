@@ -1,0 +1,148 @@
+"""Answers of megabytes: they arrive whole, whoever reads slowly too, and leave the connection as it was before."""
+
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import trio
+from planted import planted
+from serving import Asking, on_trio, running_broker
+
+from trioka.broker import broker as broker_file
+from trioka.broker import network
+from trioka.broker.broker import Broker
+from trioka.broker.network import BULK_BYTES, listen
+from trioka.protocol import batch
+from trioka.protocol.frame import frame_request
+from trioka.protocol.messages.fetch import FetchRequest
+from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.record import Record
+
+BATCHES = 8
+SIZE = 4 * BULK_BYTES
+VERSION = 12  # of Fetch: behind the records there is something left to say
+
+
+def produce(size: int, number: int) -> ProduceRequest:
+    value = bytes([number]) * size
+    records = bytes(batch.build([Record(0, 1_700_000_000_000, None, value)]))
+    partition = ProduceRequest.Topic.Partition(index=0, records=records)
+    return ProduceRequest(
+        acks=1, timeout_ms=1000, topic_data=[ProduceRequest.Topic(name="t", partition_data=[partition])]
+    )
+
+
+def fetch(size: int) -> FetchRequest:
+    partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=size)
+    topics = [FetchRequest.Topic(topic="t", partitions=[partition])]
+    return FetchRequest(max_wait_ms=1000, min_bytes=1, max_bytes=size, topics=topics)
+
+
+async def fill(broker: Broker, client: Asking) -> None:
+    await broker.create_missing_topics({"t": 1})
+    for number in range(BATCHES):
+        await client.ask(produce(SIZE // BATCHES, number), 9)
+
+
+def is_whole(records: Any) -> bool:
+    data = bytes(records)
+    values = [record.value for header in batch.headers(data) for record in batch.records(data, header)]
+    return values == [bytes([number]) * (SIZE // BATCHES) for number in range(BATCHES)]
+
+
+async def all_of_it_arrives_and_nothing_is_held_back(directory: Path) -> None:
+    async with running_broker(directory) as broker, Asking(broker) as client:
+        await fill(broker, client)
+        for _ in range(3):
+            answer = await client.ask(fetch(2 * SIZE), VERSION)
+            assert is_whole(answer.responses[0].partitions[0].records)
+            (channel,) = broker.network._channels.values()
+            assert not channel.is_corked
+            assert not channel.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
+
+
+async def what_stands_around_the_records_leaves_with_them(directory: Path) -> None:
+    """While there is more to send than the kernel takes, it fills its segments."""
+    async with running_broker(directory, socket_send_buffer_bytes=100_000) as broker, Asking(broker) as client:
+        await fill(broker, client)
+        host, port = broker.addresses["PLAINTEXT"]
+        with trio.socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)
+            await slow.connect((host, port))
+            for number in range(2):
+                await slow.send(frame_request(number, "slow", fetch(2 * SIZE), VERSION))
+            await trio.sleep(0.2)
+            assert any(channel.is_corked for channel in broker.network._channels.values())
+            received = bytearray()
+            sizes: list[int] = []
+            while len(sizes) < 2:
+                received += await slow.recv(30_000)
+                while len(received) >= 4 and len(received) >= 4 + int.from_bytes(received[:4]):
+                    sizes.append(4 + int.from_bytes(received[:4]))
+                    del received[: sizes[-1]]
+        assert sizes[0] == sizes[1] > SIZE
+        assert not received
+
+
+async def what_server_properties_says_of_the_send_buffer_is_kept(directory: Path) -> None:
+    async with running_broker(directory, socket_send_buffer_bytes=50_000) as broker, Asking(broker) as client:
+        await fill(broker, client)
+        await client.ask(fetch(2 * SIZE), VERSION)
+        (channel,) = broker.network._channels.values()
+        assert channel.socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2 == 50_000
+
+
+Rule = Callable[[Path], Awaitable[None]]
+
+RULES: list[Rule] = [
+    all_of_it_arrives_and_nothing_is_held_back,
+    what_stands_around_the_records_leaves_with_them,
+    what_server_properties_says_of_the_send_buffer_is_kept,
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_large_answer(tmp_path: Path, rule: Rule) -> None:
+    on_trio(rule)(tmp_path)
+
+
+def congestion_control(host: str) -> bytes:
+    """Of who connects to a listener there."""
+    listener = listen("ANY", host, 0).socket
+    with listener, socket.create_connection(("127.0.0.1", listener.getsockname()[1])):
+        listener.setblocking(True)
+        accepted, _ = listener.accept()
+        with accepted:
+            return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+
+def test_nobody_is_paced_who_comes_from_this_machine_alone() -> None:
+    assert congestion_control("127.0.0.1") == b"reno"
+    with socket.socket() as usual:
+        systems = usual.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+    assert congestion_control("0.0.0.0") == systems
+
+
+MISTAKES: list[tuple[str, str, Rule]] = [
+    ("            channel.cork(False)", "            pass", RULES[0]),
+    ("            channel.cork(True)", "            pass", RULES[1]),
+    ("        channel.range_sent += sent\n", "", RULES[1]),
+    ("sock.setsockopt(socket.SOL_SOCKET, option, size)", "pass", RULES[2]),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
+def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str, rule: Rule) -> None:
+    mistaken: ModuleType = planted(network, right, wrong)
+
+    async def in_time() -> None:
+        with trio.fail_after(20):
+            await rule(tmp_path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker_file, "Network", mistaken.Network)
+        with pytest.raises((Exception, BaseExceptionGroup)):
+            trio.run(in_time)
