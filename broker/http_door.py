@@ -16,8 +16,8 @@ import trio
 
 from .config.effective import Config
 from .config.own_keys import HTTP_LISTENERS, http_address
+from .listener import Listener, PortInUse, listen, serve_streams
 from .metrics.loop_watch import LoopWatch
-from .network import Listener, PortInUse, listen, serve_streams
 
 if TYPE_CHECKING:
     from .broker import Broker

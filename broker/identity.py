@@ -21,7 +21,7 @@ from trioka.storage.disk import Disk
 from trioka.storage.layout import META_PROPERTIES
 
 from .config.listeners import Node
-from .network import local_host_name
+from .listener import local_host_name
 
 NO_EPOCH: Final = -1
 

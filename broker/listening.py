@@ -13,7 +13,7 @@ from .config.addresses import Endpoint
 from .config.effective import ConfigError
 from .config.listeners import node_of
 from .config.network_keys import SOCKET_LISTEN_BACKLOG_SIZE
-from .network import Listener, listen, local_host_name
+from .listener import Listener, listen, local_host_name
 
 if TYPE_CHECKING:
     from .broker import Broker

@@ -1,4 +1,5 @@
-"""Sockets, and nothing but: with links.py, the asking side, the only module that opens them.
+"""Sockets that are served, and nothing but. Those at which they arrive are in listener.py, the asking side in links.py:
+these three are the only modules that open any.
 
 All connections are served by one trio task. It waits for one descriptor, an epoll that holds all sockets; when any of
 them is ready it asks the epoll which, and serves each: receive once, serve every request that is complete, send all
@@ -16,18 +17,18 @@ epoll, but comes back: the turn is taken between two requests, and not out of th
 To fall asleep and be woken costs three times as much as a small request, of which the client pays a part. So whoever
 was quick to go on is waited for awake, for `AWAKE_S` at most; who was not is not, until he is quick again.
 
+Of several large answers of one round, a second thread sends one (second_hand.py).
+
 What one connection does wrong must not end the others, so each is served behind its own guard: an `OSError` ends the
 connection; anything else is a mistake of ours, is logged, and ends the connection too.
 """
 
-import contextlib
 import errno
 import logging
 import os
 import select
 import socket
-import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -36,7 +37,9 @@ import trio
 from trioka.protocol.frame import SCRATCH_BYTES
 from trioka.storage.file_pool import FileRange
 
-from .connection import Connection
+from .connection import MAX_OUTGOING_BYTES, Connection
+from .listener import Listener
+from .second_hand import SecondHand
 from .together import Together
 
 log = logging.getLogger("trioka.network")
@@ -47,10 +50,8 @@ STAY_S: Final = 0.005  # without a look at other tasks
 IN_VAIN_S: Final = 0.02  # when nothing came, it is not tried again for so long: the client may be a task in here
 AWAKE_S: Final = 60e-6  # to wait for who is quick: about what it costs to sleep
 QUICK_S: Final = 130e-6  # who goes on after so long, the time to wake up included
-MAY_STAY_AWAKE: Final = len(os.sched_getaffinity(0)) > 1  # or else the client could not go on meanwhile
+SEVERAL_PROCESSORS: Final = len(os.sched_getaffinity(0)) > 1  # or else nobody could go on meanwhile
 ACCEPTS_AT_ONCE: Final = 64
-ACCEPT_AGAIN_S: Final = 0.1  # after a failure, such as too many open files
-BACKLOG: Final = 128
 MAX_REQUEST_POOL_BYTES: Final = 256 * 1024 * 1024
 """What the beginnings of requests may take in memory, all connections together (queued.max.request.bytes)."""
 
@@ -77,12 +78,6 @@ RECEIVE_BUFFER: Final = socket.SO_RCVBUF
 
 
 Poll = Callable[[float, int], list[tuple[int, int]]]  # an epoll's: descriptors and what is the matter with them
-
-
-class PortInUse(OSError):
-    """Somebody else listens there."""
-
-    port = 0
 
 
 class NewConnection(Protocol):
@@ -122,84 +117,6 @@ class Channel:
             self.socket.setsockopt(socket.IPPROTO_TCP, CORK, is_corked)
 
 
-def listen(name: str, host: str, port: int, backlog: int = BACKLOG) -> "Listener":
-    """Opens a listening socket. Port 0 takes any that is free."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setblocking(False)
-        sock.bind((host, port))
-        _spare_pacing(sock)
-        sock.listen(backlog)
-    except OSError as error:
-        sock.close()
-        if error.errno == errno.EADDRINUSE:
-            in_use = PortInUse(error.errno, f"{host}:{port} is in use")
-            in_use.port = port
-            raise in_use from None
-        raise
-    return Listener(name, sock)
-
-
-def _spare_pacing(sock: socket.socket) -> None:
-    """Where only this machine can connect there is no congestion, and a system's choice that sends by the clock, as BBR
-    does, only costs timers. What a listener has, its connections have from their first byte on."""
-    if sock.getsockname()[0].startswith(("127.", "::1")) and sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")  # which everybody may have
-
-
-def local_host_name() -> str:
-    """What this machine calls itself: where clients are sent when nobody says otherwise."""
-    return socket.getfqdn()
-
-
-class Listener:
-    """A socket at which connections arrive."""
-
-    __slots__ = ("name", "socket")
-
-    def __init__(self, name: str, sock: socket.socket) -> None:
-        self.name = name
-        self.socket = sock
-
-    @property
-    def address(self) -> tuple[str, int]:
-        host, port = self.socket.getsockname()[:2]
-        return host, port
-
-
-async def serve_streams(
-    listener: Listener, serve: Callable[[trio.abc.Stream], Awaitable[None]], max_connections: int
-) -> None:
-    """For what is not Kafka's protocol, and seldom used: a task for each connection. Until cancelled; closes the
-    listener. Whoever comes while there are `max_connections` is sent away."""
-    count = 0
-
-    async def one(stream: trio.abc.Stream) -> None:
-        nonlocal count
-        try:
-            await serve(stream)
-        finally:
-            count -= 1
-
-    with trio.socket.from_stdlib_socket(listener.socket) as arriving:
-        async with trio.open_nursery() as nursery:
-            while True:
-                try:
-                    accepted, _ = await arriving.accept()
-                except OSError as error:
-                    log.warning("cannot accept on %s: %s", listener.name, error)
-                    await trio.sleep(ACCEPT_AGAIN_S)
-                    continue
-                if count >= max_connections:
-                    accepted.close()
-                    continue
-                count += 1
-                nursery.start_soon(one, trio.SocketStream(accepted))
-
-
 class Network:
     """All listeners and connections of a broker."""
 
@@ -225,6 +142,8 @@ class Network:
         self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
         self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
         self.accepted: dict[str, int] = {}  # connections so far, by listener
+        self._hand: SecondHand[Channel] = SecondHand(self._send)
+        self._last_of_round = 0  # whose turn is the last; after it nobody is left to be served meanwhile
         self._paused: set[Channel] = set()  # they have to wait until others' requests are complete
         self.is_cut = False
         self.max_pool_bytes = MAX_REQUEST_POOL_BYTES
@@ -255,8 +174,11 @@ class Network:
         while found := self._linger(poll):
             self._round_began, began = self._now(), perf_counter()  # the latter is quicker to read, and only measured
             self._together.is_open = len(found) > 1
+            self._last_of_round = found[-1][0]
             for ready, events in found:
                 serve(ready, events)
+            if self._hand.given is not None:
+                self._take_back(self._hand.given)
             if self._put_off:
                 self._settle()
             self.on_round(perf_counter() - began)
@@ -280,7 +202,7 @@ class Network:
                     return found
         found = poll(LINGER_S, EVENTS_AT_ONCE)
         is_soon = bool(found) and perf_counter() - began < QUICK_S
-        self._is_quick = is_soon and MAY_STAY_AWAKE and not in_vain
+        self._is_quick = is_soon and SEVERAL_PROCESSORS and not in_vain
         if not found:
             self._linger_again = self._now() + IN_VAIN_S
         return found
@@ -362,6 +284,8 @@ class Network:
             elif events & HUNG_UP:
                 self._drop(channel)
                 return
+            if self._hand.given is channel or self._is_given_away(channel):
+                return
             if connection.outgoing:
                 self._send(channel)
             if channel.interest != READ or self._paused or not connection.is_at_rest:
@@ -434,6 +358,8 @@ class Network:
                     queue[0] = memoryview(piece)[sent:]
                 connection.sent(sent)
             elif queue:
+                if self._is_given_away(channel):
+                    return
                 self._send(channel)
         except BlockingIOError:
             pass
@@ -441,6 +367,31 @@ class Network:
             self._count(channel)
         if not connection.is_at_rest:
             self._attend(channel)
+
+    def _is_given_away(self, channel: Channel) -> bool:
+        """A large answer that begins, if others are still to be served in this round. It is one that the second hand
+        can send by system calls alone: not from a map, and not so much that requests wait until it is sent."""
+        queue = channel.connection.outgoing
+        if (
+            not BULK_BYTES < channel.connection.outgoing_bytes <= MAX_OUTGOING_BYTES
+            or channel.descriptor == self._last_of_round
+            or self._hand.given is not None
+            or not SEVERAL_PROCESSORS
+            or not all(type(piece) is not FileRange or piece.size > BULK_BYTES for piece in queue)
+        ):
+            return False
+        self._hand.give(channel)
+        return True
+
+    def _take_back(self, channel: Channel) -> None:
+        """At the end of the round, or of the connection."""
+        error = self._hand.finish()
+        if error is not None:
+            self._failed(channel, error)
+            return
+        if channel.connection.reader.own is not None:
+            self._count(channel)
+        self._attend(channel)
 
     # The pool. A request that has begun takes memory until it is complete. When all take too much together, only the
     # one that has come furthest is read from: it will be complete first, and then there is room for the others.
@@ -477,6 +428,8 @@ class Network:
             channel.interest = interest
 
     def _drop(self, channel: Channel) -> None:
+        if self._hand.given is channel:
+            self._hand.finish()
         if self._channels.pop(channel.descriptor, None) is None:
             return
         channel.connection.close()

@@ -16,7 +16,7 @@ from .config.node_keys import (
     CONTROLLER_QUORUM_REQUEST_TIMEOUT_MS,
     CONTROLLER_QUORUM_RETRY_BACKOFF_MS,
 )
-from .network import local_host_name
+from .listener import local_host_name
 from .quorum import Quorum
 from .quorum_files import QuorumFiles, QuorumSettings
 

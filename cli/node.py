@@ -182,8 +182,8 @@ def _run(
     import trio
 
     from trioka.broker.identity import ForeignDirectory, NotFormatted
+    from trioka.broker.listener import PortInUse
     from trioka.broker.membership import CannotJoin
-    from trioka.broker.network import PortInUse
     from trioka.broker.quorum_files import VotersDisagree
     from trioka.storage.directory import DirectoryInUse
     from trioka.storage.disk import allow_many_descriptors

@@ -1,9 +1,9 @@
 """A network in one process: sockets, an epoll and connections of simulated machines, whose bytes a seed delays, cuts
 into pieces, holds back and loses together with their connection.
 
-What is replaced is what `trioka.broker.network` takes from the operating system (`socket`, `select`, and the wait for
-an epoll), and whom a node dials (`dial_from`); everything between, the code that receives, serves and sends, is the one
-that ships.
+What is replaced is what `trioka.broker.network` and `listener` take from the operating system (`socket`, `select`, and
+the wait for an epoll), and whom a node dials (`dial_from`); everything between, the code that receives, serves and
+sends, is the one that ships.
 
 TCP's promises hold: bytes come in order and whole, or the connection ends. So a cut does not lose bytes; it keeps them
 until it is healed, or until somebody gives up. Whoever is cut off in one direction only still hears.
@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from random import Random
+from types import ModuleType
 from typing import Any
 
 import trio
 from sim_time import SimClock
 
-from trioka.broker import network
+from trioka.broker import listener, network
 from trioka.broker.links import Link
 from trioka.broker.peers import Dial
 
@@ -438,17 +439,24 @@ class _Part:
 def simulated_network(net: SimNet) -> Iterator[None]:
     """While it lasts, the broker's network opens sockets of this one."""
     lowlevel = _Part(trio.lowlevel, wait_readable=SimEpoll.wait)
-    replaced = {
-        "socket": _Part(real_socket, socket=lambda *_: SimSocket(net)),
-        "select": _Part(real_select, epoll=lambda: SimEpoll(net)),
-        "trio": _Part(trio, lowlevel=lowlevel),
+    sockets = {"socket": _Part(real_socket, socket=lambda *_: SimSocket(net))}
+    replaced: dict[ModuleType, dict[str, Any]] = {
+        listener: sockets,
+        network: {
+            **sockets,
+            "select": _Part(real_select, epoll=lambda: SimEpoll(net)),
+            "trio": _Part(trio, lowlevel=lowlevel),
+            "SEVERAL_PROCESSORS": False,  # no second thread: what happens first is the seed's business
+        },
     }
-    kept = {name: getattr(network, name) for name in replaced}
-    vars(network).update(replaced)
+    kept = {module: {name: getattr(module, name) for name in names} for module, names in replaced.items()}
+    for module, names in replaced.items():
+        vars(module).update(names)
     try:
         yield
     finally:
-        vars(network).update(kept)
+        for module, names in kept.items():
+            vars(module).update(names)
 
 
 def _nothing() -> None:

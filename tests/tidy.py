@@ -32,6 +32,7 @@ ROOMS = PURE_ROOMS | {"broker", COMMAND_ROOM, TESTING_ROOM}
 
 ENTRY_POINT = "trioka/__main__.py"
 SOCKETS = "broker/network.py"
+SOCKETS_THAT_LISTEN = "broker/listener.py"
 SOCKETS_TO_NODES = "broker/links.py"
 SOCKETS_OF_CLIENTS = "cli/wire.py"
 # A broker that a test runs as a child process answers its parent on standard output; nobody else reads it.
@@ -327,7 +328,7 @@ def lazy_imports(source: Source) -> set[tuple[int, str]]:
 
 
 def only_the_network_touches_sockets(source: Source) -> Iterator[str]:
-    if source.room and source.path not in (SOCKETS, SOCKETS_TO_NODES, SOCKETS_OF_CLIENTS):
+    if source.room and source.path not in (SOCKETS, SOCKETS_THAT_LISTEN, SOCKETS_TO_NODES, SOCKETS_OF_CLIENTS):
         for line, what in _reaches(source, SOCKET_MODULES, SOCKET_NAMES):
             yield source.says(line, f"'{what}' is a matter of {SOCKETS}; take a stream or a Network as an argument.")
 

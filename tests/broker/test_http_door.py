@@ -15,8 +15,8 @@ from watching import exchanged, get, watched
 from trioka.broker import http_talk
 from trioka.broker.config.effective import Config
 from trioka.broker.http_door import open_door
+from trioka.broker.listener import PortInUse, listen
 from trioka.broker.metrics.loop_watch import LoopWatch
-from trioka.broker.network import PortInUse, listen
 
 ADDRESS = "127.0.0.1:0"
 PATHS = ["/metrics", "/livez", "/readyz", "/startupz"]

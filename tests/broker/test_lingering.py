@@ -43,7 +43,7 @@ class Lingering:
     def __init__(self, broker: ModuleType, processors: int = 2) -> None:
         self.moments = Moments()
         mine = cast(Any, broker)
-        mine.perf_counter, mine.MAY_STAY_AWAKE = self.moments.perf_counter, processors > 1
+        mine.perf_counter, mine.SEVERAL_PROCESSORS = self.moments.perf_counter, processors > 1
         self.network = mine.Network(None, None, lambda: self.moments.now, cast(Together, None))
 
     def waits_for(self, seconds: float) -> tuple[bool, bool]:
@@ -97,7 +97,7 @@ def test_after_a_wait_in_vain_it_is_not_tried_again_for_a_while(broker: ModuleTy
 MISTAKES: list[tuple[str, str, Rule]] = [
     ("if self._is_quick:", "if False:", test_who_is_quick_is_waited_for_awake),
     ("bool(found) and perf_counter() - began < QUICK_S", "bool(found)", test_who_takes_his_time_is_waited_for_asleep),
-    (" and MAY_STAY_AWAKE", "", test_with_one_processor_nobody_is_waited_for_awake),
+    (" and SEVERAL_PROCESSORS", "", test_with_one_processor_nobody_is_waited_for_awake),
     (" and not in_vain", "", test_who_is_always_a_little_late_is_not_waited_for_awake_each_time),
     (
         "self._linger_again = self._now() + IN_VAIN_S",
