@@ -32,7 +32,7 @@ from .partitions import Partitions, Replica
 
 log = logging.getLogger("trioka.replicas")
 
-THREADS: Final = 16  # syncs at the same time share one of the disk's; one by one, each takes as long as all
+THREADS: Final = 8  # syncs at the same time share one of the disk's; one by one, each takes as long as all
 AT_ONCE: Final = 64  # are made, and lead; then the next ones follow
 
 Item = TypeVar("Item")
