@@ -7,10 +7,11 @@
 The cost is the CPU of the broker's process, from `/proc`, for each request of a load that stays the same while only one
 size grows. `curves.py` turns it into an exponent, and says where it grows faster than the work that is asked for.
 
-One broker runs at a time, and a fresh one for each thing that grows. A cost is the best of the rounds. A log grows to
-3.5 GB, so that the disk need not hold more than 4; it has segments of 175 MB, and thus as many of them as a log of 20
-GB has by default. Apache Kafka's partitions end at a thousand: it syncs a file when a partition is first written to,
-and ten thousand of those would take longer than all the rest.
+One broker runs at a time, and a fresh one for each thing that grows. A cost is the best of the rounds. Logs have holes
+(hollow_log.py), so that 20 GB of them take 1.3 GB of disk; they are read at a thousand places, evenly spread, which are
+in memory by then: what grows is what is searched, and not how much of it the machine can remember. Apache Kafka's
+partitions end at a thousand: it syncs a file when a partition is first written to, and ten thousand of those would take
+longer than all the rest.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from contestants import contestants
 from curves import FASTER, Curve, as_data, table
 from group_members import HEARTBEAT, ClassicGroup, Crowd
 from growth_chart import pictures
+from hollow_log import BATCH_BYTES, VALUE_BYTES, make_hollow_logs
 from load_generator import LoadFailed, run_load
 from machine import machine
 from measures import KIB
@@ -50,10 +52,9 @@ PARTITIONS_OF_CONNECTIONS = 16
 PARTITIONS_AT_ONCE = 1000
 IN_FLIGHT = 20
 METADATA_VERSION, COMMIT_VERSION = 12, 8
-LOG_RECORD, LOG_BATCH, LOG_FETCH = KIB, 16 * KIB, 64 * KIB
-LOG_TOPIC = "log"
-LOG_SEGMENT_BYTES = 175_000_000
-ENOUGH_APPENDS = 5000
+LOG_RECORD, LOG_BATCH = KIB, 16 * KIB
+LOG_PLACES = 1000
+LOG_APPENDS = 5000  # fewer take less CPU than can be told
 DISK_LIMIT_BYTES = 4_000_000_000
 GROUP_TOPIC = "grouped"
 MOST_PARTITIONS = {OURS: 10_000, THEIRS: 1_000}
@@ -61,7 +62,7 @@ MOST_PARTITIONS = {OURS: 10_000, THEIRS: 1_000}
 SIZES: Mapping[str, Sequence[int]] = {
     "connections": (1, 10, 100, 1000),
     "partitions": (1, 10, 100, 1000, 10_000),
-    "bytes of log": (1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 3_500_000_000),
+    "bytes of log": (1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 20_000_000_000),
     "groups": (1, 10, 100, 1000),
 }
 
@@ -114,6 +115,8 @@ class Growth:
         sizes = [size for size in SIZES[of] if self._may_be(of, name, size)]
         try:
             with self._makers[name]() as node:
+                if of == "bytes of log":
+                    self._make_logs(node, sizes)
                 self._warm_up(node)
                 for size in sizes:
                     for curve, take in work(node, name, size):
@@ -186,9 +189,10 @@ class Growth:
             lambda: self._load(node, "produce", topic=f"idle-{time.monotonic_ns()}", idle=size, **single),
         )
 
-    def _partitions(self, node: Node, _: str, size: int) -> Iterator[tuple[str, Callable[[], float]]]:
-        topic = f"partitions-{size}"
+    def _partitions(self, node: Node, name: str, size: int) -> Iterator[tuple[str, Callable[[], float]]]:
+        topic, began = f"partitions-{size}", time.perf_counter()
         _create(node, topic, size)
+        print(f"{name:<13} {size:,} partitions are made in {time.perf_counter() - began:.2f} s", file=sys.stderr)
         there: dict[str, object] = {"topic": topic, "partitions": size, "record": 100, "batch": 1, "existing": True}
         first = {"address": node.address, "spread": True, "in-flight": 1, "seconds": 0.01, "warmup": 0, **there}
         run_load("produce", first)  # to each of them; what a first record costs is another matter
@@ -198,24 +202,26 @@ class Growth:
         asked = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=False)
         yield "partitions-metadata", lambda: self._replay(node, [asked], METADATA_VERSION, 1)
 
+    def _make_logs(self, node: Node, sizes: Sequence[int]) -> None:
+        for size in sizes:
+            run_load("create", {"address": node.address, "topic": f"log-{size}"})
+        node.stop()
+        make_hollow_logs(node.data_dir, {f"log-{size}": size for size in sizes})
+        node.start()
+
     def _log(self, node: Node, _: str, size: int) -> Iterator[tuple[str, Callable[[], float]]]:
-        log: dict[str, object] = {"topic": LOG_TOPIC, "record": LOG_RECORD, "batch": LOG_BATCH}
-        written = sum(file.stat().st_size for file in node.data_dir.glob(f"{LOG_TOPIC}-0/*.log"))
-        told = run_load(
-            "fill",
-            {
-                "address": node.address,
-                "pid": node.pid,
-                "max-bytes": size - written,
-                "existing": written > 0,
-                "config": f"segment.bytes={LOG_SEGMENT_BYTES}",
-                **log,
-            },
-        )
-        if told["requests"] >= ENOUGH_APPENDS:  # fewer take less CPU than can be told
-            cost = told["broker_cpu_seconds"] / told["requests"] * 1e6
-            yield "log-produce", lambda: cost
-        yield "log-fetch", lambda: self._load(node, "fetch", size=LOG_FETCH, random=True, **log)
+        topic = f"log-{size}"
+        read: dict[str, object] = {"topic": topic, "record": VALUE_BYTES, "batch": BATCH_BYTES, "size": BATCH_BYTES}
+        once = {"address": node.address, "places": LOG_PLACES, "max-bytes": (LOG_PLACES + 1) * BATCH_BYTES, **read}
+        run_load("fetch", {**once, "seconds": ANSWER_SECONDS, "warmup": 0}, seconds=ANSWER_SECONDS)
+        yield "log-fetch", lambda: self._load(node, "fetch", places=LOG_PLACES, **read)
+        if size >= LOG_APPENDS * LOG_BATCH:  # or it would be another log afterwards
+            yield "log-produce", lambda: self._append(node, topic)
+
+    def _append(self, node: Node, topic: str) -> float:
+        more = {"topic": topic, "record": LOG_RECORD, "batch": LOG_BATCH, "max-bytes": LOG_APPENDS * LOG_BATCH}
+        told = run_load("fill", {"address": node.address, "pid": node.pid, "existing": True, **more})
+        return float(told["broker_cpu_seconds"] / told["requests"] * 1e6)
 
     def _groups(self, node: Node, _: str, size: int) -> Iterator[tuple[str, Callable[[], float]]]:
         address = ("127.0.0.1", node.port)

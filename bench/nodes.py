@@ -84,7 +84,12 @@ class Node(ABC):
     ready_seconds: float
 
     @abstractmethod
-    def start(self) -> None: ...
+    def start(self) -> None:
+        """After a `stop`, on the same folder, and perhaps another port."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Cleanly; the folder stays."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -150,6 +155,9 @@ class KafkaNode(Node):
     def last_words(self) -> str:
         return self._kafka.last_words()
 
+    def stop(self) -> None:
+        self._kafka.stop()
+
     def close(self) -> None:
         self._kafka.close()
 
@@ -202,7 +210,7 @@ class TriokaNode(Node):
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self.data_dir.mkdir(parents=True)
+        self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.port,) = _free_ports(1)
         command = [*self._command, "dev", "--port", str(self.port), "--data", str(self.data_dir)]
         spawned = time.perf_counter()
@@ -228,6 +236,10 @@ class TriokaNode(Node):
         return self._log.read_text(errors="replace")[-LAST_WORDS_CHARS:] if self._log.exists() else ""
 
     def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
@@ -236,7 +248,6 @@ class TriokaNode(Node):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def telling_line(words: str) -> str:

@@ -6,9 +6,8 @@ asked for once its log is there; until then it is unknown, which every client an
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from random import Random
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import trio
 
@@ -33,8 +32,11 @@ from .partitions import Partitions, Replica
 
 log = logging.getLogger("trioka.replicas")
 
-NOTING_THREADS: Final = 8  # syncs at the same time share one of the disk's; one by one, each takes as long as all
-NOTED_AT_ONCE: Final = 64  # then they lead, and the next ones follow
+THREADS: Final = 8  # syncs at the same time share one of the disk's; one by one, each takes as long as all
+AT_ONCE: Final = 64  # are made, and lead; then the next ones follow
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Surroundings(Protocol):
@@ -81,46 +83,64 @@ class Replicas:
     async def act(self, changes: Sequence[Change]) -> None:
         """What a change of the metadata means for this broker. In their order: a topic may be deleted and made again,
         a replica taken away and given back, between two looks at the metadata."""
-        together: list[PartitionChanged] = []
+        gone: dict[tuple[str, int], Replica] = {}
+        together: list[PartitionChanged] = []  # and all of it came after what is gone
         for change in changes:
-            if isinstance(change, PartitionChanged):
-                if self._node_id in change.after.replicas:
-                    together.append(change)
-                elif change.before is not None and self._node_id in change.before.replicas:
+            if isinstance(change, PartitionChanged) and self._node_id in change.after.replicas:
+                together.append(change)
+            elif self._takes_away(change):
+                if together:
+                    await self._remove(gone)
                     await self._become(together)
-                    await self._give_up(change)
-            elif isinstance(change, TopicDeleted):
-                await self._become(together)
-                await self._delete(change)
+                gone |= self._taken_away(change)
+        await self._remove(gone)
         await self._become(together)
         for other in changes:
             if isinstance(other, ConfigChanged) and other.resource.type == ResourceType.TOPIC:
                 self.configure(other.resource.name)
 
     async def _become(self, mine: list[PartitionChanged]) -> None:
-        """Logs that are not there are made, all together; then each is led or followed, one change after the other."""
-        missing = {(c.name, c.index): c for c in mine if self._partitions.find(c.name, c.index) is None}
-        new = [change for change in missing.values() if not self._is_out_of_reach(change)]
-        if new:
-            logs = await trio.to_thread.run_sync(self._open_logs, new)
-            for change, opened in zip(new, logs, strict=True):
-                if opened is not None:
-                    self.adopt(change.name, change.topic_id, change.index, opened)
-        for start in range(0, len(mine), NOTED_AT_ONCE):
-            some = mine[start : start + NOTED_AT_ONCE]
+        """Logs that are not there are made; then each is led or followed, one change after the other. Some at a time:
+        where thousands are made, the first ones are of use while the others are still to come."""
+        for start in range(0, len(mine), AT_ONCE):
+            some = mine[start : start + AT_ONCE]
+            await self._make_logs(some)
             ahead = await self._note_epochs(some)
             for change in some:
                 self.follow(change.name, change.after, ahead.get((change.name, change.index)))
             await trio.lowlevel.checkpoint()  # others want to be served, too
         mine.clear()
 
+    async def _make_logs(self, mine: Sequence[PartitionChanged]) -> None:
+        """Of those that have none: by several threads, since each takes two syncs, and one more for all together."""
+        missing = {(c.name, c.index): c for c in mine if self._partitions.find(c.name, c.index) is None}
+        configs = {name: self._log_config(name) for name in {name for name, _ in missing}}
+        work: list[_New] = []
+        for change in missing.values():
+            if not self._is_out_of_reach(change):
+                directory = self._least_loaded([new.directory for new in work])
+                if directory is not None:
+                    work.append(_New(change, directory, configs[change.name], self._clock.now_ms()))
+        made: dict[LogDirectory, list[tuple[PartitionChanged, Log]]] = {}
+        for new, its_log in zip(work, await _in_threads(_New.make, work), strict=True):
+            if its_log is not None:
+                made.setdefault(new.directory, []).append((new.change, its_log))
+        for directory, logs in made.items():
+            try:
+                await trio.to_thread.run_sync(directory.admit, [its_log for _, its_log in logs])
+            except KafkaStorageError as error:
+                log.error("%d logs cannot be created: %s", len(logs), error)
+                continue
+            for change, its_log in logs:
+                self.adopt(change.name, change.topic_id, change.index, its_log)
+
     async def _note_epochs(self, mine: Sequence[PartitionChanged]) -> dict[tuple[str, int], Prepared]:
         """Who is to lead notes its epoch on disk first (I10), which takes two syncs: thousands may become leaders at a
         time, so that several threads do it, and nobody is kept waiting. Nothing is appended to these logs meanwhile:
         they rest. One that leads already, in another epoch, has clients, and notes it when its turn comes."""
         last = {(change.name, change.index): change.after for change in mine}
-        written: dict[tuple[str, int], Prepared] = {}
-        work: list[tuple[Replica, Prepared]] = []
+        work: list[Prepared] = []
+        names: list[tuple[str, int]] = []
         for name, partition in last.items():
             replica = self._partitions.find(*name)
             if replica is None or replica.leads or partition.leader != self._node_id:
@@ -129,11 +149,10 @@ class Replicas:
             is_new = epoch > max(replica.leader_epoch, its_log.epochs.latest_epoch)
             if is_new and not (its_log.closed or its_log.quarantine):
                 self._surroundings.rests(replica)
-                work.append((replica, its_log.epochs.prepared(epoch, its_log.log_end_offset)))
-        async with trio.open_nursery() as nursery:
-            for number in range(min(NOTING_THREADS, len(work))):
-                nursery.start_soon(trio.to_thread.run_sync, _write_ahead, work[number::NOTING_THREADS], written)
-        return written
+                work.append(its_log.epochs.prepared(epoch, its_log.log_end_offset))
+                names.append(name)
+        are_written = await _in_threads(_write_ahead, work)
+        return {name: prepared for name, prepared, done in zip(names, work, are_written, strict=True) if done}
 
     async def adopt_all(self, metadata: Metadata) -> None:
         """At the start: what the metadata says, and the logs that are already here, come together. A log that is no
@@ -144,14 +163,17 @@ class Replicas:
             if self._node_id in partition.replicas:
                 wanted[TopicPartition(topic.name, partition.index)] = (topic, partition)
         for directory in self._directories:
-            for name in list(directory.logs):
+            strays = {}
+            for name in directory.logs:
                 if name.topic == CLUSTER_METADATA_TOPIC:
                     continue
                 topic_and_partition = wanted.get(name)
                 known_id = directory.topic_ids.get(name)
                 if topic_and_partition is None or known_id not in (None, topic_and_partition[0].topic_id):
                     log.warning("%s is not in the metadata, and is set aside", name)
-                    await trio.to_thread.run_sync(directory.set_aside_as_stray, name, self._unique())
+                    strays[name] = self._unique()
+            if strays:
+                await trio.to_thread.run_sync(directory.set_aside_as_stray, strays)
         await self._keep_one_of_each()
         for directory in self._directories:
             for name, found in directory.logs.items():
@@ -181,7 +203,7 @@ class Replicas:
                         log.warning(
                             "%s is in %s too, and longer: what is in %s is set aside", name, kept.path, other.path
                         )
-                        await trio.to_thread.run_sync(other.set_aside_as_stray, name, self._unique())
+                        await trio.to_thread.run_sync(other.set_aside_as_stray, {name: self._unique()})
 
     def adopt(self, topic: str, topic_id: bytes, index: int, opened: Log) -> Replica:
         """A log of this broker is a partition's replica."""
@@ -272,60 +294,90 @@ class Replicas:
             if not replica.leads and replica.leader_id != NO_LEADER:
                 self._surroundings.follows(replica)  # by another fetcher, perhaps
 
-    # -- in worker threads ---------------------------------------------------------------------------------------------
-
-    def _open_logs(self, changes: Sequence[PartitionChanged]) -> list[Log | None]:
-        return [self._open_log(change) for change in changes]
-
-    def _open_log(self, change: PartitionChanged) -> Log | None:
-        name = TopicPartition(change.name, change.index)
-        directory = self._least_loaded()
-        if directory is None:
-            return None
-        try:
-            return directory.create(
-                name, self._log_config(change.name), now_ms=self._clock.now_ms(), topic_id=change.topic_id
-            )
-        except KafkaStorageError as error:
-            log.error("%s cannot be created: %s", name, error)
-            return None
-
-    def _least_loaded(self) -> LogDirectory | None:
-        """New partitions go where the fewest are, as in Kafka."""
+    def _least_loaded(self, coming: Sequence[LogDirectory]) -> LogDirectory | None:
+        """New partitions go where the fewest are, as in Kafka; those count that are about to come."""
         online = [directory for directory in self._directories if directory.failure is None]
-        return min(online, key=lambda directory: len(directory.logs), default=None)
+        return min(online, key=lambda directory: len(directory.logs) + coming.count(directory), default=None)
 
-    async def _delete(self, deleted: TopicDeleted) -> None:
-        await self._remove([r for r in self._partitions.of_topic(deleted.name) if r.topic_id == deleted.topic_id])
+    # -- what leaves ---------------------------------------------------------------------------------------------------
 
-    async def _give_up(self, change: PartitionChanged) -> None:
-        """The replica was reassigned: others have it now."""
-        replica = self._partitions.find(change.name, change.index)
-        if replica is not None and replica.topic_id == change.topic_id:
+    def _takes_away(self, change: Change) -> TypeGuard[TopicDeleted | PartitionChanged]:
+        """A topic is deleted, or one of its replicas was reassigned: others have it now."""
+        if isinstance(change, PartitionChanged):
+            before, after = change.before, change.after
+            return before is not None and self._node_id in before.replicas and self._node_id not in after.replicas
+        return isinstance(change, TopicDeleted)
+
+    def _taken_away(self, change: TopicDeleted | PartitionChanged) -> dict[tuple[str, int], Replica]:
+        if isinstance(change, TopicDeleted):
+            here = self._partitions.of_topic(change.name)
+        else:
             log.info("%s-%d is no longer here: its replicas are %s", change.name, change.index, change.after.replicas)
-            await self._remove([replica])
+            found = self._partitions.find(change.name, change.index)
+            here = [] if found is None else [found]
+        return {(each.topic, each.index): each for each in here if each.topic_id == change.topic_id}
 
-    async def _remove(self, gone: Sequence[Replica]) -> None:
-        for replica in gone:
+    async def _remove(self, gone: dict[tuple[str, int], Replica]) -> None:
+        """All together: to tell the checkpoints of one takes as long."""
+        if not gone:
+            return
+        for replica in gone.values():
             self._partitions.remove(replica)
             replica.leads = replica.stands_alone = False
             replica.leadership = None
             self._surroundings.rests(replica)
-        await trio.to_thread.run_sync(self._delete_logs, [TopicPartition(r.topic, r.index) for r in gone])
+        await trio.to_thread.run_sync(self._delete_logs, [TopicPartition(*name) for name in gone])
+        gone.clear()
 
     def _delete_logs(self, names: Sequence[TopicPartition]) -> None:
-        for name in names:
-            for directory in self._directories:
-                if name in directory.logs and directory.failure is None:
-                    directory.delete(name, self._unique(), now_ms=self._clock.now_ms())
+        """In a worker thread."""
+        for directory in self._directories:
+            here = {name: self._unique() for name in names if name in directory.logs}
+            if here and directory.failure is None:
+                directory.delete(here, now_ms=self._clock.now_ms())
 
     def _unique(self) -> str:
         return f"{self._random.getrandbits(128):032x}"
 
 
-def _write_ahead(work: Sequence[tuple[Replica, Prepared]], written: dict[tuple[str, int], Prepared]) -> None:
-    """In a worker thread. One that fails is tried again by its leader, and said to have failed then."""
-    for replica, prepared in work:
-        with suppress(KafkaError):
-            replica.log.epochs.write_ahead(prepared)
-            written[replica.topic, replica.index] = prepared
+# In worker threads ----------------------------------------------------------------------------------------------------
+
+
+class _New(NamedTuple):
+    """A partition of which there is no log yet, and where it is to be."""
+
+    change: PartitionChanged
+    directory: LogDirectory
+    config: LogConfig
+    now_ms: int
+
+    def make(self) -> Log | None:
+        name = TopicPartition(self.change.name, self.change.index)
+        try:
+            return self.directory.begin(name, self.config, now_ms=self.now_ms, topic_id=self.change.topic_id)
+        except KafkaStorageError as error:
+            log.error("%s cannot be created: %s", name, error)
+            return None
+
+
+def _write_ahead(prepared: Prepared) -> bool:
+    """One that fails is tried again by its leader, and said to have failed then."""
+    try:
+        prepared.cache.write_ahead(prepared)
+    except KafkaError:
+        return False
+    return True
+
+
+async def _in_threads(do: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """What `do`, which blocks, makes of each, in their order."""
+    results: dict[int, Result] = {}
+
+    def work(first: int) -> None:
+        for number in range(first, len(items), THREADS):
+            results[number] = do(items[number])
+
+    async with trio.open_nursery() as nursery:
+        for first in range(min(THREADS, len(items))):
+            nursery.start_soon(trio.to_thread.run_sync, work, first)
+    return [results[number] for number in range(len(items))]

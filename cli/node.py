@@ -7,7 +7,6 @@ What can go wrong at a start (a busy port, a wrong key, somebody else's director
 never a traceback.
 """
 
-import gc
 import logging
 import os
 import shutil
@@ -24,6 +23,7 @@ from trioka import __version__
 
 from .failure import CannotStart
 from .flags import DEFAULT_PORT
+from .garbage import keep_what_stays
 
 if TYPE_CHECKING:
     import trio
@@ -245,7 +245,7 @@ async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, is_de
             await nursery.start(broker.run)
             if not signalled.is_set():
                 await broker.create_missing_topics(topics)
-            gc.freeze()  # what there is by now stays: a whole collection would look through it for tens of milliseconds
+            keep_what_stays()
             if not signalled.is_set():
                 took = time.perf_counter() - started
                 _say_ready(broker.addresses, _http_text(door), loaded.node.log_dirs, is_dev, took)

@@ -21,7 +21,7 @@ for them begins anew. Partitions that were on their way out (`-delete`) are remo
 """
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from random import Random
@@ -244,39 +244,54 @@ class LogDirectory:
 
     def create(self, name: TopicPartition, config: LogConfig, *, now_ms: int, topic_id: bytes | None = None) -> Log:
         """A new, empty log, whose directory is durable when this returns. Blocks."""
+        log = self.begin(name, config, now_ms=now_ms, topic_id=topic_id)
+        self.admit([log])
+        return log
+
+    def begin(self, name: TopicPartition, config: LogConfig, *, now_ms: int, topic_id: bytes | None = None) -> Log:
+        """A new, empty log, which is none of ours before `admit`: many can be begun, each in any thread, and admitted
+        together, so that the names of all are made durable by one sync. Blocks."""
         assert name not in self.logs, f"{name} exists"
         path = self.partition_path(name)
         self.volume.make_directory(path)
-        if topic_id is not None:
+        log = self._open_log(name, config, Stopped(clean=True), now_ms)
+        if topic_id is None:
+            self.volume.sync_directory(path)
+        else:  # which syncs the names of all files in there, those of the log too
             write_topic_id(self.volume, f"{path}/{PARTITION_METADATA}", topic_id)
             self.topic_ids[name] = topic_id
-        log = self._open_log(name, config, Stopped(clean=True), now_ms)
-        self.volume.sync_directory(path)
-        self.volume.sync_directory(self.path)
-        self.logs[name] = log
         return log
 
-    def delete(self, name: TopicPartition, unique: str, *, now_ms: int) -> None:
-        """Out of the way at once, removed by `sweep` later. `unique` is 32 hex digits, from outside. Blocks."""
-        due_ms = now_ms + self.logs[name].config.file_delete_delay_ms
-        self._leaving.append((due_ms, self._set_aside(self.logs, name, DirectoryState.DELETE, unique)))
+    def admit(self, logs: Iterable[Log]) -> None:
+        """What was begun is durable when this returns, and ours. Blocks."""
+        self.volume.sync_directory(self.path)
+        self.logs.update({log.name: log for log in logs})
 
-    def set_aside_as_stray(self, name: TopicPartition, unique: str) -> None:
-        """The metadata gives this partition to somebody else: keep the files, for people to look at. Blocks."""
-        self._set_aside(self.logs, name, DirectoryState.STRAY, unique)
+    def delete(self, uniques: Mapping[TopicPartition, str], *, now_ms: int) -> None:
+        """Out of the way at once, removed by `sweep` later. For each of them 32 hex digits, from outside. Blocks."""
+        due_ms = [now_ms + self.logs[name].config.file_delete_delay_ms for name in uniques]
+        self._leaving += zip(due_ms, self._set_aside(self.logs, uniques, DirectoryState.DELETE), strict=True)
+
+    def set_aside_as_stray(self, uniques: Mapping[TopicPartition, str]) -> None:
+        """The metadata gives these to somebody else: keep the files, for people to look at. Blocks."""
+        self._set_aside(self.logs, uniques, DirectoryState.STRAY)
 
     def _set_aside(
-        self, logs: dict[TopicPartition, Log], name: TopicPartition, state: DirectoryState, unique: str
-    ) -> str:
-        log = logs.pop(name)
-        self.topic_ids.pop(name, None)
-        log.let_go()
-        # A partition of the same name may come again: what the checkpoints promise must go first.
+        self, logs: dict[TopicPartition, Log], uniques: Mapping[TopicPartition, str], state: DirectoryState
+    ) -> list[str]:
+        for name in uniques:
+            log = logs.pop(name)
+            self.topic_ids.pop(name, None)
+            log.let_go()
+        # Partitions of the same names may come again: what the checkpoints promise must go first. Each is about all
+        # logs, so those that leave together are left out together.
         self.checkpoint()
-        path = f"{self.path}/{renamed_directory(name, state, unique)}"
-        self.volume.rename(self.partition_path(name), path)
+        paths = []
+        for name, unique in uniques.items():
+            paths.append(f"{self.path}/{renamed_directory(name, state, unique)}")
+            self.volume.rename(self.partition_path(name), paths[-1])
         self.volume.sync_directory(self.path)
-        return path
+        return paths
 
     # Moving: future.py says in which order ---------------------------------------------------------------------------
 
@@ -349,7 +364,8 @@ class LogDirectory:
     def retire(self, name: TopicPartition, unique: str, *, now_ms: int) -> None:
         """As `delete`, for a log that was replaced: the copy is durable. Blocks."""
         due_ms = now_ms + self.replaced[name].config.file_delete_delay_ms
-        self._leaving.append((due_ms, self._set_aside(self.replaced, name, DirectoryState.DELETE, unique)))
+        [path] = self._set_aside(self.replaced, {name: unique}, DirectoryState.DELETE)
+        self._leaving.append((due_ms, path))
 
     def sweep(self, now_ms: int) -> None:
         """Remove what was deleted long enough ago: segments and partitions. Blocks."""

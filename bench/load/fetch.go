@@ -18,7 +18,7 @@ type fetchOptions struct {
 	valueSize   int
 	batchSize   int
 	copies      bool
-	random      bool // each request reads somewhere else
+	places      int // of the log that are read: each once, then at random; 0 reads on and on
 }
 
 // fetcher is one connection that reads. `received` is called with the records' size when an answer is complete.
@@ -164,6 +164,8 @@ func fetch(options fetchOptions, w *window) (result outcome, err error) {
 	defer loop.close()
 	var total totals
 	batches := end / int64(stored.records)
+	places := min(int64(options.places), batches)
+	asked := int64(0)
 	random := rand.New(rand.NewSource(1))
 	fetchers := make([]*fetcher, options.connections)
 	for i := range fetchers {
@@ -184,8 +186,13 @@ func fetch(options fetchOptions, w *window) (result outcome, err error) {
 			total.records += int64(whole * stored.records)
 			total.bytes += int64(whole * len(stored.bytes)) // half a batch at the end is of no use to a consumer
 			f.offset += int64(whole * stored.records)
-			if options.random {
-				f.offset = random.Int63n(batches) * int64(stored.records)
+			if places > 0 {
+				place := asked
+				if asked >= places {
+					place = random.Int63n(places)
+				}
+				asked++
+				f.offset = batches * place / places * int64(stored.records)
 			} else if f.offset >= end {
 				f.offset = 0
 			}

@@ -66,11 +66,11 @@ func run(command string, arguments []string) (any, error) {
 	seconds := flags.Float64("seconds", 3, "length of the measure")
 	warmup := flags.Float64("warmup", 1, "seconds before it that do not count")
 	minCPU := flags.Float64("min-cpu", 0, "seconds of CPU that the broker must have used before the measure ends")
-	maxBytes := flags.Int64("max-bytes", 0, "write no more than this; 0 is no limit")
+	maxBytes := flags.Int64("max-bytes", 0, "write or fetch no more than this; 0 is no limit")
 	count := flags.Int("count", 100, "records of a transaction")
 	size := flags.Int("size", 1<<20, "bytes of a Fetch")
 	partitionSize := flags.Int("partition-size", 8<<10, "bytes that a stream asks of each partition at a time")
-	random := flags.Bool("random", false, "fetch somewhere else each time")
+	places := flags.Int("places", 0, "of the log, evenly spread: fetch at each of them once, then at random; 0 reads on")
 	rate := flags.Int("rate", 1000, "records per second")
 	consume := flags.Bool("consume", false, "measure until a consumer has the record")
 	copies := flags.Bool("copy", false, "copy fetched records out of the kernel before they are thrown away")
@@ -89,7 +89,7 @@ func run(command string, arguments []string) (any, error) {
 	case "fill":
 		return fill(o, *maxBytes, *pid)
 	case "fetch":
-		return fetch(fetchOptions{o.address, o.topic, o.connections, *size, o.valueSize, o.batchSize, *copies, *random}, w)
+		return fetch(fetchOptions{o.address, o.topic, o.connections, *size, o.valueSize, o.batchSize, *copies, *places}, w)
 	case "stream":
 		return stream(o, *size, *partitionSize, w)
 	case "tail":

@@ -1,11 +1,14 @@
 """A log directory: what it reads at the start, writes while it runs and marks at the end; and how it fails."""
 
 import errno
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from crashes import Promise, crash_everywhere
 from logs import NOW_MS, append, values
 
 from trioka.protocol.errors import KafkaStorageError
@@ -147,7 +150,7 @@ def test_a_deleted_partition_is_out_of_the_way_at_once_and_removed_later() -> No
     directory = open_directory(disk)
     log = directory.logs[A]
     reading = log.read(0, 1000).records
-    directory.delete(A, UNIQUE, now_ms=NOW_MS)
+    directory.delete({A: UNIQUE}, now_ms=NOW_MS)
     assert A not in offsets(disk, "recovery-point"), "or a new one of the name would be missed records"
     assert not disk.exists("/logs/a.b-c-3")
     with pytest.raises(KafkaStorageError):
@@ -162,10 +165,89 @@ def test_a_deleted_partition_is_out_of_the_way_at_once_and_removed_later() -> No
     assert again.log_end_offset == 0
 
 
+def test_logs_that_are_begun_together_share_the_sync_of_their_names() -> None:
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    before = disk.operation_count
+    names = [TopicPartition("many", number) for number in range(10)]
+    logs = [directory.begin(name, CONFIG, now_ms=NOW_MS, topic_id=ID) for name in names]
+    assert not directory.logs, "none is durable yet"
+    directory.admit(logs)
+    assert list(directory.logs) == names
+    done = [operation for operation in disk.operations if operation.number > before]
+    synced = [operation.path for operation in done if operation.kind is Kind.SYNC_DIRECTORY]
+    assert sorted(synced) == ["/logs", *(f"/logs/many-{number}" for number in range(10))]
+    assert len([operation for operation in done if operation.kind is Kind.SYNC]) == 10
+
+
+def test_partitions_that_leave_together_are_left_out_of_the_checkpoints_together() -> None:
+    def cost(count: int) -> int:
+        disk = MemoryDisk()
+        directory = open_directory(disk)
+        names = [TopicPartition("many", number) for number in range(count)]
+        directory.admit([directory.begin(name, CONFIG, now_ms=NOW_MS, topic_id=ID) for name in names])
+        before = disk.operation_count
+        directory.delete({name: f"{name.partition:032x}" for name in names}, now_ms=NOW_MS)
+        assert not directory.logs
+        assert offsets(disk, "recovery-point") == {}
+        assert not any(disk.exists(f"/logs/{name}") for name in names)
+        syncs = (Kind.SYNC, Kind.SYNC_DIRECTORY)
+        return len([each for each in disk.operations if each.number > before and each.kind in syncs])
+
+    assert cost(1) == cost(20)
+
+
+@dataclass
+class Must:
+    """What was promised: these partitions are there, or they are not, or either."""
+
+    there: frozenset[TopicPartition] = frozenset()
+    gone: frozenset[TopicPartition] = frozenset()
+
+
+def made_and_deleted_together(disk: MemoryDisk, promise: Promise) -> None:
+    promise(Must())
+    directory = open_directory(disk)
+    directory.admit([directory.begin(name, CONFIG, now_ms=NOW_MS, topic_id=ID) for name in (A, B)])
+    promise(Must(there=frozenset({A, B})))
+    for name in (A, B):
+        append(directory.logs[name], "one")
+        directory.logs[name].sync()
+    directory.checkpoint()
+    promise(Must())  # while they leave, nothing is promised of them
+    directory.delete({A: UNIQUE, B: UNIQUE[::-1]}, now_ms=NOW_MS)
+    promise(Must(gone=frozenset({A, B})))
+    promise(Must(gone=frozenset({B})))
+    directory.create(A, CONFIG, now_ms=NOW_MS, topic_id=ID)
+    promise(Must(there=frozenset({A}), gone=frozenset({B})))
+
+
+def found_whole(disk: MemoryDisk) -> dict[TopicPartition, bytes | None]:
+    directory = open_directory(disk)
+    assert directory.failure is None
+    assert not directory.report.damaged_files
+    for log in directory.logs.values():
+        assert not log.quarantine, log.quarantine.damages[0]
+    return {name: directory.topic_ids.get(name) for name in directory.logs}
+
+
+def kept(found: dict[TopicPartition, bytes | None], promises: Sequence[Must]) -> None:
+    must = promises[-1]
+    assert all(found.get(name) == ID for name in must.there), "a partition is gone, or does not know its topic"
+    assert not must.gone & found.keys(), "a deleted partition is back"
+
+
+def test_partitions_that_are_made_and_deleted_together_survive_every_crash() -> None:
+    report = crash_everywhere(
+        made_and_deleted_together, recover=found_whole, check=kept, prepare=lambda disk: disk.make_directory("/logs")
+    )
+    assert report.states > 100
+
+
 def test_a_stray_partition_keeps_its_files() -> None:
     disk = prepared()
     directory = open_directory(disk)
-    directory.set_aside_as_stray(B, UNIQUE)
+    directory.set_aside_as_stray({B: UNIQUE})
     assert B not in directory.logs
     assert disk.list(f"/logs/orders-0.{UNIQUE}-stray")
 

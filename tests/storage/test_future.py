@@ -323,7 +323,7 @@ def recover(disk: MemoryDisk) -> tuple[str, ...]:
     kept = the_longer([directory for directory in directories if NAME in directory.logs], NAME)
     for directory in directories:
         if directory is not kept and NAME in directory.logs:
-            directory.set_aside_as_stray(NAME, GONE)
+            directory.set_aside_as_stray({NAME: GONE})
     log = kept.logs[NAME]
     assert not log.quarantine, log.quarantine.damages[0]
     found = tuple(values(log))

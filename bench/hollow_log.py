@@ -1,0 +1,83 @@
+"""Logs of many gigabytes that take little disk: most of a file is a hole, which reads as zeros.
+
+    | block of 4 KB: header, framing, zeros | hole ....... 60 KB of the one record's value ....... | block | hole ...
+
+Each batch has 64 KB and one record, whose value is nothing but zeros: of its sixteen blocks only the first is not, and
+only that one is written. A log of 20 GB takes 1.25 GB so. No reader can tell: batches are whole, their CRCs are right,
+and the indexes are what they would be if a producer had sent them.
+
+They are written by the broker's own storage into the folder of a node that is stopped, and was so cleanly; which broker
+it is makes no difference, since the files are Kafka's. The topics exist already. When the folder is closed it has been
+stopped cleanly again, with checkpoints that say where these logs end: neither broker looks through them at its start.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from measures import KIB
+
+from trioka.protocol import batch
+from trioka.protocol.record import Record
+from trioka.storage.directory import LogDirectory
+from trioka.storage.disk import FILE_MODE, Buffer, File, OsDisk, OsFile
+from trioka.storage.layout import TopicPartition
+from trioka.storage.log import Log
+from trioka.storage.log_config import LogConfig
+
+BATCH_BYTES = 64 * KIB
+FRAMING_BYTES = 72  # of a batch with one record: its header, and what is around the value
+VALUE_BYTES = BATCH_BYTES - FRAMING_BYTES
+BLOCK_BYTES = 4 * KIB
+ZEROS = bytes(BLOCK_BYTES)
+
+
+class HollowFile(OsFile):
+    """What is written behind its end leaves holes where there is nothing but zeros."""
+
+    __slots__ = ()
+
+    def write(self, offset: int, *buffers: Buffer) -> int:
+        if offset < self.size():
+            return super().write(offset, *buffers)  # something else may stand there
+        data = b"".join(buffers)
+        position = 0
+        while position < len(data):
+            end = position + BLOCK_BYTES - (offset + position) % BLOCK_BYTES
+            block = data[position:end]
+            if block != ZEROS[: len(block)]:
+                super().write(offset + position, block)
+            position = end
+        self.truncate(offset + len(data))
+        return len(data)
+
+
+class HollowDisk(OsDisk):
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return HollowFile(path, os.open(path, flags, FILE_MODE))
+
+
+def make_hollow_logs(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Topics of one partition, which are empty, get so many bytes of records each, or a batch less."""
+    now_ms = time.time_ns() // 1_000_000
+    directory = LogDirectory.open(HollowDisk(), str(folder), lambda _: LogConfig(), now_ms=now_ms)
+    assert directory.failure is None, directory.failure
+    assert directory.report.clean, f"{folder} was not stopped cleanly"
+    for topic, size in sizes.items():
+        _fill(directory.logs[TopicPartition(topic, 0)], size // BATCH_BYTES, now_ms)
+    directory.close(broker_epoch=directory.report.broker_epoch or 0)
+
+
+def _fill(log: Log, batches: int, now_ms: int) -> None:
+    assert log.log_end_offset == 0, f"{log} is not empty"
+    data = bytearray(batch.build([Record(offset=0, timestamp=now_ms, key=None, value=bytes(VALUE_BYTES))]))
+    assert len(data) == BATCH_BYTES, len(data)
+    epoch = max(log.epochs.latest_epoch, 0)
+    for _ in range(batches):
+        batch.assign_offset(data, 0, 0, epoch)  # as a client's batch begins; the log has set it to its own
+        log.append_as_leader(data, leader_epoch=epoch, now_ms=now_ms)
+    log.advance_high_watermark(log.log_end_offset)
