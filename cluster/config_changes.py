@@ -12,10 +12,10 @@ leaders that were found with the former value are forgotten.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeVar
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
@@ -51,7 +51,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConfigReply:
     resource: Resource
     outcome: Outcome

@@ -16,10 +16,10 @@ on first use, so that importing a hundred declarations stays cheap.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Final, NamedTuple, Self, dataclass_transform, get_args, get_origin
 
+from .data_class import frozen
 from .wire import WireType
 
 OPEN: Final = 32767  # "3+" has no end
@@ -102,7 +102,7 @@ def field(
     return _Options(versions, default, nullable, tag, tagged, ignorable, flexible)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Field:
     """One field as declared, with everything resolved."""
 

@@ -23,11 +23,12 @@ for them begins anew. Partitions that were on their way out (`-delete`) are remo
 import errno
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from threading import Lock
 from typing import Final, TypeAlias
 
+from trioka.protocol.data_class import mutable
 from trioka.protocol.errors import KafkaStorageError
 
 from .checkpoint import (
@@ -79,7 +80,7 @@ class DirectoryInUse(Exception):
     """Another process has this log directory open."""
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable
 class DirectoryReport:
     """What a start found in a log directory, for the one who has to tell people."""
 

@@ -51,6 +51,7 @@ SIGNALS = frozenset(
 FILES = "storage/disk.py"
 SCRATCH_FILES = "testing/scratch.py"  # folders that a broker under test is given, and that are removed with it
 STORAGE_THAT_WAITS = "storage/sync.py"
+DATA_CLASSES = "protocol/data_class.py"
 
 # An import inside a function hides a cycle or a cost. These do neither: each is a library that most processes never
 # need, loaded when the first batch asks for it.
@@ -369,6 +370,12 @@ def what_decides_does_not_wait(source: Source) -> Iterator[str]:
             yield source.says(line, f"'{what}' has no place in {source.room}; return data and let the broker wait.")
 
 
+def data_is_declared_in_one_way(source: Source) -> Iterator[str]:
+    if source.room and source.path != DATA_CLASSES:
+        for line, what in _reaches(source, frozenset(), re.compile(r"dataclasses\.(make_)?dataclass")):
+            yield source.says(line, f"'{what}' compiles six functions at each start; say `frozen` of {DATA_CLASSES}.")
+
+
 def a_room_does_not_print(source: Source) -> Iterator[str]:
     if source.room and source.path not in SCREENS:
         for line, what in _reaches(source, frozenset(), SCREEN_NAMES):
@@ -414,6 +421,7 @@ RULES: tuple[Rule, ...] = (
     nothing_pure_throws_dice,
     only_the_entry_point_reads_argv_and_signals,
     what_decides_does_not_wait,
+    data_is_declared_in_one_way,
     a_room_does_not_print,
     a_room_file_says_what_it_is,
     nothing_is_left_unfinished,
