@@ -12,7 +12,7 @@ compiles these declarations; a compatibility test compares them, field by field,
 
 Messages are slotted and, to the type checker, frozen and keyword-only. They are not frozen at run time: decoding
 fills the slots of a new object one by one, which is half the price of calling a constructor. Constructors are written
-on first use, so that importing a hundred declarations stays cheap.
+and fields are resolved on first use, so that importing a hundred declarations stays cheap.
 """
 
 from collections.abc import Callable
@@ -172,13 +172,22 @@ class _Declared(type):
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **keywords: Any) -> "_Declared":
         annotations = {n: a for n, a in _annotations(namespace).items() if get_origin(a) is not ClassVar}
-        fields = []
-        for field_name, annotation in annotations.items():
-            options = namespace.pop(field_name, None) or field()
-            fields.append(_resolve(field_name, annotation, options))
+        declared = [(n, annotation, namespace.pop(n, None)) for n, annotation in annotations.items()]
         namespace["__slots__"] = tuple(annotations)
-        namespace["__fields__"] = tuple(fields)
+        namespace["__fields__"] = _Fields(declared)
         return super().__new__(mcls, name, bases, namespace, **keywords)
+
+
+class _Fields:
+    """Stands in for the fields of a class until somebody asks for them."""
+
+    def __init__(self, declared: list[tuple[str, Any, _Options | None]]) -> None:
+        self._declared = declared
+
+    def __get__(self, _: object, owner: "type[Struct]") -> tuple[Field, ...]:
+        resolved = tuple(_resolve(name, annotation, options or field()) for name, annotation, options in self._declared)
+        owner.__fields__ = resolved
+        return resolved
 
 
 class Struct(metaclass=_Declared):
