@@ -9,9 +9,10 @@
 type checker, to `dataclasses.replace`, `fields` and `asdict`, and in all that an object does. What differs is when.
 `dataclasses` writes six functions for each class where it is declared, and has Python compile them one by one; for the
 80 classes of a broker's start that was 75 of 400 ms of CPU, for functions of which most are never called. Here
-`__init__`, `__eq__` and `__hash__` are written when they are first called, and take the place of what stood in for them
-until then, as the constructors of messages do (`schema.py`). From then on they are as fast as those of `dataclasses`;
-making a frozen object is faster by a fifth, because its slots are set by their own descriptors and not by name.
+`__eq__` and `__hash__` are written when they are first called, and take the place of what stood in for them until then;
+`__init__` when it is called for the fourth time, for of half of those classes a start makes three objects at the most.
+From then on they are as fast as those of `dataclasses`; making a frozen object is faster by a fifth, because its slots
+are set by their own descriptors and not by name. The constructors of messages do the same (`schema.py`).
 What is called seldom (`__repr__`, copies, the refusal to be changed) is one function for all classes.
 
 `python -m pytest tests/protocol/test_data_class.py` compares them with those of `dataclasses`, and
@@ -22,12 +23,14 @@ Not here, because nobody needs it: positions, order, `InitVar`, fields without `
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, field, make_dataclass
+from itertools import count
 from reprlib import recursive_repr
 from typing import Any, ClassVar, Final, TypeVar, dataclass_transform, get_origin
 
 C = TypeVar("C")
 
 _CLASS_VAR: Final[object] = ClassVar
+PATIENCE: Final = 3  # objects of a class that are made without a constructor of its own
 _NOT_SAID: Final = object()  # in place of a default that is made anew for each object
 
 
@@ -75,9 +78,11 @@ def _with_slots(cls: type[C], methods: Mapping[str, object]) -> type[C]:
     body.setdefault("__repr__", _text)
     metaclass: Any = type(cls)
     made: type[C] = metaclass(cls.__name__, cls.__bases__, body)
-    for name, source in (("__init__", _init_source), ("__eq__", _eq_source)):
-        if name not in cls.__dict__:
-            _write_when_called(made, name, source)
+    if "__init__" not in cls.__dict__:
+        _write_when_called(made, "__init__", _init_source)
+        _fill_until_written(made)
+    if "__eq__" not in cls.__dict__:
+        _write_when_called(made, "__eq__", _eq_source)
     return made
 
 
@@ -94,6 +99,33 @@ def _write_when_called(cls: type, name: str, source: Callable[[Any, dict[str, An
         return written(self, *arguments, **values)
 
     setattr(cls, name, stand_in)
+
+
+def _fill_until_written(cls: Any) -> None:
+    """An `__init__` for the first objects. Whatever it does not expect, it leaves to the one that is written."""
+    written: Callable[..., None] = cls.__init__
+    declared, calls = cls.__declared__, count(1)
+
+    def __init__(self: Any, **values: object) -> None:
+        if next(calls) > PATIENCE or not values.keys() <= declared.keys():
+            return written(self, **values)
+        for name, said in declared.items():
+            default = said.default if isinstance(said, Field) else said
+            if name in values:
+                value = values[name]
+            elif default is not MISSING:
+                value = default
+            elif isinstance(said, Field) and said.default_factory is not MISSING:
+                value = said.default_factory()
+            else:
+                return written(self, **values)
+            object.__setattr__(self, name, value)
+        if hasattr(cls, "__post_init__"):
+            self.__post_init__()
+        return None
+
+    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+    cls.__init__ = __init__
 
 
 def _fields(cls: Any) -> dict[str, Field[Any]]:

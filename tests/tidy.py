@@ -82,6 +82,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("testing/plugin.py", "."): "pytest loads the plugin for everyone who has trioka, and most sessions want no broker",
     ("broker/log_lines.py", "json"): "most starts have nothing to say, and should not wait for it",
     ("broker/broker.py", "."): "a broker without groups should not load what coordinates them before it serves",
+    ("cluster/controller.py", "."): "most families of decisions are not needed before a broker serves",
     ("coordinator/subscription_pattern.py", "re2"): "most brokers never meet a pattern, and starting is a budget",
     ("protocol/compression.py", "lz4"): "a broker that meets no lz4 batch should not pay for loading the codec",
     ("protocol/compression.py", "snappy"): "a broker that meets no snappy batch should not pay for loading the codec",

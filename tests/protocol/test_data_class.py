@@ -16,9 +16,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 
-from trioka.protocol.data_class import frozen, mutable
+from trioka.protocol.data_class import PATIENCE, frozen, mutable
 
 T = TypeVar("T")
+
+METHODS = ("__init__", "__eq__", "__hash__")
 
 Decorate = Callable[[Any], Any]
 Body = Callable[[Decorate], Any]
@@ -255,19 +257,24 @@ def test_an_object_that_holds_itself_has_a_text() -> None:
     assert repr(one).endswith("One(value=[...])")
 
 
-def test_methods_are_written_once_and_not_before_they_are_called() -> None:
+def test_methods_are_written_once_and_not_before_they_are_needed() -> None:
     made: Any = several(frozen)
-    before = [made.__dict__[name] for name in ("__init__", "__eq__", "__hash__")]
-    one = made(name="a")
-    assert made.__dict__["__init__"] is not before[0] and made.__dict__["__eq__"] is before[1]
-    assert one == made(name="a") and hash(one) == hash(made(name="a"))
-    after = [made.__dict__[name] for name in ("__init__", "__eq__", "__hash__")]
+    before = [made.__dict__[name] for name in METHODS]
+    first, *_ = [made(name="a") for _ in range(PATIENCE)]
+    assert [made.__dict__[name] for name in METHODS] == before
+    assert first == made(name="a") and hash(first) == hash(made(name="a"))
+    after = [made.__dict__[name] for name in METHODS]
     assert not set(before) & set(after)
-    assert (
-        one == made(name="a")
-        and hash(one)
-        and after == [made.__dict__[name] for name in ("__init__", "__eq__", "__hash__")]
-    )
+    assert first == made(name="a") and hash(first) == hash(made(name="a"))
+    assert [made.__dict__[name] for name in METHODS] == after
+
+
+@pytest.mark.parametrize(("body", "calls"), TABLE, ids=[body.__name__ for body, _ in TABLE])
+def test_the_first_objects_are_like_all_others(body: Body, calls: Sequence[Mapping[str, Any]]) -> None:
+    for call in calls:
+        made = body(mutable)
+        assert len({str(outcome(made, **call)) for _ in range(PATIENCE + 2)}) == 1
+        assert outcome(made, 1) == outcome(body(mutable), 1)
 
 
 def test_threads_that_make_the_first_objects_at_once_all_get_one() -> None:
