@@ -3,14 +3,16 @@
 The limits are Kafka's keys, unlimited by default, and may change at any time: they hold for who comes next.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import ip_address
 from typing import Final
+
+from trioka.protocol.data_class import frozen
 
 MAX_BURST_S: Final = 1.0  # so much of a second's connections may come at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConnectionLimits:
     total: int
     per_address: int

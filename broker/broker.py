@@ -44,6 +44,7 @@ from .clock import Clock
 from .cold_reads import ColdReads
 from .config.effective import Config, log_config
 from .config.listeners import Node
+from .config.log_keys import LOG_INITIAL_TASK_DELAY_MS
 from .config.network_keys import (
     CONNECTIONS_MAX_IDLE_MS,
     MAX_CONNECTION_CREATION_RATE,
@@ -71,7 +72,6 @@ from .counts import Counts
 from .dispatch import Dispatch
 from .fetch_sessions import FetchSessions
 from .handlers import CONTROLLER
-from .housekeeping import Housekeeping
 from .identity import Identity, check_whose, founders, identify, may_found
 from .listening import Listening
 from .membership import NOT_REGISTERED, Membership
@@ -288,7 +288,7 @@ class Broker:
                     nursery.start_soon(self._expire)
                     nursery.start_soon(self._mind_connections)
                     await self._join()
-                    nursery.start_soon(Housekeeping(self).run)
+                    nursery.start_soon(self._keep_house)
                     self._ready.set()
             finally:
                 self._has_lived = True
@@ -427,6 +427,12 @@ class Broker:
         if self.partitions.of_topic(TRANSACTIONS_TOPIC):
             self.nursery.start_soon(self._coordinate_transactions)
         await self.moves.resume(unfinished)
+
+    async def _keep_house(self) -> None:
+        """Begins when a start has settled; what it needs is loaded then, in a thread."""
+        await trio.sleep(self.config[LOG_INITIAL_TASK_DELAY_MS] / 1000)
+        loaded = await trio.to_thread.run_sync(import_module, ".housekeeping", __package__)
+        await loaded.Housekeeping(self).run()
 
     def _size_buffers(self) -> None:
         if self.config[QUEUED_MAX_REQUEST_BYTES] > 0:

@@ -28,7 +28,6 @@ from .config.log_keys import (
     LOG_CLEANER_ENABLE,
     LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS,
     LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS,
-    LOG_INITIAL_TASK_DELAY_MS,
     LOG_RETENTION_CHECK_INTERVAL_MS,
     PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS,
     PRODUCER_ID_EXPIRATION_MS,
@@ -58,8 +57,7 @@ class Housekeeping:
         self._noted: dict[str, object] = {}  # what the checkpoints of a directory say
 
     async def run(self) -> None:
-        """All chores, until cancelled. They begin when a start has settled."""
-        await trio.sleep(self._config[LOG_INITIAL_TASK_DELAY_MS] / 1000)
+        """All chores, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._every, LOG_RETENTION_CHECK_INTERVAL_MS, self.forget)
             nursery.start_soon(self._every, LOG_CLEANER_BACKOFF_MS, self.compact)

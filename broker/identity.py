@@ -7,12 +7,12 @@ anything in them is touched: to open a log directory is to take it for one's own
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from trioka.cluster.features import KRAFT_VERSION, SUPPORTED
 from trioka.cluster.partition import is_reserved_directory
+from trioka.protocol.data_class import frozen
 from trioka.protocol.ledgers.control import VotersRecord
 from trioka.protocol.wire import uuid_text
 from trioka.storage.checkpoint import MetaProperties, read_meta_properties, write_meta_properties
@@ -34,7 +34,7 @@ class NotFormatted(Exception):
     """A log directory that belongs to nobody yet, where that must be decided by somebody."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Identity:
     cluster_id: str
     directory_ids: tuple[bytes, ...]

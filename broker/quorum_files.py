@@ -14,7 +14,6 @@ what lies before can go.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from trioka.cluster.bootstrap import fresh_records
@@ -32,6 +31,7 @@ from trioka.cluster.snapshot import (
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from trioka.cluster.voters import BEFORE_THE_LOG, ReplicaKey, VoterHistory, VoterSet
 from trioka.protocol import batch
+from trioka.protocol.data_class import frozen
 from trioka.protocol.ledgers.control import KRaftVersionRecord, VotersRecord
 from trioka.protocol.ledgers.quorum_state import QuorumStateData
 from trioka.protocol.wire import NULL_UUID
@@ -64,7 +64,7 @@ class VotersDisagree(Exception):
     """The configuration names other voters than those among whom this node has voted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class QuorumSettings:
     """What the configuration says of the metadata's log."""
 

@@ -3,12 +3,13 @@
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple
 
 from trioka.protocol import batch
 from trioka.protocol.compression import Codec
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import NONE
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
@@ -28,7 +29,7 @@ BY_NAME: Final = 12  # the last version of Produce and Fetch that names topics
 _STAMP: Final = struct.Struct(">q")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Job:
     """None: without a limit."""
 
@@ -145,8 +146,7 @@ def produce(job: Job) -> Outcome:
 
 def consume(job: Job) -> Outcome:
     wanted = job.records or max(1, FILL_BYTES // job.size)
-    filled = Job(**{**_fields(job), "records": wanted, "seconds": None, "rate": None, "acks": -1})
-    produce(filled)
+    produce(replace(job, records=wanted, seconds=None, rate=None, acks=-1))
     place = TopicPartition(job.topic, job.partition)
     latencies: list[float] = []
     records = offset = 0
@@ -222,10 +222,6 @@ def _listen(job: Job, latencies: list[float], failures: list[Exception], is_over
                             offset = record.offset + 1
     except Exception as error:  # whatever it is, the main thread is the one that explains it
         failures.append(error)
-
-
-def _fields(job: Job) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in Job.__slots__}
 
 
 LOADS: Final[Mapping[str, Callable[[Job], Outcome]]] = {"produce": produce, "consume": consume, "e2e": end_to_end}

@@ -8,9 +8,10 @@ import hashlib
 import hmac
 import secrets
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import NONE, SaslAuthenticationFailed
 from trioka.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from trioka.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -26,7 +27,7 @@ MAX_ITERATIONS: Final = 1_000_000  # a server that asks for more wants to keep t
 NONCE_BYTES: Final = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Login:
     """Called with a connection, it logs in there."""
 

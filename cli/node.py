@@ -77,6 +77,7 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     """Nodes that end when this process does."""
     from .local_nodes import run_in_front
 
+    gc.enable()  # this process only watches over the nodes, but for long
     started = time.perf_counter()
     data, http = options["data"], options["http_port"]
     temporary = None if data else tempfile.mkdtemp(prefix="trioka-", dir=_fast_folder())
@@ -234,6 +235,8 @@ async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, is_de
     from trioka.broker.http_door import open_door
     from trioka.storage.disk import OsDisk
 
+    gc.freeze()  # modules stay, and need not be looked through
+    gc.enable()  # the entry point had it off; a node that waits for its quorum may do so for days
     broker = Broker(loaded.config, loaded.node, disk=OsDisk(), clock=SystemClock(), random=SystemRandom())
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:

@@ -5,9 +5,10 @@ secrets when it is printed.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.ledgers.metadata import (
     DelegationTokenRecord,
     RemoveDelegationTokenRecord,
@@ -20,7 +21,7 @@ from .metadata_log import MetadataRecord
 from .replay import ReplayError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ScramCredential:
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -28,7 +29,7 @@ class ScramCredential:
     iterations: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DelegationToken:
     token_id: str
     owner: str

@@ -6,10 +6,10 @@ refused as an invalid request, like every other one that cannot be, and those be
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from uuid import UUID
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import InvalidRequest, KafkaError, PolicyViolation
 from trioka.protocol.ledgers.metadata import RemoveAccessControlEntryRecord
 from trioka.protocol.messages.create_acls import CreateAclsRequest
@@ -33,7 +33,7 @@ from .metadata_log import MAX_RECORDS_PER_BATCH, MetadataRecord
 Creation = CreateAclsRequest.Creation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeletedAcls:
     outcome: Outcome
     rules: tuple[AccessRule, ...] = ()

@@ -10,11 +10,11 @@ What follows from the rules is in authorizer.py, what may become one in acl_chan
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.ledgers.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from trioka.protocol.wire import uuid_text
 
@@ -77,7 +77,7 @@ OPERATIONS: Final[frozenset[int]] = frozenset(Operation)
 PERMISSIONS: Final[frozenset[int]] = frozenset(Permission)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AccessRule:
     """Its numbers are those of the enums above, or of a later version of Kafka. Then it is kept, and stays without
     effect, unless it is only its permission that nobody knows: what does not allow, denies."""
@@ -114,7 +114,7 @@ class AccessRule:
 Said = tuple[int, str, int, str, str, int, int]  # a rule without its id: two rules that say the same are one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AclFilter:
     """Which rules are meant; None and ANY stand for whatever it is."""
 

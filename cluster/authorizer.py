@@ -10,10 +10,10 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import UnknownServerError
 
 from .acls import ANYTHING, EVERYBODY, AccessRule, Acls, Operation, Pattern, Permission, ResourceKind
@@ -44,7 +44,7 @@ NO_RULE_ALLOWED: Final = Verdict(True, "no rule, and everyone is allowed then")
 NO_RULE: Final = Verdict(False, "no rule allows it")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Authorizer:
     super_users: frozenset[str] = frozenset()
     allow_everyone_if_no_acl_found: bool = False

@@ -16,9 +16,9 @@ be fetched from. Whoever becomes UNFENCED may lead the partitions that have no l
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -55,7 +55,7 @@ class State(Enum):
     SHUTDOWN_NOW = "may go now"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HeartbeatReply:
     is_caught_up: bool
     is_fenced: bool

@@ -6,9 +6,10 @@ and is in no ISR until it has caught up with the metadata and asks to be let in.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.ledgers.metadata import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
@@ -28,7 +29,7 @@ FENCE: Final = 1
 SHUTTING_DOWN: Final = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@frozen
 class Listener:
     name: str
     host: str
@@ -36,7 +37,7 @@ class Listener:
     security_protocol: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@frozen
 class FeatureRange:
     """The levels of a feature that a node understands, both ends included."""
 
@@ -56,15 +57,13 @@ def _listeners(record: RegisterBrokerRecord | RegisterControllerRecord) -> tuple
 
 
 def _features(record: RegisterBrokerRecord | RegisterControllerRecord) -> tuple[FeatureRange, ...]:
-    return tuple(
-        sorted(
-            FeatureRange(name=f.name, first=f.min_supported_version, last=f.max_supported_version)
-            for f in record.features
-        )
+    found = (
+        FeatureRange(name=f.name, first=f.min_supported_version, last=f.max_supported_version) for f in record.features
     )
+    return tuple(sorted(found, key=lambda feature: feature.name))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Broker:
     broker_id: int
     epoch: int
@@ -130,7 +129,7 @@ class Broker:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ControllerNode:
     """A controller of the quorum, as it made itself known."""
 

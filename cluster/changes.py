@@ -5,8 +5,9 @@ logs, becomes leader or follower, applies a configuration. What was and what is 
 has to remember the former.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from trioka.protocol.data_class import frozen
 
 from .access import DelegationToken, ScramCredential
 from .acls import AccessRule
@@ -16,7 +17,7 @@ from .partition import Partition
 from .quotas import QuotaEntity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TopicCreated:
     """A topic exists, so far without partitions; they follow one by one."""
 
@@ -24,7 +25,7 @@ class TopicCreated:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TopicDeleted:
     """A topic is gone, with all that it had. Its configuration goes without a word of its own."""
 
@@ -33,7 +34,7 @@ class TopicDeleted:
     partitions: tuple[Partition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PartitionChanged:
     """A partition is new (`before` is None), or another than it was."""
 
@@ -44,7 +45,7 @@ class PartitionChanged:
     after: Partition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConfigChanged:
     """A key of a resource has this value; None: it has none of its own any more."""
 
@@ -53,7 +54,7 @@ class ConfigChanged:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BrokerChanged:
     """A broker has registered (`before` is None), changed, or was forgotten (`after` is None)."""
 
@@ -62,13 +63,13 @@ class BrokerChanged:
     after: Broker | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ControllerChanged:
     before: ControllerNode | None
     after: ControllerNode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FeatureChanged:
     """The cluster works at this level now; 0: without the feature."""
 
@@ -76,19 +77,19 @@ class FeatureChanged:
     level: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class QuotaChanged:
     entity: QuotaEntity
     key: str
     value: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProducerIdsChanged:
     next_producer_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AccessRuleChanged:
     """A rule exists (`before` is None) or is gone (`after` is None)."""
 
@@ -96,14 +97,14 @@ class AccessRuleChanged:
     after: AccessRule | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ScramChanged:
     name: str
     mechanism: int
     after: ScramCredential | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TokenChanged:
     token_id: str
     after: DelegationToken | None

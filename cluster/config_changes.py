@@ -12,10 +12,9 @@ leaders that were found with the former value are forgotten.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final, TypeVar
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
@@ -28,7 +27,7 @@ from trioka.protocol.ledgers.metadata import ClearElrRecord, ConfigRecord
 from trioka.protocol.messages.alter_configs import AlterConfigsRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
-from .configs import Resource, ResourceType, topic_resource
+from .configs import Operation, Resource, ResourceType, topic_resource
 from .decision import DONE, Decision, Outcome
 from .metadata import Metadata
 from .metadata_log import MAX_RECORDS_PER_BATCH, MetadataRecord
@@ -44,14 +43,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 R = TypeVar("R", AlterConfigsRequest.Resource, IncrementalAlterConfigsRequest.Resource)
 
 
-class Operation(IntEnum):
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConfigReply:
     resource: Resource
     outcome: Outcome

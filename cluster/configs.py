@@ -23,6 +23,15 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does to a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
 class Resource(NamedTuple):
     """What can be configured. The type is a number, as in requests and records."""
 

@@ -5,9 +5,9 @@ they are replayed; the replies are sent when that has happened on the broker tha
 that cannot be done never hinders the others: its outcome carries the error.
 """
 
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import NONE, KafkaError
 
 from .metadata_log import MetadataRecord
@@ -15,7 +15,7 @@ from .metadata_log import MetadataRecord
 Reply = TypeVar("Reply", covariant=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outcome:
     """Done, or not and why. Where Kafka leaves the words to the client there is an error and no message."""
 
@@ -35,7 +35,7 @@ class Outcome:
 DONE: Final = Outcome()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Decision(Generic[Reply]):
     records: tuple[MetadataRecord, ...]
     replies: tuple[Reply, ...]

@@ -2,9 +2,9 @@
 time because things could be better than they are."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -27,7 +27,7 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ElectionReply:
     """What became of one partition. A topic whose partitions all need nothing has one reply with `index` None."""
 

@@ -10,11 +10,10 @@ voter must have told this leader what it understands, and where its log is (Upda
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trioka.protocol.errors import InvalidUpdateVersion, KafkaError
 from trioka.protocol.ledgers.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
-from trioka.protocol.messages.update_features import UpdateFeaturesRequest
 
 from .brokers import FeatureRange
 from .configs import ALL_BROKERS, ResourceType
@@ -24,6 +23,9 @@ from .metadata import Metadata
 from .metadata_log import MetadataRecord
 from .settings import ControllerSettings
 from .topic_settings import MIN_INSYNC_REPLICAS
+
+if TYPE_CHECKING:
+    from trioka.protocol.messages.update_features import UpdateFeaturesRequest
 
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
@@ -38,7 +40,7 @@ NEEDED: Final[Mapping[tuple[str, int], tuple[str, int]]] = MappingProxyType(
 def update_features(
     metadata: Metadata,
     settings: ControllerSettings,
-    updates: Sequence[UpdateFeaturesRequest.FeatureUpdate],
+    updates: "Sequence[UpdateFeaturesRequest.FeatureUpdate]",
     validate_only: bool,
 ) -> Decision[Outcome]:
     """One reply for all. Of two updates of the same feature the latter counts."""
@@ -56,7 +58,7 @@ def update_features(
 def _update(
     metadata: Metadata,
     settings: ControllerSettings,
-    update: UpdateFeaturesRequest.FeatureUpdate,
+    update: "UpdateFeaturesRequest.FeatureUpdate",
     levels: Mapping[str, int],
 ) -> list[MetadataRecord]:
     name, level = update.feature, update.max_version_level

@@ -6,8 +6,8 @@ checks tells the leader what to do: find the real controller, stop leading, look
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     FencedLeaderEpoch,
     IneligibleReplica,
@@ -39,7 +39,7 @@ from .topics import Topic
 ANY_EPOCH = -1  # of a broker whose leader is too old to know it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PartitionReply:
     """What became of one partition; `partition` is how it will be, unless there is an error."""
 
@@ -49,7 +49,7 @@ class PartitionReply:
     partition: Partition | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DirectoryReply:
     directory: bytes
     topic_id: bytes

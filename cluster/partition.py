@@ -4,10 +4,10 @@ It is frozen; a change makes another one. `leader_epoch` counts leaders: whoever
 `partition_epoch` counts every change, so that a proposal that was made from older knowledge is refused.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.ledgers.metadata import PartitionChangeRecord, PartitionRecord
 
 from .replay import ReplayError
@@ -33,7 +33,7 @@ class RecoveryState(IntEnum):
     RECOVERING = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Partition:
     index: int
     replicas: tuple[int, ...]  # the first is the preferred leader

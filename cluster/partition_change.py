@@ -14,9 +14,10 @@ ISR, somebody asked for an election or a reassignment. The rules:
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.ledgers.metadata import PartitionChangeRecord
 
 from .metadata import Metadata
@@ -42,7 +43,7 @@ class Election(Enum):
     UNCLEAN = "as ONLINE, and at worst anybody who is there"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Circumstances:
     """What holds for a partition while it is changed."""
 
@@ -52,7 +53,7 @@ class Circumstances:
     default_directory: Callable[[int], bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wish:
     """What shall change; None: it stays."""
 

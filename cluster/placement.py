@@ -15,11 +15,11 @@ reassignment.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain, zip_longest
 from random import Random
 from typing import TypeVar
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import InvalidReplicationFactor
 
 from .brokers import Broker
@@ -27,7 +27,7 @@ from .brokers import Broker
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Place:
     """A broker that can hold a new replica."""
 

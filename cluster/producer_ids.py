@@ -1,8 +1,8 @@
 """Blocks of producer ids: each id is given once in the life of a cluster."""
 
-from dataclasses import dataclass
 from typing import Final
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import UnknownServerError
 from trioka.protocol.ledgers.metadata import ProducerIdsRecord
 
@@ -15,7 +15,7 @@ BLOCK_SIZE: Final = 1000
 MAX_PRODUCER_ID: Final = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProducerIdBlock:
     first: int
     size: int

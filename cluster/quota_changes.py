@@ -8,12 +8,12 @@ a decision must be the same on every node, so that any name that could be one is
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from math import isnan
 from types import MappingProxyType
 from typing import Final
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import InvalidRequest, KafkaError, PolicyViolation
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 
@@ -38,7 +38,7 @@ FRACTION: Final = 1e-6  # what is nearer than this to a whole number counts as o
 _HOST: Final = re.compile(r"(?!-)[a-zA-Z0-9-]{1,63}(\.[a-zA-Z0-9-]{1,63})*\.?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class QuotaReply:
     entity: QuotaEntity
     outcome: Outcome

@@ -18,10 +18,11 @@ first, without a new epoch, and a follower that hears its leader says no (K6). V
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from random import Random
 from typing import Final, TypeVar
 
+from trioka.protocol.data_class import frozen, mutable
 from trioka.protocol.errors import (
     DuplicateVoter,
     InvalidRequest,
@@ -64,7 +65,7 @@ MOST_DOUBLINGS: Final = 10
 NEVER: Final = -(2**62)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RaftSettings:
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
@@ -78,14 +79,14 @@ class RaftSettings:
 # -- roles -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable
 class Unattached:
     """Knows of no leader. Waits for one, or until it is time to become one."""
 
     deadline_ms: int
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable
 class Electing:
     """Asks for votes: of a candidate they count; of a prospective one they only show whether it is worth it."""
 
@@ -95,14 +96,14 @@ class Electing:
     refused: set[ReplicaKey] = field(default_factory=set)
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable
 class Follower:
     leader_id: int
     deadline_ms: int
     has_fetched: bool = False  # the leader has answered, in this epoch
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable
 class Progress:
     """How far another replica is, as its fetches say."""
 
@@ -112,7 +113,7 @@ class Progress:
     directory: bytes = NULL_UUID  # in which its log is, if it says so
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable
 class Leader:
     epoch_start: int  # the offset of the first record of this epoch
     since_ms: int
@@ -121,7 +122,7 @@ class Leader:
     announced_ms: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable
 class Resigned:
     """Led this epoch, and votes for nobody else in it."""
 

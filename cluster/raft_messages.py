@@ -4,8 +4,9 @@ Everything a node does is data: `Raft` returns a list of these, and the order co
 before what follows it is sent.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+from trioka.protocol.data_class import frozen
 
 from .voters import ReplicaKey, VoterSet
 
@@ -17,7 +18,7 @@ class LogEnd(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Standing:
     """What a node must not forget, or it might vote twice: the file `quorum-state`."""
 
@@ -29,7 +30,7 @@ class Standing:
 # -- requests and their answers --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VoteAsked:
     candidate: ReplicaKey
     epoch: int
@@ -37,7 +38,7 @@ class VoteAsked:
     is_pre_vote: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VoteTold:
     voter: ReplicaKey
     epoch: int
@@ -47,13 +48,13 @@ class VoteTold:
     is_pre_vote: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EpochBegun:
     leader: ReplicaKey
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EpochEnded:
     """A leader resigns. Those whose logs know most come first, and wait least before they ask for votes."""
 
@@ -62,14 +63,14 @@ class EpochEnded:
     successors: tuple[ReplicaKey, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FetchAsked:
     replica: ReplicaKey
     epoch: int
     end: LogEnd  # of the asker's log, all of it durable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FetchTold:
     """Either records from `end` on (the shell has them), or where the logs part, or a snapshot to begin with; or, with
     another epoch or leader than was asked for, where to go instead."""
@@ -88,18 +89,18 @@ Question: TypeAlias = VoteAsked | EpochBegun | EpochEnded
 # -- what a node is to do --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Save:
     standing: Standing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ask:
     to: ReplicaKey
     question: Question
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lead:
     """Append the first record of the epoch, who leads and who voted for it, and begin to decide."""
 
@@ -107,35 +108,35 @@ class Lead:
     granted: tuple[ReplicaKey, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cease:
     """This node does not lead any more: whoever waits for a decision must ask elsewhere."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Truncate:
     """The log ends here: what it has behind this was never committed."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadSnapshot:
     """The log begins behind what this node has: fetch this snapshot from the leader."""
 
     snapshot: LogEnd
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Commit:
     """Everything before this offset is there for good."""
 
     high_watermark: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AppendVoters:
     """A change of who votes: append it; it counts at once."""
 

@@ -5,8 +5,8 @@ ones are removed. Until then it can be called off. Where nothing has to be copie
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -30,7 +30,7 @@ from .topic_settings import is_unclean_election_allowed
 from .topics import Topic
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReassignmentReply:
     """What became of one partition. A topic for which nothing was asked has one reply with `index` None."""
 
@@ -39,7 +39,7 @@ class ReassignmentReply:
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OngoingReassignment:
     topic: str
     partition: Partition

@@ -27,9 +27,9 @@ A follower cuts its log where the leader's epochs and its own part ways (KIP-101
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     FencedLeaderEpoch,
     IneligibleReplica,
@@ -65,7 +65,7 @@ METADATA_WILL_TELL: Final[tuple[type[KafkaError], ...]] = (
 """Refusals by which it says that it knows the partition otherwise. To ask the same again is of no use."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Proposal:
     """An ISR that a leader asks for. The broker epochs go with it; a leader's own is for whoever sends it."""
 

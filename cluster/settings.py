@@ -5,8 +5,10 @@ ask them three things, so that they come in as `ConfigRules`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
+
+from trioka.protocol.data_class import frozen
 
 from .brokers import FeatureRange
 from .configs import Resource
@@ -38,7 +40,7 @@ class NoRules:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ControllerSettings:
     """The controller's own configuration, by the names of its keys."""
 

@@ -12,11 +12,11 @@ when a node is formatted and holds the first records of a cluster whose log is s
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trioka.protocol import batch
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.ledgers.control import (
     KRaftVersionRecord,
@@ -61,7 +61,7 @@ def parse_snapshot_name(name: str) -> SnapshotId | None:
     return SnapshotId(parsed.end_offset, parsed.epoch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Snapshot:
     """What a snapshot says. `kraft_version` is 0, and `voters` is None, where it says nothing of them."""
 

@@ -8,11 +8,11 @@ part of the partitions of an item that it has refused.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 from uuid import UUID
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -47,7 +47,7 @@ BROKER_DEFAULT: Final = -1
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NewTopic:
     """A topic that was created, or why it was not."""
 
@@ -58,7 +58,7 @@ class NewTopic:
     replication_factor: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeletedTopic:
     """Name and id as far as they are known, or were given."""
 
@@ -67,7 +67,7 @@ class DeletedTopic:
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PartitionsReply:
     name: str
     outcome: Outcome

@@ -10,9 +10,9 @@ it count again. So the log's changes are kept as a history.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.wire import NULL_UUID
 
 BEFORE_THE_LOG: Final = -1  # since when the voters count that the configuration, or a snapshot, names
@@ -27,13 +27,13 @@ class ReplicaKey(NamedTuple):
         return self.id == other.id and (NULL_UUID in (self.directory, other.directory) or self == other)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VoterSet:
     voters: frozenset[ReplicaKey]
 
     @classmethod
     def of(cls, voters: Iterable[ReplicaKey]) -> "VoterSet":
-        made = cls(frozenset(voters))
+        made = cls(voters=frozenset(voters))
         assert len({voter.id for voter in made.voters}) == len(made.voters), "one directory for each id"
         return made
 

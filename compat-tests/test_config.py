@@ -32,7 +32,7 @@ from trioka.broker.config.server import UNDECLARED, with_node_id
 from trioka.broker.config.validation import validate_topic
 from trioka.broker.config_rules import DeclaredRules
 from trioka.broker.properties import parse_properties
-from trioka.cluster.config_changes import Operation
+from trioka.cluster.configs import Operation
 from trioka.cluster.configs import Resource as ClusterResource
 from trioka.protocol.errors import KafkaError, UnknownTopicOrPartition
 from trioka.protocol.ledgers.metadata import ConfigRecord

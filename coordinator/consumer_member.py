@@ -9,10 +9,11 @@ on is still good if it is no older than that (KIP-1251).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from typing import Final, TypeAlias
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.ledgers.consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -41,7 +42,7 @@ class Phase(IntEnum):
         return cls.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConsumerMember:
     id: str
     epoch: int = 0

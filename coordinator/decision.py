@@ -17,9 +17,9 @@ deadline that is about; but it comes, once.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.schema import Entry, Response
 
@@ -53,7 +53,7 @@ class Producer(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MarkerOrder:
     """Every one of these partitions is to be told how the producer's transaction ended. Whoever does it reports to the
     coordinator, and goes on until it is done."""
@@ -66,7 +66,7 @@ class MarkerOrder:
     transaction_version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Decision:
     """Records to append, answers and orders that wait until these are committed, and what follows then. If the records
     cannot be appended or are not committed in time, those who would have been answered are told why, and `afterwards`

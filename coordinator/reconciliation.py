@@ -18,16 +18,16 @@ heartbeats come in.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import FencedMemberEpoch
 
 from .assignors import Assignment
 from .consumer_member import ConsumerMember, Owned, Phase
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Aim:
     """Where a member is to get to, and what is known on its way."""
 

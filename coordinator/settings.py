@@ -1,8 +1,10 @@
 """What an operator has set about groups. Times are in milliseconds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
+
+from trioka.protocol.data_class import frozen
 
 from .client import Client
 from .deadlines import Deadlines
@@ -11,7 +13,7 @@ from .topics import Topics
 DAY_MS = 86_400_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClassicSettings:
     initial_rebalance_delay_ms: int = 3000
     min_session_timeout_ms: int = 6000
@@ -19,7 +21,7 @@ class ClassicSettings:
     max_size: int = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConsumerSettings:
     """Of one group: it may have been given its own."""
 
@@ -33,14 +35,14 @@ class ConsumerSettings:
     regex_refresh_interval_ms: int = 600_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OffsetSettings:
     retention_ms: int = 7 * DAY_MS
     check_interval_ms: int = 600_000
     max_metadata_bytes: int = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Surroundings:
     """What groups need from outside: settings as they are now, topics, deadlines (a key begins with the group's id, and
     its kind), randomness for the ids of members, and which topics somebody may know of."""

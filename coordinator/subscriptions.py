@@ -6,14 +6,15 @@ the topics that it was resolved to: which those are stands in the log, and chang
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from trioka.protocol.data_class import frozen
 
 from .consumer_member import ConsumerMember
 from .topic_hash import metadata_hash
 from .topics import Topics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Resolved:
     """The topics that a pattern matched, when, and as of which version of the cluster's metadata."""
 

@@ -4,11 +4,12 @@ The cluster room knows; the broker shows it to coordinators through this window,
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
+from trioka.protocol.data_class import frozen
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen
 class Topic:
     id: bytes
     name: str

@@ -15,10 +15,11 @@ transaction has another id.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from typing import Final
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import InvalidRequest, InvalidTransactionTimeout, ProducerFenced, ProtocolError
 from trioka.protocol.ledgers.transactions import TransactionLogValue
 
@@ -64,7 +65,7 @@ NEXT: Final[dict[Phase, frozenset[Phase]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Transaction:
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID  # before the last step, which may have changed it

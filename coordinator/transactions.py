@@ -12,9 +12,10 @@ come again (CONCURRENT_TRANSACTIONS), so that nobody decides upon what may still
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
@@ -58,7 +59,7 @@ class NeedsProducerId(Exception):
     """Ask again, with an id that no producer has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TransactionSettings:
     max_timeout_ms: int = 900_000
     expiration_ms: int = 7 * 86_400_000
@@ -66,7 +67,7 @@ class TransactionSettings:
     version: int = EPOCHS_PER_END  # of transactions, that the cluster has settled on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wanted:
     """Which transactions somebody asks for; what is empty leaves nothing out."""
 

@@ -12,9 +12,11 @@ after it is in, nothing happens. The stream's checkpoint and group are not touch
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
+
+from trioka.protocol.data_class import frozen
 
 from .broker_view import BrokerView
 from .checkpoint import RECORDS, Checkpoint
@@ -30,7 +32,7 @@ EARLIEST = Start()
 LATEST = Start(at="latest")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Range:
     """What to read. Without an end: to where the stream began, or for a replay to the latest offsets there are now."""
 

@@ -11,12 +11,13 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
+
+from trioka.protocol.data_class import frozen
 
 from .bootstrap import reach
 from .cache import Unreachable
@@ -30,7 +31,7 @@ AT_EARLIEST = -2
 AT_LATEST = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lag:
     """One partition: what was committed (None: nothing yet), where it ends, and what lies between."""
 

@@ -9,7 +9,8 @@ at once, and with the place, what Spark would say after its start, and it knows 
 """
 
 import re
-from dataclasses import dataclass
+
+from trioka.protocol.data_class import frozen
 
 MAX_DEPTH = 32
 TOKEN = re.compile(r"\s*(`[^`]+`|[A-Za-z_]\w*|\d+|'(?:[^'\\]|\\.)*'|[<>(),:])")
@@ -42,7 +43,7 @@ class WrongSchema(Exception):
     """One sentence: what was met, and after which words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Field:
     """`type` is the text of the type, as it was given."""
 

@@ -8,8 +8,10 @@ a windowed aggregate has its watermark, a topic pattern compiles, a schema parse
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from trioka.protocol.data_class import frozen
 
 from .ddl import Field
 
@@ -17,7 +19,7 @@ from .ddl import Field
 Positions = Mapping[str, Mapping[int, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Start:
     """Where a pipeline begins that has never run: at an end, at a time, at offsets. Later its checkpoint says."""
 
@@ -31,7 +33,7 @@ class Start:
         return self.at if self.timestamp_ms is None else f"timestamp {self.timestamp_ms}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Source:
     """Topics by name, or by a pattern; one of the two. `options` go to Spark's connector as they are."""
 
@@ -45,14 +47,14 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Raw:
     """The value stays bytes."""
 
     format: Literal["raw"] = "raw"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Json:
     """`ddl` is the schema as Spark reads it, `fields` what `ddl.parse` found in it."""
 
@@ -61,7 +63,7 @@ class Json:
     format: Literal["json"] = "json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Avro:
     """`schema` is the reader's, as text; None asks the registry for the newest of `subject`. `writers` are the schemas
     by their ids where there is no registry. `is_framed` says that a schema's id stands before the data.
@@ -75,7 +77,7 @@ class Avro:
     format: Literal["avro"] = "avro"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Protobuf:
     """`descriptor` is a compiled FileDescriptorSet, `message` the full name of a message in it."""
 
@@ -88,7 +90,7 @@ class Protobuf:
 Decoding = Raw | Json | Avro | Protobuf
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Watermark:
     """How late a record may come, by a column of its own; what is later is dropped by stateful steps."""
 
@@ -96,7 +98,7 @@ class Watermark:
     delay: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Aggregation:
     """`columns` are SQL aggregates by name. `emits_updates`: a window is written each time it changes, and replaces
     what was there; otherwise once, when the watermark has passed its end.
@@ -109,7 +111,7 @@ class Aggregation:
     emits_updates: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ParquetSink:
     path: str
     partition_by: tuple[str, ...] = ()
@@ -120,7 +122,7 @@ class ParquetSink:
         return f"Parquet table {self.path}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class IcebergSink:
     """`table` is `namespace.name` in the catalog. A `warehouse` is a folder, listed in a SQLite file or, where it has a
     scheme, by its own folders; `properties` are those of Iceberg's Spark catalog, and win.
@@ -142,7 +144,7 @@ class IcebergSink:
         return f"Iceberg table {self.catalog}.{self.table}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TopicSink:
     """`key` and `value` are SQL expressions; without them there is no key, and the value is the row as JSON."""
 
@@ -157,7 +159,7 @@ class TopicSink:
         return f"topic {self.topic}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConsoleSink:
     rows: int = 20
     kind: Literal["console"] = "console"
@@ -167,7 +169,7 @@ class ConsoleSink:
         return "the console"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Discard:
     """Dead letters that nobody wants. It must be said; silence is an error of the declaration."""
 
@@ -182,7 +184,7 @@ Sink = ParquetSink | IcebergSink | TopicSink | ConsoleSink
 DeadLetters = Sink | Discard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Declaration:
     """One pipeline. `group` is the consumer group that its progress is committed to."""
 

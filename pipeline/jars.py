@@ -12,9 +12,10 @@ class path already says so by `TRIOKA_SPARK_JARS=provided`, and nothing is fetch
 
 import functools
 import os
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from trioka.protocol.data_class import frozen
 
 from .cache import Unavailable
 from .repository import Pin, read_pins
@@ -25,7 +26,7 @@ TOKEN_PROVIDER = "4.0.0"
 SQLITE = "3.53.0.0"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Release:
     """What goes with one PySpark: versions, and None where there is nothing."""
 

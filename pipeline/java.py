@@ -18,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from trioka.protocol.data_class import frozen
 
 from .cache import Unavailable, folder, locked
 
@@ -40,7 +41,7 @@ USUAL_PLACES = (
 Told = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Java:
     """A runtime that answered: its program, its major version, and its home as it says itself."""
 

@@ -7,7 +7,8 @@ after a crash Spark runs the batch again with the same number and the same offse
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+from trioka.protocol.data_class import frozen
 
 from .declaration import Positions
 
@@ -43,7 +44,7 @@ def _chosen(many: Iterable[Positions], choose: Callable[[int, int], int]) -> End
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Commit:
     """`run` is the id that Spark gave the query when its checkpoint was new; a backfill has a name of its own."""
 

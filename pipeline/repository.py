@@ -15,8 +15,9 @@ import urllib.request
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+
+from trioka.protocol.data_class import frozen
 
 from .cache import Unavailable, Unreachable, folder, locked
 
@@ -31,7 +32,7 @@ JAR_SIZE_LIMIT_BYTES = 128 << 20
 Told = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pin:
     group: str
     artifact: str

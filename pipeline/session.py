@@ -13,9 +13,10 @@ hand the same to Spark's own scripts. With a master other than `local…`, nothi
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from trioka.protocol.data_class import frozen
 
 from . import jars
 from .bootstrap import reach
@@ -41,7 +42,7 @@ FAST_SOURCE: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Prepared:
     """All that Spark must be told: `environment` is added to the process's own."""
 

@@ -55,10 +55,6 @@ def _least_field_size(f: Field, version: int, flexible: bool) -> int:
     return 1 if flexible else 2 if f.wire.name == "string" else 4
 
 
-def _refuse(problem: str) -> None:
-    raise ProtocolError(problem)
-
-
 def skip_tags(buffer: Any, p: int, count: int) -> int:
     """Steps over tagged fields of which none is known."""
     if count > 127:
@@ -91,13 +87,12 @@ class _DecoderWriter:
         self._say_where = say_where
         self._flexible = version in cls.__flexible__
         self._source = Source(
+            say_where,
             new=object.__new__,
-            refuse=_refuse,
             skip_tags=skip_tags,
             skip_tag=_skip_tag,
             read_uvarint=read_uvarint,
             unpack_from=struct.unpack_from,
-            ProtocolError=ProtocolError,
         )
         # Fixed-width reads that wait to be done together: (format, target).
         self._pending: list[tuple[str, str]] = []
@@ -233,18 +228,21 @@ class _DecoderWriter:
         n = self._length("h" if wire == "string" else "i", flexible)
         line(f"if {n} < 0:")
         if nullable:
-            line(f"    {n} == -1 or refuse(f'its length is {{{n}}}')")
+            line(f"    {n} == -1 or {line.refusal('its length is {}', n)}")
             line(f"    {slot} = None")
         else:
-            line(f"    refuse('it is null' if {n} == -1 else f'its length is {{{n}}}')")
+            if self._say_where:
+                line(f"    {n} < -1 or {line.refusal('it is null')}")
+            line(f"    {line.refusal('its length is {}', n)}")
         line("else:")
         line.depth += 1
         q = line.name("q")
         line(f"{q} = p + {n}")
-        line(f"if {q} > end: refuse(f'its length is {{{n}}} where {{end - p}} bytes are left')")
+        line(f"if {q} > end: {line.refusal('its length is {} where {} bytes are left', n, 'end - p')}")
         if wire == "string":
             if flexible:
-                line(f"if {n} > {MAX_STRING_BYTES}: refuse(f'its length is {{{n}}}, more than {MAX_STRING_BYTES}')")
+                too_long = line.refusal(f"its length is {{}}, more than {MAX_STRING_BYTES}", n)
+                line(f"if {n} > {MAX_STRING_BYTES}: {too_long}")
             line(f"{slot} = str(buffer[p:{q}], 'utf-8')")
         elif wire == "bytes":
             line(f"{slot} = buffer[p:{q}].tobytes()")
@@ -258,16 +256,19 @@ class _DecoderWriter:
         n = self._length("i", flexible)
         line(f"if {n} < 0:")
         if self._version in f.nullable:
-            line(f"    {n} == -1 or refuse(f'its length is {{{n}}}')")
+            line(f"    {n} == -1 or {line.refusal('its length is {}', n)}")
             line(f"    {slot} = None")
         else:
-            line(f"    refuse('it is null' if {n} == -1 else f'its length is {{{n}}}')")
+            if self._say_where:
+                line(f"    {n} < -1 or {line.refusal('it is null')}")
+            line(f"    {line.refusal('its length is {}', n)}")
         line("else:")
         line.depth += 1
         element = self._least_element_size(f, flexible)
-        line(f"if {n} > (end - p) // {element}: refuse(f'it says {{{n}}} elements where {{end - p}} bytes are left')")
+        too_many = line.refusal("it says {} elements where {} bytes are left", n, "end - p")
+        line(f"if {n} > (end - p) // {element}: {too_many}")
         line(f"budget -= {n}")
-        line(f"if budget < 0: refuse(f'with its {{{n}}} elements the message has too many')")
+        line(f"if budget < 0: {line.refusal('with its {} elements the message has too many', n)}")
         if f.wire is not None and f.wire.format:
             self._fixed_elements(slot, n, f.wire.format, f.wire.size)
         else:
@@ -319,23 +320,25 @@ class _DecoderWriter:
         line(f"if {count}:")
         line.depth += 1
         line(f"if {count} > 127: {count}, p = read_uvarint(buffer, p - 1)")
-        line(f"if {count} > {MAX_TAGGED_FIELDS}: refuse(f'{{{count}}} tagged fields, more than {MAX_TAGGED_FIELDS}')")
+        too_many = line.refusal(f"{{}} tagged fields, more than {MAX_TAGGED_FIELDS}", count)
+        line(f"if {count} > {MAX_TAGGED_FIELDS}: {too_many}")
         tag, previous, size, stop = (line.name(stem) for stem in ("tag", "previous", "size", "stop"))
         line(f"{previous} = -1")
         line(f"for _ in range({count}):")
         line.depth += 1
         line(f"{tag}, p = read_uvarint(buffer, p)")
-        line(f"if {tag} <= {previous}: refuse(f'tag {{{tag}}} comes after tag {{{previous}}}')")
+        line(f"if {tag} <= {previous}: {line.refusal('tag {} comes after tag {}', tag, previous)}")
         line(f"{previous} = {tag}")
         for number, f in enumerate(tagged):
             line(f"{'el' if number else ''}if {tag} == {f.tag}:")
             line.depth += 1
             line(f"{size}, p = read_uvarint(buffer, p)")
             line(f"{stop} = p + {size}")
-            line(f"if {stop} > end: refuse(f'a tagged field of {{{size}}} bytes where {{end - p}} are left')")
+            line(f"if {stop} > end: {line.refusal('a tagged field of {} bytes where {} are left', size, 'end - p')}")
             self._field(f"{target}.{f.name}", f, f"{path}{f.name}")
             self._flush()
-            line(f"if p != {stop}: refuse(f'it takes {{p - {stop} + {size}}} bytes, and says {{{size}}}')")
+            other_size = line.refusal("it takes {} bytes, and says {}", f"p - {stop} + {size}", size)
+            line(f"if p != {stop}: {other_size}")
             line.depth -= 1
         line("else:")
         line("    p = skip_tag(buffer, p)")

@@ -11,7 +11,6 @@ say something else than was meant.
 import struct
 from typing import Any
 
-from .errors import ProtocolError
 from .schema import NO_VERSIONS, Field, Message, Struct
 from .source import Source
 from .wire import MAX_STRING_BYTES, uvarint
@@ -21,17 +20,13 @@ def write_encoder(cls: type[Message], version: int, *, say_where: bool = False) 
     return _EncoderWriter(cls, version, say_where).write()
 
 
-def _refuse(problem: str) -> None:
-    raise ProtocolError(problem)
-
-
 class _EncoderWriter:
     def __init__(self, cls: type[Message], version: int, say_where: bool) -> None:
         self._cls = cls
         self._version = version
         self._say_where = say_where
         self._flexible = version in cls.__flexible__
-        self._source = Source(refuse=_refuse, uvarint=uvarint, pack=struct.pack, ProtocolError=ProtocolError)
+        self._source = Source(say_where, uvarint=uvarint, pack=struct.pack)
         self._out = "out"  # the bytearray that is being written; tagged fields have their own
         self._pending: list[tuple[str, str]] = []  # (format, value) to be packed together
 
@@ -79,7 +74,8 @@ class _EncoderWriter:
     def _length(self, value: str, format: str, flexible: bool, most: int) -> None:
         """Writes the length in the name `value`."""
         line = self._source
-        line(f"if {value} > {most}: refuse(f'its length is {{{value}}}, more than {most}')")
+        too_long = line.refusal(f"its length is {{}}, more than {most}", value)
+        line(f"if {value} > {most}: {too_long}")
         if flexible:
             self._flush()
             line(f"if {value} < 127: {self._out}.append({value} + 1)")
@@ -100,7 +96,8 @@ class _EncoderWriter:
             if self._version not in f.versions:
                 if not f.ignorable:
                     self._at(f"{path}{f.name}")
-                    self._source(f"if {self._differs(slot, f)}: refuse('this version has no place for it')")
+                    refusal = self._source.refusal("this version has no place for it")
+                    self._source(f"if {self._differs(slot, f)}: {refusal}")
             elif self._version in f.tagged:
                 tagged.append(f)
             else:
@@ -130,7 +127,8 @@ class _EncoderWriter:
         else:
             assert f.wire is not None
             if f.wire.format == "16s":
-                self._source(f"if len({slot}) != 16: refuse(f'a uuid has 16 bytes, not {{len({slot})}}')")
+                refusal = self._source.refusal("a uuid has 16 bytes, not {}", f"len({slot})")
+                self._source(f"if len({slot}) != 16: {refusal}")
             if f.wire.format:
                 self._pending.append((f.wire.format, slot))
             else:
@@ -195,7 +193,7 @@ class _EncoderWriter:
         self._flush()
         if f.wire is not None and f.wire.format == "16s":
             line(f"for u in {items}:")
-            line("    if len(u) != 16: refuse(f'a uuid has 16 bytes, not {len(u)}')")
+            line(f"    if len(u) != 16: {line.refusal('a uuid has 16 bytes, not {}', 'len(u)')}")
             line(f"    {self._out} += u")
         elif f.wire is not None and f.wire.format:
             line(f"{self._out} += pack(f'>{{{count}}}{f.wire.format}', *{items})")

@@ -11,15 +11,17 @@ says more: in which versions it is there, null or tagged, and what stands in for
 compiles these declarations; a compatibility test compares them, field by field, with Apache Kafka's.
 
 Messages are slotted and, to the type checker, frozen and keyword-only. They are not frozen at run time: decoding
-fills the slots of a new object one by one, which is half the price of calling a constructor. Constructors are written
-on first use, so that importing a hundred declarations stays cheap.
+fills the slots of a new object one by one, which is half the price of calling a constructor. Fields are resolved on
+first use, and constructors are written for classes of which more than a few objects are made, as those of data classes
+are (`data_class.py`): importing a hundred declarations stays cheap, and so does a start, which says most things once.
 """
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Final, NamedTuple, Self, dataclass_transform, get_args, get_origin
 
+from .data_class import PATIENCE, frozen
 from .wire import WireType
 
 OPEN: Final = 32767  # "3+" has no end
@@ -102,7 +104,7 @@ def field(
     return _Options(versions, default, nullable, tag, tagged, ignorable, flexible)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Field:
     """One field as declared, with everything resolved."""
 
@@ -172,13 +174,22 @@ class _Declared(type):
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **keywords: Any) -> "_Declared":
         annotations = {n: a for n, a in _annotations(namespace).items() if get_origin(a) is not ClassVar}
-        fields = []
-        for field_name, annotation in annotations.items():
-            options = namespace.pop(field_name, None) or field()
-            fields.append(_resolve(field_name, annotation, options))
+        declared = [(n, annotation, namespace.pop(n, None)) for n, annotation in annotations.items()]
         namespace["__slots__"] = tuple(annotations)
-        namespace["__fields__"] = tuple(fields)
+        namespace["__fields__"] = _Fields(declared)
         return super().__new__(mcls, name, bases, namespace, **keywords)
+
+
+class _Fields:
+    """Stands in for the fields of a class until somebody asks for them."""
+
+    def __init__(self, declared: list[tuple[str, Any, _Options | None]]) -> None:
+        self._declared = declared
+
+    def __get__(self, _: object, owner: "type[Struct]") -> tuple[Field, ...]:
+        resolved = tuple(_resolve(name, annotation, options or field()) for name, annotation, options in self._declared)
+        owner.__fields__ = resolved
+        return resolved
 
 
 class Struct(metaclass=_Declared):
@@ -187,10 +198,12 @@ class Struct(metaclass=_Declared):
     __fields__: ClassVar[tuple[Field, ...]]
 
     def __init__(self, **values: Any) -> None:
-        # The constructor is written when the class is first called, and takes this one's place.
+        # This one makes the first objects; then a constructor is written for the class, and takes its place.
         cls = type(self)
-        cls.__init__ = _write_constructor(cls)  # type: ignore[method-assign]
-        cls.__init__(self, **values)
+        _made[cls] += 1
+        if _made[cls] > PATIENCE or not _fill(self, values):
+            cls.__init__ = _write_constructor(cls)  # type: ignore[method-assign]
+            cls.__init__(self, **values)
 
     @classmethod
     def nothing(cls) -> Self:
@@ -208,6 +221,24 @@ class Struct(metaclass=_Declared):
     def __repr__(self) -> str:
         said = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.__fields__)
         return f"{type(self).__qualname__}({said})"
+
+
+_made: Counter[type[Struct]] = Counter()  # objects that were made without a constructor of the class's own
+
+
+def _fill(struct: Struct, values: dict[str, Any]) -> bool:
+    """Whether `values` are those of the struct; if not, a written constructor says what is wrong with them."""
+    given = 0
+    for f in struct.__fields__:
+        if f.name in values:
+            value = values[f.name]
+            given += 1
+        elif f.default is REQUIRED:
+            return False
+        else:
+            value = f.fallback()
+        setattr(struct, f.name, value)
+    return given == len(values)
 
 
 @cache

@@ -3,12 +3,19 @@
 import linecache
 from typing import Any
 
+from .errors import ProtocolError
+
+
+def refuse(problem: str = "", *numbers: int) -> None:
+    raise ProtocolError(problem.format(*numbers))
+
 
 class Source:
-    """A function in the making."""
+    """A function in the making. Why it refuses something, only a careful one says; see `codec.py`."""
 
-    def __init__(self, **scope: Any) -> None:
-        self.scope: dict[str, Any] = scope
+    def __init__(self, is_careful: bool, **scope: Any) -> None:
+        self._is_careful = is_careful
+        self.scope: dict[str, Any] = {"refuse": refuse, "ProtocolError": ProtocolError, **scope}
         self.depth = 1
         self._lines: list[str] = []
         self._names = 0
@@ -29,6 +36,10 @@ class Source:
         name = self.name(f"{stem}_")
         self.scope[name] = value
         return name
+
+    def refusal(self, problem: str, *numbers: str) -> str:
+        """A call that ends the function. What a quick one would say is never heard, and a sixth of its compilation."""
+        return f"refuse({', '.join([repr(problem), *numbers])})" if self._is_careful else "refuse()"
 
     def function(self, signature: str, filename: str) -> Any:
         """Compiles the lines as the body of `def <signature>:` and keeps them where tracebacks and debuggers look."""

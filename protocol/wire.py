@@ -13,9 +13,9 @@ A declaration says `acks: Int16`. To Python and to the type checker that is an `
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass
 from typing import Annotated, Final, Protocol, TypeAlias
 
+from .data_class import frozen
 from .errors import ProtocolError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -30,7 +30,7 @@ class FileRange(Protocol):
 RecordBytes: TypeAlias = Buffer | FileRange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WireType:
     name: str  # as Kafka's specifications call it
     format: str = ""  # of the struct module, when the width is fixed

@@ -17,9 +17,9 @@ unreadable clean-shutdown marker means an unclean stop, but without `meta.proper
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.wire import NULL_UUID, uuid_from_text, uuid_text
 
@@ -196,7 +196,7 @@ def write_clean_marker(disk: Disk, path: str, broker_epoch: int) -> None:
 # meta.properties -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MetaProperties:
     """Who owns a log directory. `others` are keys that we do not know: they are kept as they were."""
 

@@ -31,11 +31,11 @@ A log in quarantine is not compacted at all.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from trioka.protocol import batch as batches
 from trioka.protocol.batch import BatchHeader
+from trioka.protocol.data_class import mutable
 from trioka.protocol.record import Span
 
 from .compaction import Dirt, SegmentFacts, groups, measure
@@ -96,7 +96,7 @@ class CompactedLog(Protocol):
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment], *, now_ms: int) -> None: ...
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable
 class Cleaned:
     """What a round did. `first_dirty_offset` goes into the checkpoint: the next round begins there."""
 

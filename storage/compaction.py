@@ -16,8 +16,9 @@ All borders are those of segments but one: a round that ran out of memory for it
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from trioka.protocol.data_class import frozen
 
 from .layout import TopicPartition
 from .log_config import FOREVER_MS, LogConfig
@@ -36,7 +37,7 @@ class SegmentFacts(NamedTuple):
     time_index_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Dirt:
     """How much of one log can be compacted now."""
 

@@ -22,12 +22,12 @@ for them begins anew. Partitions that were on their way out (`-delete`) are remo
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from threading import Lock
 from typing import Final, TypeAlias
 
+from trioka.protocol.data_class import mutable
 from trioka.protocol.errors import KafkaStorageError
 
 from .checkpoint import (
@@ -79,7 +79,7 @@ class DirectoryInUse(Exception):
     """Another process has this log directory open."""
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable
 class DirectoryReport:
     """What a start found in a log directory, for the one who has to tell people."""
 
@@ -177,7 +177,8 @@ class LogDirectory:
             return self._open_log(name, config_of(name), stopped, now_ms), self._read_topic_id(name)
 
         names = self._find_partitions()
-        loaded = map(load, names) if threads <= 1 else _in_threads(load, names, threads)
+        is_alone = min(threads, len(names)) <= 1
+        loaded = map(load, names) if is_alone else _in_threads(load, names, threads)
         for done, (log, topic_id) in enumerate(loaded, start=1):
             log.advance_high_watermark(high_watermarks.get(log.name, 0))
             self.logs[log.name] = log
@@ -435,6 +436,8 @@ def _in_threads(
     load: Callable[[TopicPartition], tuple[Log, bytes | None]], names: list[TopicPartition], threads: int
 ) -> Iterator[tuple[Log, bytes | None]]:
     """In the order in which they are done. The first failure ends it, and what has not begun."""
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="load") as pool:
         loading = [pool.submit(load, name) for name in names]
         try:

@@ -6,9 +6,10 @@ A `Fault` names the operation by its kind and by its number among those of that 
 
 import errno
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from trioka.protocol.data_class import frozen
 
 
 class Kind(Enum):
@@ -28,7 +29,7 @@ class Kind(Enum):
     SYNC_DIRECTORY = "sync directory"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Operation:
     """One thing that was asked of a disk. `str` of it is a line of a report."""
 
@@ -48,7 +49,7 @@ class Effect(Enum):
     LIES = "a sync (of a file or a directory) does nothing and says that all is well"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fault:
     """The `nth` operation (from 1) of these kinds, and `times - 1` after it, go wrong. No kinds means any."""
 

@@ -8,10 +8,10 @@ Ranges are checked once, when the object is made: a wrong value is a mistake of 
 input against the configuration's own table.
 """
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from trioka.protocol.compression import Codec
+from trioka.protocol.data_class import frozen
 
 NO_LIMIT: Final = -1  # of retention.ms and retention.bytes
 FOREVER_MS: Final = 2**63 - 1  # Kafka's way of writing "never" in a long
@@ -19,7 +19,7 @@ DAY_MS: Final = 24 * 60 * 60 * 1000
 INT32_MAX: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LogConfig:
     """One topic's storage settings. Units stand last; -1 means "no limit" only where Kafka says so."""
 

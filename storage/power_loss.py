@@ -19,11 +19,12 @@ caches do not do. It is cheaper to survive too much.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import product
 from random import Random
 from typing import Final, NamedTuple, TypeAlias
+
+from trioka.protocol.data_class import frozen
 
 SECTOR: Final = 512
 
@@ -34,7 +35,7 @@ class Model(Enum):
     METADATA_FIRST = "metadata first"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Write:
     """Bytes put into a file. `number` is that of the operation, `inode` that of the file."""
 
@@ -49,7 +50,7 @@ class Write:
         return (self.offset + len(self.data) - 1) // SECTOR - self.offset // SECTOR + 1 if self.data else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Truncate:
     number: int
     inode: int
@@ -64,7 +65,7 @@ class Entry(NamedTuple):
     inode: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Link:
     """Names that change together: one for a create or a remove, two for a rename."""
 

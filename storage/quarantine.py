@@ -17,9 +17,9 @@ says that something was wrong here: then the whole log is scanned.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import CorruptMessage
 
 from .disk import Disk
@@ -33,7 +33,7 @@ MAX_RANGES: Final = 1000
 _LINE: Final = re.compile(r"([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,10}) ([0-9]{1,10}) ([^\n]*)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Damage:
     """Offsets [first_offset, end_offset) cannot be read."""
 

@@ -28,7 +28,9 @@ Everything here blocks, and is called in a worker thread with a pool of its own.
 
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from trioka.protocol.data_class import frozen, mutable
 
 from .epochs import LeaderEpochCache
 from .file_pool import FilePool
@@ -51,7 +53,7 @@ from .segment import Segment
 from .swap import finish_swaps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stopped:
     """What was known of a log when its process stopped: from the checkpoints of its directory."""
 
@@ -61,7 +63,7 @@ class Stopped:
     cleaned_upto: int = 0  # below it the log was compacted, and there may be gaps between segments
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable
 class Report:
     """What loading found and did, for the one who has to tell people."""
 
@@ -80,7 +82,7 @@ class Report:
         return bool(self.scanned_segments or self.rebuilt_indexes or self.damaged_files or self.damages)
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable
 class Loaded:
     """A log as it stands on disk, ready to be used."""
 

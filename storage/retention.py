@@ -20,9 +20,10 @@ without a timestamp age from the day on which the segment was opened.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+from trioka.protocol.data_class import frozen
 
 from .log import Log
 from .log_config import LogConfig
@@ -47,7 +48,7 @@ class Forgotten(NamedTuple):
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Retention:
     """Delete these segments, the oldest of the log, in this order; `roll` first if they are all there are."""
 

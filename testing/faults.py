@@ -6,7 +6,7 @@ does to a request stands in `interception.py`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from enum import Enum
 from itertools import count
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trioka.broker.handlers import SERVED
 from trioka.cli.failure import did_you_mean
 from trioka.cli.moments import parse_duration_ms
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import BY_CODE, KafkaError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Effect(Enum):
     DROP = "drops"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fault:
     """`count` None: until it is disarmed. `is_done`: what is dropped is the answer, and not the request."""
 

@@ -24,6 +24,19 @@ from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 
 COMMAND = [sys.executable, "-m", "trioka"]
+# The command, and whether the collector is on when modules are loaded, when a port is opened, and at the end.
+WATCHED = """
+import gc, sys
+from trioka.__main__ import main
+def note(event, arguments):
+    if (event == "import" and arguments[0] == "trioka.broker.broker") or event == "socket.bind":
+        print(event, gc.isenabled(), file=sys.stderr, flush=True)
+sys.addaudithook(note)
+try:
+    main(sys.argv[1:])
+finally:
+    print("end", gc.isenabled(), file=sys.stderr)
+"""
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -111,6 +124,32 @@ def test_a_demonstration_has_orders_that_come_and_a_group_that_reads_them(tmp_pa
                 break
         assert json.loads(members.stdout)[0]["partitions"] == ["orders:0", "orders:1", "orders:2"]
         assert broker.stop() == 0
+
+
+@pytest.mark.parametrize(("nodes", "loading"), [("1", ["import False"]), ("2", [])], ids=["a broker", "only a parent"])
+def test_the_collector_rests_while_modules_are_loaded_and_is_on_before_anything_is_done(
+    tmp_path: Path, nodes: str, loading: list[str]
+) -> None:
+    arguments = ["dev", "--port", "0", "--http-port", "off", "--data", str(tmp_path), "--nodes", nodes]
+    command = [sys.executable, "-c", WATCHED, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline()
+    process.terminate()
+    _, notes = process.communicate(timeout=60)
+    *done, last = notes.splitlines()
+    assert done[: len(loading)] == loading
+    assert set(done[len(loading) :]) == {"socket.bind True"}
+    assert last == "end True"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["serve", "--check"], ["serve", "no-such-file"], ["dev", "--topic", ":"], ["dev", "--nodes", "1000"]],
+    ids=["only checked", "no file", "no topic", "too many nodes"],
+)
+def test_the_collector_is_on_again_also_if_no_broker_was_started(arguments: list[str]) -> None:
+    told = subprocess.run([sys.executable, "-c", WATCHED, *arguments], capture_output=True, text=True, check=False)
+    assert told.stderr.splitlines()[-1] == "end True"
 
 
 def test_dev_without_data_leaves_nothing_behind() -> None:

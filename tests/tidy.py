@@ -52,6 +52,7 @@ SIGNALS = frozenset(
 FILES = "storage/disk.py"
 SCRATCH_FILES = "testing/scratch.py"  # folders that a broker under test is given, and that are removed with it
 STORAGE_THAT_WAITS = "storage/sync.py"
+DATA_CLASSES = "protocol/data_class.py"
 
 # An import inside a function hides a cycle or a cost. These do neither: each is a library that most processes never
 # need, loaded when the first batch asks for it.
@@ -82,8 +83,11 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ): "trio.testing takes longer to load than a broker to start, and few tests travel in time",
     ("testing/plugin.py", "."): "pytest loads the plugin for everyone who has trioka, and most sessions want no broker",
     ("broker/log_lines.py", "json"): "most starts have nothing to say, and should not wait for it",
+    ("broker/config/validation.py", "difflib"): "only a mistake needs a suggestion",
     ("broker/broker.py", "."): "a broker without groups should not load what coordinates them before it serves",
+    ("cluster/controller.py", "."): "most families of decisions are not needed before a broker serves",
     ("coordinator/subscription_pattern.py", "re2"): "most brokers never meet a pattern, and starting is a budget",
+    ("storage/directory.py", "concurrent"): "a new directory has no logs that threads could load",
     ("protocol/compression.py", "lz4"): "a broker that meets no lz4 batch should not pay for loading the codec",
     ("protocol/compression.py", "snappy"): "a broker that meets no snappy batch should not pay for loading the codec",
     ("protocol/compression.py", "zstandard"): "a broker that meets no zstd batch should not pay for loading the codec",
@@ -371,6 +375,12 @@ def what_decides_does_not_wait(source: Source) -> Iterator[str]:
             yield source.says(line, f"'{what}' has no place in {source.room}; return data and let the broker wait.")
 
 
+def data_is_declared_in_one_way(source: Source) -> Iterator[str]:
+    if source.room and source.path != DATA_CLASSES:
+        for line, what in _reaches(source, frozenset(), re.compile(r"dataclasses\.(make_)?dataclass")):
+            yield source.says(line, f"'{what}' compiles six functions at each start; say `frozen` of {DATA_CLASSES}.")
+
+
 def a_room_does_not_print(source: Source) -> Iterator[str]:
     if source.room and source.path not in SCREENS:
         for line, what in _reaches(source, frozenset(), SCREEN_NAMES):
@@ -416,6 +426,7 @@ RULES: tuple[Rule, ...] = (
     nothing_pure_throws_dice,
     only_the_entry_point_reads_argv_and_signals,
     what_decides_does_not_wait,
+    data_is_declared_in_one_way,
     a_room_does_not_print,
     a_room_file_says_what_it_is,
     nothing_is_left_unfinished,

@@ -11,7 +11,7 @@ brokers do not know is taken, as if it belonged to a plug-in.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from trioka.cluster.config_changes import Operation
+from trioka.cluster.configs import Operation
 from trioka.protocol.errors import InvalidConfig, InvalidRequest
 
 from . import log_keys as log

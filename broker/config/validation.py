@@ -5,7 +5,6 @@ topic or a group before it is changed, of a broker before it starts and before i
 is refused with Kafka's error code; what stands in a file is a `ConfigError`. All complaints are one sentence.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -73,7 +72,9 @@ LESS_IN_A_GROUP: Final[tuple[tuple[Key[int], Key[int]], ...]] = (
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """A suggestion to end a sentence with, or nothing."""
-    found = difflib.get_close_matches(name, names, n=1, cutoff=SIMILAR)
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, names, n=1, cutoff=SIMILAR)
     return f"; did you mean {found[0]}?" if found else "."
 
 

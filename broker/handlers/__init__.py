@@ -11,9 +11,9 @@ What only the active controller can do is marked with `forwards`: another node p
 """
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.schema import Request, Response
 
@@ -28,7 +28,7 @@ R = TypeVar("R", bound=Request)
 Refuse = Callable[[R, KafkaError], Response]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Handler(Generic[R]):
     request: type[R]
     serve: "Callable[[Broker, Call, R], Answer | Later | Coroutine[Any, Any, Answer]]"

@@ -9,8 +9,10 @@ same spec in the same order gives the same assignment.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, TypeAlias
+
+from trioka.protocol.data_class import frozen
 
 from ..topics import Topics
 
@@ -18,7 +20,7 @@ from ..topics import Topics
 Assignment: TypeAlias = Mapping[bytes, frozenset[int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemberSpec:
     topics: frozenset[bytes]  # the ids of those it subscribes to, by name or by pattern, as far as they exist
     assignment: Assignment = field(default_factory=dict)  # its target until now
@@ -26,7 +28,7 @@ class MemberSpec:
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GroupSpec:
     members: Mapping[str, MemberSpec]  # by their ids
 

@@ -37,8 +37,8 @@ from trioka.broker.config.key import (
 from trioka.broker.config.reference import reference
 from trioka.broker.config.topic_keys import CLEANUP_POLICY, FLUSH_MS, RETENTION_MS, SEGMENT_BYTES
 from trioka.broker.config_rules import DeclaredRules
-from trioka.cluster.config_changes import ConfigReply, Operation
-from trioka.cluster.configs import topic_resource
+from trioka.cluster.config_changes import ConfigReply
+from trioka.cluster.configs import Operation, topic_resource
 from trioka.cluster.decision import Decision
 from trioka.cluster.metadata_log import MAX_RECORDS_PER_BATCH
 from trioka.protocol.compression import Codec

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from small_cluster import SmallCluster, errors
 
-from trioka.cluster.config_changes import Operation
-from trioka.cluster.configs import ALL_BROKERS, Resource, ResourceType, topic_resource
+from trioka.cluster.configs import ALL_BROKERS, Operation, Resource, ResourceType, topic_resource
 from trioka.protocol.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
