@@ -7,6 +7,7 @@ What can go wrong at a start (a busy port, a wrong key, somebody else's director
 never a traceback.
 """
 
+import gc
 import logging
 import os
 import shutil
