@@ -456,14 +456,14 @@ def test_a_check_of_a_proposal_that_is_left_out_or_comes_too_late_is_noticed(
     right: str, wrong: str, said: dict[str, Any], error: Error, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test_a_proposal_from_older_or_wrong_knowledge_is_refused(said, error)
-    monkeypatch.setattr("trioka.cluster.controller.isr_changes", planted(isr_changes, right, wrong))
+    monkeypatch.setattr("trioka.cluster.isr_changes", planted(isr_changes, right, wrong))
     with pytest.raises(AssertionError):
         test_a_proposal_from_older_or_wrong_knowledge_is_refused(said, error)
 
 
 def test_followers_of_a_leader_that_still_recovers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     mistaken = planted(isr_changes, "        if len(isr) > 1:\n", "        if False:\n")
-    monkeypatch.setattr("trioka.cluster.controller.isr_changes", mistaken)
+    monkeypatch.setattr("trioka.cluster.isr_changes", mistaken)
     with pytest.raises(AssertionError):
         test_nobody_is_in_sync_with_a_leader_that_still_recovers()
 
