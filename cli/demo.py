@@ -32,7 +32,7 @@ from .topics import create_topic
 from .wire import HungUp
 
 ORDERS, CUSTOMERS, GROUP = "orders", "customers", "billing"
-PARTITIONS: Final = 3
+TOPICS: Final = {ORDERS: 3, CUSTOMERS: 1}  # which are there when a broker says that it is ready
 TURN_S: Final = 0.25
 AGAIN_S: Final = 1.0  # after a failure
 MOST_ORDERS: Final = 4  # in a turn
@@ -88,7 +88,7 @@ class Demo:
         self._epoch = 0
         while not self._is_over.wait(TURN_S):
             for key, value in orders(self._dice, self._number, self._dice.randint(1, MOST_ORDERS)):
-                _write(kafka, ORDERS, NAMES.index(key.decode()) % PARTITIONS, [(key, value)])
+                _write(kafka, ORDERS, NAMES.index(key.decode()) % TOPICS[ORDERS], [(key, value)])
                 self._number += 1
             self._read(kafka)
 
@@ -106,7 +106,7 @@ class Demo:
         told = kafka.ask_coordinator(GROUP, said, lambda told: [told.error_code])
         self._epoch = told.member_epoch if told.error_code == NONE else 0
         if not is_new and self._epoch:
-            places = [TopicPartition(ORDERS, index) for index in range(PARTITIONS)]
+            places = [TopicPartition(ORDERS, index) for index in range(TOPICS[ORDERS])]
             ends = offsets_or_fail(kafka, dict.fromkeys(places, LATEST))
             for place, end in ends.items():  # never back
                 self._read_up_to[place] = max(self._read_up_to.get(place, 0), end - self._dice.randrange(LATE))
@@ -116,13 +116,10 @@ class Demo:
 
 def _prepare(kafka: Kafka) -> None:
     known = {topic.name for topic in kafka.cluster().topics}
-    for name, partitions, config in (
-        (ORDERS, PARTITIONS, Change("retention.ms", str(KEPT_MS))),
-        (CUSTOMERS, 1, Change("cleanup.policy", "compact")),
-    ):
-        if name not in known:
-            create_topic(kafka, name, partitions)
-            alter_configs(kafka, TOPIC, name, [config])
+    for name in TOPICS.keys() - known:
+        create_topic(kafka, name, TOPICS[name])
+    alter_configs(kafka, TOPIC, ORDERS, [Change("retention.ms", str(KEPT_MS))])
+    alter_configs(kafka, TOPIC, CUSTOMERS, [Change("cleanup.policy", "compact")])
     kafka.forget()
 
 

@@ -45,6 +45,10 @@ FAST_FOLDER: Final = "/dev/shm"  # memory that looks like a disk: the same files
 
 def _dev(options: Mapping[str, Any]) -> None:
     topics = dict(_topic(text) for text in options["topic"])
+    if options["demo"]:
+        from .demo import TOPICS
+
+        topics |= TOPICS
     if options["nodes"] != 1:
         _dev_cluster(options, topics)
         return
