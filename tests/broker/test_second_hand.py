@@ -129,7 +129,7 @@ def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str) ->
     mistaken: ModuleType = planted(network, right, wrong)
 
     async def in_time() -> None:
-        with trio.fail_after(4):
+        with trio.fail_after(2):
             await several_who_fetch_much_at_once_get_all_of_it(tmp_path)
 
     with pytest.MonkeyPatch.context() as patch:
