@@ -35,7 +35,7 @@ from typing import Any
 from chart import note_of, picture
 from contestants import contestants
 from load_generator import LoadFailed, run_load
-from machine import machine
+from machine import machine, touch_memory
 from measures import (
     BUSY,
     CLIENTS,
@@ -232,6 +232,8 @@ class Bench:
             "max-bytes": 0 if measure.command in ("fetch", "stream") else TOPIC_LIMIT_BYTES,
             **measure.options,
         }
+        if measure in CLIENTS or measure.command == "produce":
+            touch_memory(TOPIC_LIMIT_BYTES)
         try:
             if measure in CLIENTS:
                 return self._client_figures(node, measure, topic, length)
@@ -332,7 +334,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.rounds < 1 or options.seconds <= 0:
         parser.error("there must be a round, and it must take time")
-    options.output = options.output or (PUBLISHED if is_whole(options) else ROOT / "build" / "bench")
+    options.output = (options.output or (PUBLISHED if is_whole(options) else ROOT / "build" / "bench")).resolve()
     return options
 
 
