@@ -141,6 +141,7 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ),
     ("trioka.replicas", "%s-%d takes no records: %s"): Event("replica.refuses", ("topic", "partition", "reason")),
     ("trioka.replicas", "%s cannot be created: %s"): Event("replica.not_created", ("partition", "reason")),
+    ("trioka.replicas", "%d logs cannot be created: %s"): Event("replicas.not_created", ("count", "reason")),
     ("trioka.transactions", "%s does not take the marker of %r: %s"): Event(
         "transaction.marker_failed", ("partition", "transactional_id", "reason")
     ),

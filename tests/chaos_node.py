@@ -42,7 +42,7 @@ MISTAKES: Final[Mapping[str, Mistake]] = {
     ),
     "nobody is told what was aborted": Mistake(
         "trioka.broker.handlers.fetch",
-        "in sorted(log.aborted_transactions(offset, read.next_offset), key=_by_first_offset)",
+        "in sorted(found, key=_by_first_offset)",
         "in ()",
         "others",
         {"kill": 1},
