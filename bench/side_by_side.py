@@ -232,7 +232,7 @@ class Bench:
             "max-bytes": 0 if measure.command in ("fetch", "stream") else TOPIC_LIMIT_BYTES,
             **measure.options,
         }
-        if measure in CLIENTS or measure.command == "produce":
+        if measure.options.get("batch", 0) > 1:  # gigabytes will be written
             touch_memory(TOPIC_LIMIT_BYTES)
         try:
             if measure in CLIENTS:
