@@ -1,7 +1,15 @@
 """A topic with megabytes in it, and how to ask for all of them at once."""
 
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+from planted import planted
 from serving import Asking
 
+from trioka.broker import broker as broker_file
+from trioka.broker import network
 from trioka.broker.broker import Broker
 from trioka.broker.network import BULK_BYTES
 from trioka.protocol import batch
@@ -33,3 +41,18 @@ async def fill(broker: Broker, client: Asking) -> None:
     await broker.create_missing_topics({"t": 1})
     for number in range(BATCHES):
         await client.ask(produce(SIZE // BATCHES, number), 9)
+
+
+def assert_noticed_by(
+    rule: Callable[[Path], Awaitable[None]], directory: Path, right: str, wrong: str, patience_s: float
+) -> None:
+    """A network with a mistake does not keep the rule: something is wrong, or never comes."""
+
+    async def in_time() -> None:
+        with trio.fail_after(patience_s):
+            await rule(directory)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker_file, "Network", planted(network, right, wrong).Network)
+        with pytest.raises((Exception, BaseExceptionGroup)):
+            trio.run(in_time)
