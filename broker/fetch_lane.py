@@ -10,7 +10,7 @@ session, and what it wants of each partition that has moved:
 So these are compared, and the partitions unpacked as numbers; no request, call, context or response is made, and the
 answer is packed around its numbers and the file ranges. Two kinds are served: a fetch without a session, and the next
 one of a session all of whose partitions are of one topic. Of 44 µs for a Fetch that leaves 15, and of 38 for each of a
-thousand partitions in a session, 16 (docs/PERFORMANCE.md).
+thousand partitions in a session, with small reads, 25 (docs/PERFORMANCE.md).
 
 **What is not plain leaves the lane**, and takes the usual road, byte for byte as it came: another topic, a partition
 that this broker does not lead, an offset that is out of range, records that are not in memory, a fetch that has to wait
