@@ -370,10 +370,12 @@ class Network:
 
     def _is_given_away(self, channel: Channel) -> bool:
         """A large answer that begins, if others are still to be served in this round. It is one that the second hand
-        can send by system calls alone: not from a map, and not so much that requests wait until it is sent."""
+        can send by system calls alone: not from a map, and not so much that requests wait until it is sent. Nor may the
+        connection wait for another answer, which could come in this round, and be appended meanwhile."""
         queue = channel.connection.outgoing
         if (
             not BULK_BYTES < channel.connection.outgoing_bytes <= MAX_OUTGOING_BYTES
+            or channel.connection.waits
             or channel.descriptor == self._last_of_round
             or self._hand.given is not None
             or not SEVERAL_PROCESSORS

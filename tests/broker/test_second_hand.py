@@ -2,17 +2,20 @@
 
 import socket
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
-from large_answers import SIZE, VERSION, assert_noticed_by, fetch, fill
+from large_answers import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill
 from serving import Asking, on_trio, running_broker
 
 from trioka.broker import network
 from trioka.broker.second_hand import SecondHand
 from trioka.protocol.frame import frame_request
+from trioka.protocol.messages.fetch import FetchRequest
 
 CLIENTS = 6
 
@@ -49,7 +52,9 @@ async def _received(client: socket.socket) -> list[int]:
     sizes: list[int] = []
     while len(sizes) < 2:
         await trio.lowlevel.wait_readable(client)
-        data += client.recv(1 << 20)
+        part = client.recv(1 << 20)
+        assert part, "the broker has hung up"
+        data += part
         while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[:4]):
             sizes.append(4 + int.from_bytes(data[:4]))
             assert data[4:8] == len(sizes).to_bytes(4), "answers come in the order of their requests"
@@ -109,19 +114,60 @@ async def who_goes_away_meanwhile_ends_alone(directory: Path) -> None:
                 await trio.sleep(0.01)
 
 
-@pytest.mark.parametrize("rule", [several_who_fetch_much_at_once_get_all_of_it, who_goes_away_meanwhile_ends_alone])
-def test_large_answers_of_several(tmp_path: Path, rule: object) -> None:
-    on_trio(rule)(tmp_path)  # type: ignore[arg-type]
+class Refusing(SecondHand[Any]):
+    __slots__ = ()
+
+    def give(self, thing: object) -> None:
+        raise AssertionError("it waits for more")
+
+
+def at_the_end() -> FetchRequest:
+    """Waits until something is written."""
+    partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=BATCHES, partition_max_bytes=SIZE)
+    topics = [FetchRequest.Topic(topic="t", partitions=[partition])]
+    return FetchRequest(max_wait_ms=300, min_bytes=1, max_bytes=SIZE, topics=topics)
+
+
+async def who_waits_for_more_is_not_given_away(directory: Path) -> None:
+    """Its next answer may come in the same round, and would be appended to what the second hand sends."""
+    async with running_broker(directory) as broker, Asking(broker) as client:
+        await fill(broker, client)
+        broker.network._hand = Refusing(broker.network._send)
+        with ExitStack() as open_sockets:
+            address = broker.addresses["PLAINTEXT"]
+            clients = [open_sockets.enter_context(socket.create_connection(address)) for _ in range(CLIENTS)]
+            async with trio.open_nursery() as nursery:
+                for one in clients:
+                    requests = enumerate((fetch(2 * SIZE), at_the_end()), 1)
+                    one.sendall(b"".join(frame_request(number, "more", asked, VERSION) for number, asked in requests))
+                for one in clients:
+                    one.setblocking(False)
+                    nursery.start_soon(_received, one)
+
+
+Rule = Callable[[Path], Awaitable[None]]
+
+RULES: list[Rule] = [
+    several_who_fetch_much_at_once_get_all_of_it,
+    who_goes_away_meanwhile_ends_alone,
+    who_waits_for_more_is_not_given_away,
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_large_answers_of_several(tmp_path: Path, rule: Rule) -> None:
+    on_trio(rule)(tmp_path)
 
 
 MISTAKES = [
-    ("                self._take_back(self._hand.given)", "                self._hand.finish()"),
-    ("        self._hand.give(channel)\n", ""),
-    ("        self._attend(channel)\n\n    # The pool.", "\n    # The pool."),
+    ("                self._take_back(self._hand.given)", "                self._hand.finish()", RULES[0]),
+    ("        self._hand.give(channel)\n", "", RULES[0]),
+    ("        self._attend(channel)\n\n    # The pool.", "\n    # The pool.", RULES[0]),
+    ("            or channel.connection.waits\n", "", RULES[2]),
 ]
 
 
 @pytest.mark.skipif(not network.SEVERAL_PROCESSORS, reason="with one processor there is no second hand")
-@pytest.mark.parametrize(("right", "wrong"), MISTAKES)
-def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str) -> None:
-    assert_noticed_by(several_who_fetch_much_at_once_get_all_of_it, tmp_path, right, wrong, patience_s=2)
+@pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
+def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str, rule: Rule) -> None:
+    assert_noticed_by(rule, tmp_path, right, wrong, patience_s=2)
