@@ -5,27 +5,55 @@ import mmap
 import os
 import platform
 from pathlib import Path
+from typing import Self
+
+PORTION = 1 << 27  # a multiple of any large page
 
 
 def machine() -> dict[str, object]:
     return {"cores": os.cpu_count(), "system": f"{platform.system()} {platform.release()}", "cpu": _processor()}
 
 
-def touch_memory(size: int) -> int:
-    """Has so much memory handed out, touched and taken back, as far as it is free. How much that was.
+class WarmMemory:
+    """So much memory that was just in use: given to whoever needs some next, and taken back.
 
-    A virtual machine gives memory that nobody uses back to its host, some seconds after a file was deleted; who is next
-    to touch a page waits until the host has found one, which costs five times what writing to it does. Whoever writes a
-    log is that one. So each broker has memory at hand that was just in use, as a machine of its own would have.
+    A virtual machine gives memory that nobody uses back to its host, two seconds after a file was deleted; who is next
+    to touch a page waits until the host has found one, which costs eight times what writing a file does. Whoever writes
+    a log is that one. So between two measures this process holds the memory, and each broker writes to memory that is
+    at hand, as on a machine of its own.
+
+    It is held in large pages, because a log's cache is: small ones would be found in other places than the log's.
     """
-    size = min(size, _free_bytes() // 2) // mmap.PAGESIZE * mmap.PAGESIZE
-    if size:
-        with mmap.mmap(-1, size) as memory:
-            with contextlib.suppress(AttributeError, OSError):  # without large pages it takes longer
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._held: list[mmap.mmap] = []
+
+    def __enter__(self) -> Self:
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.give(self.held)
+
+    @property
+    def held(self) -> int:
+        return len(self._held) * PORTION
+
+    def take(self) -> None:
+        """Holds as much as it should again, if that leaves as much to others."""
+        while self.held + PORTION <= self._size and _free_bytes() >= 2 * PORTION:
+            memory = mmap.mmap(-1, PORTION, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            with contextlib.suppress(AttributeError, OSError):  # a system without large pages
                 memory.madvise(mmap.MADV_HUGEPAGE)
-            for position in range(0, size, mmap.PAGESIZE):
+            for position in range(0, PORTION, mmap.PAGESIZE):
                 memory[position] = 1
-    return size
+            self._held.append(memory)
+
+    def give(self, size: int) -> None:
+        """At least so much, or all: others must use it within two seconds."""
+        for _ in range(min(-(-size // PORTION), len(self._held))):
+            self._held.pop().close()
 
 
 def _free_bytes() -> int:

@@ -35,7 +35,7 @@ from typing import Any
 from chart import note_of, picture
 from contestants import contestants
 from load_generator import LoadFailed, run_load
-from machine import machine, touch_memory
+from machine import WarmMemory, machine
 from measures import (
     BUSY,
     CLIENTS,
@@ -91,6 +91,7 @@ class Bench:
         self.reasons: dict[str, dict[str, str]] = {name: {} for name in makers}
         self._topics = 0
         self._clients = RealClients()
+        self._memory = WarmMemory(TOPIC_LIMIT_BYTES)
 
     def measures(self) -> list[Measure]:
         return chosen(self.options.measures)
@@ -178,6 +179,7 @@ class Bench:
     def _run_loads(self, loads: Sequence[Measure]) -> None:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._clients)
+            stack.enter_context(self._memory)
             nodes: dict[str, Node] = {}
             for name, make in self.makers.items():
                 try:
@@ -232,8 +234,7 @@ class Bench:
             "max-bytes": 0 if measure.command in ("fetch", "stream") else TOPIC_LIMIT_BYTES,
             **measure.options,
         }
-        if measure.options.get("batch", 0) > 1:  # gigabytes will be written
-            touch_memory(TOPIC_LIMIT_BYTES)
+        self._memory.give(written_by(measure))
         try:
             if measure in CLIENTS:
                 return self._client_figures(node, measure, topic, length)
@@ -243,6 +244,7 @@ class Bench:
             raise LoadFailed(f"{failed}{node.obituary()}") from failed
         finally:
             node.reclaim(topic)
+            self._memory.take()
             if (used := node.disk_bytes()) > DISK_LIMIT_BYTES - TOPIC_LIMIT_BYTES:
                 raise SystemExit(f"{node.name} still holds {used / 1e9:.1f} GB after a topic was deleted; stopping.")
 
@@ -269,6 +271,13 @@ class Bench:
                 shares = [one["load_busy"] for one in rounds if one and "load_busy" in one]
                 found[name] = max([*shares, found.get(name, 0.0)])
         return {name: share for name, share in found.items() if share}
+
+
+def written_by(measure: Measure) -> int:
+    """About how many bytes of new files a measure makes, at most; little ones do not count."""
+    if measure in CLIENTS:
+        return 2 * int(str(measure.options["records"])) * int(str(measure.options["record"]))
+    return TOPIC_LIMIT_BYTES if int(str(measure.options.get("batch", 0))) > 1 and measure.command == "produce" else 0
 
 
 def taken_over(rows: Sequence[Mapping[str, Any]], side: str) -> list[dict[str, float] | None]:
