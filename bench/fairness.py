@@ -28,7 +28,7 @@ from typing import Any
 
 from contestants import contestants
 from load_generator import LoadFailed, run_load
-from machine import machine
+from machine import WarmMemory, machine
 from measures import KIB, MIB
 from neighbours import forget, loading, read_from_disk
 from nodes import CannotStart, Node
@@ -39,7 +39,7 @@ PUBLISHED = ROOT / "docs" / "bench"
 USUAL_ROUNDS, USUAL_SECONDS = 3, 2.5
 WARMUP_SECONDS = 0.8
 # A neighbour writes no more than this, and a log that is read has so much; there is one of them at a time.
-NEIGHBOUR_BYTES, COLD_BYTES = 2_500_000_000, 2_000_000_000
+NEIGHBOUR_BYTES, COLD_BYTES = 4_000_000_000, 2_000_000_000
 FETCH_BYTES = MIB
 # Less than this from the disk in a second, and the data was not cold.
 COLD_BYTES_PER_SECOND = 10_000_000
@@ -55,6 +55,7 @@ class Row:
     neighbour: str
     options: Mapping[str, object]
     goal: float
+    share: float = 1  # of the usual length: for a neighbour that would have written all it may before the end
 
 
 TEN_MEGABYTES: Mapping[str, object] = {"record": 10_000, "rate": 1000}
@@ -76,6 +77,7 @@ ROWS = (
         neighbour="produce",
         options={"record": KIB, "batch": MIB, "in-flight": 5, "max-bytes": NEIGHBOUR_BYTES},
         goal=3,
+        share=0.4,
     ),
     Row(
         name="cold-reader",
@@ -169,9 +171,11 @@ class Fairness:
         self.found: dict[str, dict[str, list[Round]]] = {name: {} for name in makers}
         self.reasons: dict[str, dict[str, str]] = {name: {} for name in makers}
         self._topics = 0
+        self._memory = WarmMemory(NEIGHBOUR_BYTES)
 
     def run(self) -> None:
         with ExitStack() as stack:
+            stack.enter_context(self._memory)
             nodes: dict[str, Node] = {}
             for name, make in self._makers.items():
                 try:
@@ -194,11 +198,12 @@ class Fairness:
                 self._p99(node, client, 1.0)
 
     def _round(self, n: int, name: str, node: Node, row: Row) -> None:
+        seconds = self._options.seconds * row.share
         try:
-            alone = self._p99(node, row.client, self._options.seconds)
+            alone = self._p99(node, row.client, seconds)
             with self._neighbour(node, row) as got:
                 began, before = time.perf_counter(), got()
-                beside = self._p99(node, row.client, self._options.seconds)
+                beside = self._p99(node, row.client, seconds)
                 speed = (got() - before) / (time.perf_counter() - began)
             if row.neighbour == "fetch" and speed < COLD_BYTES_PER_SECOND:
                 raise LoadFailed("the reader's data was in memory, although the page cache was told to forget it")
@@ -220,7 +225,7 @@ class Fairness:
                     "address": node.address,
                     "topic": topic,
                     "seconds": seconds,
-                    "warmup": min(WARMUP_SECONDS, seconds),
+                    "warmup": min(WARMUP_SECONDS, seconds / 2),
                     **client,
                 },
                 seconds=seconds,
@@ -238,17 +243,22 @@ class Fairness:
         load = {"address": node.address, "topic": topic, "seconds": 600.0, "warmup": 0, "existing": True, **row.options}
         try:
             if row.neighbour == "fetch":
+                self._memory.give(COLD_BYTES)
                 run_load("fill", {"address": node.address, "topic": topic, "max-bytes": COLD_BYTES}, seconds=60)
                 forget(sorted(node.data_dir.glob(logs)))
+                self._memory.take()
+                self._memory.give(COLD_BYTES)
                 with loading("fetch", load):
                     yield lambda: read_from_disk(node.pid)
             else:
                 run_load("create", {"address": node.address, "topic": topic})
+                self._memory.give(NEIGHBOUR_BYTES)
                 with loading("produce", load):
                     yield lambda: sum(log.stat().st_size for log in node.data_dir.glob(logs))
         finally:
             run_load("delete", {"address": node.address, "topic": topic})
             node.reclaim(topic)
+            self._memory.take()
 
 
 def report(fairness: Fairness, options: argparse.Namespace) -> None:

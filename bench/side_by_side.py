@@ -23,6 +23,7 @@ import contextlib
 import datetime
 import functools
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -234,6 +235,8 @@ class Bench:
             "max-bytes": 0 if measure.command in ("fetch", "stream") else TOPIC_LIMIT_BYTES,
             **measure.options,
         }
+        if measure.command == "latency":
+            os.sync()  # or what other rows have left would be written meanwhile
         self._memory.give(written_by(measure))
         try:
             if measure in CLIENTS:

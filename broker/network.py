@@ -17,7 +17,8 @@ epoll, but comes back: the turn is taken between two requests, and not out of th
 To fall asleep and be woken costs three times as much as a small request, of which the client pays a part. So whoever
 was quick to go on is waited for awake, for `AWAKE_S` at most; who was not is not, until he is quick again.
 
-Of several large answers of one round, a second thread sends one (second_hand.py).
+Of several large answers of one round, a second thread sends one (second_hand.py). But where somebody had a small answer
+a moment ago, a large one leaves in portions, and whoever has asked for something meanwhile is served in between.
 
 What one connection does wrong must not end the others, so each is served behind its own guard: an `OSError` ends the
 connection; anything else is a mistake of ours, is logged, and ends the connection too.
@@ -64,6 +65,10 @@ SMALL_RANGE_BYTES: Final = 32 * 1024
 BULK_BYTES: Final = 512 * 1024
 """A small range of a file is read and sent with its neighbours, a larger one from a map, and one above BULK_BYTES by
 sendfile, corked together with what stands before and behind it, so that it leaves in whole segments."""
+
+PORTION_BYTES: Final = 256 * 1024
+SMALL_S: Final = 0.1
+"""Of a range that is sent by sendfile, so much at a time, if there was a small answer so long ago at most."""
 
 IN: Final = select.EPOLLIN
 HUNG_UP: Final = select.EPOLLRDHUP
@@ -138,6 +143,7 @@ class Network:
         self._held_bytes = 0  # of all channels
         self._round_began = 0.0
         self._linger_again = 0.0
+        self._small_at = -SMALL_S  # when a small answer was sent last
         self._is_quick = False  # whoever was answered last had the next request soon
         self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
         self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
@@ -276,17 +282,19 @@ class Network:
             if events & GONE:
                 self._drop(channel)
                 return
+            is_answered = False
             if events & IN:
                 if connection.may_read and channel not in self._paused:  # else it waits in the kernel
                     self._exchange(channel, connection)
+                    is_answered = True  # as far as its turn allows
                     if connection.held_bytes != channel.held:
                         self._count(channel)
             elif events & HUNG_UP:
                 self._drop(channel)
                 return
-            if self._hand.given is channel or self._is_given_away(channel):
+            if self._hand.given is channel or (not is_answered and self._is_given_away(channel)):
                 return
-            if connection.outgoing:
+            if connection.outgoing and not is_answered:
                 self._send(channel)
             if channel.interest != READ or self._paused or not connection.is_at_rest:
                 self._attend(channel)
@@ -332,6 +340,7 @@ class Network:
                     except BlockingIOError:
                         sent = 0
                     if sent == len(answer):
+                        self._small_at = self._round_began
                         continue
                     connection.queue(answer[sent:])
                 self._reply(channel, connection)
@@ -354,6 +363,7 @@ class Network:
                 sent = channel.send(piece)
                 if sent == len(piece):
                     queue.clear()
+                    self._small_at = self._round_began
                 else:
                     queue[0] = memoryview(piece)[sent:]
                 connection.sent(sent)
@@ -371,12 +381,14 @@ class Network:
     def _is_given_away(self, channel: Channel) -> bool:
         """A large answer that begins, if others are still to be served in this round. It is one that the second hand
         can send by system calls alone: not from a map, and not so much that requests wait until it is sent. Nor may the
-        connection wait for another answer, which could come in this round, and be appended meanwhile."""
+        connection wait for another answer, which could come in this round, and be appended meanwhile. And the round
+        would wait for the second hand, so nobody may be about whose answers are small."""
         queue = channel.connection.outgoing
         if (
             not BULK_BYTES < channel.connection.outgoing_bytes <= MAX_OUTGOING_BYTES
             or channel.connection.waits
             or channel.descriptor == self._last_of_round
+            or self._is_shared
             or self._hand.given is not None
             or not SEVERAL_PROCESSORS
             or not all(type(piece) is not FileRange or piece.size > BULK_BYTES for piece in queue)
@@ -512,6 +524,8 @@ class Network:
         if total == channel.connection.outgoing_bytes:
             queue.clear()
             sent = 0
+            if total <= SMALL_RANGE_BYTES and not channel.is_corked:
+                self._small_at = self._round_began
         else:
             for buffer in buffers:
                 if sent < len(buffer):
@@ -528,13 +542,22 @@ class Network:
         if not channel.is_corked and len(channel.connection.outgoing) > 1:
             channel.cork(True)
         position, left = piece.position + channel.range_sent, piece.size - channel.range_sent
-        sent = os.sendfile(channel.descriptor, piece.file.fileno(), position, left)
+        portion = min(left, PORTION_BYTES) if self._is_shared else left
+        sent = os.sendfile(channel.descriptor, piece.file.fileno(), position, portion)
         if sent == 0:
             raise OSError(errno.EIO, "a file ended before the range that was promised")
         channel.connection.sent(sent)
         channel.range_sent += sent
         if channel.range_sent < piece.size:
-            return False
+            return sent == portion and not self._is_asked_by_others(channel)
         channel.range_sent = 0
         channel.connection.outgoing.popleft()
         return True
+
+    @property
+    def _is_shared(self) -> bool:
+        """Somebody is about whose answers are small, and who would wait for a large one longer than for his own."""
+        return self._round_began - self._small_at < SMALL_S
+
+    def _is_asked_by_others(self, channel: Channel) -> bool:
+        return any(ready != channel.descriptor for ready, _ in self._epoll.poll(0, 2))

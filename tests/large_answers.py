@@ -11,7 +11,7 @@ from serving import Asking
 from trioka.broker import broker as broker_file
 from trioka.broker import network
 from trioka.broker.broker import Broker
-from trioka.broker.network import BULK_BYTES
+from trioka.broker.network import BULK_BYTES, SMALL_S
 from trioka.protocol import batch
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
@@ -38,9 +38,11 @@ def fetch(size: int) -> FetchRequest:
 
 
 async def fill(broker: Broker, client: Asking) -> None:
+    """After which nobody is about who was answered little."""
     await broker.create_missing_topics({"t": 1})
     for number in range(BATCHES):
         await client.ask(produce(SIZE // BATCHES, number), 9)
+    await trio.sleep(2 * SMALL_S)
 
 
 def assert_noticed_by(

@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ SMAPS = Path("/proc/self/smaps")
 
 
 @pytest.fixture(autouse=True)
-def _small_portions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PORTION", PORTION)
-    yield
 
 
 def test_so_much_is_held_given_and_taken_back() -> None:

@@ -1,5 +1,6 @@
 """Answers of megabytes: they arrive whole, whoever reads slowly too, and leave the connection as it was before."""
 
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,8 +12,10 @@ from large_answers import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill
 from serving import Asking, on_trio, running_broker
 
 from trioka.broker.listener import listen
+from trioka.broker.network import PORTION_BYTES, SMALL_S
 from trioka.protocol import batch
 from trioka.protocol.frame import frame_request
+from trioka.protocol.messages.api_versions import ApiVersionsRequest
 
 
 def is_whole(records: Any) -> bool:
@@ -63,12 +66,57 @@ async def what_server_properties_says_of_the_send_buffer_is_kept(directory: Path
         assert channel.socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2 == 50_000
 
 
+class Sendfile:
+    """Counts, and has somebody ask a small thing during the first call."""
+
+    def __init__(self, asks: Callable[[], None] = lambda: None, sees: Callable[[], bool] = lambda: False) -> None:
+        self.sizes: list[int] = []
+        self.seen: list[bool] = []
+        self._asks, self._sees, self._send = asks, sees, os.sendfile
+
+    def __call__(self, out: int, file: int, offset: int, count: int) -> int:
+        self.seen.append(self._sees())
+        if not self.sizes:
+            self._asks()
+        self.sizes.append(count)
+        return self._send(out, file, offset, count)
+
+
+def _has_come(sock: socket.socket) -> bool:
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return False
+
+
+async def who_asks_for_little_need_not_wait_for_a_large_answer(directory: Path) -> None:
+    async with running_broker(directory) as broker, Asking(broker) as client:
+        asked = frame_request(1, "little", ApiVersionsRequest(), 0)
+        address = broker.addresses["PLAINTEXT"]
+        with socket.create_connection(address) as little, pytest.MonkeyPatch.context() as patch:
+            await fill(broker, client)
+            little.setblocking(False)
+            sendfile = Sendfile(lambda: little.sendall(asked), lambda: _has_come(little))
+            patch.setattr(os, "sendfile", sendfile)
+            await client.ask(ApiVersionsRequest(), 0)
+            answer = await client.ask(fetch(2 * SIZE), VERSION)
+            assert is_whole(answer.responses[0].partitions[0].records)
+            assert sendfile.seen[:2] == [False, True]
+            assert max(sendfile.sizes) <= PORTION_BYTES
+            await trio.sleep(2 * SMALL_S)
+            sendfile.sizes.clear()
+            answer = await client.ask(fetch(2 * SIZE), VERSION)
+            assert is_whole(answer.responses[0].partitions[0].records)
+            assert sendfile.sizes[0] > SIZE, "where all ask for much, nothing is cut into pieces"
+
+
 Rule = Callable[[Path], Awaitable[None]]
 
 RULES: list[Rule] = [
     all_of_it_arrives_and_nothing_is_held_back,
     what_stands_around_the_records_leaves_with_them,
     what_server_properties_says_of_the_send_buffer_is_kept,
+    who_asks_for_little_need_not_wait_for_a_large_answer,
 ]
 
 
@@ -99,6 +147,9 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("            channel.cork(True)", "            pass", RULES[1]),
     ("        channel.range_sent += sent\n", "", RULES[1]),
     ("sock.setsockopt(socket.SOL_SOCKET, option, size)", "pass", RULES[2]),
+    (" and not self._is_asked_by_others(channel)", "", RULES[3]),
+    ("min(left, PORTION_BYTES) if self._is_shared else left", "min(left, PORTION_BYTES)", RULES[3]),
+    ("self._round_began - self._small_at < SMALL_S", "False", RULES[3]),
 ]
 
 
