@@ -4,10 +4,13 @@ import contextlib
 import mmap
 import os
 import platform
+import threading
 from pathlib import Path
 from typing import Self
 
-PORTION = 1 << 27  # a multiple of any large page
+PORTION = 1 << 26  # a multiple of any large page
+AHEAD = 2 * PORTION  # so much lies ready for others, and no more: it must not grow cold again
+LOOK_SECONDS = 0.01
 
 
 def machine() -> dict[str, object]:
@@ -28,20 +31,31 @@ class WarmMemory:
     def __init__(self, size: int) -> None:
         self._size = size
         self._held: list[mmap.mmap] = []
+        self._is_over = threading.Event()
+        self._giving: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         self.take()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.give(self.held)
+        self._stop_giving()
+        self._drop(len(self._held))
 
     @property
     def held(self) -> int:
         return len(self._held) * PORTION
 
+    def give(self, size: int) -> None:
+        """So much, by and by, as others use it; until it is taken back."""
+        self._stop_giving()
+        self._is_over.clear()
+        self._giving = threading.Thread(target=self._give, args=(-(-size // PORTION),), daemon=True)
+        self._giving.start()
+
     def take(self) -> None:
         """Holds as much as it should again, if that leaves as much to others."""
+        self._stop_giving()
         while self.held + PORTION <= self._size and _free_bytes() >= 2 * PORTION:
             memory = mmap.mmap(-1, PORTION, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             with contextlib.suppress(AttributeError, OSError):  # a system without large pages
@@ -50,9 +64,23 @@ class WarmMemory:
                 memory[position] = 1
             self._held.append(memory)
 
-    def give(self, size: int) -> None:
-        """At least so much, or all: others must use it within two seconds."""
-        for _ in range(min(-(-size // PORTION), len(self._held))):
+    def _give(self, portions: int) -> None:
+        wanted = _free_bytes() + AHEAD
+        while portions and self._held:
+            if _free_bytes() < wanted:
+                self._drop(1)
+                portions -= 1
+            elif self._is_over.wait(LOOK_SECONDS):
+                return
+
+    def _stop_giving(self) -> None:
+        self._is_over.set()
+        if self._giving is not None:
+            self._giving.join()
+            self._giving = None
+
+    def _drop(self, portions: int) -> None:
+        for _ in range(portions):
             self._held.pop().close()
 
 
