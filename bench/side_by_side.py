@@ -283,7 +283,7 @@ class Bench:
 
 
 def fill_each(node: Node, topic: str, measure: Measure) -> None:
-    """The first record of a partition has its files made and synced, and is counted by no row: Apache Kafka needs half a
+    """A partition's first record has its files made and synced, which is no part of a stream: Apache Kafka takes half a
     minute for a thousand of them."""
     log = {key: measure.options[key] for key in ("record", "batch", "partitions", "spread")}
     size = int(str(log["record"])) * int(str(log["partitions"]))

@@ -303,7 +303,9 @@ class Connection:
 
     def _look_for_lane(self, frame: memoryview, request: "ProduceRequest") -> None:
         """After a plain answer."""
-        topic = request.topic_data[0]
+        (topic,) = request.topic_data
+        if len(topic.partition_data) != 1:
+            return
         if self._last_topic == (PRODUCE_KEY, topic.name, topic.topic_id):
             lanes = self._dispatch.produce_lanes
             self._lane = lanes.lane_for(frame, self._header_end, request, self._route.version)

@@ -18,8 +18,10 @@ from trioka.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from trioka.protocol.record import NO_TIMESTAMP
 from trioka.storage.admission import Origin
 from trioka.storage.log import Appended, Log
+from trioka.storage.plain_batch import NOT_PLAIN, append_one
 from trioka.storage.run import append_run
 
 from .counts import Traffic
@@ -125,6 +127,14 @@ class Replica:
         if acks == ALL_REPLICAS and not self.stands_alone and self.in_sync < self.min_in_sync:
             raise NotEnoughReplicas(f"{self.topic}-{self.index}: {self.in_sync} in sync, {self.min_in_sync} wanted")
         log = self.log
+        if self.stands_alone and origin is Origin.CLIENT:
+            first_offset = append_one(log, records, self.leader_epoch, now_ms)
+            if first_offset != NOT_PLAIN:
+                end_offset = log.log_end_offset
+                log.advance_high_watermark(end_offset)
+                return tuple.__new__(
+                    Appended, (first_offset, end_offset - 1, NO_TIMESTAMP, log.log_start_offset, False)
+                )
         appended = log.append_as_leader(
             records,
             leader_epoch=self.leader_epoch,

@@ -33,12 +33,12 @@ _HEADER: Final = Struct(
     ">qi4xbIhiqqqhii"
 )  # all of a batch's header (batch.py), but for the epoch, which is ours to set
 _OFFSET_AND_EPOCH: Final = Struct(">qii")  # with the length between them
-_CHECKED_FROM: Final = 21  # the CRC covers everything from the attributes on
-_LAST_CODEC: Final = int(Codec.ZSTD)
+CHECKED_FROM: Final = 21  # the CRC covers everything from the attributes on
+LAST_CODEC: Final = int(Codec.ZSTD)
 NOBODY: Final = -1
 OLDEST: Final = -(2**63)  # no timestamp is less
-_unpack: Final = _HEADER.unpack_from
-_patch: Final = _OFFSET_AND_EPOCH.pack_into
+unpack: Final = _HEADER.unpack_from
+patch: Final = _OFFSET_AND_EPOCH.pack_into
 assert _HEADER.size == HEADER_SIZE
 
 
@@ -73,7 +73,7 @@ def append_run(
         return []
     max_bytes, after_max_ms, roll_ms, room, interval = limits
     free = room = room - segment.size
-    newest_allowed = _newest_allowed(segment, now_ms, now_ms + after_max_ms, roll_ms)
+    newest_allowed_ms = newest_allowed(segment, now_ms, now_ms + after_max_ms, roll_ms)
     offset, end_offset = log.log_end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
     firsts: list[int] = []
     batches: list[memoryview] = []
@@ -81,21 +81,21 @@ def append_run(
     who, producer_id, producer_epoch, next_sequence = None, NOBODY, NOBODY, 0
     written: list[tuple[int, int, int, int, int]] = []  # by that producer, as its window has them
     for position, size in places:
-        header = _unpack(buffer, position)
+        header = unpack(buffer, position)
         base, length, magic, crc, attributes, delta, oldest, newest, producer, epoch, sequence, count = header
         last_offset = offset + delta
         if (
             length + LOG_OVERHEAD != size
             or magic != MAGIC
             or base
-            or not 0 <= attributes <= _LAST_CODEC  # no flag, and a codec that exists
+            or not 0 <= attributes <= LAST_CODEC  # no flag, and a codec that exists
             or delta < 0
             or delta + 1 != count
-            or not oldest <= newest <= newest_allowed
+            or not oldest <= newest <= newest_allowed_ms
             or size > max_bytes
             or size > room
             or last_offset > end_offset
-            or crc32c(buffer[position + _CHECKED_FROM : position + size]) != crc
+            or crc32c(buffer[position + CHECKED_FROM : position + size]) != crc
         ):
             break
         if producer >= 0:
@@ -106,7 +106,7 @@ def append_run(
             last_sequence = (sequence + delta) % SEQUENCES
             next_sequence = (last_sequence + 1) % SEQUENCES
             written.append((sequence, last_sequence, offset, last_offset, newest))
-        _patch(buffer, position, offset, length, leader_epoch)
+        patch(buffer, position, offset, length, leader_epoch)
         batches.append(buffer[position : position + size])
         notes.append((last_offset, newest, size))
         firsts.append(offset)
@@ -123,7 +123,7 @@ def append_run(
     return firsts
 
 
-def _newest_allowed(segment: Segment, now_ms: int, newest: int, roll_ms: int) -> int:
+def newest_allowed(segment: Segment, now_ms: int, newest: int, roll_ms: int) -> int:
     """A batch that is newer has no place in this segment, or none at all. None has if the segment is empty, was not
     looked at yet, or is too old."""
     if not segment.size or not segment.ready:

@@ -40,9 +40,9 @@ from trioka.protocol.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
 )
-from trioka.protocol.frame import ResponseTemplate
+from trioka.protocol.frame import SIZE_BYTES, ResponseTemplate, frame_response
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
-from trioka.protocol.wire import RecordBytes
+from trioka.protocol.wire import RecordBytes, uvarint
 from trioka.storage.admission import record_errors
 from trioka.storage.log import Appended
 
@@ -63,6 +63,7 @@ Told = ProduceResponse.Topic.Partition
 
 FLAGS_AT: Final = 22  # the lower byte of a batch's attributes
 FIRST_VERSION_WITH_ZSTD: Final = 7
+FIRST_FLEXIBLE_VERSION: Final = 9
 FIRST_VERSION_WITH_IDS: Final = 13
 FIRST_VERSION_WITH_LEADERS: Final = 10
 ADMIN_CLIENT: Final = "__admin_client"  # who calls itself so may write to the brokers' own topics
@@ -70,6 +71,7 @@ ADMIN_CLIENT: Final = "__admin_client"  # who calls itself so may write to the b
 FIRST_VERSION_WITH_TEMPLATES: Final = 5  # where all numbers below stand side by side
 MAX_TEMPLATES: Final = 1000  # topics, times versions; when there are more, all are made anew
 _NUMBERS: Final = Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
+_SIZE_AND_ID: Final = Struct(">ii")
 _MARKS: Final = (0x7A7A7A7A, 0, -2, -3, -4)
 
 # Refusals that do not tell where the log starts.
@@ -326,19 +328,19 @@ def _append_all(
     now_ms = broker.clock.now_ms()
     acks, version = request.acks, call.route.version
     by_id = version >= FIRST_VERSION_WITH_IDS
+    replica_of = partitions.get_by_id if by_id else partitions.get
     is_odd = version < FIRST_VERSION_WITH_ZSTD or not -1 <= acks <= 1
     is_plain = len(request.topic_data) == 1 and acks != 0 and version >= FIRST_VERSION_WITH_TEMPLATES
     topics = []
     for topic in request.topic_data:
-        told = []
+        told: list[Told] = []
+        many = many_of(topic, version) if is_plain and len(topic.partition_data) > 1 else None
+        said: list[bytes] = []  # to be told without objects, as long as there is nothing else to tell
         for asked in topic.partition_data:
             replica: Replica | None = None
             records = asked.records
             try:
-                if by_id:
-                    replica = partitions.get_by_id(topic.topic_id, asked.index)
-                else:
-                    replica = partitions.get(topic.name, asked.index)
+                replica = replica_of(topic.topic_id if by_id else topic.name, asked.index)  # type: ignore[arg-type]
                 if records is None:
                     raise InvalidRecord("there are no records")
                 if is_odd:
@@ -351,28 +353,43 @@ def _append_all(
                     raise InvalidTopic(f"{replica.topic} is the brokers' own")
                 appended = replica.append(records, acks, now_ms)  # type: ignore[arg-type]
             except KafkaError as error:
-                broker.counts.failed_produce("" if replica is None else replica.topic)
-                broker.dispatch.errors.add(call.route.key, error.code)
-                if permit is not None and replica in permit.refused:
-                    told.append(_refused(asked, error, None, is_said=permit.is_said(error)))
-                else:
-                    told.append(_refused(asked, error, replica))
+                if many is not None:
+                    told, many = many.told(said), None
+                told.append(_counted_refusal(broker, call, asked, error, replica, permit))
                 continue
             if not appended.duplicate:
                 delayed.touch(replica)
             waits = acks == ALL_REPLICAS and not replica.stands_alone
             if replica.wants_flush:
                 afterwards.to_flush.append(replica)
-            elif is_plain and not waits and len(topic.partition_data) == 1:
-                return _plain_answer(call, topic, asked.index, appended)
+            elif not waits:
+                if many is not None:
+                    said.append(many.say(asked.index, appended))
+                    continue
+                if is_plain and len(topic.partition_data) == 1:
+                    return _plain_answer(call, topic, asked.index, appended)
+            if many is not None:
+                told, many = many.told(said), None
             told.append(_appended(asked.index, appended))
             if waits:
                 each = Uncommitted(replica, replica.reign, appended.last_offset + 1, told[-1])
                 if not _is_settled(each):
                     afterwards.to_commit.append(each)
+        if many is not None:
+            return many.answer(call.correlation_id, said)
         if told:
             topics.append(ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=told))
     return ProduceResponse(responses=topics)
+
+
+def _counted_refusal(
+    broker: "Broker", call: "Call", asked: Asked, error: KafkaError, replica: Replica | None, permit: "Permit | None"
+) -> Told:
+    broker.counts.failed_produce("" if replica is None else replica.topic)
+    broker.dispatch.errors.add(call.route.key, error.code)
+    if permit is not None and replica in permit.refused:
+        return _refused(asked, error, None, is_said=permit.is_said(error))
+    return _refused(asked, error, replica)
 
 
 def _appended(index: int, appended: Appended) -> Told:
@@ -417,6 +434,60 @@ def _new_template(name: str, topic_id: bytes, version: int) -> ResponseTemplate:
 
 
 _templates: dict[tuple[str, bytes, int], ResponseTemplate] = {}
+
+
+class ManyTemplate:
+    """What is answered to a request for many partitions of one topic, if all goes well: each is its numbers, and a rest
+    that is the same for all. Cut from what the encoder writes of two."""
+
+    __slots__ = ("_head", "_is_flexible", "_pack", "_rest", "_tail")
+
+    def __init__(self, name: str, topic_id: bytes, version: int) -> None:
+        index, *others = _MARKS
+        numbers = [(index + number, *others) for number in range(2)]
+        told = [_appended(one[0], Appended(one[2], 0, one[3], one[4], False)) for one in numbers]
+        topic = ProduceResponse.Topic(name=name, topic_id=topic_id, partition_responses=told)
+        (whole,) = frame_response(0, ProduceResponse(responses=[topic]), version)
+        head, behind = bytes(whole).split(_NUMBERS.pack(*numbers[0]))  # type: ignore[arg-type]
+        self._rest, behind = behind.split(_NUMBERS.pack(*numbers[1]))
+        assert behind.startswith(self._rest)
+        self._tail = behind[len(self._rest) :]
+        self._is_flexible = version >= FIRST_FLEXIBLE_VERSION
+        count = self._count(2)
+        assert head.endswith(count)
+        self._head = head[_SIZE_AND_ID.size : -len(count)]
+        self._pack = Struct(f"{_NUMBERS.format}{len(self._rest)}s").pack
+
+    def _count(self, partitions: int) -> bytes:
+        return uvarint(partitions + 1) if self._is_flexible else partitions.to_bytes(4)
+
+    def say(self, index: int, appended: Appended) -> bytes:
+        first_offset, _, append_time_ms, log_start_offset, _ = appended
+        return self._pack(index, 0, first_offset, append_time_ms, log_start_offset, self._rest)
+
+    def answer(self, correlation_id: int, said: list[bytes]) -> bytes:
+        body = b"".join((self._head, self._count(len(said)), *said, self._tail))
+        return _SIZE_AND_ID.pack(len(body) + SIZE_BYTES, correlation_id) + body
+
+    def told(self, said: list[bytes]) -> list[Told]:
+        """The same as objects: somebody else has to be told more."""
+        numbers = (_NUMBERS.unpack_from(one) for one in said)
+        return [
+            _appended(index, Appended(first, 0, time_ms, start, False)) for index, _, first, time_ms, start in numbers
+        ]
+
+
+def many_of(topic: ProduceRequest.Topic, version: int) -> ManyTemplate:
+    key = (topic.name, topic.topic_id, version)
+    template = _many_templates.get(key)
+    if template is None:
+        if len(_many_templates) >= MAX_TEMPLATES:
+            _many_templates.clear()
+        template = _many_templates[key] = ManyTemplate(*key)
+    return template
+
+
+_many_templates: dict[tuple[str, bytes, int], ManyTemplate] = {}
 
 
 def _check_odd(records: RecordBytes, acks: int, version: int) -> None:

@@ -30,8 +30,8 @@ def _until(held: Callable[[], int], wanted: int) -> None:
 
 def test_so_much_is_held_given_as_it_is_used_and_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     free = 100 * PORTION
+    memory: Any = machine.WarmMemory(10 * PORTION)
     monkeypatch.setattr(machine, "_free_bytes", lambda: free - memory.held)
-    memory = machine.WarmMemory(10 * PORTION)
     with memory:
         assert memory.held == 10 * PORTION
         memory.give(5 * PORTION)

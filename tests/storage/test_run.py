@@ -1,4 +1,4 @@
-"""A run of batches is appended as they would be one by one, and what is not plain is left to the usual way."""
+"""A run of batches, or a plain one alone, is appended as it would be in the usual way, to which all else is left."""
 
 import struct
 from random import Random
@@ -13,7 +13,7 @@ from trioka.protocol.batch import read_header as header_of
 from trioka.protocol.batch import set_max_timestamp
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import KafkaError, KafkaStorageError
-from trioka.storage import run
+from trioka.storage import plain_batch, run
 from trioka.storage.disk_faults import Fault, Kind
 from trioka.storage.log import Log
 from trioka.storage.log_config import DAY_MS, LogConfig
@@ -24,9 +24,29 @@ Outcome = tuple[int, int, bool] | type[KafkaError]
 LARGE = LogConfig(index_interval_bytes=500, max_message_bytes=5000)
 
 
-@pytest.fixture
-def storage() -> ModuleType:
-    return run
+def by_ones(alone: ModuleType) -> ModuleType:
+    """plain_batch.py, to be asked as run.py is."""
+
+    def append_run(
+        log: Log, buffer: memoryview, places: list[tuple[int, int]], leader_epoch: int, now_ms: int
+    ) -> list[int]:
+        firsts: list[int] = []
+        for position, size in places:
+            first = alone.append_one(log, buffer[position : position + size], leader_epoch, now_ms)
+            if first == alone.NOT_PLAIN:
+                break
+            firsts.append(first)
+        return firsts
+
+    asked = ModuleType("by_ones")
+    asked.append_run, asked.run_limits = append_run, run.run_limits  # type: ignore[attr-defined]
+    return asked
+
+
+@pytest.fixture(params=[run, by_ones(plain_batch)], ids=["run", "alone"])
+def storage(request: pytest.FixtureRequest) -> ModuleType:
+    module: ModuleType = request.param
+    return module
 
 
 def one_by_one(log: Log, batches: list[bytearray], leader_epoch: int = 0) -> list[Outcome]:
@@ -123,10 +143,10 @@ def stream(random: Random, length: int) -> list[bytearray]:
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("config", [SMALL, LARGE], ids=["small segments", "one segment"])
-def test_a_run_leaves_what_appends_one_by_one_leave(seed: int, config: LogConfig) -> None:
+def test_a_run_leaves_what_appends_one_by_one_leave(seed: int, config: LogConfig, storage: ModuleType) -> None:
     batches = stream(Random(seed), 60)
     a, b = open_log(config=config), open_log(config=config)
-    assert one_by_one(a, batches) == by_runs(run, b, batches)
+    assert one_by_one(a, batches) == by_runs(storage, b, batches)
     assert same(a, b)
 
 
@@ -252,15 +272,15 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("length + LOG_OVERHEAD != size", "False", everything_odd),
     ("or magic != MAGIC\n", "\n", everything_odd),
     ("or base\n", "\n", everything_odd),
-    ("0 <= attributes <= _LAST_CODEC", "0 <= attributes & 7 <= _LAST_CODEC", everything_odd),
-    ("0 <= attributes <= _LAST_CODEC", "attributes <= 7", everything_odd),
+    ("0 <= attributes <= LAST_CODEC", "0 <= attributes & 7 <= LAST_CODEC", everything_odd),
+    ("0 <= attributes <= LAST_CODEC", "attributes <= 7", everything_odd),
     ("or delta < 0\n", "\n", everything_odd),
     ("or delta + 1 != count\n", "\n", everything_odd),
-    ("not oldest <= newest <= newest_allowed", "not newest <= newest_allowed", everything_odd),
-    ("not oldest <= newest <= newest_allowed", "not oldest <= newest", everything_odd),
+    ("not oldest <= newest <= newest_allowed_ms", "not newest <= newest_allowed_ms", everything_odd),
+    ("not oldest <= newest <= newest_allowed_ms", "not oldest <= newest", everything_odd),
     ("or size > max_bytes\n", "\n", everything_odd),
     ("or size > room\n", "\n", test_a_run_does_not_begin_where_a_look_is_due),
-    ("or crc32c(buffer[position + _CHECKED_FROM : position + size]) != crc", "", everything_odd),
+    ("or crc32c(buffer[position + CHECKED_FROM : position + size]) != crc", "", everything_odd),
     (
         "log.producers.expected(producer, epoch, sequence)",
         "log.producers.producers.get(producer)",
@@ -282,3 +302,41 @@ MISTAKES: list[tuple[str, str, Rule]] = [
 @pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
 def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:
     assert_noticed(run, right, wrong, rule)
+
+
+def everything(storage: ModuleType) -> None:
+    """All rules, for one that is alone."""
+    asked = by_ones(storage)
+    everything_odd(asked)
+    test_a_run_does_not_begin_where_a_look_is_due(asked)
+    test_a_run_begins_with_the_next_batch_of_its_producer_and_with_no_other(asked)
+    test_a_run_that_cannot_be_written_changes_nothing(asked)
+    for seed in range(3):
+        test_a_run_leaves_what_appends_one_by_one_leave(seed, SMALL, asked)
+
+
+ALONE = [
+    ("length + LOG_OVERHEAD != size", "False"),
+    ("or magic != MAGIC\n", "\n"),
+    ("or base\n", "\n"),
+    ("0 <= attributes <= LAST_CODEC", "attributes <= 7"),
+    ("or delta < 0\n", "\n"),
+    ("or delta + 1 != count\n", "\n"),
+    ("not oldest <= newest <= newest_allowed(", "not newest <= newest_allowed("),
+    ("<= newest_allowed(segment, now_ms, now_ms + after_max_ms, roll_ms)", ""),
+    ("or size > max_bytes\n", "\n"),
+    ("or size > full_bytes - segment.size\n", "\n"),
+    ("or crc32c(memoryview(batch)[CHECKED_FROM:]) != crc", ""),
+    ("or log.closed", ""),
+    ("if leader_epoch != log.epochs.latest_epoch:", "if False:"),
+    (" and (who := producers.expected(producer, epoch, sequence)) is None", " and False"),
+    ("patch(batch, 0, offset, length, leader_epoch)", "pass"),
+    ("batch[:8] = bytes(8)", "pass"),
+    ("producers.end_offset = last_offset + 1", "producers.end_offset = last_offset"),
+    ("        producers.apply_run(who, ", "        (who, "),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong"), ALONE)
+def test_a_planted_mistake_is_noticed_alone(right: str, wrong: str) -> None:
+    assert_noticed(plain_batch, right, wrong, everything)
