@@ -94,6 +94,8 @@ class Replica:
     def wants_flush(self) -> bool:
         """flush.messages: what was appended must be durable before anybody reads it or is told of it."""
         log = self.log
+        if log.run_limits is not None:  # there is no such rule
+            return False
         return log.log_end_offset - log.recovery_point >= log.config.flush_messages
 
     @property

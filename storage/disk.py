@@ -226,8 +226,9 @@ class OsFile:
 
     def write(self, offset: int, *buffers: Buffer) -> int:
         if len(buffers) == 1:
-            size = len(buffers[0])
-            written = os.pwrite(self._descriptor, buffers[0], offset)
+            (buffer,) = buffers
+            size = len(buffer)
+            written = os.pwrite(self._descriptor, buffer, offset)
         else:
             size = sum(map(len, buffers))
             written = os.pwritev(self._descriptor, buffers, offset) if len(buffers) <= IOV_MAX else 0

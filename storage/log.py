@@ -446,7 +446,8 @@ class Log(LogEnd):
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Up to here records are replicated. It never goes back, nor beyond the log's end. True if it moved."""
-        offset = min(offset, self.log_end_offset)
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
