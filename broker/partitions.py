@@ -129,14 +129,11 @@ class Replica:
         if acks == ALL_REPLICAS and not self.stands_alone and self.in_sync < self.min_in_sync:
             raise NotEnoughReplicas(f"{self.topic}-{self.index}: {self.in_sync} in sync, {self.min_in_sync} wanted")
         log = self.log
-        if self.stands_alone and origin is Origin.CLIENT:
-            first_offset = append_one(log, records, self.leader_epoch, now_ms)
+        if origin is Origin.CLIENT:
+            first_offset = self.append_plain(records, now_ms)
             if first_offset != NOT_PLAIN:
-                end_offset = log.log_end_offset
-                log.advance_high_watermark(end_offset)
-                return tuple.__new__(
-                    Appended, (first_offset, end_offset - 1, NO_TIMESTAMP, log.log_start_offset, False)
-                )
+                last_offset = log.log_end_offset - 1
+                return tuple.__new__(Appended, (first_offset, last_offset, NO_TIMESTAMP, log.log_start_offset, False))
         appended = log.append_as_leader(
             records,
             leader_epoch=self.leader_epoch,
@@ -149,6 +146,17 @@ class Replica:
         else:
             self.advance()  # nor, perhaps, for a while
         return appended
+
+    def append_plain(self, records: memoryview | bytearray, now_ms: int) -> int:
+        """The same for one that stands alone, and a batch that is plain (storage/plain_batch.py). Its first offset, or
+        NOT_PLAIN."""
+        if not self.stands_alone:
+            return NOT_PLAIN
+        log = self.log
+        first_offset = append_one(log, records, self.leader_epoch, now_ms)
+        if first_offset != NOT_PLAIN:
+            log.advance_high_watermark(log.log_end_offset)
+        return first_offset
 
     def append_run(self, buffer: memoryview, places: Sequence[tuple[int, int]], now_ms: int) -> list[int]:
         """Batches at these places of a buffer, as far as they are plain (storage/run.py), for one that stands alone.

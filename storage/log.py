@@ -446,8 +446,7 @@ class Log(LogEnd):
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Up to here records are replicated. It never goes back, nor beyond the log's end. True if it moved."""
-        if offset > self.log_end_offset:
-            offset = self.log_end_offset
+        offset = offset if offset <= self.log_end_offset else self.log_end_offset
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset

@@ -42,9 +42,11 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.frame import SIZE_BYTES, ResponseTemplate, frame_response
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
+from trioka.protocol.record import NO_TIMESTAMP
 from trioka.protocol.wire import RecordBytes, uvarint
 from trioka.storage.admission import record_errors
 from trioka.storage.log import Appended
+from trioka.storage.plain_batch import NOT_PLAIN
 
 from ..authorization import TOPIC, TRANSACTIONAL_ID
 from ..committed import make_durable
@@ -334,9 +336,13 @@ def _append_all(
     topics = []
     for topic in request.topic_data:
         told: list[Told] = []
-        many = many_of(topic, version) if is_plain and len(topic.partition_data) > 1 else None
-        said: list[bytes] = []  # to be told without objects, as long as there is nothing else to tell
-        for asked in topic.partition_data:
+        if is_plain and not is_odd and len(topic.partition_data) > 1:
+            many = many_of(topic, version)
+            said = _append_plain(broker, topic, many, by_id, now_ms)
+            if len(said) == len(topic.partition_data):
+                return many.answer(call.correlation_id, said)
+            told += many.told(said)
+        for asked in topic.partition_data[len(told) :]:
             replica: Replica | None = None
             records = asked.records
             try:
@@ -353,8 +359,6 @@ def _append_all(
                     raise InvalidTopic(f"{replica.topic} is the brokers' own")
                 appended = replica.append(records, acks, now_ms)  # type: ignore[arg-type]
             except KafkaError as error:
-                if many is not None:
-                    told, many = many.told(said), None
                 told.append(_counted_refusal(broker, call, asked, error, replica, permit))
                 continue
             if not appended.duplicate:
@@ -362,24 +366,40 @@ def _append_all(
             waits = acks == ALL_REPLICAS and not replica.stands_alone
             if replica.wants_flush:
                 afterwards.to_flush.append(replica)
-            elif not waits:
-                if many is not None:
-                    said.append(many.say(asked.index, appended))
-                    continue
-                if is_plain and len(topic.partition_data) == 1:
-                    return _plain_answer(call, topic, asked.index, appended)
-            if many is not None:
-                told, many = many.told(said), None
+            elif is_plain and not waits and len(topic.partition_data) == 1:
+                return _plain_answer(call, topic, asked.index, appended)
             told.append(_appended(asked.index, appended))
             if waits:
                 each = Uncommitted(replica, replica.reign, appended.last_offset + 1, told[-1])
                 if not _is_settled(each):
                     afterwards.to_commit.append(each)
-        if many is not None:
-            return many.answer(call.correlation_id, said)
         if told:
             topics.append(ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=told))
     return ProduceResponse(responses=topics)
+
+
+def _append_plain(
+    broker: "Broker", topic: ProduceRequest.Topic, many: "ManyTemplate", by_id: bool, now_ms: int
+) -> list[bytes]:
+    """Many partitions of one topic, in their order, as far as each has one plain batch and this broker leads it alone.
+    What each is told. The first that is anything else, and all behind it, are left as they are."""
+    find = broker.partitions.find_by_id if by_id else broker.partitions.find
+    key = topic.topic_id if by_id else topic.name
+    touch, say = broker.delayed.touch, many.say
+    said: list[bytes] = []
+    for asked in topic.partition_data:
+        replica, records = find(key, asked.index), asked.records  # type: ignore[arg-type]
+        if replica is None or records is None or replica.topic in INTERNAL_TOPICS:
+            break
+        try:
+            first_offset = replica.append_plain(records, now_ms)  # type: ignore[arg-type]
+        except KafkaError:  # which is going to be said again, and told
+            break
+        if first_offset == NOT_PLAIN:
+            break
+        touch(replica)
+        said.append(say(asked.index, first_offset, replica.log.log_start_offset))
+    return said
 
 
 def _counted_refusal(
@@ -461,9 +481,8 @@ class ManyTemplate:
     def _count(self, partitions: int) -> bytes:
         return uvarint(partitions + 1) if self._is_flexible else partitions.to_bytes(4)
 
-    def say(self, index: int, appended: Appended) -> bytes:
-        first_offset, _, append_time_ms, log_start_offset, _ = appended
-        return self._pack(index, 0, first_offset, append_time_ms, log_start_offset, self._rest)
+    def say(self, index: int, first_offset: int, log_start_offset: int) -> bytes:
+        return self._pack(index, 0, first_offset, NO_TIMESTAMP, log_start_offset, self._rest)
 
     def answer(self, correlation_id: int, said: list[bytes]) -> bytes:
         body = b"".join((self._head, self._count(len(said)), *said, self._tail))

@@ -14,7 +14,6 @@ from trioka.protocol.errors import CorruptMessage, UnknownTopicOrPartition
 from trioka.protocol.frame import frame_response
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
 from trioka.protocol.record import Record
-from trioka.storage.log import Appended
 
 PARTITIONS = 5
 NOBODYS = 99  # a partition that is not there
@@ -24,14 +23,14 @@ Told = ProduceResponse.Topic.Partition
 
 def answered(template: ModuleType, version: int, count: int) -> tuple[bytes, bytes]:
     """By the template, and by the encoder."""
-    numbers = [(number * 3, number << 40, -1 if number % 2 else 1_700_000_000_000, number) for number in range(count)]
+    numbers = [(number * 3, number << 40, number) for number in range(count)]
     name = "t" if version < FIRST_VERSION_WITH_IDS else ""
     topic = ProduceRequest.Topic(name=name, topic_id=bytes(range(16)), partition_data=[])
     many = template.many_of(topic, version)
-    said = [many.say(index, Appended(first, 0, time_ms, start, False)) for index, first, time_ms, start in numbers]
+    said = [many.say(*three) for three in numbers]
     told = [
-        Told(index=index, error_code=0, base_offset=first, log_append_time_ms=time_ms, log_start_offset=start)
-        for index, first, time_ms, start in numbers
+        Told(index=index, error_code=0, base_offset=first, log_append_time_ms=-1, log_start_offset=start)
+        for index, first, start in numbers
     ]
     assert many.told(said) == told
     response = ProduceResponse(
