@@ -34,7 +34,7 @@ from trioka.broker.handlers.produce import _new_template
 from trioka.protocol.batch import build
 from trioka.protocol.codec import decoder, encode
 from trioka.protocol.decoding import MAX_ELEMENTS
-from trioka.protocol.frame import SCRATCH_BYTES, FrameReader, ResponseTemplate, frame_response
+from trioka.protocol.frame import FrameReader, ResponseTemplate, Scratch, frame_response
 from trioka.protocol.header import RequestHeader, client_id_and_body
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
@@ -43,9 +43,11 @@ from trioka.protocol.schema import Request, Response
 from trioka.protocol.wire import NULL_UUID
 from trioka.storage.admission import Admission
 from trioka.storage.disk import OsDisk
+from trioka.storage.plain_batch import append_one
 from trioka.storage.warmth import cold_part
 
 AT_ONCE = 50
+MANY = 1000  # partitions
 REPEAT = 20  # bursts of a round
 FETCHED_BYTES = 64 * 1024
 FILL_BATCHES = 1000
@@ -87,10 +89,9 @@ def a_batch(records: int, size: int, producer: int = -1) -> bytes:
     )
 
 
-def produce(batch: bytes) -> ProduceRequest:
-    partition = ProduceRequest.Topic.Partition(index=0, records=batch)
-    topic = ProduceRequest.Topic(name="bench", partition_data=[partition])
-    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
+def produce(batch: bytes, topic: str = "bench", partitions: int = 1) -> ProduceRequest:
+    data = [ProduceRequest.Topic.Partition(index=index, records=batch) for index in range(partitions)]
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[ProduceRequest.Topic(name=topic, partition_data=data)])
 
 
 def fetch(offset: int, max_bytes: int, session: tuple[int, int] = (0, -1)) -> FetchRequest:
@@ -171,7 +172,7 @@ class Bench:
             return route.serve(call, decoded)
 
         answer = serve()
-        reader = FrameReader(memoryview(bytearray(SCRATCH_BYTES)))
+        reader = FrameReader(Scratch())
         reader.room()[: len(message)] = message
 
         def cut() -> None:
@@ -214,6 +215,10 @@ def measure_produce(bench: Bench) -> None:
         admission = Admission(log.config)
         patched = memoryview(bytearray(batch))
 
+        def append_plain(log: Any = log, patched: memoryview = patched) -> None:
+            patched[:8] = bytes(8)
+            assert append_one(log, patched, log.epochs.latest_epoch, NOW_MS) >= 0
+
         def append(log: Any = log, patched: memoryview = patched) -> None:
             patched[:8] = bytes(8)
             log.append_as_leader(patched, leader_epoch=log.epochs.latest_epoch, now_ms=NOW_MS)
@@ -249,13 +254,22 @@ def measure_produce(bench: Bench) -> None:
                 produce(batch),
                 PRODUCE_VERSION,
                 {
-                    "  of it, Log.append_as_leader": append,
+                    "  of it, the log: a plain batch": append_plain,
+                    "  one that is not plain, Log.append_as_leader": append,
                     "    of it, admit": admit,
                     "  of it, the answer from its template": answer,
                 },
                 {f"in the lane, instead: one of a run of {at_once}": (append_run, at_once)},
             ),
         )
+
+
+def measure_many(bench: Bench) -> None:
+    """For each of its partitions. Their logs do not fit into the processor's caches, as one does."""
+    message = framed(produce(a_batch(1, 100), "many", MANY), PRODUCE_VERSION)
+    bench.say(message)  # the first write makes files
+    whole = bench.whole([message] * REPEAT) / MANY
+    show(f"Produce v{PRODUCE_VERSION}, {MANY:,} partitions, a record of 100 B each", {"whole, each": whole}, iter(()))
 
 
 def measure_fetch(bench: Bench) -> None:
@@ -334,12 +348,13 @@ async def run(directory: str, options: argparse.Namespace) -> None:
     broker = Broker(config, node_of(config), disk=OsDisk(), clock=SystemClock(), random=Random(1))
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
-        await broker.create_missing_topics({"bench": 1})
+        await broker.create_missing_topics({"bench": 1, "many": MANY})
         bench = Bench(broker, options.rounds)
         if options.profile:
             profile(bench, options.profile)
         else:
             measure_produce(bench)
+            measure_many(bench)
             measure_fetch(bench)
         broker.stop()
 
