@@ -1,4 +1,4 @@
-"""bench/request.py still measures all its steps: they are called as the broker calls them, and break when it changes."""
+"""bench/request.py still measures its steps, which are called as the broker calls them and break when it changes."""
 
 import subprocess
 import sys
