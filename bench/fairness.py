@@ -18,6 +18,7 @@ import argparse
 import datetime
 import fnmatch
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -199,6 +200,7 @@ class Fairness:
 
     def _round(self, n: int, name: str, node: Node, row: Row) -> None:
         seconds = self._options.seconds * row.share
+        os.sync()  # or what the last neighbour has written would be one
         try:
             alone = self._p99(node, row.client, seconds)
             with self._neighbour(node, row) as got:
