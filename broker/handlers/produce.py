@@ -17,7 +17,7 @@ v12 partitions take part in a transaction without being added · v13 topics by i
 
 from collections.abc import Callable, Coroutine, Hashable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import trio
 
@@ -72,6 +72,8 @@ ADMIN_CLIENT: Final = "__admin_client"  # who calls itself so may write to the b
 
 FIRST_VERSION_WITH_TEMPLATES: Final = 5  # where all numbers below stand side by side
 MAX_TEMPLATES: Final = 1000  # topics, times versions; when there are more, all are made anew
+Key = tuple[str, bytes, int]  # of a template: topic's name and id, version
+Template = TypeVar("Template")
 _NUMBERS: Final = Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
 _SIZE_AND_ID: Final = Struct(">ii")
 _MARKS: Final = (0x7A7A7A7A, 0, -2, -3, -4)
@@ -431,12 +433,19 @@ def _plain_answer(call: "Call", topic: ProduceRequest.Topic, index: int, appende
 
 def template_of(topic: ProduceRequest.Topic, version: int) -> ResponseTemplate:
     """What is answered to a request for this topic: to be filled with the five numbers of `_NUMBERS`."""
+    return _kept(_templates, _new_template, topic, version)
+
+
+def _kept(
+    known: dict[Key, Template], make: Callable[..., Template], topic: ProduceRequest.Topic, version: int
+) -> Template:
+    """The one that was made for the topic and this version, or a new one."""
     key = (topic.name, topic.topic_id, version)
-    template = _templates.get(key)
+    template = known.get(key)
     if template is None:
-        if len(_templates) >= MAX_TEMPLATES:
-            _templates.clear()
-        template = _templates[key] = _new_template(*key)
+        if len(known) >= MAX_TEMPLATES:
+            known.clear()
+        template = known[key] = make(*key)
     return template
 
 
@@ -453,7 +462,7 @@ def _new_template(name: str, topic_id: bytes, version: int) -> ResponseTemplate:
     return ResponseTemplate(ProduceResponse(responses=[topic]), version, _NUMBERS, *_MARKS)
 
 
-_templates: dict[tuple[str, bytes, int], ResponseTemplate] = {}
+_templates: dict[Key, ResponseTemplate] = {}
 
 
 class ManyTemplate:
@@ -497,16 +506,10 @@ class ManyTemplate:
 
 
 def many_of(topic: ProduceRequest.Topic, version: int) -> ManyTemplate:
-    key = (topic.name, topic.topic_id, version)
-    template = _many_templates.get(key)
-    if template is None:
-        if len(_many_templates) >= MAX_TEMPLATES:
-            _many_templates.clear()
-        template = _many_templates[key] = ManyTemplate(*key)
-    return template
+    return _kept(_many_templates, ManyTemplate, topic, version)
 
 
-_many_templates: dict[tuple[str, bytes, int], ManyTemplate] = {}
+_many_templates: dict[Key, ManyTemplate] = {}
 
 
 def _check_odd(records: RecordBytes, acks: int, version: int) -> None:
