@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from trioka.protocol.codec import encode
 from trioka.protocol.errors import KafkaError
-from trioka.protocol.frame import SIZE_BYTES, FrameReader, frame_response
+from trioka.protocol.frame import SIZE_AND_CORRELATION_ID, SIZE_BYTES, FrameReader, frame_response
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.wire import RecordBytes, uvarint
 from trioka.storage.small_reads import take
@@ -61,7 +61,6 @@ _PLAIN_PARTITION: Final = Struct(">iiqqi")
 _PLAIN_COUNT: Final = Struct(">i")
 
 _NUMBERS: Final = Struct(">ihqqq")  # of an answer: partition, error, high watermark, last stable offset, log start
-_SIZE_AND_ID: Final = Struct(">ii")
 _MARKS: Final = ((0x01020304, 0, 1 << 60, 1 << 59, 1 << 58), (0x05060708, 0, 1 << 57, 1 << 56, 1 << 55))
 
 Wanted = tuple[int, ...]  # one of these
@@ -372,7 +371,7 @@ class _Answers:
         if said or self._tail:
             pieces.append(said + self._tail)
         size = SIZE_BYTES + sum(map(len, pieces))
-        outgoing.append(_SIZE_AND_ID.pack(size, correlation_id))
+        outgoing.append(SIZE_AND_CORRELATION_ID.pack(size, correlation_id))
         outgoing.extend(pieces)
         return SIZE_BYTES + size
 

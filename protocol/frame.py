@@ -189,7 +189,7 @@ def frame_response(correlation_id: int, response: Response, version: int) -> lis
     pieces = known[1](response, head)
     assert pieces[0] is head
     size = len(head) if len(pieces) == 1 else sum(map(len, pieces))
-    _SIZE_AND_CORRELATION_ID.pack_into(head, 0, size - SIZE_BYTES, correlation_id)
+    SIZE_AND_CORRELATION_ID.pack_into(head, 0, size - SIZE_BYTES, correlation_id)
     return pieces
 
 
@@ -232,7 +232,7 @@ class ResponseTemplate:
         assert whole.count(marked) == 1
         at = whole.index(marked)
         self.size = len(whole) - SIZE_BYTES
-        self.head = bytes(whole[_SIZE_AND_CORRELATION_ID.size : at])
+        self.head = bytes(whole[SIZE_AND_CORRELATION_ID.size : at])
         self.rest = bytes(whole[at + len(marked) :])
         # The size, the correlation id, the head, all numbers, the rest.
         self.pack = Struct(f">ii{len(self.head)}s{numbers.format[1:]}{len(self.rest)}s").pack
@@ -243,7 +243,7 @@ class ResponseTemplate:
 
 
 # By version of the header: size, correlation id, and in version 1 the count of tagged fields, which is 0.
-_SIZE_AND_CORRELATION_ID: Final = Struct(">ii")
+SIZE_AND_CORRELATION_ID: Final = Struct(">ii")
 _RESPONSE_HEAD: Final = (bytes(8), bytes(9))
 
 # How each response begins, and its encoder: asked for with every answer, so they are looked up together.

@@ -40,7 +40,7 @@ from trioka.protocol.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
 )
-from trioka.protocol.frame import SIZE_BYTES, ResponseTemplate, frame_response
+from trioka.protocol.frame import SIZE_AND_CORRELATION_ID, SIZE_BYTES, ResponseTemplate, frame_response
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
 from trioka.protocol.record import NO_TIMESTAMP
 from trioka.protocol.wire import RecordBytes, uvarint
@@ -65,7 +65,6 @@ Told = ProduceResponse.Topic.Partition
 
 FLAGS_AT: Final = 22  # the lower byte of a batch's attributes
 FIRST_VERSION_WITH_ZSTD: Final = 7
-FIRST_FLEXIBLE_VERSION: Final = 9
 FIRST_VERSION_WITH_IDS: Final = 13
 FIRST_VERSION_WITH_LEADERS: Final = 10
 ADMIN_CLIENT: Final = "__admin_client"  # who calls itself so may write to the brokers' own topics
@@ -75,7 +74,6 @@ MAX_TEMPLATES: Final = 1000  # topics, times versions; when there are more, all 
 Key = tuple[str, bytes, int]  # of a template: topic's name and id, version
 Template = TypeVar("Template")
 _NUMBERS: Final = Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
-_SIZE_AND_ID: Final = Struct(">ii")
 _MARKS: Final = (0x7A7A7A7A, 0, -2, -3, -4)
 
 # Refusals that do not tell where the log starts.
@@ -481,10 +479,10 @@ class ManyTemplate:
         self._rest, behind = behind.split(_NUMBERS.pack(*numbers[1]))
         assert behind.startswith(self._rest)
         self._tail = behind[len(self._rest) :]
-        self._is_flexible = version >= FIRST_FLEXIBLE_VERSION
+        self._is_flexible = version in ProduceResponse.__flexible__
         count = self._count(2)
         assert head.endswith(count)
-        self._head = head[_SIZE_AND_ID.size : -len(count)]
+        self._head = head[SIZE_AND_CORRELATION_ID.size : -len(count)]
         self._pack = Struct(f"{_NUMBERS.format}{len(self._rest)}s").pack
 
     def _count(self, partitions: int) -> bytes:
@@ -495,7 +493,7 @@ class ManyTemplate:
 
     def answer(self, correlation_id: int, said: list[bytes]) -> bytes:
         body = b"".join((self._head, self._count(len(said)), *said, self._tail))
-        return _SIZE_AND_ID.pack(len(body) + SIZE_BYTES, correlation_id) + body
+        return SIZE_AND_CORRELATION_ID.pack(len(body) + SIZE_BYTES, correlation_id) + body
 
     def told(self, said: list[bytes]) -> list[Told]:
         """The same as objects: somebody else has to be told more."""
