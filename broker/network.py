@@ -24,6 +24,7 @@ What one connection does wrong must not end the others, so each is served behind
 connection; anything else is a mistake of ours, is logged, and ends the connection too.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -148,7 +149,7 @@ class Network:
         self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
         self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
         self.accepted: dict[str, int] = {}  # connections so far, by listener
-        self._hand: SecondHand[Channel] = SecondHand(self._send)
+        self._hand: SecondHand[Channel] = SecondHand(_sendfile)
         self._last_of_round = 0  # whose turn is the last; after it nobody is left to be served meanwhile
         self._paused: set[Channel] = set()  # they have to wait until others' requests are complete
         self.is_cut = False
@@ -379,28 +380,40 @@ class Network:
             self._attend(channel)
 
     def _is_given_away(self, channel: Channel) -> bool:
-        """A large answer that begins, if others are still to be served in this round. It is one that the second hand
-        can send by system calls alone: not from a map, and not so much that requests wait until it is sent. Nor may the
-        connection wait for another answer, which could come in this round, and be appended meanwhile. And the round
-        would wait for the second hand, so nobody may be about whose answers are small."""
-        queue = channel.connection.outgoing
+        """Whether the second hand sends the range of a large answer, if others are still to be served in this round; what
+        stands before it was sent then. The answer is not so much that requests wait until it is sent, nor may the
+        connection wait for another one, which could come in this round, and be appended meanwhile. And the round would
+        wait for the second hand, so nobody may be about whose answers are small."""
+        connection, hand = channel.connection, self._hand
         if (
-            not BULK_BYTES < channel.connection.outgoing_bytes <= MAX_OUTGOING_BYTES
-            or channel.connection.waits
+            not BULK_BYTES < connection.outgoing_bytes <= MAX_OUTGOING_BYTES
+            or connection.waits
             or channel.descriptor == self._last_of_round
             or self._is_shared
-            or self._hand.given is not None
             or not SEVERAL_PROCESSORS
-            or not all(type(piece) is not FileRange or piece.size > BULK_BYTES for piece in queue)
+            or not hand.is_free
         ):
             return False
-        self._hand.give(channel)
+        if hand.given is not None:
+            self._take_back(hand.given)
+        try:
+            if not channel.range_sent and not self._send_buffers(channel):
+                return False
+        except BlockingIOError:
+            return False
+        if not connection.outgoing:
+            return False
+        hand.give(channel, *self._rest_of_range(channel))
         return True
 
     def _take_back(self, channel: Channel) -> None:
-        """At the end of the round, or of the connection."""
-        error = self._hand.finish()
-        if error is not None:
+        """At the end of the round, or when there is something else for the second hand."""
+        try:
+            if self._range_sent(channel, self._hand.finish()):
+                self._send(channel)
+        except BlockingIOError:
+            pass
+        except Exception as error:
             self._failed(channel, error)
             return
         if channel.connection.reader.own is not None:
@@ -443,7 +456,8 @@ class Network:
 
     def _drop(self, channel: Channel) -> None:
         if self._hand.given is channel:
-            self._hand.finish()
+            with contextlib.suppress(OSError):
+                self._hand.finish()
         if self._channels.pop(channel.descriptor, None) is None:
             return
         channel.connection.close()
@@ -495,7 +509,9 @@ class Network:
         queue = channel.connection.outgoing
         try:
             while queue:
-                if not (self._send_buffers(channel) if channel.range_sent == 0 else self._send_range(channel)):
+                if channel.range_sent == 0 and not self._send_buffers(channel):
+                    return
+                if queue and not self._send_range(channel):
                     return
         except BlockingIOError:
             return
@@ -503,7 +519,8 @@ class Network:
             channel.cork(False)
 
     def _send_buffers(self, channel: Channel) -> bool:
-        """Everything up to the next range that is for sendfile, in one call. False if the kernel did not take all."""
+        """Everything up to the next range that is for sendfile, in one call, if there is something. False if the kernel did
+        not take all, or if not all could be said in one call."""
         queue = channel.connection.outgoing
         buffers: list[bytes | bytearray | memoryview] = []
         for index, piece in enumerate(queue):
@@ -518,7 +535,7 @@ class Network:
             if len(buffers) == BUFFERS_AT_ONCE:
                 break
         if not buffers:
-            return self._send_range(channel)
+            return True
         more = socket.MSG_MORE if len(queue) > len(buffers) else 0
         sent = total = channel.socket.sendmsg(buffers, (), more)
         if total == channel.connection.outgoing_bytes:
@@ -537,21 +554,36 @@ class Network:
         return not sent
 
     def _send_range(self, channel: Channel) -> bool:
-        piece = channel.connection.outgoing[0]
+        """Of the range at the head of the queue, what the kernel takes. Whether to go on."""
+        descriptor, file, position, left = self._rest_of_range(channel)
+        if not self._is_shared:
+            return self._range_sent(channel, os.sendfile(descriptor, file, position, left))
+        portion = min(left, PORTION_BYTES)
+        sent = os.sendfile(descriptor, file, position, portion)
+        is_over = self._range_sent(channel, sent)
+        return is_over or (sent == portion and not self._is_asked_by_others(channel))
+
+    def _rest_of_range(self, channel: Channel) -> tuple[int, int, int, int]:
+        """What sendfile is to be told. What comes before and behind leaves with it."""
+        queue = channel.connection.outgoing
+        piece = queue[0]
         assert isinstance(piece, FileRange)
-        if not channel.is_corked and len(channel.connection.outgoing) > 1:
+        if not channel.is_corked and len(queue) > 1:
             channel.cork(True)
-        position, left = piece.position + channel.range_sent, piece.size - channel.range_sent
-        portion = min(left, PORTION_BYTES) if self._is_shared else left
-        sent = os.sendfile(channel.descriptor, piece.file.fileno(), position, portion)
+        sent = channel.range_sent
+        return channel.descriptor, piece.file.fileno(), piece.position + sent, piece.size - sent
+
+    def _range_sent(self, channel: Channel, sent: int) -> bool:
+        """Takes note of it. Whether that was all of the range."""
+        connection = channel.connection
         if sent == 0:
             raise OSError(errno.EIO, "a file ended before the range that was promised")
-        channel.connection.sent(sent)
+        connection.sent(sent)
         channel.range_sent += sent
-        if channel.range_sent < piece.size:
-            return sent == portion and not self._is_asked_by_others(channel)
+        if channel.range_sent < len(connection.outgoing[0]):
+            return False
         channel.range_sent = 0
-        channel.connection.outgoing.popleft()
+        connection.outgoing.popleft()
         return True
 
     @property
@@ -561,3 +593,7 @@ class Network:
 
     def _is_asked_by_others(self, channel: Channel) -> bool:
         return any(ready != channel.descriptor for ready, _ in self._epoll.poll(0, 2))
+
+
+def _sendfile(descriptor: int, file: int, position: int, size: int) -> int:
+    return os.sendfile(descriptor, file, position, size)

@@ -1,13 +1,16 @@
-"""A second thread that sends a large answer, while the network goes on with the next one.
+"""A second thread that sends a range of a file, while the network goes on with the next answer.
 
-`sendfile` lets go of the interpreter's lock, and of a large answer it is two thirds of the work. So where one look at
-the epoll finds several connections ready, one large answer is given away, and the network's own thread sends the next.
-On two processors, one of which a client needs for the most part, four connections get 1.2 times as much (decision 13);
-more processors were not at hand.
+`sendfile` lets go of the interpreter's lock, and of a large answer it is more than half of the work. So where one look
+at the epoll finds several connections ready, the range of one large answer is given away, and the network's own thread
+goes on with the next; when the second hand has sent it, it may have another. On two processors, one of which a client
+needs for a part, four connections get more that way (decision 13); more processors were not at hand.
+
+**It makes one system call for each range, and nothing else.** Each return to Python would have it ask for the lock,
+which the network's thread has then, and both would wait for each other.
 
 **Nothing is shared beyond a round.** The network waits for the second hand before the round ends, and touches nothing
-of that connection until then; so there is no lock, and no answer that nobody waits for. What the second hand does is
-`send`, which must do no more than system calls and note how far it came. An error is kept, and told at the end.
+of that connection until then; so there is no lock, and no answer that nobody waits for. An error is kept, and raised
+where the network asks what became of it.
 """
 
 import threading
@@ -15,48 +18,52 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-Given = TypeVar("Given")
+Owner = TypeVar("Owner")
 
 
-class SecondHand(Generic[Given]):
-    """Has one thing to send at a time, or none. Its thread starts with the first one, and ends with the process."""
+class SecondHand(Generic[Owner]):
+    """Makes one call at a time, or none. Its thread starts with the first one, and ends with the process."""
 
-    __slots__ = ("_given", "_is_started", "_outcomes", "_send", "_things")
+    __slots__ = ("_arguments", "_call", "_given", "_is_started", "_outcomes")
 
-    def __init__(self, send: Callable[[Given], None]) -> None:
-        self._send = send
-        self._given: Given | None = None
+    def __init__(self, call: Callable[..., int]) -> None:
+        self._call = call
+        self._given: Owner | None = None
         self._is_started = False
-        self._things: SimpleQueue[Given] = SimpleQueue()
-        self._outcomes: SimpleQueue[Exception | None] = SimpleQueue()
+        self._arguments: SimpleQueue[tuple[int, ...]] = SimpleQueue()
+        self._outcomes: SimpleQueue[int | Exception] = SimpleQueue()
 
     @property
-    def given(self) -> Given | None:
-        """What it has to send; nobody else may touch it."""
+    def given(self) -> Owner | None:
+        """For whom it makes the call; nobody else may touch him until it is finished."""
         return self._given
 
-    def give(self, thing: Given) -> None:
+    @property
+    def is_free(self) -> bool:
+        """Whether to finish what it has would not take long."""
+        return self._given is None or not self._outcomes.empty()
+
+    def give(self, owner: Owner, *arguments: int) -> None:
         assert self._given is None, "one at a time"
         if not self._is_started:
             self._is_started = True
             threading.Thread(target=self._work, name="second hand", daemon=True).start()
-        self._given = thing
-        self._things.put(thing)
+        self._given = owner
+        self._arguments.put(arguments)
 
-    def finish(self) -> Exception | None:
-        """Waits until it is sent, as far as the kernel takes it. What went wrong."""
+    def finish(self) -> int:
+        """Waits until the call has returned. What it returned, or raised."""
         assert self._given is not None, "nothing was given"
         outcome = self._outcomes.get()
         self._given = None
+        if isinstance(outcome, Exception):
+            raise outcome
         return outcome
 
     def _work(self) -> None:
         while True:
-            thing = self._things.get()
-            outcome: Exception | None = None
+            arguments = self._arguments.get()
             try:
-                self._send(thing)
+                self._outcomes.put(self._call(*arguments))
             except Exception as error:
-                outcome = error
-            del thing
-            self._outcomes.put(outcome)
+                self._outcomes.put(error)

@@ -103,6 +103,7 @@ func (run *replicateRun) loop() error {
 	if err := loop.add(clock, ticking); err != nil {
 		return err
 	}
+	punctual()
 	run.started = time.Now()
 	answered := run.started
 	for len(run.taken) < run.count {

@@ -147,13 +147,14 @@ func (p *poller) add(fd, number int) error {
 
 // wait returns the ready descriptors, or none after a tenth of a second. A minute of silence is an error.
 func (p *poller) wait() ([]syscall.EpollEvent, time.Time, error) {
-	n, err := syscall.EpollWait(p.fd, p.events[:], pollMillis)
+	// A raw call: Go would wake a thread of its own before it waits, and another one afterwards, each time.
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), eventsAtOnce, pollMillis, 0, 0)
 	now := time.Now()
-	if err == syscall.EINTR {
+	if errno == syscall.EINTR {
 		return nil, now, nil
 	}
-	if err != nil {
-		return nil, now, err
+	if errno != 0 {
+		return nil, now, errno
 	}
 	if n > 0 {
 		p.heard = now
