@@ -37,8 +37,8 @@ from typing import Final, Protocol
 import trio
 
 from trioka.protocol.frame import SCRATCH_BYTES
-from trioka.storage.file_pool import FileRange
 
+from .channel import BULK_BYTES, PORTION_BYTES, READ, SMALL_RANGE_BYTES, Channel, sendfile
 from .connection import MAX_OUTGOING_BYTES, Connection
 from .listener import Listener
 from .second_hand import SecondHand
@@ -61,25 +61,16 @@ STALLED_S: Final = 30.0
 STALLED_BYTES_PER_S: Final = 1024
 """A request that has begun must come at this rate, or its connection is closed after so long."""
 
-BUFFERS_AT_ONCE: Final = min(os.sysconf("SC_IOV_MAX"), 256)
-SMALL_RANGE_BYTES: Final = 32 * 1024
-BULK_BYTES: Final = 512 * 1024
-"""A small range of a file is read and sent with its neighbours, a larger one from a map, and one above BULK_BYTES by
-sendfile, corked together with what stands before and behind it, so that it leaves in whole segments."""
-
-PORTION_BYTES: Final = 256 * 1024
 SMALL_S: Final = 0.1
-"""Of a range that is sent by sendfile, so much at a time, if there was a small answer so long ago at most."""
+"""Of a large answer or request, PORTION_BYTES at a time, if there was a small answer so long ago at most."""
 
 IN: Final = select.EPOLLIN
 HUNG_UP: Final = select.EPOLLRDHUP
-READ: Final = IN | HUNG_UP
 WRITE: Final = select.EPOLLOUT
 GONE: Final = select.EPOLLERR | select.EPOLLHUP
 
 _TRY_AGAIN: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 SEND_BUFFER: Final = socket.SO_SNDBUF
-CORK: Final = getattr(socket, "TCP_CORK", None)  # Linux has it
 RECEIVE_BUFFER: Final = socket.SO_RCVBUF
 
 
@@ -89,38 +80,6 @@ Poll = Callable[[float, int], list[tuple[int, int]]]  # an epoll's: descriptors 
 class NewConnection(Protocol):
     def __call__(self, *, peer: str, listener: str) -> Connection | None:
         """A connection's other half; None to refuse it. `peer` is address:port."""
-
-
-class Channel:
-    """A socket and its connection."""
-
-    __slots__ = (
-        "connection",
-        "descriptor",
-        "held",
-        "interest",
-        "is_corked",
-        "range_sent",
-        "receive",
-        "send",
-        "socket",
-    )
-
-    def __init__(self, sock: socket.socket, connection: Connection) -> None:
-        self.socket = sock
-        self.receive = sock.recv_into
-        self.send = sock.send
-        self.descriptor = sock.fileno()
-        self.connection = connection
-        self.interest = READ
-        self.range_sent = 0  # of the file range at the head of the queue
-        self.held = 0  # bytes, by a request that has begun
-        self.is_corked = False  # the kernel keeps what does not fill a segment, until all has been sent
-
-    def cork(self, is_corked: bool) -> None:
-        self.is_corked = is_corked
-        if CORK is not None:
-            self.socket.setsockopt(socket.IPPROTO_TCP, CORK, is_corked)
 
 
 class Network:
@@ -145,11 +104,12 @@ class Network:
         self._round_began = 0.0
         self._linger_again = 0.0
         self._small_at = -SMALL_S  # when a small answer was sent last
+        self._is_in_between = False  # others are served in the turn of one that has much to say
         self._is_quick = False  # whoever was answered last had the next request soon
         self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
         self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
         self.accepted: dict[str, int] = {}  # connections so far, by listener
-        self._hand: SecondHand[Channel] = SecondHand(_sendfile)
+        self._hand: SecondHand[Channel] = SecondHand(sendfile)
         self._last_of_round = 0  # whose turn is the last; after it nobody is left to be served meanwhile
         self._paused: set[Channel] = set()  # they have to wait until others' requests are complete
         self.is_cut = False
@@ -304,13 +264,19 @@ class Network:
 
     def _exchange(self, channel: Channel, connection: Connection) -> None:
         """What nearly every event is: a connection has something to say, and is answered."""
+        room = connection.reader.room()
+        is_much = channel.held > PORTION_BYTES and self.is_shared
         try:
-            size = channel.receive(connection.reader.room())
+            size = channel.receive(room[:PORTION_BYTES] if is_much else room)
         except BlockingIOError:
             return
         if not size:
             self._drop(channel)
             return
+        if is_much:
+            self._serve_others(channel)
+            if connection.is_closed:
+                return
         connection.last_active = self._round_began
         connection.received(size)
         if connection.put_off is None:
@@ -319,6 +285,20 @@ class Network:
             self._put_off.append(channel)
             if connection.reader.end > SCRATCH_BYTES // 2:
                 self._settle()
+
+    def _serve_others(self, channel: Channel) -> None:
+        """Before a large request is looked at, which takes longer than most: who has asked for something meanwhile."""
+        if self._is_in_between:
+            return
+        self._is_in_between, self._together.is_open = True, False
+        try:
+            if self._put_off:
+                self._settle()
+            for ready, events in self._epoll.poll(0, EVENTS_AT_ONCE):
+                if ready != channel.descriptor:
+                    self._serve(ready, events)
+        finally:
+            self._is_in_between = False
 
     def _settle(self) -> None:
         """Serves those whose requests were put off."""
@@ -380,8 +360,8 @@ class Network:
             self._attend(channel)
 
     def _is_given_away(self, channel: Channel) -> bool:
-        """Whether the second hand sends the range of a large answer, if others are still to be served in this round; what
-        stands before it was sent then. The answer is not so much that requests wait until it is sent, nor may the
+        """Whether the second hand has the range of a large answer to send, what stands before it was sent, and others
+        are still to be served in this round. The answer is not so much that requests wait until it is sent, nor may the
         connection wait for another one, which could come in this round, and be appended meanwhile. And the round would
         wait for the second hand, so nobody may be about whose answers are small."""
         connection, hand = channel.connection, self._hand
@@ -389,28 +369,23 @@ class Network:
             not BULK_BYTES < connection.outgoing_bytes <= MAX_OUTGOING_BYTES
             or connection.waits
             or channel.descriptor == self._last_of_round
-            or self._is_shared
+            or self.is_shared
             or not SEVERAL_PROCESSORS
             or not hand.is_free
         ):
             return False
         if hand.given is not None:
             self._take_back(hand.given)
-        try:
-            if not channel.range_sent and not self._send_buffers(channel):
-                return False
-        except BlockingIOError:
+        if not channel.is_at_range():
             return False
-        if not connection.outgoing:
-            return False
-        hand.give(channel, *self._rest_of_range(channel))
+        hand.give(channel, *channel.rest_of_range())
         return True
 
     def _take_back(self, channel: Channel) -> None:
         """At the end of the round, or when there is something else for the second hand."""
         try:
-            if self._range_sent(channel, self._hand.finish()):
-                self._send(channel)
+            if channel.range_is_sent(self._hand.finish()):
+                channel.flush(self)
         except BlockingIOError:
             pass
         except Exception as error:
@@ -505,95 +480,16 @@ class Network:
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def _send(self, channel: Channel) -> None:
-        """Sends what the kernel takes. What it does not take stays in the queue, and the epoll says when to go on."""
-        queue = channel.connection.outgoing
-        try:
-            while queue:
-                if channel.range_sent == 0 and not self._send_buffers(channel):
-                    return
-                if queue and not self._send_range(channel):
-                    return
-        except BlockingIOError:
-            return
-        if channel.is_corked:
-            channel.cork(False)
-
-    def _send_buffers(self, channel: Channel) -> bool:
-        """Everything up to the next range that is for sendfile, in one call, if there is something. False if the kernel did
-        not take all, or if not all could be said in one call."""
-        queue = channel.connection.outgoing
-        buffers: list[bytes | bytearray | memoryview] = []
-        for index, piece in enumerate(queue):
-            if type(piece) is FileRange:
-                if piece.size > BULK_BYTES:
-                    break
-                found = piece.read() if piece.size <= SMALL_RANGE_BYTES else piece.view()
-                if found is None:
-                    break
-                piece = queue[index] = found
-            buffers.append(piece)  # type: ignore[arg-type]
-            if len(buffers) == BUFFERS_AT_ONCE:
-                break
-        if not buffers:
-            return True
-        more = socket.MSG_MORE if len(queue) > len(buffers) else 0
-        sent = total = channel.socket.sendmsg(buffers, (), more)
-        if total == channel.connection.outgoing_bytes:
-            queue.clear()
-            sent = 0
-            if total <= SMALL_RANGE_BYTES and not channel.is_corked:
-                self._small_at = self._round_began
-        else:
-            for buffer in buffers:
-                if sent < len(buffer):
-                    queue[0] = memoryview(buffer)[sent:]
-                    break
-                sent -= len(buffer)
-                queue.popleft()
-        channel.connection.sent(total)
-        return not sent
-
-    def _send_range(self, channel: Channel) -> bool:
-        """Of the range at the head of the queue, what the kernel takes. Whether to go on."""
-        descriptor, file, position, left = self._rest_of_range(channel)
-        if not self._is_shared:
-            return self._range_sent(channel, os.sendfile(descriptor, file, position, left))
-        portion = min(left, PORTION_BYTES)
-        sent = os.sendfile(descriptor, file, position, portion)
-        is_over = self._range_sent(channel, sent)
-        return is_over or (sent == portion and not self._is_asked_by_others(channel))
-
-    def _rest_of_range(self, channel: Channel) -> tuple[int, int, int, int]:
-        """What sendfile is to be told. What comes before and behind leaves with it."""
-        queue = channel.connection.outgoing
-        piece = queue[0]
-        assert isinstance(piece, FileRange)
-        if not channel.is_corked and len(queue) > 1:
-            channel.cork(True)
-        sent = channel.range_sent
-        return channel.descriptor, piece.file.fileno(), piece.position + sent, piece.size - sent
-
-    def _range_sent(self, channel: Channel, sent: int) -> bool:
-        """Takes note of it. Whether that was all of the range."""
-        connection = channel.connection
-        if sent == 0:
-            raise OSError(errno.EIO, "a file ended before the range that was promised")
-        connection.sent(sent)
-        channel.range_sent += sent
-        if channel.range_sent < len(connection.outgoing[0]):
-            return False
-        channel.range_sent = 0
-        connection.outgoing.popleft()
-        return True
+        is_little = channel.connection.outgoing_bytes <= SMALL_RANGE_BYTES and not channel.is_corked
+        channel.flush(self)
+        if is_little and not channel.connection.outgoing:
+            self._small_at = self._round_began
 
     @property
-    def _is_shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Somebody is about whose answers are small, and who would wait for a large one longer than for his own."""
         return self._round_began - self._small_at < SMALL_S
 
-    def _is_asked_by_others(self, channel: Channel) -> bool:
+    def is_asked_by_others(self, channel: Channel) -> bool:
+        """Whether anybody else has something to say."""
         return any(ready != channel.descriptor for ready, _ in self._epoll.poll(0, 2))
-
-
-def _sendfile(descriptor: int, file: int, position: int, size: int) -> int:
-    return os.sendfile(descriptor, file, position, size)

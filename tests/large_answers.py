@@ -1,5 +1,6 @@
 """A topic with megabytes in it, and how to ask for all of them at once."""
 
+import inspect
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from planted import planted
 from serving import Asking
 
 from trioka.broker import broker as broker_file
-from trioka.broker import network
+from trioka.broker import channel, network
 from trioka.broker.broker import Broker
-from trioka.broker.network import BULK_BYTES, SMALL_S
+from trioka.broker.channel import BULK_BYTES
+from trioka.broker.network import SMALL_S
 from trioka.protocol import batch
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
@@ -55,6 +57,9 @@ def assert_noticed_by(
             await rule(directory)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(broker_file, "Network", planted(network, right, wrong).Network)
+        if right in inspect.getsource(channel):
+            patch.setattr(network, "Channel", planted(channel, right, wrong).Channel)
+        else:
+            patch.setattr(broker_file, "Network", planted(network, right, wrong).Network)
         with pytest.raises((Exception, BaseExceptionGroup)):
             trio.run(in_time)

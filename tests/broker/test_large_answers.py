@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 import trio
-from large_answers import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill
+from large_answers import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill, produce
 from serving import Asking, on_trio, running_broker
 
+from trioka.broker.channel import PORTION_BYTES
 from trioka.broker.listener import listen
-from trioka.broker.network import PORTION_BYTES, SMALL_S
+from trioka.broker.network import SMALL_S
 from trioka.protocol import batch
 from trioka.protocol.frame import frame_request
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
+from trioka.storage.log import Log
 
 
 def is_whole(records: Any) -> bool:
@@ -110,6 +112,50 @@ async def who_asks_for_little_need_not_wait_for_a_large_answer(directory: Path) 
             assert sendfile.sizes[0] > SIZE, "where all ask for much, nothing is cut into pieces"
 
 
+async def who_asks_for_little_need_not_wait_for_a_large_request(directory: Path) -> None:
+    """It comes in portions, and before the last of them is looked at, others are answered."""
+    async with running_broker(directory) as broker, Asking(broker) as client:
+        await broker.create_missing_topics({"t": 1})
+        asked = frame_request(1, "little", ApiVersionsRequest(), 0)
+        much = frame_request(1, "much", produce(4 * PORTION_BYTES, 0), 9)
+        address = broker.addresses["PLAINTEXT"]
+        with (
+            socket.create_connection(address) as little,
+            socket.create_connection(address) as large,
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            await client.ask(ApiVersionsRequest(), 0)
+            port = large.getsockname()[1]
+            (channel,) = (one for one in broker.network._channels.values() if one.connection.peer.endswith(f":{port}"))
+            receive, append = channel.receive, Log.append_as_leader
+            sizes: list[int] = []
+            seen: list[bool] = []
+
+            def received(room: memoryview) -> int:
+                sizes.append(receive(room))
+                if sum(sizes) == len(much):  # that was the last of it, and nobody has looked at it yet
+                    little.sendall(asked)
+                return sizes[-1]
+
+            def appended(log: Log, *arguments: Any, **named: Any) -> Any:
+                seen.append(_has_come(little))
+                return append(log, *arguments, **named)
+
+            channel.receive = received
+            patch.setattr(Log, "append_as_leader", appended)
+            little.setblocking(False)
+            large.setblocking(False)
+            left = memoryview(much)
+            while left:
+                await trio.lowlevel.wait_writable(large)
+                left = left[large.send(left) :]
+                await client.ask(ApiVersionsRequest(), 0)
+            while not seen:
+                await trio.sleep(0.01)
+            assert seen == [True]
+            assert max(sizes[1:]) <= PORTION_BYTES
+
+
 Rule = Callable[[Path], Awaitable[None]]
 
 RULES: list[Rule] = [
@@ -117,6 +163,7 @@ RULES: list[Rule] = [
     what_stands_around_the_records_leaves_with_them,
     what_server_properties_says_of_the_send_buffer_is_kept,
     who_asks_for_little_need_not_wait_for_a_large_answer,
+    who_asks_for_little_need_not_wait_for_a_large_request,
 ]
 
 
@@ -143,13 +190,16 @@ def test_nobody_is_paced_who_comes_from_this_machine_alone() -> None:
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
-    ("            channel.cork(False)", "            pass", RULES[0]),
-    ("            channel.cork(True)", "            pass", RULES[1]),
-    ("        channel.range_sent += sent\n", "", RULES[1]),
+    ("            self.cork(False)", "            pass", RULES[0]),
+    ("            self.cork(True)", "            pass", RULES[1]),
+    ("        self.range_sent += sent\n", "", RULES[1]),
     ("sock.setsockopt(socket.SOL_SOCKET, option, size)", "pass", RULES[2]),
-    (" and not self._is_asked_by_others(channel)", "", RULES[3]),
-    ("min(left, PORTION_BYTES) if self._is_shared else left", "min(left, PORTION_BYTES)", RULES[3]),
+    (" and not turns.is_asked_by_others(self)", "", RULES[3]),
+    ("        if not turns.is_shared:", "        if False:", RULES[3]),
     ("self._round_began - self._small_at < SMALL_S", "False", RULES[3]),
+    ("            self._serve_others(channel)\n", "", RULES[4]),
+    ("channel.receive(room[:PORTION_BYTES] if is_much else room)", "channel.receive(room)", RULES[4]),
+    ("            self._small_at = self._round_began\n\n    @property", "            pass\n\n    @property", RULES[3]),
 ]
 
 

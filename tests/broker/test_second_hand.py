@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ from large_answers import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill
 from serving import Asking, on_trio, running_broker
 
 from trioka.broker import network
+from trioka.broker.channel import sendfile
 from trioka.broker.second_hand import SecondHand
 from trioka.protocol.frame import frame_request
 from trioka.protocol.messages.fetch import FetchRequest
@@ -20,30 +22,56 @@ from trioka.protocol.messages.fetch import FetchRequest
 CLIENTS = 6
 
 
-def test_what_is_given_is_sent_in_another_thread() -> None:
+def test_what_is_given_is_done_in_another_thread() -> None:
     by: list[int] = []
-    hand: SecondHand[str] = SecondHand(lambda thing: by.append(threading.get_ident()))
-    for thing in ("first", "second"):
-        hand.give(thing)
-        assert hand.given == thing
-        assert hand.finish() is None
+
+    def call(*numbers: int) -> int:
+        by.append(threading.get_ident())
+        return sum(numbers)
+
+    hand: SecondHand[str] = SecondHand(call)
+    for owner in ("first", "second"):
+        hand.give(owner, 1, 2, 3)
+        assert hand.given == owner
+        assert hand.finish() == 6
         assert hand.given is None
     assert len(set(by)) == 1
     assert threading.get_ident() not in by
 
 
-def test_what_went_wrong_is_told_and_the_next_is_sent() -> None:
+def test_what_went_wrong_is_told_and_the_next_is_done() -> None:
     wrong = OSError("the client has gone")
 
-    def send(thing: str) -> None:
-        if thing == "first":
+    def call(number: int) -> int:
+        if number == 1:
             raise wrong
+        return number
 
-    hand: SecondHand[str] = SecondHand(send)
+    hand: SecondHand[str] = SecondHand(call)
+    hand.give("first", 1)
+    with pytest.raises(OSError, match="has gone"):
+        hand.finish()
+    hand.give("second", 2)
+    assert hand.finish() == 2
+
+
+def test_it_is_free_when_it_has_done_what_it_was_given() -> None:
+    may_go_on = threading.Event()
+
+    def call() -> int:
+        may_go_on.wait()
+        return 0
+
+    hand: SecondHand[str] = SecondHand(call)
+    assert hand.is_free
     hand.give("first")
-    assert hand.finish() is wrong
-    hand.give("second")
-    assert hand.finish() is None
+    assert not hand.is_free
+    may_go_on.set()
+    while not hand.is_free:
+        time.sleep(0.001)
+    assert hand.given == "first", "until somebody asks what became of it"
+    assert hand.finish() == 0
+    assert hand.is_free
 
 
 async def _received(client: socket.socket) -> list[int]:
@@ -71,12 +99,12 @@ async def several_who_fetch_much_at_once_get_all_of_it(directory: Path) -> None:
         class Counting(type(broker.network._hand)):  # type: ignore[misc]
             __slots__ = ()
 
-            def give(self, thing: object) -> None:
+            def give(self, owner: object, *arguments: int) -> None:
                 nonlocal given
                 given += 1
-                super().give(thing)
+                super().give(owner, *arguments)
 
-        broker.network._hand = Counting(broker.network._send)
+        broker.network._hand = Counting(sendfile)
         sizes: list[list[int]] = []
 
         async def read(one: socket.socket) -> None:
@@ -117,7 +145,7 @@ async def who_goes_away_meanwhile_ends_alone(directory: Path) -> None:
 class Refusing(SecondHand[Any]):
     __slots__ = ()
 
-    def give(self, thing: object) -> None:
+    def give(self, owner: object, *arguments: int) -> None:
         raise AssertionError("it waits for more")
 
 
@@ -132,7 +160,7 @@ async def who_waits_for_more_is_not_given_away(directory: Path) -> None:
     """Its next answer may come in the same round, and would be appended to what the second hand sends."""
     async with running_broker(directory) as broker, Asking(broker) as client:
         await fill(broker, client)
-        broker.network._hand = Refusing(broker.network._send)
+        broker.network._hand = Refusing(sendfile)
         with ExitStack() as open_sockets:
             address = broker.addresses["PLAINTEXT"]
             clients = [open_sockets.enter_context(socket.create_connection(address)) for _ in range(CLIENTS)]
@@ -161,9 +189,10 @@ def test_large_answers_of_several(tmp_path: Path, rule: Rule) -> None:
 
 MISTAKES = [
     ("                self._take_back(self._hand.given)", "                self._hand.finish()", RULES[0]),
-    ("        self._hand.give(channel)\n", "", RULES[0]),
+    ("        hand.give(channel, *channel.rest_of_range())\n", "", RULES[0]),
     ("        self._attend(channel)\n\n    # The pool.", "\n    # The pool.", RULES[0]),
-    ("            or channel.connection.waits\n", "", RULES[2]),
+    ("            or connection.waits\n", "", RULES[2]),
+    ("        self.range_sent = 0\n        connection", "        connection", RULES[0]),
 ]
 
 
