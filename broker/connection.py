@@ -27,17 +27,18 @@ from .host_address import java_text
 
 if TYPE_CHECKING:
     from trioka.protocol.messages.fetch import FetchRequest
-    from trioka.protocol.messages.produce import ProduceRequest
+    from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
 
     from .dispatch import Dispatch, Route
     from .fetch_lane import FetchLane
     from .produce_lane import ProduceLane
+    from .wide_lane import WideLane
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 MAX_OUTGOING_BYTES: Final = 16 * 1024 * 1024
 MAX_UNANSWERED: Final = 100  # Produces that wait at once; Kafka's own clients send five ahead
 MAX_KEPT_HEADER_BYTES: Final = 1024  # a longer one is read anew with each request
-FETCH_LANE_TRIES: Final = 100  # of one connection: to make a lane costs as much as a Fetch, and is to pay
+LANE_TRIES: Final = 100  # of one connection: to make a lane costs as much as a large request, and is to pay
 NOT_YET: Final = b""
 PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
@@ -93,6 +94,7 @@ class Connection:
         "_route",
         "_route_key",
         "_unanswered",
+        "appended",
         "client_id",
         "host",
         "is_closed",
@@ -116,6 +118,9 @@ class Connection:
         self.client_id = ""
         self.outgoing: deque[RecordBytes] = deque()
         self.outgoing_bytes = 0
+        self.appended: list[dict[int, tuple[int, int]]] = []
+        """Of each of the next Produces, the partitions to which it has been appended already (broker/wide_lane.py): its
+        first offset, and where the log starts."""
         self.is_closing = False  # nothing more is read; what is outgoing is still sent
         self.is_closed = False
         self.put_off: bytes | None = None  # a request that waits for those of others has no answer yet, or has this one
@@ -132,9 +137,9 @@ class Connection:
         self._header_end = 0
         self._route_key = (-1, -1)
         self._route: Route
-        self._lane: ProduceLane | FetchLane | None = None
+        self._lane: ProduceLane | WideLane | FetchLane | None = None
         self._last_topic = (-1, "", b"")  # and key, of the last request that could have been in a lane
-        self._lane_tries = FETCH_LANE_TRIES
+        self._lane_tries = LANE_TRIES
         self._is_serving = False
         self._began = 0.0  # when the request that is not complete began to come
 
@@ -149,11 +154,11 @@ class Connection:
             self._began = self.last_active
         reader.received(size)
         lane = self._lane
-        if lane is not None and not (self._unanswered or self.outgoing or self.is_closing):
+        if lane is not None and not (self._unanswered or self.outgoing or self.is_closing or self.appended):
             if self._dispatch.together.is_open and lane.put_off(self):
                 self.put_off = NOT_YET
                 return
-            self.outgoing_bytes += lane.serve(reader, self.outgoing)
+            self.outgoing_bytes += lane.serve(self)
             if reader.start == reader.end:  # that was all, nearly always
                 reader.keep()
                 return
@@ -298,18 +303,27 @@ class Connection:
             self._send(frame_response(correlation_id, response, route.response_version))
             if route.lane_key == FETCH_KEY:
                 self._look_for_fetch_lane(frame, request)  # type: ignore[arg-type]
+            elif route.lane_key == PRODUCE_KEY:
+                self._look_for_wide_lane(frame, request, response)  # type: ignore[arg-type]
 
     # With the second request for the same topic, more of the kind are to be expected.
 
     def _look_for_lane(self, frame: memoryview, request: "ProduceRequest") -> None:
-        """After a plain answer."""
+        """After a plain answer, or one that could have been: all was appended."""
         (topic,) = request.topic_data
-        if len(topic.partition_data) != 1:
-            return
         if self._last_topic == (PRODUCE_KEY, topic.name, topic.topic_id):
             lanes = self._dispatch.produce_lanes
             self._lane = lanes.lane_for(frame, self._header_end, request, self._route.version)
         self._last_topic = (PRODUCE_KEY, topic.name, topic.topic_id)
+
+    def _look_for_wide_lane(self, frame: memoryview, request: "ProduceRequest", response: "ProduceResponse") -> None:
+        """After an answer for several partitions."""
+        if len(request.topic_data) != 1 or not self._lane_tries:
+            return
+        if any(told.error_code for topic in response.responses for told in topic.partition_responses):
+            return
+        self._lane_tries -= 1
+        self._look_for_lane(frame, request)
 
     def _look_for_fetch_lane(self, frame: memoryview, request: "FetchRequest") -> None:
         """After an answer that could be given at once; what it said does not matter. A lane that knows the request and

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Final
 
 from trioka.protocol.codec import encode
 from trioka.protocol.errors import KafkaError
-from trioka.protocol.frame import SIZE_AND_CORRELATION_ID, SIZE_BYTES, FrameReader, frame_response
+from trioka.protocol.frame import SIZE_AND_CORRELATION_ID, SIZE_BYTES, frame_response
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
-from trioka.protocol.wire import RecordBytes, uvarint
+from trioka.protocol.wire import RecordBytes, counted, uvarint
 from trioka.storage.small_reads import take
 from trioka.storage.warmth import cold_part
 
@@ -118,9 +118,10 @@ class FetchLane:
         said = bytes(frame[: 8 + len(prefix) + _EPOCH_BYTES + len(topic)])
         return said.startswith(kind) and said[8:].startswith(prefix) and said.endswith(topic)
 
-    def serve(self, reader: FrameReader, outgoing: deque[RecordBytes]) -> int:
+    def serve(self, connection: "Connection") -> int:
         """Takes the request at the head of what was received, if it belongs here, and appends the answer. The size of
         the answer; 0 if it did not. One request at a time: answers are large, and those who fetch wait for them."""
+        reader = connection.reader
         view, start = reader.view, reader.start
         if reader.end - start < self._smallest:
             return 0
@@ -151,7 +152,7 @@ class FetchLane:
             self._go_on(session, wanted, found)
         self._pending[FETCH] += 1
         reader.start = end
-        return self._answers.say(correlation_id, found, outgoing)
+        return self._answers.say(correlation_id, found, connection.outgoing)
 
     # -- what is asked -------------------------------------------------------------------------------------------------
 
@@ -326,7 +327,7 @@ class _Answers:
         )
         assert middle == again
         self._topics = head[2 * SIZE_BYTES : -length]  # up to the number of partitions
-        self._head = self._topics + self._count(1)
+        self._head = self._topics + counted(1, self._is_flexible)
         self._middle = middle  # between the numbers and the length of the records
         self._between = between  # what ends a partition
         # For one partition, by the width of the length: size, correlation id, head, numbers, middle, length.
@@ -357,7 +358,7 @@ class _Answers:
     def _say_all(self, correlation_id: int, found: Sequence[Found], outgoing: deque[RecordBytes]) -> int:
         """The same for several partitions."""
         pieces: list[RecordBytes] = []
-        said, before = self._topics + self._count(len(found)), b""
+        said, before = self._topics + counted(len(found), self._is_flexible), b""
         middle, pack = self._middle, _NUMBERS.pack
         for _, index, high_watermark, stable, log_start, records in found:
             size = 0 if records is None else len(records)
@@ -375,13 +376,9 @@ class _Answers:
         outgoing.extend(pieces)
         return SIZE_BYTES + size
 
-    def _count(self, count: int) -> bytes:
-        """Of partitions, as it is said."""
-        return uvarint(count + 1) if self._is_flexible else count.to_bytes(4)
-
     def _length(self, size: int) -> bytes:
         """Of the records, as it is said; the last one is kept, for it is often the next one too."""
-        self._last_size, self._last_length = size, uvarint(size + 1) if self._is_flexible else size.to_bytes(4)
+        self._last_size, self._last_length = size, counted(size, self._is_flexible)
         return self._last_length
 
 

@@ -36,7 +36,7 @@ from typing import Final, Protocol
 
 import trio
 
-from trioka.protocol.frame import SCRATCH_BYTES
+from trioka.protocol.frame import KEPT_BYTES, SCRATCH_BYTES
 
 from .channel import BULK_BYTES, PORTION_BYTES, READ, SMALL_RANGE_BYTES, Channel, sendfile
 from .connection import MAX_OUTGOING_BYTES, Connection
@@ -273,6 +273,8 @@ class Network:
         if not size:
             self._drop(channel)
             return
+        if connection.reader.ahead > KEPT_BYTES:
+            size = self._receive_ahead(channel, room, size)
         if is_much:
             self._serve_others(channel)
             if connection.is_closed:
@@ -285,6 +287,15 @@ class Network:
             self._put_off.append(channel)
             if connection.reader.end > SCRATCH_BYTES // 2:
                 self._settle()
+
+    def _receive_ahead(self, channel: Channel, room: memoryview, size: int) -> int:
+        """All that is on its way, because several requests are better served together. How much came."""
+        try:
+            while size < len(room) and (more := channel.receive(room[size:])):
+                size += more
+        except BlockingIOError:
+            pass
+        return size
 
     def _serve_others(self, channel: Channel) -> None:
         """Before a large request is looked at, which takes longer than most: who has asked for something meanwhile."""

@@ -21,7 +21,6 @@ A lane is made from a request that was read and answered the usual way, and whos
 encoder would write. It belongs to no connection: those who send the same bytes share it.
 """
 
-from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -30,12 +29,13 @@ from trioka.cluster.topics import INTERNAL_TOPICS
 from trioka.protocol.batch import HEADER_SIZE
 from trioka.protocol.codec import encoder
 from trioka.protocol.errors import KafkaError
-from trioka.protocol.frame import SIZE_BYTES, FrameReader
+from trioka.protocol.frame import SIZE_BYTES
 from trioka.protocol.messages.produce import ProduceRequest
-from trioka.protocol.wire import RecordBytes, uvarint
+from trioka.protocol.wire import counted
 
 from .handlers.produce import FIRST_VERSION_WITH_IDS, FIRST_VERSION_WITH_ZSTD, template_of
 from .request_times import PRODUCE
+from .wide_lane import WideLane
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -110,13 +110,14 @@ class ProduceLane:
         if records_size < HEADER_SIZE or size > max_bytes:
             return False
         self._size, self._records_size = size, records_size
-        self._length = uvarint(records_size + 1) if self._is_flexible else records_size.to_bytes(width)
+        self._length = counted(records_size, self._is_flexible)
         self._unpack, self._records_at = self._unpacks[width].unpack_from, self._unpacks[width].size
         return True
 
-    def serve(self, reader: FrameReader, outgoing: deque[RecordBytes]) -> int:
+    def serve(self, connection: "Connection") -> int:
         """Takes the requests at the head of what was received, as far as they belong here, and appends their answers.
         How many bytes these are."""
+        reader = connection.reader
         view, start, end = reader.view, reader.start, reader.end
         answers = bytearray()
         while end - start >= self._records_at:
@@ -135,7 +136,7 @@ class ProduceLane:
                 break
         reader.start = start
         if answers:
-            outgoing.append(bytes(answers))
+            connection.outgoing.append(bytes(answers))
         return len(answers)
 
     def put_off(self, connection: "Connection") -> bool:
@@ -225,28 +226,35 @@ class ProduceLanes:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._lanes: dict[bytes, ProduceLane] = {}
+        self._lanes: dict[bytes, ProduceLane | WideLane] = {}
 
-    def lane_for(self, frame: memoryview, body: int, request: ProduceRequest, version: int) -> ProduceLane | None:
-        """The lane of a request for one partition, which was appended and answered. None if it is none for a lane.
-        Whether its bytes are what they seem is not guessed: the request is encoded, and they must be the same."""
+    def lane_for(
+        self, frame: memoryview, body: int, request: ProduceRequest, version: int
+    ) -> ProduceLane | WideLane | None:
+        """The lane of a request for one topic, which was appended and answered. None if it is none for a lane. Whether
+        its bytes are what they seem is not guessed: the request is encoded, and they must be the same."""
         (topic,) = request.topic_data
-        assert len(topic.partition_data) == 1
-        if version < FIRST_VERSION_WITH_ZSTD or request.transactional_id is not None or self._broker.guard.is_closed:
-            return None  # an authorizer has each request asked about
-        pieces = encoder(ProduceRequest, version)(request, bytearray())
-        before, records, *after = (bytes(piece) for piece in pieces)  # type: ignore[arg-type]
-        tail = b"".join(after)
-        if bytes(frame[body:]) != before + records + tail:
+        if version < FIRST_VERSION_WITH_ZSTD or request.transactional_id is not None or not topic.partition_data:
             return None
-        width = len(uvarint(len(records) + 1)) if version in ProduceRequest.__flexible__ else 4
-        prefix = bytes(frame[8:body]) + before[: -width - _INDEX_BYTES]
+        if self._broker.guard.is_closed:
+            return None  # an authorizer has each request asked about
+        said = [bytes(piece) for piece in encoder(ProduceRequest, version)(request, bytearray())]  # type: ignore[arg-type]
+        if bytes(frame[body:]) != b"".join(said):
+            return None
+        before, records, *_, tail = said if len(said) % 2 else (*said, b"")
+        is_flexible = version in ProduceRequest.__flexible__
+        prefix = bytes(frame[8:body]) + before[: -len(counted(len(records), is_flexible)) - _INDEX_BYTES]
+        kind, partitions = bytes(frame[:4]), len(topic.partition_data)
+        make: type[ProduceLane | WideLane] = ProduceLane
+        if partitions > 1:
+            make = WideLane
+            prefix = prefix[: -len(counted(partitions, is_flexible))]
+            tail = tail[1:] if is_flexible else tail  # the tags of the last partition
         if len(prefix) > MAX_PREFIX_BYTES:
             return None
-        key = bytes(frame[:4]) + prefix
-        lane = self._lanes.get(key)
+        lane = self._lanes.get(kind + prefix)
         if lane is None:
             if len(self._lanes) >= MAX_LANES:
                 self._lanes.clear()
-            lane = self._lanes[key] = ProduceLane(self._broker, topic, version, bytes(frame[:4]), prefix, tail)
+            lane = self._lanes[kind + prefix] = make(self._broker, topic, version, kind, prefix, tail)
         return lane

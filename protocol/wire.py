@@ -88,6 +88,11 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+def counted(number: int, is_flexible: bool) -> bytes:
+    """How many there are, as messages say it before they do; null is another matter."""
+    return uvarint(number + 1) if is_flexible else number.to_bytes(4)
+
+
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     """The value, and the position behind it. IndexError where the buffer ends too early."""
     value = shift = 0

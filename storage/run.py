@@ -22,7 +22,7 @@ from trioka.protocol.errors import KafkaError
 
 from .admission import Admission
 from .log_config import FOREVER_MS, LogConfig
-from .producers import SEQUENCES, Producer
+from .producers import SEQUENCES
 from .scan import MAX_RELATIVE_OFFSET
 from .segment import Segment
 
@@ -62,48 +62,24 @@ def run_limits(config: LogConfig, indexed_bytes: int) -> RunLimits | None:
     return RunLimits(config.max_message_bytes, after, config.roll_ms, full, config.index_interval_bytes)
 
 
-class Run(NamedTuple):
-    """Batches that may be written: they are checked, and have their offsets. As long as they are not, nothing but the
-    bytes of their offsets has changed."""
-
-    firsts: list[int]  # the first offset of each
-    batches: list[memoryview]
-    notes: list[tuple[int, int, int]]  # last offset, newest timestamp, size
-    next_offset: int  # behind them
-    size: int
-    producer: Producer | None
-    written: list[tuple[int, int, int, int, int]]  # by that producer, as its window has them
-
-
 def append_run(
     log: "Log", buffer: memoryview, places: Sequence[tuple[int, int]], leader_epoch: int, now_ms: int
 ) -> list[int]:
-    """Appends the batches at these places of the buffer, as far as they are plain. The first offset of each that was
-    appended; the others are as they were. Raises what the disk says: then none was appended."""
-    run = check_run(log, buffer, places, leader_epoch, now_ms)
-    if run is None:
-        return []
-    write_run(log, run)
-    return run[0]
-
-
-def check_run(
-    log: "Log", buffer: memoryview, places: Sequence[tuple[int, int]], leader_epoch: int, now_ms: int
-) -> Run | None:
-    """The batches at these places of the buffer, (position, size) each, as far as they are plain; sets their offsets in
-    place. None if not even the first one is. A size is at least that of a header."""
+    """Appends the batches at these places of the buffer, (position, size) each, as far as they are plain; sets their
+    offsets in place. The first offset of each that was appended; the others are as they were. A size is at least that
+    of a header. Raises what the disk says: then none was appended."""
     segment, limits = log.segments.active, log.run_limits
     if limits is None or log.closed or log.quarantine.damages or leader_epoch != log.epochs.latest_epoch:
-        return None
-    max_bytes, after_max_ms, roll_ms, room, _ = limits
+        return []
+    max_bytes, after_max_ms, roll_ms, room, interval = limits
     free = room = room - segment.size
     newest_allowed_ms = newest_allowed(segment, now_ms, now_ms + after_max_ms, roll_ms)
     offset, end_offset = log.log_end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
     firsts: list[int] = []
     batches: list[memoryview] = []
-    notes: list[tuple[int, int, int]] = []
+    notes: list[tuple[int, int, int]] = []  # last offset, newest timestamp, size
     who, producer_id, producer_epoch, next_sequence = None, NOBODY, NOBODY, 0
-    written: list[tuple[int, int, int, int, int]] = []
+    written: list[tuple[int, int, int, int, int]] = []  # by that producer, as its window has them
     for position, size in places:
         header = unpack(buffer, position)
         base, length, magic, crc, attributes, delta, oldest, newest, producer, epoch, sequence, count = header
@@ -136,33 +112,15 @@ def check_run(
         firsts.append(offset)
         offset = last_offset + 1
         room -= size
-    if not firsts:
-        return None
-    return tuple.__new__(Run, (firsts, batches, notes, offset, free - room, who, written))  # Run(…), at half the price
-
-
-def write_run(log: "Log", run: Run) -> None:
-    """Raises what the disk says: then nothing was appended, and the batches are as they were."""
-    firsts, batches, notes, next_offset, size, who, written = run
-    limits = log.run_limits
-    assert limits is not None
-    try:
-        log.segments.active.append_run(batches, notes, limits.index_interval_bytes)
-    except (KafkaError, OSError):
-        forget_run(run)
-        raise
-    log.log_end_offset = log.producers.end_offset = next_offset
-    log.appended_batches += len(firsts)
-    log.appended_bytes += size
-    log.touched = True
-    if who is not None:
-        log.producers.apply_run(who, written)
-
-
-def forget_run(run: Run) -> None:
-    """It is not going to be written; each can be refused for what it is."""
-    for batch in run.batches:
-        batch[:8] = bytes(8)
+    if firsts:
+        _write(segment, batches, notes, interval)
+        log.log_end_offset = log.producers.end_offset = offset
+        log.appended_batches += len(firsts)
+        log.appended_bytes += free - room
+        log.touched = True
+        if who is not None:
+            log.producers.apply_run(who, written)
+    return firsts
 
 
 def newest_allowed(segment: Segment, now_ms: int, newest: int, roll_ms: int) -> int:
@@ -175,3 +133,12 @@ def newest_allowed(segment: Segment, now_ms: int, newest: int, roll_ms: int) -> 
     if first >= 0:
         return newest if newest <= first + roll_ms else first + roll_ms
     return newest if now_ms - segment.created_ms <= roll_ms else OLDEST
+
+
+def _write(segment: Segment, batches: list[memoryview], notes: list[tuple[int, int, int]], interval: int) -> None:
+    try:
+        segment.append_run(batches, notes, interval)
+    except (KafkaError, OSError):
+        for batch in batches:
+            batch[:8] = bytes(8)  # so that each can be refused for what it is
+        raise

@@ -17,7 +17,7 @@ v12 partitions take part in a transaction without being added · v13 topics by i
 
 from collections.abc import Callable, Coroutine, Hashable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
@@ -40,13 +40,12 @@ from trioka.protocol.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
 )
-from trioka.protocol.frame import SIZE_AND_CORRELATION_ID, SIZE_BYTES, ResponseTemplate, frame_response
+from trioka.protocol.frame import ResponseTemplate
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
 from trioka.protocol.record import NO_TIMESTAMP
-from trioka.protocol.wire import RecordBytes, uvarint
+from trioka.protocol.wire import RecordBytes
 from trioka.storage.admission import record_errors
 from trioka.storage.log import Appended
-from trioka.storage.plain_batch import NOT_PLAIN
 
 from ..authorization import TOPIC, TRANSACTIONAL_ID
 from ..committed import make_durable
@@ -71,10 +70,8 @@ ADMIN_CLIENT: Final = "__admin_client"  # who calls itself so may write to the b
 
 FIRST_VERSION_WITH_TEMPLATES: Final = 5  # where all numbers below stand side by side
 MAX_TEMPLATES: Final = 1000  # topics, times versions; when there are more, all are made anew
-Key = tuple[str, bytes, int]  # of a template: topic's name and id, version
-Template = TypeVar("Template")
-_NUMBERS: Final = Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
-_MARKS: Final = (0x7A7A7A7A, 0, -2, -3, -4)
+NUMBERS: Final = Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
+MARKS: Final = (0x7A7A7A7A, 0, -2, -3, -4)
 
 # Refusals that do not tell where the log starts.
 BEFORE_THE_LOG: Final = (
@@ -333,16 +330,15 @@ def _append_all(
     replica_of = partitions.get_by_id if by_id else partitions.get
     is_odd = version < FIRST_VERSION_WITH_ZSTD or not -1 <= acks <= 1
     is_plain = len(request.topic_data) == 1 and acks != 0 and version >= FIRST_VERSION_WITH_TEMPLATES
+    done = call.connection.appended.pop(0) if call.connection.appended else None
     topics = []
     for topic in request.topic_data:
         told: list[Told] = []
-        if is_plain and not is_odd and len(topic.partition_data) > 1:
-            many = many_of(topic, version)
-            said = _append_plain(broker, topic, many, by_id, now_ms)
-            if len(said) == len(topic.partition_data):
-                return many.answer(call.correlation_id, said)
-            told += many.told(said)
-        for asked in topic.partition_data[len(told) :]:
+        for asked in topic.partition_data:
+            if done is not None and asked.index in done:
+                first_offset, log_start = done[asked.index]
+                told.append(_appended(asked.index, Appended(first_offset, -1, NO_TIMESTAMP, log_start, False)))
+                continue
             replica: Replica | None = None
             records = asked.records
             try:
@@ -378,30 +374,6 @@ def _append_all(
     return ProduceResponse(responses=topics)
 
 
-def _append_plain(
-    broker: "Broker", topic: ProduceRequest.Topic, many: "ManyTemplate", by_id: bool, now_ms: int
-) -> list[bytes]:
-    """Many partitions of one topic, in their order, as far as each has one plain batch and this broker leads it alone.
-    What each is told. The first that is anything else, and all behind it, are left as they are."""
-    find = broker.partitions.find_by_id if by_id else broker.partitions.find
-    key = topic.topic_id if by_id else topic.name
-    touch, say = broker.delayed.touch, many.say
-    said: list[bytes] = []
-    for asked in topic.partition_data:
-        replica, records = find(key, asked.index), asked.records  # type: ignore[arg-type]
-        if replica is None or records is None or replica.topic in INTERNAL_TOPICS:
-            break
-        try:
-            first_offset = replica.append_plain(records, now_ms)  # type: ignore[arg-type]
-        except KafkaError:  # which is going to be said again, and told
-            break
-        if first_offset == NOT_PLAIN:
-            break
-        touch(replica)
-        said.append(say(asked.index, first_offset, replica.log.log_start_offset))
-    return said
-
-
 def _counted_refusal(
     broker: "Broker", call: "Call", asked: Asked, error: KafkaError, replica: Replica | None, permit: "Permit | None"
 ) -> Told:
@@ -430,25 +402,18 @@ def _plain_answer(call: "Call", topic: ProduceRequest.Topic, index: int, appende
 
 
 def template_of(topic: ProduceRequest.Topic, version: int) -> ResponseTemplate:
-    """What is answered to a request for this topic: to be filled with the five numbers of `_NUMBERS`."""
-    return _kept(_templates, _new_template, topic, version)
-
-
-def _kept(
-    known: dict[Key, Template], make: Callable[..., Template], topic: ProduceRequest.Topic, version: int
-) -> Template:
-    """The one that was made for the topic and this version, or a new one."""
+    """What is answered to a request for this topic: to be filled with the five numbers of `NUMBERS`."""
     key = (topic.name, topic.topic_id, version)
-    template = known.get(key)
+    template = _templates.get(key)
     if template is None:
-        if len(known) >= MAX_TEMPLATES:
-            known.clear()
-        template = known[key] = make(*key)
+        if len(_templates) >= MAX_TEMPLATES:
+            _templates.clear()
+        template = _templates[key] = _new_template(*key)
     return template
 
 
 def _new_template(name: str, topic_id: bytes, version: int) -> ResponseTemplate:
-    index, error_code, base_offset, log_append_time_ms, log_start_offset = _MARKS
+    index, error_code, base_offset, log_append_time_ms, log_start_offset = MARKS
     told = Told(
         index=index,
         error_code=error_code,
@@ -457,57 +422,10 @@ def _new_template(name: str, topic_id: bytes, version: int) -> ResponseTemplate:
         log_start_offset=log_start_offset,
     )
     topic = ProduceResponse.Topic(name=name, topic_id=topic_id, partition_responses=[told])
-    return ResponseTemplate(ProduceResponse(responses=[topic]), version, _NUMBERS, *_MARKS)
+    return ResponseTemplate(ProduceResponse(responses=[topic]), version, NUMBERS, *MARKS)
 
 
-_templates: dict[Key, ResponseTemplate] = {}
-
-
-class ManyTemplate:
-    """What is answered to a request for many partitions of one topic, if all goes well: each is its numbers, and a rest
-    that is the same for all. Cut from what the encoder writes of two."""
-
-    __slots__ = ("_head", "_is_flexible", "_pack", "_rest", "_tail")
-
-    def __init__(self, name: str, topic_id: bytes, version: int) -> None:
-        index, *others = _MARKS
-        numbers = [(index + number, *others) for number in range(2)]
-        told = [_appended(one[0], Appended(one[2], 0, one[3], one[4], False)) for one in numbers]
-        topic = ProduceResponse.Topic(name=name, topic_id=topic_id, partition_responses=told)
-        (whole,) = frame_response(0, ProduceResponse(responses=[topic]), version)
-        head, behind = bytes(whole).split(_NUMBERS.pack(*numbers[0]))  # type: ignore[arg-type]
-        self._rest, behind = behind.split(_NUMBERS.pack(*numbers[1]))
-        assert behind.startswith(self._rest)
-        self._tail = behind[len(self._rest) :]
-        self._is_flexible = version in ProduceResponse.__flexible__
-        count = self._count(2)
-        assert head.endswith(count)
-        self._head = head[SIZE_AND_CORRELATION_ID.size : -len(count)]
-        self._pack = Struct(f"{_NUMBERS.format}{len(self._rest)}s").pack
-
-    def _count(self, partitions: int) -> bytes:
-        return uvarint(partitions + 1) if self._is_flexible else partitions.to_bytes(4)
-
-    def say(self, index: int, first_offset: int, log_start_offset: int) -> bytes:
-        return self._pack(index, 0, first_offset, NO_TIMESTAMP, log_start_offset, self._rest)
-
-    def answer(self, correlation_id: int, said: list[bytes]) -> bytes:
-        body = b"".join((self._head, self._count(len(said)), *said, self._tail))
-        return SIZE_AND_CORRELATION_ID.pack(len(body) + SIZE_BYTES, correlation_id) + body
-
-    def told(self, said: list[bytes]) -> list[Told]:
-        """The same as objects: somebody else has to be told more."""
-        numbers = (_NUMBERS.unpack_from(one) for one in said)
-        return [
-            _appended(index, Appended(first, 0, time_ms, start, False)) for index, _, first, time_ms, start in numbers
-        ]
-
-
-def many_of(topic: ProduceRequest.Topic, version: int) -> ManyTemplate:
-    return _kept(_many_templates, ManyTemplate, topic, version)
-
-
-_many_templates: dict[Key, ManyTemplate] = {}
+_templates: dict[tuple[str, bytes, int], ResponseTemplate] = {}
 
 
 def _check_odd(records: RecordBytes, acks: int, version: int) -> None:

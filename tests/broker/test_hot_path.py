@@ -8,9 +8,9 @@ import pytest
 import trio
 from serving import Asking, on_trio, running_broker
 
+from trioka.broker.channel import SMALL_RANGE_BYTES
 from trioka.broker.connection import Call
 from trioka.broker.handlers.produce import FIRST_VERSION_WITH_TEMPLATES, _new_template
-from trioka.broker.network import SMALL_RANGE_BYTES
 from trioka.cluster.delayed import SWEEP_AT_LEAST
 from trioka.protocol import batch
 from trioka.protocol.frame import ResponseTemplate, frame_response

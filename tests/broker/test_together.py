@@ -19,7 +19,7 @@ from trioka.broker import broker as broker_module
 from trioka.broker import network as network_module
 from trioka.broker import produce_lane, together
 from trioka.broker.broker import Broker
-from trioka.broker.network import READ, Channel
+from trioka.broker.channel import READ, Channel
 from trioka.broker.partitions import Replica
 from trioka.protocol.batch import read_header
 from trioka.storage.log import Log
