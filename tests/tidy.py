@@ -32,9 +32,8 @@ ROOMS = PURE_ROOMS | {"broker", COMMAND_ROOM, TESTING_ROOM}
 
 ENTRY_POINT = "trioka/__main__.py"
 SOCKETS = "broker/network.py"
-SOCKETS_THAT_LISTEN = "broker/listener.py"
-SOCKETS_TO_NODES = "broker/links.py"
-SOCKETS_OF_CLIENTS = "cli/wire.py"
+SOCKETS_IN_USE = "broker/channel.py"
+ALL_SOCKETS = frozenset({SOCKETS, SOCKETS_IN_USE, "broker/listener.py", "broker/links.py", "cli/wire.py"})
 # A broker that a test runs as a child process answers its parent on standard output; nobody else reads it.
 SCREENS = frozenset({"cli/output.py", "cli/node.py", "testing/child.py"})
 # Who minds signals, and who sends them: the nodes of a cluster on this machine are stopped, killed and paused by one.
@@ -332,14 +331,14 @@ def lazy_imports(source: Source) -> set[tuple[int, str]]:
 
 
 def only_the_network_touches_sockets(source: Source) -> Iterator[str]:
-    if source.room and source.path not in (SOCKETS, SOCKETS_THAT_LISTEN, SOCKETS_TO_NODES, SOCKETS_OF_CLIENTS):
+    if source.room and source.path not in ALL_SOCKETS:
         for line, what in _reaches(source, SOCKET_MODULES, SOCKET_NAMES):
             yield source.says(line, f"'{what}' is a matter of {SOCKETS}; take a stream or a Network as an argument.")
 
 
 def only_the_disk_opens_files(source: Source) -> Iterator[str]:
     if source.room and source.room != COMMAND_ROOM and source.path not in (FILES, SCRATCH_FILES):
-        allowed = {"os.sendfile"} if source.path == SOCKETS else set()
+        allowed = {"os.sendfile"} if source.path == SOCKETS_IN_USE else set()
         for line, what in _reaches(source, FILE_MODULES, FILE_NAMES):
             if what not in allowed:
                 yield source.says(line, f"'{what}' is a matter of {FILES}; take a Disk as an argument.")

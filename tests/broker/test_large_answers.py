@@ -141,7 +141,7 @@ async def who_asks_for_little_need_not_wait_for_a_large_request(directory: Path)
                 seen.append(_has_come(little))
                 return append(log, *arguments, **named)
 
-            channel.receive = received
+            channel.receive = received  # type: ignore[assignment]
             patch.setattr(Log, "append_as_leader", appended)
             little.setblocking(False)
             large.setblocking(False)

@@ -76,6 +76,8 @@ def stream(broker: Broker, random: Random, version: int, length: int) -> list[by
                 asked[at] = index, records(b"a gap", producer=(7, 0, 1_000_000), count=2)
             case 8:
                 asked.clear()
+            case _:
+                pass
         frame = framed(wide(broker, asked, version, acks=acks), version, number, client_id)
         match random.randrange(30):
             case 0:
@@ -84,6 +86,8 @@ def stream(broker: Broker, random: Random, version: int, length: int) -> list[by
                 frame = len(frame).to_bytes(4) + frame[4:] + bytes(4)
             case 2 if version >= 9:  # a tagged field that nobody knows
                 frame = len(frame).to_bytes(4) + frame[4:-1] + b"\x01\x05\x02ab"
+            case _:
+                pass
         frames.append(frame)
     return frames
 
