@@ -6,8 +6,10 @@ read of one byte that may not wait, for each 128 KB). If they are not, a worker 
 into the page cache, and the fetch is planned after that. Planning itself looks at the index and at some headers, so the
 index is asked about first, once for each segment.
 
-What is warm costs 0.6 µs for each probe: 1 µs for the end of the log, 5 for a megabyte (docs/decisions/0006). A page
-may be lost between the question and the read. That is one late answer, and not a rule.
+What is warm costs 0.6 µs for each probe: 1 µs for the end of the log, 5 for a megabyte (docs/decisions/0006), and under
+load three times that, because a system call is dearer then. So for who reads on, the kernel is asked about the next few
+megabytes at once, and what it says is believed for a moment. A page may be lost meanwhile, as it may be between any
+question and its read. That is one late answer, and not a rule.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,12 +34,35 @@ class ColdPart(NamedTuple):
     size: int
 
 
-def cold_part(log: "Log", offset: int, max_bytes: int) -> ColdPart | None:
-    """What a read from this offset on would wait for; None if nothing."""
+AHEAD_BYTES: Final = 8 * 1024 * 1024
+BELIEVED_S: Final = 0.02
+"""How much is asked about at once, and how long the answer is believed: the kernel forgets nothing within so little
+time, unless memory is very short."""
+
+
+class Believed:
+    """What one reader knows to be in memory, because it was a moment ago: a part of a segment."""
+
+    __slots__ = ("end", "segment", "start", "until")
+
+    def __init__(self) -> None:
+        self.segment: Segment | None = None
+        self.start = self.end = 0
+        self.until = 0.0
+
+    def covers(self, segment: Segment, start: int, end: int, now: float) -> bool:
+        return self.segment is segment and self.start <= start and end <= self.end and now < self.until
+
+
+def cold_part(
+    log: "Log", offset: int, max_bytes: int, believed: Believed | None = None, now: float = 0.0
+) -> ColdPart | None:
+    """What a read from this offset on would wait for; None if nothing, or if that is `believed`."""
     segment = log.segments.active
     if offset < segment.base_offset:
         segment = log.segments.holding(offset)
     position = segment.known_start(offset)
+    goes_on = position is not None
     if position is None:
         if not segment.index_is_warm:
             part = _cold_index(segment)
@@ -50,7 +75,16 @@ def cold_part(log: "Log", offset: int, max_bytes: int) -> ColdPart | None:
             return None  # whoever reads will find that out, and mend it
         position = 0 if around is None else around[1]
     size = min(max_bytes + LOOK_BYTES, segment.size - position)
-    if size <= 0 or segment.files.get(segment.log_path).is_resident(position, size):
+    if size <= 0 or (believed is not None and believed.covers(segment, position, position + size, now)):
+        return None
+    file = segment.files.get(segment.log_path)
+    if believed is not None and goes_on:
+        ahead = min(AHEAD_BYTES, segment.size - position)
+        if ahead > size and file.is_resident(position, ahead):
+            believed.segment, believed.until = segment, now + BELIEVED_S
+            believed.start, believed.end = position, position + ahead
+            return None
+    if file.is_resident(position, size):
         return None
     return ColdPart(segment.files.disk, segment.log_path, position, size)
 

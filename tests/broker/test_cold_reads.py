@@ -20,7 +20,7 @@ from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 from trioka.storage import warmth
 from trioka.storage.disk import Buffer, File, OsDisk
-from trioka.storage.warmth import cold_part
+from trioka.storage.warmth import BELIEVED_S, cold_part
 
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 SIZE = 50_000
@@ -233,6 +233,7 @@ async def a_cold_log_is_read_elsewhere(path: Path) -> None:
         for offset in (0, 1, 2):  # these open a lane
             await records_of(client, offset)
         for offset in (0, 1, 2, 3, 4):
+            await trio.sleep(2 * BELIEVED_S)
             disk.cold.add(segment.log_path)
             assert batch.read_header(await records_of(client, offset)).base_offset == offset
             assert segment.log_path not in disk.cold
@@ -252,13 +253,13 @@ async def test_what_is_not_in_memory_is_read_elsewhere_whichever_road_a_fetch_ta
 
 
 MISTAKES: list[tuple[ModuleType, str, str, tuple[str, str]]] = [
-    (warmth, "size <= 0 or segment.files", "True or segment.files", ("trioka.broker.handlers.fetch", "cold_part")),
+    (warmth, "if size <= 0 or (believed", "if True or (believed", ("trioka.broker.handlers.fetch", "cold_part")),
     (warmth, "if not segment.index_is_warm:", "if False:", ("trioka.broker.handlers.fetch", "cold_part")),
-    (warmth, "size <= 0 or segment.files", "True or segment.files", ("trioka.broker.fetch_lane", "cold_part")),
+    (warmth, "if size <= 0 or (believed", "if True or (believed", ("trioka.broker.fetch_lane", "cold_part")),
     (warmth, "file.read(position, min(", "(position, min(", ("trioka.broker.cold_reads", "warm")),
     (
         fetch_lane,
-        "if cold_part(log, offset, limit) is not None:",
+        "if cold_part(log, offset, limit, self._believed if several is None else None, now) is not None:",
         "if False:",
         ("trioka.broker.fetch_lane", "lane_for"),
     ),
