@@ -152,7 +152,7 @@ class Connection:
         reader = self.reader
         if reader.start == reader.end:
             self._began = self.last_active
-        reader.received(size)
+        reader.end += size
         lane = self._lane
         if lane is not None and not (self._unanswered or self.outgoing or self.is_closing or self.appended):
             if self._dispatch.together.is_open and lane.put_off(self):
@@ -164,15 +164,11 @@ class Connection:
                 return
         self._serve_all()
 
-    def settle(self) -> bytes:
-        """The answer to what was put off, to be sent. If it has none it takes the usual road, and may have one then."""
-        answer, self.put_off = self.put_off, None
-        assert answer is not None
-        if answer is NOT_YET:
-            self._serve_all()
-        else:
-            self.reader.start = self.reader.end = 0
-        return answer
+    def settle(self) -> None:
+        """What was put off has no answer from there: it takes the usual road, and may have one then."""
+        assert self.put_off is NOT_YET
+        self.put_off = None
+        self._serve_all()
 
     @property
     def held_bytes(self) -> int:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .broker import Broker
     from .connection import Connection
     from .partitions import Replica
+    from .together import Group
 
 MAX_LANES: Final = 1000  # when there are more, all are made anew, by those who are still there
 MAX_PREFIX_BYTES: Final = 1024
@@ -58,6 +59,7 @@ class ProduceLane:
         "_answer",
         "_broker",
         "_by_id",
+        "_groups",
         "_is_flexible",
         "_kind",
         "_length",
@@ -65,8 +67,10 @@ class ProduceLane:
         "_prefix",
         "_records_at",
         "_records_size",
+        "_round",
         "_size",
         "_tail",
+        "_together",
         "_topic",
         "_topic_id",
         "_unpack",
@@ -78,6 +82,9 @@ class ProduceLane:
         self, broker: "Broker", topic: ProduceRequest.Topic, version: int, kind: bytes, prefix: bytes, tail: bytes
     ) -> None:
         self._broker = broker
+        self._together = broker.together
+        self._round = -1
+        self._groups: dict[int, Group] = {}  # of this round
         self._pending = broker.dispatch.times.pending
         self._topic, self._topic_id = topic.name, topic.topic_id
         self._by_id = version >= FIRST_VERSION_WITH_IDS
@@ -152,13 +159,25 @@ class ProduceLane:
             return False
         if self._unpack_tail(view, reader.end - len(self._tail[0])) != self._tail:
             return False
-        replica = self._replica(index)
-        if replica is None:
+        group = self._group(index)
+        if group is None:
             return False
-        place = start + self._records_at, self._records_size
-        self._broker.together.add(replica, place, (connection, correlation_id, self._answer))
+        group[0].append((start + self._records_at, self._records_size))
+        group[1].append((connection, correlation_id, self._answer))
         reader.scratch.used = reader.end
         return True
+
+    def _group(self, index: int) -> "Group | None":
+        """Where those are noted that are for this partition; looked up once in a round."""
+        if self._round != self._together.round:
+            self._round = self._together.round
+            self._groups.clear()
+        group = self._groups.get(index)
+        if group is None:
+            replica = self._replica(index)
+            if replica is not None:
+                group = self._groups[index] = self._together.group_of(replica)
+        return group
 
     def _cut(
         self,

@@ -25,32 +25,33 @@ if TYPE_CHECKING:
 
     Place = tuple[int, int]  # position in the shared buffer, size
     Asked = tuple[Connection, int, AnswerParts]  # with the correlation id
+    Group = tuple[list[Place], list[Asked]]
 
 
 class Together:
     """What one round has received and not served yet."""
 
-    __slots__ = ("_broker", "_waiting", "is_open", "scratch")
+    __slots__ = ("_broker", "_waiting", "is_open", "round", "scratch")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.scratch = Scratch()
         self.is_open = False  # whether the round has several events: for one alone there is nothing to wait for
-        self._waiting: dict[Replica, tuple[list[Place], list[Asked]]] = {}
+        self.round = 0  # counts what was finished
+        self._waiting: dict[Replica, Group] = {}
 
-    def add(self, replica: "Replica", place: "Place", asked: "Asked") -> None:
-        """A batch for a replica that stands alone."""
+    def group_of(self, replica: "Replica") -> "Group":
+        """What waits for a replica that stands alone, to be added to until the round is over."""
         group = self._waiting.get(replica)
         if group is None:
-            self._waiting[replica] = [place], [asked]
-        else:
-            group[0].append(place)
-            group[1].append(asked)
+            group = self._waiting[replica] = ([], [])
+        return group
 
     def finish(self) -> None:
         """Appends what waits, and leaves the answers with the connections. Those who have none then take the usual
         road; after that the shared buffer is free."""
         groups, self._waiting = self._waiting, {}
+        self.round += 1
         for replica, (places, asked) in groups.items():
             done = 0
             while done < len(places):
