@@ -52,6 +52,10 @@ class Later(Enum):
 
 LATER: Final = Later.LATER
 
+Appended = dict[int, tuple[int, int]]
+"""The partitions to which a Produce has been appended before it takes the usual road (broker/wide_lane.py): its first
+offset there, and where the log starts."""
+
 Answer = Response | bytes | None
 """A response, or one that is framed already; None where the client expects none."""
 
@@ -118,9 +122,7 @@ class Connection:
         self.client_id = ""
         self.outgoing: deque[RecordBytes] = deque()
         self.outgoing_bytes = 0
-        self.appended: list[dict[int, tuple[int, int]]] = []
-        """Of each of the next Produces, the partitions to which it has been appended already (broker/wide_lane.py): its
-        first offset, and where the log starts."""
+        self.appended: list[tuple[int, Appended]] = []  # of each of the next Produces, and its correlation id
         self.is_closing = False  # nothing more is read; what is outgoing is still sent
         self.is_closed = False
         self.put_off: bytes | None = None  # a request that waits for those of others has no answer yet, or has this one
@@ -169,6 +171,14 @@ class Connection:
         assert self.put_off is NOT_YET
         self.put_off = None
         self._serve_all()
+
+    def appended_of(self, correlation_id: int) -> Appended | None:
+        """What has been done of a Produce that is served now. Those before it were answered elsewhere."""
+        while self.appended:
+            its_id, appended = self.appended.pop(0)
+            if its_id == correlation_id:
+                return appended
+        return None
 
     @property
     def held_bytes(self) -> int:

@@ -106,7 +106,7 @@ class WideLane:
         for correlation_id, end, places in asked:
             said = [told for index, _, _ in places if (told := next(firsts[index], None)) is not None]
             if connection.appended or len(said) < len(places):
-                connection.appended.append(self._answers.told(said))
+                connection.appended.append((correlation_id, self._answers.told(said)))
                 continue
             answers.append(self._answers.answer(correlation_id, said))
             reader.start = end

@@ -330,7 +330,7 @@ def _append_all(
     replica_of = partitions.get_by_id if by_id else partitions.get
     is_odd = version < FIRST_VERSION_WITH_ZSTD or not -1 <= acks <= 1
     is_plain = len(request.topic_data) == 1 and acks != 0 and version >= FIRST_VERSION_WITH_TEMPLATES
-    done = call.connection.appended.pop(0) if call.connection.appended else None
+    done = call.connection.appended_of(call.correlation_id) if call.connection.appended else None
     topics = []
     for topic in request.topic_data:
         told: list[Told] = []
