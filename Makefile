@@ -14,11 +14,13 @@ WORKERS ?= 2
 UV      := $(shell command -v uv 2>/dev/null)
 
 # A name on the PATH is not yet an interpreter: version managers leave shims behind that only complain, and some
-# distributions ship Python without venv. So each candidate is asked to run, and the first one that answers is
-# taken. uv needs no venv module, hence the two probes.
+# distributions ship Python without venv. So each candidate is asked to run, and of those that answer the quickest is
+# taken: how an interpreter was built counts for more than its version. One that was not built with profiles, as version
+# managers do it, starts a broker in 1.4 times the time (docs/PERFORMANCE.md). uv needs no venv module, hence two probes.
 PROBE   := import sys; assert sys.version_info >= (3, 11)$(if $(UV),,; import ensurepip, venv)
-PYTHON  ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
-               "$$name" -c '$(PROBE)' >/dev/null 2>&1 && { command -v "$$name"; break; }; done)
+PACE    := from timeit import repeat; print(min(repeat("d[i & 7] = (i, d)", "d, i = {}, 5", number=20000, repeat=20)), sys.executable)
+PYTHON  ?= $(shell for name in python3.13 python3.12 python3.11 python3; do which -a "$$name" || command -v "$$name"; done 2>/dev/null | \
+               while read -r found; do "$$found" -c '$(PROBE); $(PACE)' 2>/dev/null; done | sort -n | sed -n '1s/^[^ ]* //p')
 
 help: ## print these targets
 	@echo 'make <target>, where <target> is one of:'
@@ -46,11 +48,10 @@ endif
 fresh-venv:
 	@rm -rf $(VENV)
 ifneq ($(UV),)
-	@uv venv --quiet --python "$(or $(PYTHON),3.11)" $(VENV)
+	@found="$(PYTHON)"; uv venv --quiet --python "$${found:-3.11}" $(VENV)
 else
-	@test -n "$(PYTHON)" || { echo 'trioka needs Python 3.11 or newer with its venv module, or uv, and found neither on the PATH (Debian, Ubuntu: apt install python3-venv); another interpreter is named by `make PYTHON=/path/to/python`.' >&2; exit 1; }
-	@echo 'making $(VENV) with $(PYTHON): a minute or two, once'
-	@"$(PYTHON)" -m venv $(VENV)
+	@found="$(PYTHON)"; test -n "$$found" || { echo 'trioka needs Python 3.11 or newer with its venv module, or uv, and found neither on the PATH (Debian, Ubuntu: apt install python3-venv); another interpreter is named by `make PYTHON=/path/to/python`.' >&2; exit 1; }; \
+	echo "making $(VENV) with $$found: a minute or two, once"; "$$found" -m venv $(VENV)
 endif
 
 run: $(STAMP) ## start trioka

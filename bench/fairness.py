@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from contestants import contestants
-from load_generator import LoadFailed, run_load
+from load_generator import LoadFailed, run_latency, run_load
 from machine import WarmMemory, machine
 from measures import KIB, MIB
 from neighbours import forget, loading, read_from_disk
@@ -221,8 +221,7 @@ class Fairness:
         self._topics += 1
         topic = f"client-{self._topics}"
         try:
-            told = run_load(
-                "latency",
+            told = run_latency(
                 {
                     "address": node.address,
                     "topic": topic,

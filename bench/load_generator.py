@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ SOURCES = Path(__file__).resolve().with_name("load")
 BUILD_TIMEOUT_SECONDS = 300
 # Topics come and go around a measure; on a busy machine that takes its time.
 SPARE_SECONDS = 180
+# A latency is taken anew if the generator itself was later than this at p99.9, and so often at most.
+ON_TIME_MICROS = 1000
+LATENCY_TRIES = 4
 
 
 class LoadFailed(Exception):
@@ -81,6 +84,27 @@ def run_load(command: str, options: Mapping[str, object], *, seconds: float = 0)
         raise LoadFailed(done.stderr.strip().partition("\n")[0] or f"it ended with {done.returncode}")
     outcome: dict[str, Any] = json.loads(done.stdout)
     return outcome
+
+
+def run_latency(options: Mapping[str, object], *, seconds: float) -> dict[str, Any]:
+    """The same for a latency, on a machine that is quiet meanwhile."""
+    return on_time(lambda: run_load("latency", options, seconds=seconds))
+
+
+def on_time(take: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A virtual machine stands still now and then for tens of milliseconds, with everything on it. The generator notices,
+    because its own clock goes before all other work: then it is late itself, whichever broker it talks to. Such a try
+    says nothing of the broker and is taken anew, and if all are like that, the one counts in which it was the least
+    late. What the broker answered has no part in the choice."""
+    tries: list[dict[str, Any]] = []
+    while len(tries) < LATENCY_TRIES and (not tries or lateness(tries[-1]) > ON_TIME_MICROS):
+        tries.append(take())
+    return min(tries, key=lateness)
+
+
+def lateness(outcome: Mapping[str, Any]) -> float:
+    """At p99.9, of the generator itself, in µs."""
+    return float(outcome["lateness_micros"]["p99.9"])
 
 
 def _text(value: object) -> str:

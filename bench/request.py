@@ -50,7 +50,11 @@ AT_ONCE = 50
 MANY = 1000  # partitions
 WIDE_AT_ONCE = 3  # requests for all of them
 REPEAT = 20  # bursts of a round
-FETCHED_BYTES = 64 * 1024
+KIB = 1024
+FETCHED_BYTES = 64 * KIB
+MANY_FETCHED_BYTES = 8 * KIB
+MANY_BATCHES = 16  # of one record each
+OVERHEAD_BYTES = 72  # of such a batch, and more than it has
 FILL_BATCHES = 1000
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
@@ -95,16 +99,21 @@ def produce(batch: bytes, topic: str = "bench", partitions: int = 1) -> ProduceR
     return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[ProduceRequest.Topic(name=topic, partition_data=data)])
 
 
-def fetch(offset: int, max_bytes: int, session: tuple[int, int] = (0, -1)) -> FetchRequest:
-    wanted = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
-    topic = FetchRequest.Topic(topic="bench", partitions=[wanted])
+def fetch(
+    offset: int, max_bytes: int, session: tuple[int, int] = (0, -1), topic: str = "bench", partitions: int = 1
+) -> FetchRequest:
+    """Of all of these partitions, so much of each."""
+    wanted = [
+        FetchRequest.Topic.Partition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
+        for index in range(partitions)
+    ]
     return FetchRequest(
         max_wait_ms=500,
         min_bytes=1,
-        max_bytes=max_bytes,
+        max_bytes=max_bytes * partitions,
         session_id=session[0],
         session_epoch=session[1],
-        topics=[topic],
+        topics=[FetchRequest.Topic(topic=topic, partitions=wanted)],
     )
 
 
@@ -285,6 +294,18 @@ def measure_many(bench: Bench) -> None:
     )
 
 
+def measure_many_fetched(bench: Bench) -> None:
+    """For each of its partitions, some kilobytes of each in one answer."""
+    message = framed(produce(a_batch(1, 1024), "many", MANY), PRODUCE_VERSION)
+    start = bench.broker.partitions.get("many", 0).log.log_end_offset
+    for _ in range(MANY_BATCHES):
+        bench.say(message)
+    offsets = [start, start + MANY_FETCHED_BYTES // (KIB + OVERHEAD_BYTES)] * (REPEAT // 2)
+    whole = in_session(bench, offsets, MANY_FETCHED_BYTES, "many", MANY) / MANY
+    title = f"Fetch v{FETCH_VERSION}, {MANY:,} partitions in a session, {MANY_FETCHED_BYTES // KIB} KB of each"
+    show(title, {"whole, each": whole}, iter(()))
+
+
 def measure_fetch(bench: Bench) -> None:
     log = bench.broker.partitions.get("bench", 0).log
     start = log.log_end_offset
@@ -328,12 +349,15 @@ def measure_fetch(bench: Bench) -> None:
         )
 
 
-def in_session(bench: Bench, offsets: list[int], max_bytes: int) -> float:
+def in_session(
+    bench: Bench, offsets: list[int], max_bytes: int, topic: str = "bench", partitions: int = 1
+) -> float:
     """The session is set back for each round, so that the same requests are its next ones again."""
-    bench.say(framed(fetch(offsets[0], max_bytes, (0, 0)), FETCH_VERSION))
+    bench.say(framed(fetch(offsets[0], max_bytes, (0, 0), topic, partitions), FETCH_VERSION))
     session = next(reversed(bench.broker.fetch_sessions._sessions.values()))
     messages = [
-        framed(fetch(offset, max_bytes, (session.id, epoch)), FETCH_VERSION) for epoch, offset in enumerate(offsets, 1)
+        framed(fetch(offset, max_bytes, (session.id, epoch), topic, partitions), FETCH_VERSION)
+        for epoch, offset in enumerate(offsets, 1)
     ]
 
     def work() -> None:
@@ -368,6 +392,7 @@ async def run(directory: str, options: argparse.Namespace) -> None:
         else:
             measure_produce(bench)
             measure_many(bench)
+            measure_many_fetched(bench)
             measure_fetch(bench)
         broker.stop()
 

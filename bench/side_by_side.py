@@ -35,7 +35,7 @@ from typing import Any
 
 from chart import note_of, picture
 from contestants import contestants
-from load_generator import LoadFailed, run_load
+from load_generator import LoadFailed, run_latency, run_load
 from machine import WarmMemory, machine
 from measures import (
     BUSY,
@@ -246,6 +246,8 @@ class Bench:
             if measure in CLIENTS:
                 return self._client_figures(node, measure, topic, length)
             with computing() if measure.beside == BUSY else contextlib.nullcontext():
+                if measure.command == "latency" and seconds is None:
+                    return figures_of(run_latency(options, seconds=length))
                 return figures_of(run_load(measure.command, options, seconds=length))
         except LoadFailed as failed:
             raise LoadFailed(f"{failed}{node.obituary()}") from failed

@@ -29,7 +29,8 @@ costs as much as an open file.
 **Interrupted calls.** CPython itself repeats a system call that a signal interrupted (PEP 475), so nobody sees EINTR.
 
 **Cold pages.** A read from the event loop that has to wait for the device stalls everyone. `is_resident` asks
-the kernel whether it would.
+the kernel whether it would, and `warm`, in another thread, sees to it that it would not. That one sends the bytes to
+nowhere: they come into the page cache and are not copied from there, which is most of what reading them would cost.
 """
 
 import errno
@@ -46,6 +47,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
+
+NOWHERE: Final = os.devnull
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 """What `replace` adds to the name while the new content is not yet complete. Recovery may delete such files."""
@@ -108,6 +111,9 @@ class File(Protocol):
 
     def read_resident(self, offset: int, size: int) -> Buffer | None:
         """The bytes at `offset`, all of them; None if a read would wait for the device, or the file ends before."""
+
+    def warm(self, offset: int, size: int) -> None:
+        """Bring these bytes into memory, as far as the file has them. Blocks, so call it from a worker thread."""
 
     def fileno(self) -> int:
         """For sendfile. A file without a descriptor raises EOPNOTSUPP: read instead."""
@@ -312,6 +318,14 @@ class OsFile:
                 self._cannot_tell(error)
         read = os.pread(self._descriptor, size, offset)
         return read if len(read) == size else None
+
+    def warm(self, offset: int, size: int) -> None:
+        nowhere = os.open(NOWHERE, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            while size > 0 and (sent := os.sendfile(nowhere, self._descriptor, offset, size)):
+                offset, size = offset + sent, size - sent
+        finally:
+            os.close(nowhere)
 
     def _cannot_tell(self, error: OSError) -> None:
         """Takes note if that is what the error says."""

@@ -438,6 +438,9 @@ class MemoryFile:
         read = self.read(offset, size)
         return read if len(read) == size else None
 
+    def warm(self, offset: int, size: int) -> None:
+        self.read(offset, size)
+
     def fileno(self) -> int:
         raise _error(errno.EOPNOTSUPP, self.path)
 

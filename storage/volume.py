@@ -257,6 +257,13 @@ class VolumeFile:
         except OSError as error:
             raise self._volume.judge(error) from error
 
+    def warm(self, offset: int, size: int) -> None:
+        self._volume.check()
+        try:
+            self._file.warm(offset, size)
+        except OSError as error:
+            raise self._volume.judge(error) from error
+
     def fileno(self) -> int:
         return self._file.fileno()
 

@@ -21,10 +21,6 @@ from .segment import LOOK_BYTES, Segment
 if TYPE_CHECKING:
     from .log import Log
 
-WARM_AT_ONCE_BYTES: Final = 1024 * 1024
-"""What the worker thread reads in one call, and forgets."""
-
-
 class ColdPart(NamedTuple):
     """A part of a file that somebody will have to wait for."""
 
@@ -109,7 +105,6 @@ def warm(part: ColdPart) -> None:
     except FileNotFoundError:
         return
     try:
-        for position in range(part.position, part.position + part.size, WARM_AT_ONCE_BYTES):
-            file.read(position, min(WARM_AT_ONCE_BYTES, part.position + part.size - position))
+        file.warm(part.position, part.size)
     finally:
         file.close()

@@ -45,6 +45,7 @@ class FaultyFile:
         "read",
         "read_resident",
         "size",
+        "warm",
     )
 
     def __init__(self, path: str, file: File, condition: Condition) -> None:
@@ -53,7 +54,7 @@ class FaultyFile:
         self._condition = condition
         self.size, self.read, self.map = file.size, file.read, file.map
         self.is_resident, self.read_resident = file.is_resident, file.read_resident
-        self.fileno, self.close = file.fileno, file.close
+        self.warm, self.fileno, self.close = file.warm, file.fileno, file.close
 
     def __repr__(self) -> str:
         return f"<FaultyFile {self._path}>"

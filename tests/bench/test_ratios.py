@@ -94,7 +94,7 @@ def test_figures_come_from_what_was_counted() -> None:
 
 def test_every_figure_of_a_load_is_one_that_is_counted() -> None:
     counted = {"seconds": 1, "bytes": 1, "records": 1, "requests": 1, "broker_cpu_seconds": 1, "load_cpu_seconds": 1}
-    latencies = {"micros": {"p50": 1, "p99": 1, "p99.9": 1}}
+    latencies = {"micros": {"p50": 1, "p99": 1, "p99.9": 1}, "lateness_micros": {"p99.9": 1}}
     for measure in measures.LOADS:
         known = measures.figures_of(latencies if measure.command == "latency" else counted)
         assert {figure.key for figure in measure.figures} <= known.keys(), measure.name

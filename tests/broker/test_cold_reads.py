@@ -63,6 +63,9 @@ class SlowFile:
     def read_resident(self, offset: int, size: int) -> Buffer | None:
         return self._file.read_resident(offset, size) if self.is_resident(offset, size) else None
 
+    def warm(self, offset: int, size: int) -> None:
+        self.read(offset, size)
+
     def size(self) -> int:
         return self._file.size()
 
@@ -256,7 +259,7 @@ MISTAKES: list[tuple[ModuleType, str, str, tuple[str, str]]] = [
     (warmth, "if size <= 0 or (believed", "if True or (believed", ("trioka.broker.handlers.fetch", "cold_part")),
     (warmth, "if not segment.index_is_warm:", "if False:", ("trioka.broker.handlers.fetch", "cold_part")),
     (warmth, "if size <= 0 or (believed", "if True or (believed", ("trioka.broker.fetch_lane", "cold_part")),
-    (warmth, "file.read(position, min(", "(position, min(", ("trioka.broker.cold_reads", "warm")),
+    (warmth, "file.warm(part.position, part.size)", "pass", ("trioka.broker.cold_reads", "warm")),
     (
         fetch_lane,
         "if cold_part(log, offset, limit, self._believed if several is None else None, now) is not None:",

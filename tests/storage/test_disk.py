@@ -390,6 +390,30 @@ def test_what_is_not_in_memory_is_not_resident_wherever_it_is(root: str) -> None
     file.close()
 
 
+def test_what_is_warmed_is_in_memory(root: str) -> None:
+    file = OsDisk().open(f"{root}/f", create=True)
+    file.write(0, b"x" * (8 << 20))
+    file.sync()
+    descriptor = file.fileno()
+    if page_cache.cached_pages(descriptor, 0, 8 << 20) is None:
+        pytest.skip("this kernel does not count pages")
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    if page_cache.cached_pages(descriptor, 1 << 20, 6 << 20):
+        pytest.skip("this file system forgets nothing")
+    file.warm(1 << 20, 1 << 20)
+    assert page_cache.cached_pages(descriptor, 1 << 20, 1 << 20) == page_cache.touched_pages(1 << 20, 1 << 20)
+    file.warm(4 << 20, 1 << 30)  # as far as the file goes
+    assert page_cache.cached_pages(descriptor, 4 << 20, 4 << 20) == page_cache.touched_pages(0, 4 << 20)
+    file.close()
+
+
+def test_to_warm_a_file_that_is_closed_is_an_error(disk: Disk, root: str) -> None:
+    file = disk.open(f"{root}/f", create=True)
+    file.close()
+    with pytest.raises(OSError):
+        file.warm(0, 10)
+
+
 def test_the_pages_of_a_range_are_those_that_it_touches() -> None:
     assert page_cache.touched_pages(0, 1) == page_cache.touched_pages(0, page_cache.PAGE_BYTES) == 1
     assert page_cache.touched_pages(page_cache.PAGE_BYTES - 1, 2) == 2
