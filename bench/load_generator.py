@@ -92,10 +92,10 @@ def run_latency(options: Mapping[str, object], *, seconds: float) -> dict[str, A
 
 
 def on_time(take: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A virtual machine stands still now and then for tens of milliseconds, with everything on it. The generator notices,
-    because its own clock goes before all other work: then it is late itself, whichever broker it talks to. Such a try
-    says nothing of the broker and is taken anew, and if all are like that, the one counts in which it was the least
-    late. What the broker answered has no part in the choice."""
+    """A virtual machine stands still now and then for tens of milliseconds, with everything on it. The generator
+    notices, because its own clock goes before all other work: then it is late itself, whichever broker it talks to.
+    Such a try says nothing of the broker and is taken anew, and if all are like that, the one counts in which it was
+    the least late. What the broker answered has no part in the choice."""
     tries: list[dict[str, Any]] = []
     while len(tries) < LATENCY_TRIES and (not tries or lateness(tries[-1]) > ON_TIME_MICROS):
         tries.append(take())

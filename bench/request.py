@@ -349,9 +349,7 @@ def measure_fetch(bench: Bench) -> None:
         )
 
 
-def in_session(
-    bench: Bench, offsets: list[int], max_bytes: int, topic: str = "bench", partitions: int = 1
-) -> float:
+def in_session(bench: Bench, offsets: list[int], max_bytes: int, topic: str = "bench", partitions: int = 1) -> float:
     """The session is set back for each round, so that the same requests are its next ones again."""
     bench.say(framed(fetch(offsets[0], max_bytes, (0, 0), topic, partitions), FETCH_VERSION))
     session = next(reversed(bench.broker.fetch_sessions._sessions.values()))
