@@ -21,6 +21,7 @@ from .segment import LOOK_BYTES, Segment
 if TYPE_CHECKING:
     from .log import Log
 
+
 class ColdPart(NamedTuple):
     """A part of a file that somebody will have to wait for."""
 
