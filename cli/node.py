@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
@@ -198,29 +198,27 @@ def _run(
     allow_many_descriptors()
     try:
         trio.run(_live, loaded, topics or {}, is_dev, is_demo, started)
-    except* PortInUse as errors:
-        port = _first(errors).port
+    except Exception as errors:  # not `except*`: what it raises is a group again, before Python 3.11.4
+        happened = list(_single(errors))
+        known = (DirectoryInUse, ForeignDirectory, NotFormatted, VotersDisagree, DamagedFile, CannotJoin)
+        if not all(isinstance(each, (PortInUse, *known, OSError)) for each in happened):
+            raise
+        port = next((each.port for each in happened if isinstance(each, PortInUse)), None)
+        if port is None:
+            raise CannotStart(f"{happened[0]}.") from errors
         is_http = port not in [endpoint.port for endpoint in loaded.node.broker_listeners]
         flag, key = ("--http-port", "trioka.http.listeners") if is_http else ("--port", "listeners")
         where = f"with {flag}" if is_dev else f"in {key}"
         raise CannotStart(f"port {port} is taken by {owner_of(port)}; choose another {where}.") from errors
-    except* (
-        DirectoryInUse,
-        ForeignDirectory,
-        NotFormatted,
-        VotersDisagree,
-        DamagedFile,
-        CannotJoin,
-        OSError,
-    ) as errors:
-        raise CannotStart(f"{_first(errors)}.") from errors
 
 
-def _first(errors: BaseException) -> Any:
+def _single(error: Exception) -> Iterator[Exception]:
     """What really happened, however deep it is."""
-    while isinstance(errors, BaseExceptionGroup):
-        errors = errors.exceptions[0]
-    return errors
+    if isinstance(error, ExceptionGroup):
+        for each in error.exceptions:
+            yield from _single(each)
+    else:
+        yield error
 
 
 def _set_up_logging(form: str, level: str) -> None:

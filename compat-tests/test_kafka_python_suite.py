@@ -107,7 +107,8 @@ def suite(tmp_path: Path) -> Path:
     """The unpacked tests, complete."""
     try:
         with tarfile.open(sdist()) as archive:
-            archive.extractall(tmp_path, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # which came with Python 3.11.4
+            archive.extractall(tmp_path)
     except Unavailable as missing:
         unavailable(missing)
     root = tmp_path / f"kafka_python-{VERSION}"

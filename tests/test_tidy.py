@@ -164,6 +164,12 @@ PLANTED: list[tuple[Rule, str, str, str]] = [
         "class A:\n  async def f(self):\n    import trio  #!",
         "def f():\n    import zstandard",
     ),
+    (
+        tidy.groups_of_errors_are_taken_apart_by_hand,
+        "cli/x.py",
+        "try: ...  #!\nexcept* OSError: ...",
+        "try: ...\nexcept ExceptionGroup: ...",
+    ),
     (tidy.only_the_network_touches_sockets, "broker/x.py", "import socket", "import struct"),
     (tidy.only_the_network_touches_sockets, "broker/x.py", "from ssl import SSLContext", "from .ssl import SSLContext"),
     (tidy.only_the_network_touches_sockets, "broker/x.py", "import urllib.request", "import urllib.parse"),

@@ -330,6 +330,13 @@ def lazy_imports(source: Source) -> set[tuple[int, str]]:
     return found
 
 
+def groups_of_errors_are_taken_apart_by_hand(source: Source) -> Iterator[str]:
+    """Before Python 3.11.4, which not every distribution has, what `except*` raises anew is a group again."""
+    for node in source.nodes:
+        if source.room and isinstance(node, ast.TryStar):
+            yield source.says(node.lineno, "what `except*` raises is a group in Python 3.11.3; catch the group itself.")
+
+
 def only_the_network_touches_sockets(source: Source) -> Iterator[str]:
     if source.room and source.path not in ALL_SOCKETS:
         allowed = {"os.sendfile"} if source.path == FILES else set()  # to nowhere, which is no socket
@@ -423,6 +430,7 @@ RULES: tuple[Rule, ...] = (
     a_file_is_named_after_a_noun,
     the_own_room_is_imported_relatively,
     an_import_stands_at_the_top,
+    groups_of_errors_are_taken_apart_by_hand,
     only_the_network_touches_sockets,
     only_the_disk_opens_files,
     nothing_pure_reads_a_clock,
