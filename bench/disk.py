@@ -6,6 +6,9 @@ Appends of 16 KB, as a log makes them: `os.pwritev` in a loop against `OsFile.wr
 `Volume`, and found in `FilePool` each time. CPU seconds of this process, user and system; each way in turn, the best
 round counts. The wrapper alone is measured on a file whose write does nothing: 0.1 µs cannot be seen beside a system
 call.
+
+Then, what it costs to bring 64 MB of a file back into memory that the page cache was made to forget, a megabyte at a
+time: by reading them, and by `File.warm`.
 """
 
 import argparse
@@ -21,6 +24,8 @@ from trioka.storage.volume import Volume, VolumeFile
 
 SIZE = 16 * 1024
 WRITES = 2_000  # 32 MB, written again and again over itself: it stays in the page cache
+COLD_AT_ONCE = 1024 * 1024
+COLD = 64  # megabytes
 
 
 class Nowhere:
@@ -44,6 +49,32 @@ def append_loop(write: Callable[[int, bytes], object], count: int = WRITES) -> C
             write(number % WRITES * SIZE, data)
 
     return loop
+
+
+def warming_loop(file: File, bring: Callable[[int, int], object]) -> Callable[[], None]:
+    """What is measured with it is CPU: the waiting for the disk does not count."""
+
+    def loop() -> None:
+        for number in range(COLD):
+            bring(number * COLD_AT_ONCE, COLD_AT_ONCE)
+
+    file.sync()
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return loop
+
+
+def warming(disk: OsDisk, path: str, rounds: int) -> None:
+    file = disk.open(path, create=True)
+    for number in range(COLD):
+        file.write(number * COLD_AT_ONCE, os.urandom(COLD_AT_ONCE))
+    ways: dict[str, Callable[[int, int], object]] = {"File.read": file.read, "File.warm": file.warm}
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(rounds):
+        for name, bring in ways.items():
+            best[name] = min(best[name], cpu_us(warming_loop(file, bring), COLD))
+    for name, cost in best.items():
+        print(f"{name:32} {cost:6.0f} µs CPU per cold megabyte      {cost / best['File.read']:5.2f}× reading it")
+    file.close()
 
 
 def main() -> None:
@@ -79,6 +110,7 @@ def main() -> None:
         bare = min(cpu_us(append_loop(nowhere.write, count), count) for _ in range(options.rounds))
         latched = min(cpu_us(append_loop(through.write, count), count) for _ in range(options.rounds))
         print(f"{'the Volume alone':32} {latched - bare:6.2f} µs")
+        warming(disk, f"{directory}/cold", options.rounds)
 
 
 if __name__ == "__main__":
