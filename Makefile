@@ -100,7 +100,7 @@ bench: $(STAMP) ## the whole broker beside Apache Kafka (25 minutes); ARGS=quick
 bench-growth: $(STAMP) ## what a request costs as connections, partitions, logs and groups grow (8 minutes); ARGS="--only trioka --rounds 1"
 	@$(BIN)/python bench/growth.py $(ARGS)
 
-bench-fairness: $(STAMP) ## what a client notices of its neighbours (4 minutes); ARGS="--only trioka --rounds 1"
+bench-fairness: $(STAMP) ## what a client notices of its neighbours (6 minutes); ARGS="--only trioka --rounds 1"
 	@$(BIN)/python bench/fairness.py $(ARGS)
 
 bench-cluster: $(STAMP) ## three nodes beside three of Apache Kafka: replicated writes, kills, stops (10 minutes); ARGS="--only trioka --rounds 1"

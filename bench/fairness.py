@@ -1,6 +1,6 @@
 """How much a client notices of its neighbours: its p99 beside them, over its p99 alone. A table, and a JSON file.
 
-    python bench/fairness.py                              both brokers, about three minutes
+    python bench/fairness.py                              both brokers, about five minutes
     python bench/fairness.py --only trioka --rounds 1     a look
     python bench/fairness.py --measures 'cold-*'          some rows; --list names them
 
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from contestants import contestants
-from load_generator import LoadFailed, run_latency, run_load
+from load_generator import LoadFailed, run_load
 from machine import WarmMemory, machine
 from measures import KIB, MIB
 from neighbours import forget, loading, read_from_disk
@@ -37,7 +37,7 @@ from ratios import number
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "bench"
-USUAL_ROUNDS, USUAL_SECONDS = 3, 2.5
+USUAL_ROUNDS, USUAL_SECONDS = 5, 2.5
 WARMUP_SECONDS = 0.8
 # A neighbour writes no more than this, and a log that is read has so much; there is one of them at a time.
 NEIGHBOUR_BYTES, COLD_BYTES = 4_000_000_000, 2_000_000_000
@@ -221,7 +221,8 @@ class Fairness:
         self._topics += 1
         topic = f"client-{self._topics}"
         try:
-            told = run_latency(
+            told = run_load(
+                "latency",
                 {
                     "address": node.address,
                     "topic": topic,
@@ -277,7 +278,7 @@ def report(fairness: Fairness, options: argparse.Namespace) -> None:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=USUAL_ROUNDS, help="how often each row is taken (3)")
+    parser.add_argument("--rounds", type=int, default=USUAL_ROUNDS, help="how often each row is taken (5)")
     parser.add_argument("--seconds", type=float, default=USUAL_SECONDS, help="length of each of its halves (2.5)")
     parser.add_argument("--warm-up", type=float, default=12.0, help="seconds of load before the first round (12)")
     parser.add_argument("--measures", default="*", metavar="PATTERN", help="only these rows: 'cold-*'")

@@ -283,6 +283,16 @@ class Bench:
                 found[name] = max([*shares, found.get(name, 0.0)])
         return {name: share for name, share in found.items() if share}
 
+    def lateness(self) -> dict[str, dict[str, list[float]]]:
+        """By measure and contestant, how late the generator itself was in each round of a latency, in ms at p99.9."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for name, measures in self.rounds.items():
+            for measure, rounds in measures.items():
+                late = [one["generator_late"] for one in rounds if one and "generator_late" in one]
+                if late:
+                    found.setdefault(measure, {})[name] = late
+        return found
+
 
 def fill_each(node: Node, topic: str, measure: Measure) -> None:
     """A partition's first record has its files made and synced, which is no part of a stream: Apache Kafka takes half a
@@ -320,6 +330,7 @@ def report(bench: Bench, lines: Sequence[Line], output: Path) -> None:
             "python": platform.python_version(),
         },
         "load_busy": bench.busiest(),
+        "generator_late": bench.lateness(),
         "rows": as_data(lines),
     }
     print(table(lines))
