@@ -29,7 +29,7 @@ from trioka.broker.broker import Broker
 from trioka.broker.clock import SystemClock
 from trioka.broker.config.effective import Config
 from trioka.broker.config.listeners import node_of
-from trioka.broker.connection import Call, Connection
+from trioka.broker.connection import LANE_TRIES, Call, Connection
 from trioka.broker.handlers.produce import _new_template
 from trioka.protocol.batch import build
 from trioka.protocol.codec import decoder, encode
@@ -126,8 +126,10 @@ class Bench:
         self.connection: Connection = connection
 
     def best(self, work: Callable[[], object], count: int) -> float:
-        """µs CPU for each of `count`, which is what `work` does."""
+        """µs CPU for each of `count`, which is what `work` does. The usual road uses up the connection's tries at a
+        lane, so it gets them anew: else whatever comes next would not have one."""
         found = float("inf")
+        self.connection._lane_tries = LANE_TRIES
         gc.collect()
         for _ in range(self.rounds):
             before = time.process_time()
