@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,16 @@ def run_load(command: str, options: Mapping[str, object], *, seconds: float = 0)
     return outcome
 
 
-def run_latency(options: Mapping[str, object], *, seconds: float) -> dict[str, Any]:
-    """The same for a latency, on a machine that is quiet meanwhile."""
-    return on_time(lambda: run_load("latency", options, seconds=seconds))
+def run_latency(
+    options: Mapping[str, object], *, seconds: float, quietly: Callable[[], AbstractContextManager[None]]
+) -> dict[str, Any]:
+    """The same for a latency, on a machine that is quiet meanwhile. Each try is taken within a block of `quietly`."""
+
+    def take() -> dict[str, Any]:
+        with quietly():
+            return run_load("latency", options, seconds=seconds)
+
+    return on_time(take)
 
 
 def on_time(take: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ from measures import (
     chosen,
     figures_of,
 )
-from neighbours import computing
+from neighbours import computing, stopped
 from nodes import (
     CannotStart,
     KafkaNode,
@@ -92,6 +92,7 @@ class Bench:
         self.rounds: dict[str, dict[str, list[dict[str, float] | None]]] = {name: {} for name in makers}
         self.reasons: dict[str, dict[str, str]] = {name: {} for name in makers}
         self._topics = 0
+        self._nodes: dict[str, Node] = {}  # that are up, for all loads
         self._clients = RealClients()
         self._memory = WarmMemory(TOPIC_LIMIT_BYTES)
 
@@ -182,7 +183,7 @@ class Bench:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._clients)
             stack.enter_context(self._memory)
-            nodes: dict[str, Node] = {}
+            nodes = self._nodes
             for name, make in self.makers.items():
                 try:
                     nodes[name] = stack.enter_context(make())
@@ -247,7 +248,8 @@ class Bench:
                 return self._client_figures(node, measure, topic, length)
             with computing() if measure.beside == BUSY else contextlib.nullcontext():
                 if measure.command == "latency" and seconds is None:
-                    return figures_of(run_latency(options, seconds=length))
+                    others = [each.pid for each in self._nodes.values() if each is not node]
+                    return figures_of(run_latency(options, seconds=length, quietly=lambda: stopped(others)))
                 return figures_of(run_load(measure.command, options, seconds=length))
         except LoadFailed as failed:
             raise LoadFailed(f"{failed}{node.obituary()}") from failed

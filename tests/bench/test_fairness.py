@@ -1,6 +1,7 @@
 """How much a client notices of a neighbour is a ratio of two of its own latencies; nothing is measured here."""
 
 import importlib
+import os
 import subprocess
 import sys
 import time
@@ -105,6 +106,23 @@ def test_processes_that_compute_end_with_the_block() -> None:
 def children() -> list[Path]:
     found = Path("/proc/thread-self/children").read_text().split()
     return [Path(f"/proc/{pid}/cmdline") for pid in found]
+
+
+def test_who_is_stopped_does_not_run_until_the_block_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "CATCH_UP_SECONDS", 0)
+    with subprocess.Popen(["/bin/sleep", "60"]) as process:
+
+        def has_stopped() -> bool:
+            return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+        try:
+            with neighbours.stopped([process.pid]):
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+                assert has_stopped()
+            os.waitid(os.P_PID, process.pid, os.WCONTINUED | os.WNOWAIT)
+            assert not has_stopped()
+        finally:
+            process.kill()
 
 
 def test_a_neighbour_that_ends_early_spoils_the_measure(monkeypatch: pytest.MonkeyPatch) -> None:
