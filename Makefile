@@ -15,8 +15,9 @@ UV      := $(shell command -v uv 2>/dev/null)
 
 # A name on the PATH is not yet an interpreter: version managers leave shims behind that only complain, and some
 # distributions ship Python without venv. So each candidate is asked to run, and of those that answer the quickest is
-# taken: how an interpreter was built counts for more than its version. One that was not built with profiles, as version
-# managers do it, starts a broker in 1.4 times the time (docs/PERFORMANCE.md). uv needs no venv module, hence two probes.
+# taken: how an interpreter was compiled counts for more than its version. One that was compiled without a profile, as
+# version managers do it, needs a sixth more for a request and a quarter more for a start (docs/PERFORMANCE.md). uv needs
+# no venv module, hence two probes.
 PROBE   := import sys; assert sys.version_info >= (3, 11)$(if $(UV),,; import ensurepip, venv)
 PACE    := from timeit import repeat; print(min(repeat("d[i & 7] = (i, d)", "d, i = {}, 5", number=20000, repeat=20)), sys.executable)
 PYTHON  ?= $(shell for name in python3.13 python3.12 python3.11 python3; do which -a "$$name" || command -v "$$name"; done 2>/dev/null | \
