@@ -16,7 +16,10 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
+
+from neighbours import forget
 
 from trioka.storage.disk import Buffer, File, OsDisk
 from trioka.storage.file_pool import FilePool
@@ -51,19 +54,16 @@ def append_loop(write: Callable[[int, bytes], object], count: int = WRITES) -> C
     return loop
 
 
-def warming_loop(file: File, bring: Callable[[int, int], object]) -> Callable[[], None]:
-    """What is measured with it is CPU: the waiting for the disk does not count."""
-
+def warming_loop(bring: Callable[[int, int], object]) -> Callable[[], None]:
     def loop() -> None:
         for number in range(COLD):
             bring(number * COLD_AT_ONCE, COLD_AT_ONCE)
 
-    file.sync()
-    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return loop
 
 
 def warming(disk: OsDisk, path: str, rounds: int) -> None:
+    """CPU only: the waiting for the disk does not count."""
     file = disk.open(path, create=True)
     for number in range(COLD):
         file.write(number * COLD_AT_ONCE, os.urandom(COLD_AT_ONCE))
@@ -71,7 +71,8 @@ def warming(disk: OsDisk, path: str, rounds: int) -> None:
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(rounds):
         for name, bring in ways.items():
-            best[name] = min(best[name], cpu_us(warming_loop(file, bring), COLD))
+            forget([Path(path)])
+            best[name] = min(best[name], cpu_us(warming_loop(bring), COLD))
     for name, cost in best.items():
         print(f"{name:32} {cost:6.0f} µs CPU per cold megabyte      {cost / best['File.read']:5.2f}× reading it")
     file.close()

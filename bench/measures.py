@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from load_generator import lateness
+
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -238,8 +240,8 @@ def chosen(patterns: str) -> list[Measure]:
 def figures_of(outcome: Mapping[str, Any]) -> dict[str, float]:
     """What the generator counted, as figures by their key."""
     if "micros" in outcome:
-        late = outcome["lateness_micros"]["p99.9"]  # the generator's own, which is the machine's
-        return {**{name: micros / 1000 for name, micros in outcome["micros"].items()}, "generator_late": late / 1000}
+        milliseconds = {name: micros / 1000 for name, micros in outcome["micros"].items()}
+        return {**milliseconds, "generator_late": lateness(outcome) / 1000}
     seconds, gigabytes, requests = outcome["seconds"], outcome["bytes"] / 1e9, outcome["requests"]
     if not seconds or not requests:
         return {}
