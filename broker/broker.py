@@ -87,6 +87,7 @@ from .replica_moves import ReplicaMoves
 from .replicas import Replicas
 from .replication import Replication
 from .together import Together
+from .told_topics import ToldTopics
 
 if TYPE_CHECKING:
     from trioka.coordinator.groups import GroupCoordinator
@@ -123,6 +124,7 @@ class Broker:
         self.cold_reads = ColdReads()
         self.guard = guard_of(self)
         self.together = Together(self)
+        self.told_topics = ToldTopics()
         self.dispatch = Dispatch(self)
         self.controller_dispatch = Dispatch(self, CONTROLLER)
         self.client_id = f"trioka-{node.id}"

@@ -9,7 +9,7 @@ from functools import cache
 from typing import NamedTuple
 
 from trioka.protocol.errors import NONE
-from trioka.protocol.schema import Struct
+from trioka.protocol.schema import Encoded, Struct
 
 
 class _Places(NamedTuple):
@@ -27,7 +27,7 @@ class ErrorCounts:
         self.by_api[key, code] = self.by_api.get((key, code), 0) + 1
 
     def look(self, key: int, answer: object) -> None:
-        """Counts every error that an answer tells of. One that is framed already is not looked into."""
+        """Counts every error that an answer tells of. What is encoded already, whole or in part, tells of none."""
         if isinstance(answer, Struct):
             self._look(key, answer, _places(type(answer)))
 
@@ -36,7 +36,8 @@ class ErrorCounts:
             self.add(key, answer.error_code)  # type: ignore[attr-defined]
         for name, inside in places.lists:
             for each in getattr(answer, name) or ():
-                self._look(key, each, inside)
+                if type(each) is not Encoded:
+                    self._look(key, each, inside)
 
 
 @cache

@@ -26,7 +26,7 @@ class Described(NamedTuple):
 
 
 class TopicDescription:
-    """Made for one answer."""
+    """Made for one answer. Two that are equal tell the same of a partition."""
 
     __slots__ = ("_directories", "_knows_listeners", "_registered", "_within_reach")
 
@@ -40,6 +40,16 @@ class TopicDescription:
         }
         self._directories = {broker.broker_id: broker.directories for broker in metadata.brokers}
         self._knows_listeners = knows_listeners
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TopicDescription):
+            return NotImplemented
+        return self._all() == other._all()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _all(self) -> tuple[object, ...]:
+        return self._registered, self._within_reach, self._directories, self._knows_listeners
 
     def _is_lost(self, broker_id: int, directory: bytes) -> bool:
         online = self._directories[broker_id]

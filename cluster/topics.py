@@ -24,12 +24,13 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 class Topic:
     """A topic. Its partitions are numbered from nought without a gap, once all records of its creation are there."""
 
-    __slots__ = ("name", "partitions", "topic_id")
+    __slots__ = ("name", "partitions", "revision", "topic_id")
 
     def __init__(self, *, name: str, topic_id: bytes, partitions: dict[int, Partition] | None = None) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partitions: dict[int, Partition] = {} if partitions is None else partitions  # ascending
+        self.revision = 0  # how often its partitions have changed: whoever has seen them knows if he must look again
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Topic):
@@ -137,6 +138,7 @@ class Topics:
         after = Partition.from_record(record)
         last = next(reversed(topic.partitions), -1)
         topic.partitions[after.index] = after
+        topic.revision += 1
         if after.index < last and before is None:  # a snapshot of another node may have any order
             topic.partitions = dict(sorted(topic.partitions.items()))
         return topic, before, after
@@ -147,6 +149,7 @@ class Topics:
         if before is None:
             raise ReplayError(f"topic {topic.name!r} has no partition {record.partition_id} to change")
         after = topic.partitions[before.index] = before.changed_by(record)
+        topic.revision += 1
         return topic, before, after
 
     def replay_cleared_elr(self, record: ClearElrRecord) -> list[tuple[Topic, Partition, Partition]]:

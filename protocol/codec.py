@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from .decoding import MAX_ELEMENTS, write_decoder
 from .encoding import write_encoder
 from .errors import ProtocolError
-from .schema import Message
+from .schema import Encoded, Message, Struct
 from .wire import Buffer, RecordBytes
 
 M = TypeVar("M", bound=Message)
@@ -32,6 +32,7 @@ _UNSPEAKABLE: Final = (struct.error, AttributeError, TypeError, ValueError, Prot
 
 _decoders: dict[tuple[type[Message], int], Decoder] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
+_part_encoders: dict[tuple[type[Struct], int], Encoder] = {}
 
 
 def decoder(cls: type[Message], version: int) -> Decoder:
@@ -65,6 +66,16 @@ def encode(message: Message, version: int) -> bytes:
     return b"".join(pieces)  # type: ignore[arg-type]
 
 
+def encode_part(cls: type[Message], version: int, part: Struct) -> Encoded:
+    """What may stand in the place of `part` in a list of such a message, when it is said in this version."""
+    kind = type(part)
+    found = _part_encoders.get((kind, version))
+    if found is None:
+        found = _part_encoders[kind, version] = _compile_encoder(cls, _known(cls, version), kind)
+    pieces = found(part, bytearray())
+    return Encoded(b"".join(pieces))  # type: ignore[arg-type]
+
+
 def _known(cls: type[Message], version: int) -> int:
     if version not in cls.__versions__:
         raise ProtocolError(f"{cls.__name__} has versions {cls.__versions__}, not {version}")
@@ -88,8 +99,8 @@ def _compile_decoder(cls: type[Message], version: int) -> Decoder:
     return decode_message
 
 
-def _compile_encoder(cls: type[Message], version: int) -> Encoder:
-    fast: Encoder = write_encoder(cls, version)
+def _compile_encoder(cls: type[Message], version: int, part: type[Struct] | None = None) -> Encoder:
+    fast: Encoder = write_encoder(cls, version, part=part)
     careful: list[Encoder] = []
 
     def encode_message(message: Any, out: bytearray) -> list[RecordBytes]:
@@ -99,7 +110,7 @@ def _compile_encoder(cls: type[Message], version: int) -> Encoder:
         except _UNSPEAKABLE as problem:
             cause = problem
         if not careful:
-            careful.append(write_encoder(cls, version, say_where=True))
+            careful.append(write_encoder(cls, version, part=part, say_where=True))
         del out[before:]
         careful[0](message, out)
         raise AssertionError(f"{cls.__name__} v{version} could not be said once and could the second time") from cause

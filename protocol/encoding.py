@@ -11,34 +11,38 @@ say something else than was meant.
 import struct
 from typing import Any
 
-from .schema import NO_VERSIONS, Field, Message, Struct
+from .schema import NO_VERSIONS, Encoded, Field, Message, Struct
 from .source import Source
 from .wire import MAX_STRING_BYTES, uvarint
 
 
-def write_encoder(cls: type[Message], version: int, *, say_where: bool = False) -> Any:
-    return _EncoderWriter(cls, version, say_where).write()
+def write_encoder(
+    cls: type[Message], version: int, *, part: type[Struct] | None = None, say_where: bool = False
+) -> Any:
+    """Of the message, or of a `part` of it alone."""
+    return _EncoderWriter(cls, version, part or cls, say_where).write()
 
 
 class _EncoderWriter:
-    def __init__(self, cls: type[Message], version: int, say_where: bool) -> None:
-        self._cls = cls
+    def __init__(self, cls: type[Message], version: int, part: type[Struct], say_where: bool) -> None:
+        self._part = part
+        self._name = cls.__name__ if part is cls else f"{cls.__name__}.{part.__name__}"
         self._version = version
         self._say_where = say_where
         self._flexible = version in cls.__flexible__
-        self._source = Source(say_where, uvarint=uvarint, pack=struct.pack)
+        self._source = Source(say_where, uvarint=uvarint, pack=struct.pack, Encoded=Encoded)
         self._out = "out"  # the bytearray that is being written; tagged fields have their own
         self._pending: list[tuple[str, str]] = []  # (format, value) to be packed together
 
     def write(self) -> Any:
         line = self._source
-        title = f"{self._cls.__name__} v{self._version}"
+        title = f"{self._name} v{self._version}"
         line("pieces = []")
         if self._say_where:
             line("at = 'the message'")
             line("try:")
             line.depth += 1
-        self._struct("m", self._cls, "")
+        self._struct("m", self._part, "")
         self._flush()
         if self._say_where:
             line.depth -= 1
@@ -48,7 +52,7 @@ class _EncoderWriter:
             line(f"    raise ProtocolError(f'{title}: {{at}}: {{problem}}') from problem")
         line("pieces.append(out)")
         line("return pieces")
-        name = f"{self._cls.__name__}_v{self._version}"
+        name = f"{self._name.replace('.', '_')}_v{self._version}"
         kind = "careful encoder" if self._say_where else "encoder"
         return line.function(f"{name}(m, out)", f"<trioka {kind} {name}>")
 
@@ -207,6 +211,10 @@ class _EncoderWriter:
         line(f"for {element} in {items}:")
         line.depth += 1
         line("pass")  # a struct may have nothing to say in this version
+        if f.may_be_encoded:
+            line(f"if {element}.__class__ is Encoded:")
+            line(f"    {self._out} += {element}.data")
+            line("    continue")
         if f.struct is not None:
             self._struct(element, f.struct, f"{path}[].")
         else:
@@ -236,7 +244,7 @@ class _EncoderWriter:
             line(f"{self._out} = bytearray()")
             self._field(f"{value}.{f.name}", f, f"{path}{f.name}")
             self._flush()
-            line(f"{body} += uvarint({f.tag})")
+            line(f"{body} += {uvarint(f.tag or 0)!r}")
             line(f"{body} += uvarint(len({self._out}))")
             line(f"{body} += {self._out}")
             line(f"{count} += 1")

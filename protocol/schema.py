@@ -81,6 +81,7 @@ class _Options(NamedTuple):
     tagged: str
     ignorable: bool
     flexible: str | None
+    may_be_encoded: bool
 
 
 def field(
@@ -92,6 +93,7 @@ def field(
     tagged: str = "none",
     ignorable: bool = False,
     flexible: str | None = None,
+    may_be_encoded: bool = False,
 ) -> Any:
     """Says of a field what its type does not.
 
@@ -100,8 +102,9 @@ def field(
     tag         its number among the tagged fields, in the versions `tagged`
     ignorable   a version without it may drop what it says; otherwise saying it there is an error
     flexible    overrides the message's flexible versions for this one field
+    may_be_encoded   of a list of structs: some of them may be `Encoded`
     """
-    return _Options(versions, default, nullable, tag, tagged, ignorable, flexible)
+    return _Options(versions, default, nullable, tag, tagged, ignorable, flexible, may_be_encoded)
 
 
 @frozen
@@ -119,6 +122,7 @@ class Field:
     default: object  # REQUIRED, EMPTY or the value; a list is made anew each time
     ignorable: bool
     flexible: Span | None
+    may_be_encoded: bool
 
     def fallback(self) -> object:
         """What the field holds when nothing was said: its default, or its type's nothing."""
@@ -157,6 +161,7 @@ def _resolve(name: str, annotation: Any, options: _Options) -> Field:
         default=options.default,
         ignorable=options.ignorable,
         flexible=Span.parse(options.flexible) if options.flexible is not None else None,
+        may_be_encoded=options.may_be_encoded,
     )
 
 
@@ -221,6 +226,16 @@ class Struct(metaclass=_Declared):
     def __repr__(self) -> str:
         said = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.__fields__)
         return f"{type(self).__qualname__}({said})"
+
+
+class Encoded:
+    """A struct as one version of its message says it. Whoever says the same often may have it encoded once
+    (`encode_part` of codec.py), and put this into the list in its place, where the list `may_be_encoded`."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
 
 
 _made: Counter[type[Struct]] = Counter()  # objects that were made without a constructor of the class's own

@@ -20,18 +20,16 @@ The unsigned varints of the request and response bodies are another matter and s
 from typing import Final
 
 from .errors import InvalidRecord
+from .wire import ONE_BYTE
 
 MAX_INT32_BYTES: Final = 5
 MAX_INT64_BYTES: Final = 10
-
-# Nearly all varints of a record fit into one byte: deltas and lengths below 64.
-_ONE_BYTE: Final = tuple(bytes([zigzag]) for zigzag in range(128))
 
 
 def varint(value: int) -> bytes:
     """An int32 or an int64: on the wire they are the same."""
     if -64 <= value < 64:
-        return _ONE_BYTE[(value << 1) ^ (value >> 63)]
+        return ONE_BYTE[(value << 1) ^ (value >> 63)]
     assert -(1 << 63) <= value < 1 << 63, value
     zigzag = (value << 1) ^ (value >> 63)
     out = bytearray()

@@ -78,8 +78,14 @@ def uuid_from_text(text: str) -> bytes:
 MAX_VARINT_BYTES: Final = 5
 
 
+# What nearly all varints are, these and those of records (varint.py): lengths of names, counts, small differences.
+ONE_BYTE: Final = tuple(bytes([value]) for value in range(128))
+
+
 def uvarint(value: int) -> bytes:
     assert 0 <= value < 1 << 32, value
+    if value < 128:
+        return ONE_BYTE[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

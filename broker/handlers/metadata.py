@@ -5,7 +5,7 @@ UNKNOWN_TOPIC_OR_PARTITION first, and its client asks again; here the answer wai
 client finds a leader at once. If it cannot be created, the answer is Kafka's.
 
 Topics are told once, however often they are asked for, and if one is named by its id then those named by name count for
-nothing.
+nothing. How a topic is told is kept until it changes (broker/told_topics.py).
 
 v0 an empty list asks for all topics; replicas out of reach are left out · v1 null asks for all topics, an empty list
 for none · v4 the client may forbid creation · v6 a leader that is only not on this listener is told so · v8 what the
@@ -153,11 +153,11 @@ class _Telling:
         self._topics = broker.metadata.topics
         self._with_operations = with_operations
         self._leaves_out = call.version < FIRST_VERSION_WITH_OFFLINE_REPLICAS
+        listener = call.connection.listener
         self._describing = TopicDescription(
-            broker.metadata,
-            call.connection.listener,
-            knows_listeners=call.version >= FIRST_VERSION_WITH_LISTENERS,
+            broker.metadata, listener, knows_listeners=call.version >= FIRST_VERSION_WITH_LISTENERS
         )
+        self._told = broker.told_topics.seen(listener, call.version, self._describing)
 
     def by_ids(self, request: MetadataRequest) -> list[Told]:
         told = []
@@ -189,6 +189,12 @@ class _Telling:
         )
 
     def topic(self, topic: Topic) -> Told:
+        if self._with_operations:  # which depend on who asks
+            return self._tell(topic)
+        told = self._told.get(topic)
+        return told if told is not None else self._told.keep(topic, self._tell(topic))
+
+    def _tell(self, topic: Topic) -> Told:
         describing = self._describing
         return Told(
             error_code=0,

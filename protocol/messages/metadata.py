@@ -47,6 +47,6 @@ class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):
     brokers: list[Broker]
     cluster_id: String | None = field("2+", default=None, ignorable=True)
     controller_id: Int32 = field("1+", default=-1, ignorable=True)
-    topics: list[Topic]
+    topics: list[Topic] = field(may_be_encoded=True)
     cluster_authorized_operations: Int32 = field("8-10", default=-0x80000000)
     error_code: Int16 = field("13+", default=0, ignorable=True)

@@ -11,13 +11,13 @@ import pytest
 from declared import every_message, every_version, structs_of
 from samples import sample
 
-from trioka.protocol.codec import decode, decoder, encode, encoder
+from trioka.protocol.codec import decode, decoder, encode, encode_part, encoder
 from trioka.protocol.decoding import MAX_ELEMENTS, MAX_TAGGED_FIELDS, least_size
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.messages.heartbeat import HeartbeatRequest
-from trioka.protocol.messages.metadata import MetadataRequest
+from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.schema import Entry, Message, Response, Struct, field
 from trioka.protocol.wire import Bytes, Int32, Records, String, uvarint
@@ -40,6 +40,29 @@ def test_every_message_comes_back_as_it_was_said() -> None:
         for seed in range(12):
             said = sample(message, version, Random(f"{message.__name__} {version} {seed}"))
             assert decode(message, version, encode(said, version)) == said, (message.__name__, version, seed)
+
+
+def test_a_part_that_was_encoded_before_is_said_as_if_it_were_there() -> None:
+    for version in range(MetadataResponse.__versions__.last + 1):
+        said = sample(MetadataResponse, version, Random(version), longest=5)
+        topics = [encode_part(MetadataResponse, version, topic) for topic in said.topics]
+        mixed = [*topics[:1], *said.topics[1:]]
+        for instead in (topics, mixed):
+            values = {f.name: getattr(said, f.name) for f in MetadataResponse.__fields__} | {"topics": instead}
+            assert encode(MetadataResponse(**values), version) == encode(said, version), version
+
+
+def test_a_part_is_said_only_where_its_message_has_such_a_version_and_its_list_may_hold_it() -> None:
+    told = MetadataResponse.Topic(error_code=0, name="t", partitions=[])
+    with pytest.raises(ProtocolError, match="not 99"):
+        encode_part(MetadataResponse, 99, told)
+    wrong = MetadataResponse.Topic(error_code=0, name=None, partitions=[])
+    with pytest.raises(ProtocolError, match=r"MetadataResponse\.Topic v9: name"):
+        encode_part(MetadataResponse, 9, wrong)
+    asked = MetadataRequest.Topic(name="t")
+    instead = cast(MetadataRequest.Topic, encode_part(MetadataRequest, 9, asked))
+    with pytest.raises(ProtocolError, match=r"MetadataRequest v9: topics\[\]"):
+        encode(MetadataRequest(topics=[instead]), 9)
 
 
 def test_no_message_is_whole_before_its_last_byte() -> None:

@@ -14,6 +14,7 @@ from trioka.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from trioka.protocol.messages.create_partitions import CreatePartitionsRequest
 from trioka.protocol.messages.metadata import MetadataRequest
 from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
@@ -39,6 +40,20 @@ async def test_every_version_tells_of_topics_and_brokers(tmp_path: Path) -> None
             if version:
                 assert (await metadata(broker, [], version)).topics == []
                 assert response.controller_id == 1
+
+
+@on_trio
+async def test_what_is_told_again_is_what_was_told(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await create(broker, "a", 200)
+        for version in range(14):
+            first, again = await metadata(broker, ["a"], version), await metadata(broker, ["a"], version)
+            assert first == again
+            assert [partition.partition_index for partition in again.topics[0].partitions] == list(range(200))
+        more = CreatePartitionsRequest.Topic(name="a", count=201, assignments=None)
+        await ask(broker, CreatePartitionsRequest(topics=[more], timeout_ms=10_000, validate_only=False), 3)
+        for version in range(14):
+            assert len((await metadata(broker, ["a"], version)).topics[0].partitions) == 201
 
 
 @on_trio
