@@ -22,17 +22,15 @@ def when_committed(broker: "Broker", replica: Replica, until: int, timeout_s: fl
     """Everything before `until`, which this broker has appended: at once, nearly always, if nobody else has to have it.
     If it takes too long nobody knows whether it ever will be: RequestTimedOut. NotLeaderOrFollower if the replica
     ceases to lead before, NotEnoughReplicasAfterAppend if too few are left."""
-    commit = _Commit(replica, until, then)
-    deadline = broker.clock.now() + timeout_s
     if replica.wants_flush:
-        broker.nursery.start_soon(_flush, broker, commit, deadline)
+        commit = _Commit(replica, until, then)
+        broker.nursery.start_soon(_flush, broker, commit, broker.clock.now() + timeout_s)
+        return
+    outcome = replica.outcome(until, replica.reign)
+    if outcome is False:
+        broker.park(_Commit(replica, until, then), (replica,), broker.clock.now() + timeout_s)
     else:
-        _wait(broker, commit, deadline)
-
-
-def _wait(broker: "Broker", commit: "_Commit", deadline: float) -> None:
-    if not commit.look(commit.replica):
-        broker.park(commit, (commit.replica,), deadline)
+        then(None if outcome is True else outcome)
 
 
 async def make_durable(broker: "Broker", replica: Replica) -> None:
@@ -48,7 +46,8 @@ async def _flush(broker: "Broker", commit: "_Commit", deadline: float) -> None:
     except KafkaError as error:
         commit.then(error)
     else:
-        _wait(broker, commit, deadline)
+        if not commit.look(commit.replica):
+            broker.park(commit, (commit.replica,), deadline)
 
 
 class _Commit(Waiter):

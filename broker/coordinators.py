@@ -121,26 +121,22 @@ class Shards(Generic[C]):
         """For a handler whose request is about one name: the answer, or LATER if it must wait. `said` is how the
         version of the request says it, where coordinators do not mind versions."""
         answered: list[Response | KafkaError] = []
-
-        def worded(response: Response | KafkaError) -> Response:
-            response = refuse(request, response) if isinstance(response, KafkaError) else response
-            return response if said is None else said(response)
+        try:
+            shard, ticket = self._decide(name, decide, answered.append)
+        except KafkaError as error:
+            answered.append(error)
+        if answered:
+            return _worded(answered[0], request, refuse, said)
 
         def reply(response: Response | KafkaError) -> None:
             try:
-                call.reply(worded(response))
+                call.reply(_worded(response, request, refuse, said))
             except Exception as mistake:  # an answer that this version cannot say; others wait for theirs
                 log.error("a mistake of ours: %s cannot be said", type(response).__name__, exc_info=mistake)
                 call.connection.abort()
 
-        try:
-            shard, ticket = self._decide(name, decide, answered.append)
-        except KafkaError as error:
-            return worded(error)
-        if not answered:
-            shard.waiting[ticket] = reply
-            return LATER
-        return worded(answered[0])
+        shard.waiting[ticket] = reply
+        return LATER
 
     async def answer(self, name: str, decide: Decide[C]) -> Response:
         """For a handler that asks about many."""
@@ -439,6 +435,16 @@ class _Alarm(Waiter, Generic[C]):
 
     def expire(self) -> None:
         self._shards.ring(self._shard)
+
+
+def _worded(
+    response: Response | KafkaError,
+    request: R,
+    refuse: Callable[[R, KafkaError], Response],
+    said: Callable[[Response], Response] | None,
+) -> Response:
+    response = refuse(request, response) if isinstance(response, KafkaError) else response
+    return response if said is None else said(response)
 
 
 def _translated(error: KafkaError) -> KafkaError:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.groups")
 
+NEVER: Final = -2  # before the metadata's first offset, and before there is one
+
 # An assignor is named, or, as in Kafka's Java, by the class that does it.
 ASSIGNORS: Final = {
     "uniform": "uniform",
@@ -31,6 +33,10 @@ ASSIGNORS: Final = {
 class GroupSettings:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self._consumer: ConsumerSettings
+        self._last: ConsumerSettings  # of a group, and when it was looked at: a heartbeat asks five times
+        self._last_group = ""
+        self._last_seen_at = NEVER
         self._read(broker.config)
 
     def classic(self) -> ClassicSettings:
@@ -43,8 +49,12 @@ class GroupSettings:
 
     def consumer(self, group_id: str) -> ConsumerSettings:
         self._look()
-        own = self._broker.metadata.configs.get(Resource(ResourceType.GROUP, group_id))
-        return _consumer(self._config.group(own)) if own else self._consumer
+        metadata = self._broker.metadata
+        if self._last_group != group_id or self._last_seen_at != metadata.offset:
+            own = metadata.configs.get(Resource(ResourceType.GROUP, group_id))
+            self._last = _consumer(self._config.group(own)) if own else self._consumer
+            self._last_group, self._last_seen_at = group_id, metadata.offset
+        return self._last
 
     def _look(self) -> None:
         if self._broker.config is not self._config:
@@ -64,6 +74,7 @@ class GroupSettings:
             max_metadata_bytes=config[keys.OFFSET_METADATA_MAX_BYTES],
         )
         self._consumer = _consumer(config.group())
+        self._last_seen_at = NEVER
         unknown = [name for name in config[keys.GROUP_CONSUMER_ASSIGNORS] if name not in ASSIGNORS]
         if unknown:
             log.warning("group.consumer.assignors names %s, which is not there", ", ".join(unknown))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from trioka.protocol.codec import Decoder, decoder, encode
+from trioka.protocol.codec import Decoder, decoder, encoder
 from trioka.protocol.decoding import MAX_ELEMENTS
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.ledgers import classic_groups, consumer_groups, transactions
@@ -46,13 +46,13 @@ class Ledger:
     def encode(self, kept: Kept) -> tuple[bytes, bytes | None]:
         kind = kept.key.__key__
         assert kind is not None and self._keys[kind] is type(kept.key)
-        key = _INT16.pack(kind) + encode(kept.key, 0)
+        key = _written(kept.key, 0, kind)
         if kept.value is None:
             return key, None
         version = self._versions.get(type(kept.value), 0)
         if not isinstance(version, int):
             version = version(kept.value)
-        return key, _INT16.pack(version) + encode(kept.value, version)
+        return key, _written(kept.value, version, version)
 
     def decode(self, key: bytes, value: bytes | None) -> Kept | None:
         """None for a kind of record that is not known here: it is somebody else's, and stays. A coordinator that loads
@@ -75,6 +75,12 @@ class Ledger:
     def _new_readers(self, kind: int, version: int) -> tuple[Decoder, Decoder]:
         read_key = decoder(self._keys[kind], 0)
         return read_key, read_key if version == _ABSENT else decoder(self._values[kind], version)
+
+
+def _written(entry: Entry, version: int, first: int) -> bytes:
+    (written,) = encoder(type(entry), version)(entry, bytearray(_INT16.pack(first)))  # no records are among its fields
+    assert isinstance(written, bytearray)
+    return bytes(written)
 
 
 def _version_of_commit(value: Entry) -> int:

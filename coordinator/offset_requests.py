@@ -16,6 +16,7 @@ from trioka.protocol.errors import (
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
 )
+from trioka.protocol.ledgers.classic_groups import OffsetCommitKey, OffsetCommitValue
 from trioka.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from trioka.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -23,7 +24,7 @@ from trioka.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, T
 from trioka.protocol.wire import NULL_UUID
 
 from .decision import Kept
-from .offsets import NO_EXPIRY, Committed, GroupOfOffsets, Offsets, Place, commit, tombstone
+from .offsets import NO_EXPIRY, Committed, GroupOfOffsets, Offsets, Place, tombstone
 from .topics import Topic, Topics
 
 Asked = OffsetCommitRequest.Topic.Partition | TxnOffsetCommitRequest.Topic.Partition
@@ -129,6 +130,7 @@ def commits(
 ) -> tuple[Kept, ...]:
     """The records of a commit."""
     records = []
+    expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION_TIME else now_ms + retention_ms
     for topic, told_id, asked in wanted:
         name = "" if told_id != NULL_UUID else topic.name
         metadata = asked.committed_metadata or ""
@@ -136,16 +138,16 @@ def commits(
             told.add(name, told_id, asked.partition_index, OffsetMetadataTooLarge)
             continue
         told.add(name, told_id, asked.partition_index)
-        committed = Committed(
+        key = OffsetCommitKey(group=group, topic=topic.name, partition=asked.partition_index)
+        value = OffsetCommitValue(
             offset=asked.committed_offset,
             leader_epoch=asked.committed_leader_epoch,
             metadata=metadata,
-            commit_ms=now_ms,
-            expire_ms=NO_EXPIRY if retention_ms == NO_RETENTION_TIME else now_ms + retention_ms,
+            commit_timestamp=now_ms,
+            expire_timestamp=expire_ms,
             topic_id=topic.id,
-            written_at=-1,
         )
-        records.append(commit(Place(group, topic.name, asked.partition_index), committed))
+        records.append(Kept(key, value))
     return tuple(records)
 
 

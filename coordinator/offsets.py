@@ -196,18 +196,3 @@ def _is_expired(committed: Committed, group: GroupOfOffsets, retention_ms: int, 
 
 def tombstone(group: str, topic: str, partition: int) -> Kept:
     return Kept(OffsetCommitKey(group=group, topic=topic, partition=partition), None)
-
-
-def commit(place: Place, committed: Committed) -> Kept:
-    """The record of a commit; where it stands is not known yet."""
-    return Kept(
-        OffsetCommitKey(group=place.group, topic=place.topic, partition=place.partition),
-        OffsetCommitValue(
-            offset=committed.offset,
-            leader_epoch=committed.leader_epoch,
-            metadata=committed.metadata,
-            commit_timestamp=committed.commit_ms,
-            expire_timestamp=committed.expire_ms,
-            topic_id=committed.topic_id,
-        ),
-    )

@@ -5,10 +5,15 @@ brokers would each take a group for theirs.
 """
 
 from array import array
+from functools import lru_cache
 from sys import byteorder
 from typing import Final
 
 INT_MIN: Final = -(2**31)
+
+# Every heartbeat asks for the same names again. So many are kept, if they are short: some two megabytes at the most.
+KEPT_NAMES: Final = 8192
+MAX_KEPT_CHARS: Final = 128
 
 
 def java_hash(text: str) -> int:
@@ -23,5 +28,8 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(name: str, count: int) -> int:
-    value = java_hash(name)
+    value = _kept_hash(name) if len(name) <= MAX_KEPT_CHARS else java_hash(name)
     return (0 if value == INT_MIN else abs(value)) % count
+
+
+_kept_hash: Final = lru_cache(KEPT_NAMES)(java_hash)

@@ -90,6 +90,8 @@ class Subscriptions:
 
     def dropped_patterns(self, gone: Iterable[ConsumerMember], come: Iterable[ConsumerMember]) -> list[str]:
         """Those that nobody has any more then."""
+        if not self.patterns:
+            return []
         leaving = Counter(pattern for member in gone for pattern in _patterns(member))
         kept = {pattern for member in come for pattern in _patterns(member)}
         return [p for p, count in leaving.items() if self.patterns[p] == count and p not in kept]

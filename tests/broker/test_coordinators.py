@@ -20,10 +20,8 @@ from trioka.broker import coordinators
 from trioka.broker.broker import Broker
 from trioka.broker.host_address import java_text
 from trioka.broker.housekeeping import Housekeeping
-from trioka.coordinator.decision import Producer
+from trioka.coordinator.decision import Kept, Producer
 from trioka.coordinator.ledger import GROUPS
-from trioka.coordinator.offsets import Committed, Place
-from trioka.coordinator.offsets import commit as record_of
 from trioka.protocol import batch
 from trioka.protocol.errors import (
     CoordinatorLoadInProgress,
@@ -33,6 +31,7 @@ from trioka.protocol.errors import (
     UnknownServerError,
     UnstableOffsetCommit,
 )
+from trioka.protocol.ledgers.classic_groups import OffsetCommitKey, OffsetCommitValue
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_groups import DeleteGroupsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -255,7 +254,8 @@ def test_what_a_transaction_commits_is_hidden_until_its_marker(shell: ModuleType
 
 def write_in_transaction(broker: Broker, offset: int) -> None:
     """As a producer's TxnOffsetCommit does."""
-    kept = record_of(Place("g", "t", 0), Committed(offset, -1, "", 1000, -1, bytes(16), -1))
+    value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1000)
+    kept = Kept(OffsetCommitKey(group="g", topic="t", partition=0), value)
     built = batch.build(
         [Record(0, 1000, *GROUPS.encode(kept))],
         producer_id=7,

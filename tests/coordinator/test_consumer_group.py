@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 from consumer_groups import GROUP, Consumer, ConsumerGroups, as_reported, as_set, settle
+from consumer_mistakes import beating
 from known_topics import KnownTopics
+from planted import planted
 
+from trioka.coordinator import consumer_heartbeat
 from trioka.coordinator.client import Client
 from trioka.coordinator.consumer_group import ConsumerGroup
 from trioka.coordinator.consumer_member import ConsumerMember, Phase
@@ -118,6 +121,37 @@ def test_a_member_that_moves_to_another_host_is_written_down_but_not_assigned_an
     (kept,) = groups.written(lambda: groups.heartbeat("a", 2, rack_id="r2"))
     assert isinstance(kept.value, ledger.ConsumerGroupMemberMetadataValue) and kept.value.rack_id == "r2"
     assert groups.group.epoch == 2
+
+
+# What a heartbeat may say anew, of the member or of its client; and the line that must not overlook it.
+NEWS: list[tuple[dict[str, Any], dict[str, str], str]] = [
+    ({"subscribed_topic_names": ["others"]}, {}, "            request.subscribed_topic_names is None\n"),
+    ({"subscribed_topic_regex": "o.*"}, {}, "            and request.subscribed_topic_regex is None\n"),
+    ({"rack_id": "r2"}, {}, "            and request.rack_id is None\n"),
+    ({"server_assignor": "range"}, {}, "            and request.server_assignor is None\n"),
+    ({"rebalance_timeout_ms": 7}, {}, "            and request.rebalance_timeout_ms == -1\n"),
+    ({}, {"id": "another"}, "            and client.id == member.client_id\n"),
+    ({}, {"host": "/another"}, "            and client.host == member.client_host\n"),
+]
+
+
+def what_news_write(said: dict[str, Any], of_client: dict[str, str]) -> list[Kept]:
+    groups = ConsumerGroups(KnownTopics(orders=6, others=1))
+    groups.join("a", "orders")
+    request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=2, **said)
+    client = Client(**{"id": "client-a", "host": "/127.0.0.1", "version": 1, **of_client})  # type: ignore[arg-type]
+    written = groups.written(lambda: groups.ask(request, client))
+    return [kept for kept in written if isinstance(kept.value, ledger.ConsumerGroupMemberMetadataValue)]
+
+
+@pytest.mark.parametrize(("said", "of_client", "clause"), NEWS)
+def test_a_heartbeat_with_something_new_writes_it_down(
+    said: dict[str, Any], of_client: dict[str, str], clause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(what_news_write(said, of_client)) == 1
+    nothing = "            True\n" if clause.lstrip().startswith("request") else ""
+    beating(monkeypatch, planted(consumer_heartbeat, clause, nothing))
+    assert what_news_write(said, of_client) == [], "a planted mistake overlooks it"
 
 
 def test_most_members_decide_on_the_assignor_and_the_first_in_the_list_if_as_many_want_each() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trioka.coordinator.partitioning import java_hash, partition_of
+from trioka.coordinator.partitioning import KEPT_NAMES, MAX_KEPT_CHARS, _kept_hash, java_hash, partition_of
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,19 @@ def test_a_name_has_its_partition_whatever_the_sign_of_its_hash() -> None:
     assert partition_of("hello", 50) == 99162322 % 50
     assert partition_of("my-group", 50) == 1906497762 % 50
     assert partition_of("polygenelubricants", 50) == 0
+
+
+@pytest.mark.parametrize("length", [MAX_KEPT_CHARS, MAX_KEPT_CHARS + 1, 32_767])
+def test_a_name_has_the_same_partition_whether_its_hash_is_kept_or_not(length: int) -> None:
+    name = "ü" * length
+    assert {partition_of(name, 50) for _ in range(3)} == {abs(java_hash(name)) % 50}
+
+
+def test_of_long_names_nothing_is_kept_and_of_short_ones_so_many() -> None:
+    for number in range(2 * KEPT_NAMES):
+        partition_of(f"group-{number}", 50)
+        partition_of(f"{number:0>{MAX_KEPT_CHARS + 1}}", 50)
+    kept = _kept_hash.cache_info()
+    assert kept.currsize == KEPT_NAMES
+    assert partition_of(f"group-{2 * KEPT_NAMES - 1}", 50) >= 0
+    assert _kept_hash.cache_info().hits == kept.hits + 1
