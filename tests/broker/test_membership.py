@@ -76,7 +76,7 @@ async def test_a_broker_that_stops_hands_over_what_it_leads_and_need_not_wait_to
         await cluster.stop(3)
         await cluster.until(lambda: all(partition(broker, "orders").leader in (1, 2) for broker in others))
         assert partition(others[0], "orders").isr == (1, 2)
-        assert registered(others[0], 3).fenced
+        await cluster.until(lambda: all(registered(broker, 3).fenced for broker in others))  # far within its session
         await cluster.start(3)  # within its patience, which is that of one session
         await all_there(cluster)
 
