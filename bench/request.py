@@ -17,7 +17,8 @@ import pstats
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -62,7 +63,7 @@ FAST_FOLDER = "/dev/shm"
 NOW_MS = 1_700_000_000_000
 
 
-def settings(directory: str) -> Config:
+def settings(directory: str, more: dict[str, str] | None = None) -> Config:
     return Config(
         {
             "process.roles": "broker,controller",
@@ -72,6 +73,7 @@ def settings(directory: str) -> Config:
             "controller.quorum.voters": "1@127.0.0.1:9093",
             "log.dirs": directory,
         }
+        | (more or {})
     )
 
 
@@ -380,13 +382,19 @@ def profile(bench: Bench, what: str) -> None:
     pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
 
 
-async def run(directory: str, options: argparse.Namespace) -> None:
-    config = settings(directory)
+@asynccontextmanager
+async def started(config: Config, topics: dict[str, int], rounds: int) -> AsyncIterator[Bench]:
+    """A broker in this process, with these topics."""
     broker = Broker(config, node_of(config), disk=OsDisk(), clock=SystemClock(), random=Random(1))
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
-        await broker.create_missing_topics({"bench": 1, "many": MANY})
-        bench = Bench(broker, options.rounds)
+        await broker.create_missing_topics(topics)
+        yield Bench(broker, rounds)
+        broker.stop()
+
+
+async def run(directory: str, options: argparse.Namespace) -> None:
+    async with started(settings(directory), {"bench": 1, "many": MANY}, options.rounds) as bench:
         if options.profile:
             profile(bench, options.profile)
         else:
@@ -394,7 +402,6 @@ async def run(directory: str, options: argparse.Namespace) -> None:
             measure_many(bench)
             measure_many_fetched(bench)
             measure_fetch(bench)
-        broker.stop()
 
 
 def main() -> None:

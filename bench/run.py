@@ -15,6 +15,7 @@ BENCHMARKS = {
     "disk": "files, beside the bare system calls",
     "producers": "producer state, for each idempotent batch",
     "request": "a Produce and a Fetch inside the broker, step by step",
+    "group_requests": "heartbeats, commits and rebalances inside the broker",
     "fixtures": "how long a test waits for a broker: the first of a process, and the next",
     "log": "append, read planning, memory and opening, beside the bare system calls",
     "groups": "consumer groups at scale, beside Apache Kafka (minutes; needs Java)",
@@ -28,7 +29,7 @@ BENCHMARKS = {
     "side_by_side": "the whole broker, beside Apache Kafka (minutes; needs Go and Java)",
 }
 DEFAULT = ["side_by_side"]
-QUICK = ["codec", "batches", "disk", "producers", "request", "fixtures", "log"]
+QUICK = ["codec", "batches", "disk", "producers", "request", "group_requests", "fixtures", "log"]
 
 
 def main() -> int:
