@@ -33,7 +33,7 @@ from trioka.protocol.frame import SIZE_AND_CORRELATION_ID, SIZE_BYTES, frame_res
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.wire import RecordBytes, counted, uvarint
 from trioka.storage.small_reads import take
-from trioka.storage.warmth import Believed, cold_part
+from trioka.storage.warmth import cold_part
 
 from .config.network_keys import FETCH_MAX_BYTES
 from .fetch_sessions import FINAL_EPOCH, FIRST_VERSION_BY_ID, NO_SESSION, Asked, FetchSession
@@ -75,7 +75,6 @@ class FetchLane:
 
     __slots__ = (
         "_answers",
-        "_believed",
         "_broker",
         "_by_id",
         "_expected",
@@ -108,7 +107,6 @@ class FetchLane:
         self._partition = _FLEXIBLE_PARTITION if self._is_flexible else _PLAIN_PARTITION
         self._smallest = self._start.size + (1 if self._is_flexible else _PLAIN_COUNT.size) + len(self._tail)
         self._answers = _Answers(topic, request.session_id, version)
-        self._believed = Believed()  # of the partition, where there is but one
 
     def put_off(self, connection: "Connection") -> bool:
         """Fetches do not wait for others."""
@@ -264,7 +262,7 @@ class FetchLane:
                 taken = take(log, offset, limit, high_watermark)
                 if taken is not None:
                     records = taken[0]
-                elif cold_part(log, offset, limit, self._believed if several is None else None, now) is not None:
+                elif cold_part(log, offset, limit, now) is not None:
                     return None
                 else:
                     records = log.read(offset, limit, upto=high_watermark, at_least_one=not found).records

@@ -28,6 +28,7 @@ from typing import Final
 from weakref import ref
 
 from .disk import Buffer, Disk, File, map_for_the_kernel
+from .warm_parts import WarmParts
 
 OPEN_FILES_LIMIT: Final = 512
 """Half of the usual soft limit of 1,024 descriptors. Files in use by a range count only while the pool has them."""
@@ -94,7 +95,7 @@ def open_files_limit(descriptors: int) -> int:
 class FilePool:
     """The open files and the maps below one disk, by path; the least recently used go first."""
 
-    __slots__ = ("_handles", "_sent_maps", "_views", "disk", "limit", "views_limit")
+    __slots__ = ("_handles", "_sent_maps", "_views", "disk", "limit", "views_limit", "warm_parts")
 
     def __init__(self, disk: Disk, *, limit: int = OPEN_FILES_LIMIT, views_limit: int = VIEWS_LIMIT) -> None:
         assert limit > 0
@@ -105,6 +106,7 @@ class FilePool:
         self._handles: OrderedDict[str, Handle] = OrderedDict()
         self._sent_maps: deque[ref[Handle]] = deque()
         self._views: dict[str, Buffer] = {}  # the oldest goes first: to map it again is cheap
+        self.warm_parts = WarmParts()
 
     def __len__(self) -> int:
         return len(self._handles)

@@ -8,8 +8,8 @@ index is asked about first, once for each segment.
 
 What is warm costs 0.6 µs for each probe: 1 µs for the end of the log, 5 for a megabyte (docs/decisions/0006), and under
 load three times that, because a system call is dearer then. So for who reads on, the kernel is asked about the next few
-megabytes at once, and what it says is believed for a moment. A page may be lost meanwhile, as it may be between any
-question and its read. That is one late answer, and not a rule.
+megabytes at once, and what it says is believed for a moment, by everybody (warm_parts.py). A page may be lost
+meanwhile, as it may be between any question and its read. That is one late answer, and not a rule.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from .disk import Disk
 from .index import DamagedIndex
 from .segment import LOOK_BYTES, Segment
+from .warm_parts import PART_BYTES
 
 if TYPE_CHECKING:
     from .log import Log
+
+
+AHEAD_TIMES: Final = 8
+"""Of what is read: so much is asked about at once, up to the end of a part."""
 
 
 class ColdPart(NamedTuple):
@@ -31,30 +36,8 @@ class ColdPart(NamedTuple):
     size: int
 
 
-AHEAD_BYTES: Final = 8 * 1024 * 1024
-BELIEVED_S: Final = 0.02
-"""How much is asked about at once, and how long the answer is believed: the kernel forgets nothing within so little
-time, unless memory is very short."""
-
-
-class Believed:
-    """What one reader knows to be in memory, because it was a moment ago: a part of a segment."""
-
-    __slots__ = ("end", "segment", "start", "until")
-
-    def __init__(self) -> None:
-        self.segment: Segment | None = None
-        self.start = self.end = 0
-        self.until = 0.0
-
-    def covers(self, segment: Segment, start: int, end: int, now: float) -> bool:
-        return self.segment is segment and self.start <= start and end <= self.end and now < self.until
-
-
-def cold_part(
-    log: "Log", offset: int, max_bytes: int, believed: Believed | None = None, now: float = 0.0
-) -> ColdPart | None:
-    """What a read from this offset on would wait for; None if nothing, or if that is `believed`."""
+def cold_part(log: "Log", offset: int, max_bytes: int, now: float) -> ColdPart | None:
+    """What a read from this offset on would wait for; None if nothing, or if that is believed."""
     segment = log.segments.active
     if offset < segment.base_offset:
         segment = log.segments.holding(offset)
@@ -72,18 +55,28 @@ def cold_part(
             return None  # whoever reads will find that out, and mend it
         position = 0 if around is None else around[1]
     size = min(max_bytes + LOOK_BYTES, segment.size - position)
-    if size <= 0 or (believed is not None and believed.covers(segment, position, position + size, now)):
+    if size <= 0 or _is_warm(segment, position, position + size, now, goes_on):
         return None
-    file = segment.files.get(segment.log_path)
-    if believed is not None and goes_on:
-        ahead = min(AHEAD_BYTES, segment.size - position)
-        if ahead > size and file.is_resident(position, ahead):
-            believed.segment, believed.until = segment, now + BELIEVED_S
-            believed.start, believed.end = position, position + ahead
-            return None
-    if file.is_resident(position, size):
+    if segment.files.get(segment.log_path).is_resident(position, size):
         return None
+    segment.files.warm_parts.forget()
     return ColdPart(segment.files.disk, segment.log_path, position, size)
+
+
+def _is_warm(segment: Segment, position: int, end: int, now: float, goes_on: bool) -> bool:
+    """Whether all of it is believed to be in memory. For who reads on, the kernel is asked where nobody has, and about
+    what comes next too."""
+    files, path = segment.files, segment.log_path
+    ahead = position + AHEAD_TIMES * (end - position)
+    while position < end:
+        behind = position - position % PART_BYTES + PART_BYTES
+        if not files.warm_parts.has(path, position, min(end, behind), now):
+            asked_end = min(ahead, behind, segment.size)
+            if not goes_on or not files.get(path).is_resident(position, asked_end - position):
+                return False
+            files.warm_parts.note(path, position, behind if asked_end == segment.size else asked_end, now)
+        position = behind
+    return True
 
 
 def _cold_index(segment: Segment) -> ColdPart | None:
