@@ -269,11 +269,11 @@ async def a_crowd(path: Path) -> None:
 MISTAKES: list[tuple[ModuleType, str, str, Callable[[Path], Awaitable[None]]]] = [
     (
         produce_lane,
-        "(its_size, kind, prefix, length) != (size, self",
+        "(size, kind, prefix, length) != (end - start - SIZE_BYTES, self",
         "(kind, prefix, length) != (self",
         one_says_another_size,
     ),
-    (produce_lane, "        reader.scratch.used = reader.end\n", "", a_crowd),
+    (produce_lane, "        reader.scratch.used = end\n", "", a_crowd),
     (produce_lane, "if reader.own is not None or (size", "if (size", a_crowd),
     (together, "asked[done:], 0", "asked, 0", a_crowd),
     (together, "zip(asked, offsets", "zip(asked[::-1], offsets", a_crowd),
