@@ -115,9 +115,11 @@ async def say_everything_odd(path: Path, version: int) -> None:
             produce(both.brokers[0], b"far too short to be anything", version),
             produce(both.brokers[0], None, version),
         ):
+            both.connect()
             both.say(plain)
             both.say(plain)
-            both.say(framed(odd_request, version, 2))
+            for number in (2, 3):  # the first batch of a log is never plain
+                both.say(framed(odd_request, version, number))
             both.say(plain + framed(odd_request, version, 2) + plain + framed(odd_request, version, 3) + plain)
         compare_logs(both)
 
