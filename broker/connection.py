@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
 
     from .dispatch import Dispatch, Route
-    from .fetch_lane import FetchLane
-    from .produce_lane import ProduceLane
-    from .wide_lane import WideLane
+    from .lane import Lane
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 MAX_OUTGOING_BYTES: Final = 16 * 1024 * 1024
@@ -139,7 +137,7 @@ class Connection:
         self._header_end = 0
         self._route_key = (-1, -1)
         self._route: Route
-        self._lane: ProduceLane | WideLane | FetchLane | None = None
+        self._lane: Lane | None = None
         self._last_topic = (-1, "", b"")  # and key, of the last request that could have been in a lane
         self._lane_tries = LANE_TRIES
         self._is_serving = False
@@ -229,9 +227,16 @@ class Connection:
         self.is_closing = True
         self.on_output()
 
+    def look_ahead(self, now: float) -> None:
+        """Nobody has anything to say: what this client will probably ask for may be looked for."""
+        if self._lane is not None and not self.is_closed:
+            self._lane.look_ahead(now)
+
     def quiet(self) -> None:
-        """Nothing has come for a while: a large buffer is not needed any more."""
+        """Nothing has come for a while: a large buffer is not needed any more, nor what was looked for ahead."""
         self.reader.shrink()
+        if self._lane is not None:
+            self._lane.quiet()
 
     def forget_route(self) -> None:
         """Requests are to be served otherwise than before: the next one is looked at anew."""

@@ -36,6 +36,7 @@ from trioka.protocol.wire import counted
 from trioka.storage.plain_batch import NOT_PLAIN
 
 from .handlers.produce import FIRST_VERSION_WITH_IDS, FIRST_VERSION_WITH_ZSTD, template_of
+from .lane import Lane
 from .request_times import PRODUCE
 from .wide_lane import WideLane
 
@@ -54,7 +55,7 @@ AnswerParts = tuple[Callable[..., bytes], int, bytes, bytes]
 """Of an answer's template: how it is packed, its size, and what is before and behind its numbers."""
 
 
-class ProduceLane:
+class ProduceLane(Lane):
     """The requests that begin with the same bytes. Made for one length of records; another one is fitted in 1 µs."""
 
     __slots__ = (
@@ -103,7 +104,6 @@ class ProduceLane:
         assert fitted
 
     def is_for(self, frame: memoryview) -> bool:
-        """Whether the request begins as those of this lane."""
         return bytes(frame[:4]) == self._kind and bytes(frame[8 : 8 + len(self._prefix)]) == self._prefix
 
     def _fit(self, size: int, max_bytes: int) -> bool:
@@ -124,8 +124,6 @@ class ProduceLane:
         return True
 
     def serve(self, connection: "Connection") -> int:
-        """Takes the requests at the head of what was received, as far as they belong here, and appends their answers.
-        How many bytes these are."""
         reader = connection.reader
         if reader.end - reader.start == SIZE_BYTES + self._size:
             return self._serve_one(connection)

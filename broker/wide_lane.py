@@ -31,6 +31,7 @@ from trioka.protocol.wire import counted, read_uvarint
 from trioka.storage.plain_batch import NOT_PLAIN
 
 from .handlers.produce import FIRST_VERSION_WITH_IDS, MARKS, NUMBERS
+from .lane import Lane
 from .request_times import PRODUCE
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ Place = tuple[int, int, int]  # of a partition's records in a buffer: the partit
 Asked = tuple[int, int, list[Place]]  # of a request: its correlation id, its end, its partitions
 
 
-class WideLane:
+class WideLane(Lane):
     """The requests that begin with the same bytes. Like a narrow one it belongs to no connection."""
 
     __slots__ = (
@@ -83,18 +84,11 @@ class WideLane:
         self._start = Struct(f">i4si{len(prefix)}s")
         self._answers = WideAnswers(topic.name, topic.topic_id, version)
 
-    def put_off(self, connection: "Connection") -> bool:
-        """There is enough to do for one of them."""
-        return False
-
     def is_for(self, frame: memoryview) -> bool:
-        """Whether the request begins as those of this lane."""
         kind, prefix = self._expected
         return bytes(frame[:4]) == kind and bytes(frame[8 : 8 + len(prefix)]) == prefix
 
     def serve(self, connection: "Connection") -> int:
-        """Takes the requests at the head of what was received, as far as they belong here, and appends their answers.
-        How many bytes these are."""
         reader = connection.reader
         asked = self._cut(reader)
         if not asked:
