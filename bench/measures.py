@@ -28,8 +28,8 @@ RECORDS_OF_A_TRANSACTION = 100
 STREAM_LOG_BYTES = 128_000_000
 STREAM_TOPIC = "bench-stream"
 STREAM_FETCH_BYTES = 8 * MIB
-# What a real client writes and reads in a measure of three seconds.
-CLIENT_RECORDS = 300_000
+# What a real client writes and reads in a measure of three seconds: a gigabyte, which takes the quickest a second to read.
+CLIENT_RECORDS = 1_000_000
 
 
 # A neighbour: as many processes as there are cores, which do nothing but compute.
