@@ -262,8 +262,8 @@ MISTAKES: list[tuple[ModuleType, str, str, tuple[str, str]]] = [
     (warmth, "file.warm(part.position, part.size)", "pass", ("trioka.broker.cold_reads", "warm")),
     (
         fetch_lane,
-        "if cold_part(log, offset, limit, now) is not None:",
-        "if False:",
+        "elif cold_part(log, offset, limit, now) is not None:",
+        "elif False:",
         ("trioka.broker.fetch_lane", "lane_for"),
     ),
     (
