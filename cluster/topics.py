@@ -171,6 +171,7 @@ class Topics:
                         last_known_elr=[],
                     )
                     after = topic.partitions[before.index] = before.changed_by(nothing)
+                    topic.revision += 1
                     changed.append((topic, before, after))
         return changed
 
