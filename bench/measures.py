@@ -28,7 +28,7 @@ RECORDS_OF_A_TRANSACTION = 100
 STREAM_LOG_BYTES = 128_000_000
 STREAM_TOPIC = "bench-stream"
 STREAM_FETCH_BYTES = 8 * MIB
-# What a real client writes and reads in a measure of three seconds: a gigabyte, which takes the quickest a second to read.
+# What a real client writes and reads in a measure of three seconds: a gigabyte, which the quickest reads in one.
 CLIENT_RECORDS = 1_000_000
 
 

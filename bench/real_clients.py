@@ -41,8 +41,8 @@ SOURCES = Path(__file__).resolve().with_name("client_programs")
 BUILD_TIMEOUT_SECONDS = 600
 RUN_TIMEOUT_SECONDS = 150
 POLL_SECONDS = 1.0
-# When librdkafka's own queue is full it fetches nothing for so long; by default for a second, in which a loop in Python has
-# long emptied it. The quicker a broker, the more often that happens: it would be all that is measured.
+# When librdkafka's own queue is full it fetches nothing for so long; by default for a second, and a loop in Python has
+# long emptied it then. The quicker a broker, the more often that happens: it would be all that is measured.
 FULL_QUEUE_MS = 10
 AT_ONCE = 1000
 # What Kafka's scripts give a tool, in place of a broker's gigabyte.

@@ -14,9 +14,9 @@ thousand partitions in a session, with small reads, 25 (docs/PERFORMANCE.md).
 
 **What is not plain leaves the lane**, and takes the usual road, byte for byte as it came: another topic, a partition
 that this broker does not lead, an offset that is out of range, records that are not in memory, a fetch that has to wait
-for `min_bytes`, whoever reads what is committed, followers. No error is answered from here, and **nothing is changed
-before all is known**: a session goes on only when its answer is there. Whoever lets the usual road ask more of a Fetch
-(who may read, and how fast) must ask it here too, or not open a lane.
+for `min_bytes`, transactions that were aborted among what is committed, followers. No error is answered from here, and
+**nothing is changed before all is known**: a session goes on only when its answer is there. Whoever lets the usual road
+ask more of a Fetch (who may read, and how fast) must ask it here too, or not open a lane.
 
 A lane is made from a request that was read and answered the usual way, and whose bytes are just those that our own
 encoder would write. It belongs to its connection.
@@ -38,6 +38,7 @@ from trioka.protocol.frame import SIZE_AND_CORRELATION_ID, SIZE_BYTES, frame_res
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.wire import RecordBytes, counted, uvarint
 from trioka.storage.file_pool import FileRange
+from trioka.storage.layout import DamagedFile
 from trioka.storage.log import Log
 from trioka.storage.small_reads import take
 from trioka.storage.warm_parts import BELIEVED_S
@@ -45,7 +46,7 @@ from trioka.storage.warmth import cold_part
 
 from .config.network_keys import FETCH_MAX_BYTES
 from .fetch_sessions import FINAL_EPOCH, FIRST_VERSION_BY_ID, NO_SESSION, Asked, FetchSession
-from .handlers.fetch import READ_UNCOMMITTED, Result
+from .handlers.fetch import READ_COMMITTED, READ_UNCOMMITTED, Result
 from .lane import Lane
 from .partitions import Replica
 from .request_times import FETCH
@@ -101,6 +102,7 @@ class FetchLane(Lane):
         "_by_id",
         "_expected",
         "_following",
+        "_is_committed",
         "_is_flexible",
         "_limits",
         "_partition",
@@ -129,7 +131,8 @@ class FetchLane(Lane):
         self._start = Struct(f">i4si{len(prefix)}si{len(topic_said)}s")  # up to the number of partitions
         self._partition = _FLEXIBLE_PARTITION if self._is_flexible else _PLAIN_PARTITION
         self._smallest = self._start.size + (1 if self._is_flexible else _PLAIN_COUNT.size) + len(self._tail)
-        self._answers = _Answers(topic, request.session_id, version)
+        self._is_committed = request.isolation_level == READ_COMMITTED
+        self._answers = _Answers(topic, request.session_id, version, self._is_committed)
         self._following: tuple[Replica, int, int] | None = None  # what comes next: from which offset, how many bytes
         self._ahead: _Ahead | None = None
 
@@ -163,7 +166,7 @@ class FetchLane(Lane):
             return 0
         try:
             found = self._read(asks, connection.last_active)
-        except (KafkaError, OSError):
+        except (KafkaError, OSError, DamagedFile):
             return 0
         if found is None:
             return 0
@@ -269,34 +272,38 @@ class FetchLane(Lane):
             high_watermark, log_start = log.high_watermark, log.log_start_offset
             if not log_start <= offset <= log.log_end_offset:
                 return None
+            stable = log.last_stable_offset
+            upto = stable if self._is_committed else high_watermark
             records: RecordBytes | None = None
             size = 0
-            if offset >= high_watermark or (left <= 0 and found):
+            if offset >= upto or (left <= 0 and found):
                 if asked is not None and asked.knows(high_watermark, log_start):
                     if several is not None:
                         several.append((replica, 0))
                     continue
             else:
                 limit = max_bytes if max_bytes < left else left
-                if several is None:
-                    records = self._found_ahead(replica, offset, limit, now)
-                if records is None:
-                    taken = take(log, offset, limit, high_watermark)
-                    if taken is not None:
-                        records = taken[0]
-                    elif cold_part(log, offset, limit, now) is not None:
+                ahead = self._found_ahead(replica, offset, limit, now) if several is None else None
+                if ahead is not None:
+                    records, following = ahead.records, ahead.next_offset
+                    self._following = replica, following, limit
+                elif (taken := take(log, offset, limit, upto)) is not None:
+                    records, following = taken
+                elif cold_part(log, offset, limit, now) is not None:
+                    return None
+                else:
+                    records, _, following = log.read(offset, limit, upto=upto, at_least_one=not found)
+                    if records is None:
                         return None
-                    else:
-                        records, _, following = log.read(offset, limit, upto=high_watermark, at_least_one=not found)
-                        if records is None:
-                            return None
-                        self._following = (replica, following, limit) if several is None else None
+                    self._following = (replica, following, limit) if several is None else None
+                if self._is_committed and log.aborted_transactions(offset, following):
+                    return None
                 size = len(records)
                 found += size
                 left -= size
             if several is not None:
                 several.append((replica, size))
-            results.append((asked, index, high_watermark, log.last_stable_offset, log_start, records))
+            results.append((asked, index, high_watermark, stable, log_start, records))
         if not (found and (found >= min_bytes or max_wait_ms <= 0)) or len(results) > MAX_PARTITIONS:
             return None
         if several is None:
@@ -318,7 +325,7 @@ class FetchLane(Lane):
             return
         replica, offset, limit = following
         log = replica.log
-        upto = log.high_watermark
+        upto = log.last_stable_offset if self._is_committed else log.high_watermark
         if not replica.leads or not log.log_start_offset <= offset < upto:
             return
         try:
@@ -330,7 +337,7 @@ class FetchLane(Lane):
         if records is not None:
             self._ahead = _Ahead(log, replica.reign, offset, limit, now + BELIEVED_S, records, next_offset)
 
-    def _found_ahead(self, replica: Replica, offset: int, limit: int, now: float) -> FileRange | None:
+    def _found_ahead(self, replica: Replica, offset: int, limit: int, now: float) -> _Ahead | None:
         """The next range, if that was it. A replica has cut nothing while it led, and what its log has is what it had,
         but for damage that was found since; that the offset lies in the log is known."""
         ahead, self._ahead = self._ahead, None
@@ -341,8 +348,7 @@ class FetchLane(Lane):
             or replica.log.quarantine.damages
         ):
             return None
-        self._following = replica, ahead.next_offset, limit
-        return ahead.records
+        return ahead
 
     def quiet(self) -> None:
         """Nobody asks any more: files that may be deleted are not held open."""
@@ -365,7 +371,7 @@ class _Answers:
         "_topics",
     )
 
-    def __init__(self, topic: FetchRequest.Topic, session_id: int, version: int) -> None:
+    def __init__(self, topic: FetchRequest.Topic, session_id: int, version: int, is_committed: bool) -> None:
         partitions = [
             Result(
                 partition_index=index,
@@ -373,7 +379,7 @@ class _Answers:
                 high_watermark=high_watermark,
                 last_stable_offset=stable,
                 log_start_offset=start,
-                aborted_transactions=None,
+                aborted_transactions=[] if is_committed else None,
                 records=memoryview(b"records"),
             )
             for index, error, high_watermark, stable, start in _MARKS
@@ -451,7 +457,7 @@ def lane_for(broker: "Broker", frame: memoryview, body: int, request: FetchReque
         version < FIRST_VERSION
         or len(request.topics) != 1
         or not 0 < len(request.topics[0].partitions) <= MAX_PARTITIONS
-        or request.isolation_level != READ_UNCOMMITTED
+        or request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED)
         or request.forgotten_topics_data
         or max(request.replica_id, request.replica_state.replica_id) >= 0
         or (request.rack_id and broker.replication.minds_racks)

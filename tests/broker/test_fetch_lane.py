@@ -361,7 +361,7 @@ async def test_a_client_whose_requests_are_for_no_lane_is_not_tried_for_ever(tmp
         said(connection, framed(produce(0, b"value"), 9, 1))
         tried = connection._lane_tries
         for number in range(tried + 10):
-            said(connection, framed(fetch(broker, 12, [(0, 0)], isolation_level=1), 12, number))
+            said(connection, framed(fetch(broker, 12, [(0, 0)], isolation_level=7), 12, number))
         assert connection._lane is None
         assert connection._lane_tries == 0
 

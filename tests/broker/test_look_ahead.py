@@ -228,7 +228,7 @@ def test_looking_ahead(tmp_path: Path, rule: Rule) -> None:
 
 
 MISTAKES = [
-    ("self._following = replica, ahead.next_offset, limit", "pass", RULES[0]),
+    ("                    self._following = replica, following, limit\n", "", RULES[0]),
     ("self._ahead = _Ahead(log,", "_Ahead(log,", RULES[0]),
     (
         "(ahead.log, ahead.reign, ahead.offset, ahead.limit) != (replica.log,",
