@@ -1,10 +1,10 @@
 """Real clients as a load: each writes records to a fresh topic and reads them all again, with its default settings, but
-for one of confluent-kafka's (`FULL_QUEUE_MS`).
+for one of confluent-kafka's, which its program explains.
 
     franz-go           client_programs/franz, built with its pinned modules
     librdkafka         client_programs/rdkafka.c, against the library that confluent-kafka brings along
     Java               ProducerPerformance and ConsumerPerformance, in one Java machine that stays for the whole run
-    confluent-kafka    a loop in Python
+    confluent-kafka    client_programs/confluent.py, a loop in Python
 
 A client says by itself how long it took, from its first record on: neither the start of a process nor a group's wait
 for more members is in it. Only the ratio means something, and less than that of a bare load: where a client is slower
@@ -18,7 +18,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -29,7 +28,6 @@ import confluent_kafka
 import jars
 from clients.kafka_tools import CLASSES
 from clients.program import Program
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from java import java
 from load_generator import LoadFailed
 from nodes import KAFKA_JVM, die_with_parent
@@ -40,11 +38,6 @@ from trioka.pipeline.cache import Unavailable, folder, locked
 SOURCES = Path(__file__).resolve().with_name("client_programs")
 BUILD_TIMEOUT_SECONDS = 600
 RUN_TIMEOUT_SECONDS = 150
-POLL_SECONDS = 1.0
-# When librdkafka's own queue is full it fetches nothing for so long; by default for a second, and a loop in Python has
-# long emptied it then. The quicker a broker, the more often that happens: it would be all that is measured.
-FULL_QUEUE_MS = 10
-AT_ONCE = 1000
 # What Kafka's scripts give a tool, in place of a broker's gigabyte.
 TOOL_JVM = ("-Xmx512M", *(option for option in KAFKA_JVM if not option.startswith("-Xm")))
 WAYS = ("produce", "consume")
@@ -59,10 +52,10 @@ class RealClients:
     def __init__(self) -> None:
         self._tools: Program | None = None
         self._runs: Mapping[str, Run] = {
-            "franz-go": lambda *asked: _ran(franz(), *asked),
-            "librdkafka": lambda *asked: _ran(rdkafka(), *asked),
+            "franz-go": lambda *asked: _ran([franz()], *asked),
+            "librdkafka": lambda *asked: _ran([rdkafka()], *asked),
             "Java": self._java,
-            "confluent-kafka": python_client,
+            "confluent-kafka": lambda *asked: _ran([sys.executable, SOURCES / "confluent.py"], *asked),
         }
 
     def __enter__(self) -> Self:
@@ -116,52 +109,6 @@ def consumed_in(said: str, records: int) -> Seconds:
     if int(found.get("data.consumed.in.nMsg", 0)) < records:
         raise LoadFailed(f"the tool did not read {records} records: {last_line(said)}")
     return int(found["fetch.time.ms"]) / 1000
-
-
-def python_client(way: str, address: str, topic: str, records: int, size: int) -> Seconds:
-    return (_python_produce if way == "produce" else _python_consume)(address, topic, records, size)
-
-
-def _python_produce(address: str, topic: str, records: int, size: int) -> Seconds:
-    failed: list[KafkaError] = []
-
-    def acknowledged(error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            failed.append(error)
-
-    producer = Producer({"bootstrap.servers": address})
-    value = b"a" * size
-    began = time.perf_counter()
-    for _ in range(records):
-        while True:
-            try:
-                producer.produce(topic, value, on_delivery=acknowledged)
-                break
-            except BufferError:  # its queue is full
-                producer.poll(0.01)
-        producer.poll(0)
-    left = producer.flush(RUN_TIMEOUT_SECONDS)
-    seconds = time.perf_counter() - began
-    if left or failed:
-        raise LoadFailed(f"{left + len(failed)} records were not acknowledged: {failed[0] if failed else 'in time'}")
-    return seconds
-
-
-def _python_consume(address: str, topic: str, records: int, size: int) -> Seconds:
-    settings = {"bootstrap.servers": address, "group.id": f"bench-{topic}", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "fetch.queue.backoff.ms": FULL_QUEUE_MS})
-    try:
-        began = time.perf_counter()
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        seen = 0
-        while seen < records:
-            got = consumer.consume(AT_ONCE, timeout=POLL_SECONDS)
-            seen += sum(1 for one in got if one.error() is None and len(one) == size)
-            if time.perf_counter() - began > RUN_TIMEOUT_SECONDS:
-                raise LoadFailed(f"{seen} of {records} records came")
-        return time.perf_counter() - began
-    finally:
-        consumer.close()
 
 
 @functools.cache
@@ -224,10 +171,10 @@ def _built(name: str, sources: Sequence[Path], command: Sequence[str | Path], wh
     return target
 
 
-def _ran(program: Path, way: str, address: str, topic: str, records: int, size: int) -> Seconds:
+def _ran(program: Sequence[str | Path], way: str, address: str, topic: str, records: int, size: int) -> Seconds:
     try:
         done = subprocess.run(
-            [program, way, address, topic, str(records), str(size)],
+            [*program, way, address, topic, str(records), str(size)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
