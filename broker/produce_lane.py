@@ -125,8 +125,8 @@ class ProduceLane(Lane):
 
     def serve(self, connection: "Connection") -> int:
         reader = connection.reader
-        if reader.end - reader.start == SIZE_BYTES + self._size:
-            return self._serve_one(connection)
+        if reader.end - reader.start == SIZE_BYTES + self._size and (taken := self._serve_one(connection)):
+            return taken
         view, start, end = reader.view, reader.start, reader.end
         answers = bytearray()
         while end - start >= self._records_at:

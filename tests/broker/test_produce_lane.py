@@ -201,6 +201,37 @@ async def test_a_reader_that_waits_is_told_of_what_came_through_the_lane(tmp_pat
         assert b"news" in bytes((await reader.hear(wanted, 11)).responses[0].partitions[0].records)
 
 
+async def several_of_one_while_others_are_ready_too(path: Path) -> None:
+    """What was looked at as if it were one request is served as the several that it is, and none of them is read."""
+    async with running_broker(path) as broker:
+        await broker.create_missing_topics({"t": 1})
+        connection = connected(broker)
+        frame = framed(produce(broker, records(), 9), 9, 1)
+        for _ in range(3):
+            said(connection, frame)
+        connection._route = None  # type: ignore[assignment]
+        broker.together.is_open = True
+        for count in (7, 2, 30):
+            assert said(connection, frame * count)
+        assert broker.partitions.get("t", 0).log.log_end_offset == 3 + 7 + 2 + 30
+
+
+@on_trio
+async def test_several_of_one_client_stay_in_the_lane_while_others_are_ready_too(tmp_path: Path) -> None:
+    await several_of_one_while_others_are_ready_too(tmp_path)
+
+
+def test_a_lane_that_gives_several_up_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistaken = planted(
+        produce_lane,
+        " and (taken := self._serve_one(connection)):\n            return taken",
+        ":\n            return self._serve_one(connection)",
+    )
+    monkeypatch.setattr(produce_lane, "ProduceLanes", mistaken.ProduceLanes)
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
+        trio.run(several_of_one_while_others_are_ready_too, tmp_path)
+
+
 async def unknown(broker: Broker) -> None:
     async with Asking(broker) as client:
         await client.ask(
