@@ -23,8 +23,9 @@ encoder would write. It belongs to its connection.
 
 **Who reads on asks for what comes next.** So while the network has nothing else to do, because that client is still
 reading what it got, the next range is looked for already (`look_ahead`). Of the time between a request and its answer
-that is a third, which matters to a client that has nothing else on its way: 1.1 to 1.2 times as much for answers of 64
-KB and of 1 MB (docs/PERFORMANCE.md). What was found counts for a moment, and only as long as it would be found again.
+that is a third, which matters to a client that has nothing else on its way: 1.2 times as much for answers of 64 KB, and
+less for larger ones (docs/PERFORMANCE.md). What was found counts for a moment, and only as long as it would be found
+again.
 """
 
 from collections import deque
