@@ -307,14 +307,10 @@ class FetchLane(Lane):
             results.append((asked, index, high_watermark, stable, log_start, records))
         if not (found and (found >= min_bytes or max_wait_ms <= 0)) or len(results) > MAX_PARTITIONS:
             return None
-        if several is None:
-            assert replica is not None
-            replica.fetches += 1
-            replica.bytes_out += found
-        else:
-            for each, size in several:
-                each.fetches += 1
-                each.bytes_out += size
+        assert replica is not None
+        for each, size in ((replica, found),) if several is None else several:
+            each.fetches += 1
+            each.bytes_out += size
         return results
 
     # -- what will be asked --------------------------------------------------------------------------------------------
