@@ -160,7 +160,10 @@ class Connection:
                 return
             self.outgoing_bytes += lane.serve(self)
             if reader.start == reader.end:  # that was all, nearly always
-                reader.keep()
+                if reader.own is None:
+                    reader.start = reader.end = 0
+                else:
+                    reader.keep()
                 return
         self._serve_all()
 

@@ -18,8 +18,9 @@ To fall asleep and be woken costs three times as much as a small request, of whi
 was quick to go on is waited for awake, for `AWAKE_S` at most; who was not is not, until he is quick again. And while
 there is nothing else to do, what those who read on will ask for next is looked for (fetch_lane.py).
 
-Of several large answers of one round, a second thread sends one (second_hand.py). But where somebody had a small answer
-a moment ago, a large one leaves in portions, and whoever has asked for something meanwhile is served in between.
+Of several large answers a second thread sends one (second_hand.py), while the next is looked for and sent here. But
+where somebody had a small answer a moment ago, a large one leaves in portions, and whoever has asked for something
+meanwhile is served in between.
 
 What one connection does wrong must not end the others, so each is served behind its own guard: an `OSError` ends the
 connection; anything else is a mistake of ours, is logged, and ends the connection too.
@@ -114,7 +115,7 @@ class Network:
         self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
         self.accepted: dict[str, int] = {}  # connections so far, by listener
         self._hand: SecondHand[Channel] = SecondHand(sendfile)
-        self._last_of_round = 0  # whose turn is the last; after it nobody is left to be served meanwhile
+        self._has_company = False  # several have something to say, in this round
         self._paused: set[Channel] = set()  # they have to wait until others' requests are complete
         self.is_cut = False
         self.max_pool_bytes = MAX_REQUEST_POOL_BYTES
@@ -142,30 +143,30 @@ class Network:
         """Until nothing more comes, or others should have their turn. Whether to come back soon."""
         poll, serve = self._epoll.poll, self._serve
         leave_at = self._now() + STAY_S
+        comes_back = False
         while found := self._linger(poll):
             self._round_began, began = self._now(), perf_counter()  # the latter is quicker to read, and only measured
             self._together.is_open = len(found) > 1
-            self._last_of_round = found[-1][0]
+            self._has_company = len(found) > 1
             for ready, events in found:
                 serve(ready, events)
-            if self._hand.given is not None:
-                while self._readers and not self._hand.is_free:
-                    self._look_ahead(self._readers.popleft())
-                self._take_back(self._hand.given)
             if self._put_off:
                 self._settle()
             self.on_round(perf_counter() - began)
             if not self.is_alone():
-                return False
+                break
             if self._round_began > leave_at:
-                return True
-        return False
+                comes_back = True
+                break
+        if self._hand.given is not None:
+            self._take_back(self._hand.given)
+        return comes_back
 
     def _linger(self, poll: Poll) -> list[tuple[int, int]]:
         """What comes next, if it comes soon."""
         found = poll(0, EVENTS_AT_ONCE)
-        while self._readers and not found:
-            self._look_ahead(self._readers.popleft())
+        while not found and (self._readers or self._hand.given is not None):
+            self._use_the_time()
             found = poll(0, EVENTS_AT_ONCE)
         if found or self._round_began < self._linger_again:
             return found
@@ -182,6 +183,15 @@ class Network:
         if not found:
             self._linger_again = self._now() + IN_VAIN_S
         return found
+
+    def _use_the_time(self) -> None:
+        """Nobody has anything to say. What the second hand has sent is taken back, what readers will ask for next is
+        looked for, and in the end the second hand is waited for."""
+        given = self._hand.given
+        if given is not None and (self._hand.is_free or not self._readers):
+            self._take_back(given)
+        else:
+            self._look_ahead(self._readers.popleft())
 
     def _look_ahead(self, connection: Connection) -> None:
         try:
@@ -251,12 +261,17 @@ class Network:
                 self._accept(self._listeners[ready])
             return
         connection = channel.connection
+        if channel is self._hand.given:
+            self._take_back(channel)
+            if connection.is_closed:
+                return
         try:
             if events == IN and channel.interest == READ and not self._paused and not channel.held:
                 # What nearly every event is, and so here, with as few calls as can be: as `_exchange` does it.
                 reader = connection.reader
+                is_plain = reader.own is None and not reader.scratch.used
                 try:
-                    size = channel.receive(reader.room())
+                    size = channel.receive(reader.view if is_plain else reader.room())
                 except BlockingIOError:
                     return
                 if not size:
@@ -407,15 +422,15 @@ class Network:
             self._attend(channel)
 
     def _is_given_away(self, channel: Channel) -> bool:
-        """Whether the second hand has the range of a large answer to send, what stands before it was sent, and others
-        are still to be served in this round. The answer is not so much that requests wait until it is sent, nor may the
-        connection wait for another one, which could come in this round, and be appended meanwhile. And the round would
-        wait for the second hand, so nobody may be about whose answers are small."""
+        """Whether the second hand has the range of a large answer to send; what stands before it was sent. Others must
+        be there to be served meanwhile. The answer is not so much that requests wait until it is sent, nor may the
+        connection wait for another one, which could come soon, and be appended meanwhile. And sooner or later the
+        second hand is waited for, so nobody may be about whose answers are small."""
         connection, hand = channel.connection, self._hand
         if (
             not BULK_BYTES < connection.outgoing_bytes <= MAX_OUTGOING_BYTES
             or connection.waits
-            or channel.descriptor == self._last_of_round
+            or not self._has_company
             or self.is_shared
             or not SEVERAL_PROCESSORS
             or not hand.is_free
@@ -429,7 +444,7 @@ class Network:
         return True
 
     def _take_back(self, channel: Channel) -> None:
-        """At the end of the round, or when there is something else for the second hand."""
+        """When it was sent, when there is something else for the second hand, or before others have their turn."""
         try:
             if channel.range_is_sent(self._hand.finish()):
                 channel.flush(self)

@@ -70,6 +70,7 @@ class ProduceLane(Lane):
         "_prefix",
         "_records_at",
         "_records_size",
+        "_replicas",
         "_round",
         "_size",
         "_tail",
@@ -90,6 +91,7 @@ class ProduceLane(Lane):
         self._groups: dict[int, Group] = {}  # of this round
         self._pending = broker.dispatch.times.pending
         self._topic, self._topic_id = topic.name, topic.topic_id
+        self._replicas: dict[int, Replica] = {}  # by partition
         self._by_id = version >= FIRST_VERSION_WITH_IDS
         self._is_flexible = version in ProduceRequest.__flexible__
         self._kind = kind  # key and version
@@ -189,24 +191,25 @@ class ProduceLane(Lane):
         if reader.own is not None or (size != self._size and not self._fit(size, reader.max_bytes)):
             return False
         found = self._only(reader.view, start, end)
-        group = None if found is None else self._group(found[1])
-        if found is None or group is None:
+        if found is None:
+            return False
+        group = self._groups.get(found[1]) if self._round == self._together.round else None
+        if group is None and (group := self._new_group(found[1])) is None:
             return False
         group[0].append((start + self._records_at, self._records_size))
         group[1].append((connection, found[0], self._answer))
         reader.scratch.used = end
         return True
 
-    def _group(self, index: int) -> "Group | None":
+    def _new_group(self, index: int) -> "Group | None":
         """Where those are noted that are for this partition; looked up once in a round."""
         if self._round != self._together.round:
             self._round = self._together.round
             self._groups.clear()
-        group = self._groups.get(index)
-        if group is None:
-            replica = self._replica(index)
-            if replica is not None:
-                group = self._groups[index] = self._together.group_of(replica)
+        replica = self._replica(index)
+        if replica is None:
+            return None
+        group = self._groups[index] = self._together.group_of(replica)
         return group
 
     def _cut(
@@ -260,11 +263,17 @@ class ProduceLane(Lane):
         return offsets, replica.log.log_start_offset
 
     def _replica(self, index: int) -> "Replica | None":
-        """It must stand alone: nobody else has to have what is appended, whatever `acks` says."""
+        """It must stand alone: nobody else has to have what is appended, whatever `acks` says. Once found it is known
+        for as long as it does: one that leaves this broker does not any more (replicas.py)."""
+        replica = self._replicas.get(index)
+        if replica is not None and replica.stands_alone:
+            return replica
         partitions = self._broker.partitions
         replica = partitions.find_by_id(self._topic_id, index) if self._by_id else partitions.find(self._topic, index)
         if replica is None or not replica.stands_alone or replica.topic in INTERNAL_TOPICS:
+            self._replicas.pop(index, None)
             return None
+        self._replicas[index] = replica
         return replica
 
 

@@ -52,26 +52,28 @@ class Together:
         road; after that the shared buffer is free."""
         groups, self._waiting = self._waiting, {}
         self.round += 1
+        now_ms = self._broker.clock.now_ms()
+        answered = 0
         for replica, (places, asked) in groups.items():
-            done = 0
-            while done < len(places):
-                if done:
-                    places, asked, done = places[done:], asked[done:], 0
-                done += self._append(replica, places, asked) or 1
+            while places:
+                done = self._append(replica, places, asked, now_ms)
+                answered += done
+                if done == len(places):
+                    break
+                places, asked = places[done or 1 :], asked[done or 1 :]  # who stopped the run may begin the next
+        self._broker.dispatch.times.pending[PRODUCE] += answered
 
-    def _append(self, replica: "Replica", places: "list[Place]", asked: "list[Asked]") -> int:
+    def _append(self, replica: "Replica", places: "list[Place]", asked: "list[Asked]", now_ms: int) -> int:
         """As many as one run takes."""
-        broker = self._broker
         if not replica.stands_alone:  # any more
             return 0
         try:
-            offsets = replica.append_run(self.scratch.view, places, broker.clock.now_ms())
+            offsets = replica.append_run(self.scratch.view, places, now_ms)
         except (KafkaError, OSError):
             return 0
         if not offsets:
             return 0
-        broker.delayed.touch(replica)
-        broker.dispatch.times.pending[PRODUCE] += len(offsets)
+        self._broker.delayed.touch(replica)
         index, log_start = replica.index, replica.log.log_start_offset
         for (connection, correlation_id, (pack, size, head, rest)), offset in zip(asked, offsets, strict=False):
             connection.put_off = pack(size, correlation_id, head, index, 0, offset, -1, log_start, rest)

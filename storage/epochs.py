@@ -40,7 +40,7 @@ class Prepared(NamedTuple):
 class LeaderEpochCache:
     """The epochs of one log, in memory and in `leader-epoch-checkpoint`."""
 
-    __slots__ = ("_disk", "_epochs", "_starts", "_writing", "path")
+    __slots__ = ("_disk", "_epochs", "_starts", "_writing", "latest_epoch", "path")
 
     def __init__(self, disk: Disk, path: str, entries: Iterable[EpochEntry] = ()) -> None:
         """As the entries say, which are not written: `load` reads them, a rebuilding caller calls `write`."""
@@ -48,11 +48,13 @@ class LeaderEpochCache:
         self.path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self.latest_epoch = UNDEFINED_EPOCH
         self._writing = Lock()  # one after the other: they go through one temporary file
         for entry in entries:
             assert not self._epochs or (entry.epoch > self._epochs[-1] and entry.start_offset > self._starts[-1])
             self._epochs.append(entry.epoch)
             self._starts.append(entry.start_offset)
+            self.latest_epoch = entry.epoch
 
     @classmethod
     def load(cls, disk: Disk, path: str) -> "LeaderEpochCache":
@@ -71,10 +73,6 @@ class LeaderEpochCache:
     @property
     def entries(self) -> list[EpochEntry]:
         return list(map(EpochEntry, self._epochs, self._starts))
-
-    @property
-    def latest_epoch(self) -> int:
-        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
 
     @property
     def earliest(self) -> EpochEntry | None:
@@ -164,3 +162,4 @@ class LeaderEpochCache:
             self._write(entries)
         self._epochs = [entry.epoch for entry in entries]
         self._starts = [entry.start_offset for entry in entries]
+        self.latest_epoch = self._epochs[-1] if entries else UNDEFINED_EPOCH

@@ -262,22 +262,39 @@ CHANGES: list[tuple[Callable[[Broker], object], int, int]] = [
 ]
 
 
+async def say_it_when_all_has_changed(
+    path: Path, change: Callable[[Broker], object], acks: int, code: int, at_once: int
+) -> None:
+    async with running_broker(path) as broker:
+        await broker.create_missing_topics({"t": 1})
+        connection = connected(broker)
+        frame = framed(produce(broker, records(), 9, acks=acks), 9, 1)
+        for _ in range(3):
+            said(connection, frame)
+        await change(broker)  # type: ignore[misc]
+        answers = said(connection, frame * at_once)
+        size = len(answers) // at_once
+        for number in range(at_once):
+            answer = answers[number * size :][:size]
+            assert int.from_bytes(answer[17:19]) == code
+            if code == 0:
+                assert int.from_bytes(answer[19:27]) == number  # in the new one
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
 @pytest.mark.parametrize(("change", "acks", "code"), CHANGES)
 @on_trio
 async def test_a_lane_does_not_outlive_what_it_was_made_for(
-    tmp_path: Path, change: Callable[[Broker], object], acks: int, code: int
+    tmp_path: Path, change: Callable[[Broker], object], acks: int, code: int, at_once: int
 ) -> None:
-    async with running_broker(tmp_path) as broker:
-        await broker.create_missing_topics({"t": 1})
-        connection = connected(broker)
-        request = produce(broker, records(), 9, acks=acks)
-        for number in range(3):
-            said(connection, framed(request, 9, number))
-        await change(broker)  # type: ignore[misc]
-        answer = said(connection, framed(request, 9, 3))
-        assert int.from_bytes(answer[17:19]) == code
-        if code == 0:
-            assert int.from_bytes(answer[19:27]) == 0  # the first offset of the new one
+    await say_it_when_all_has_changed(tmp_path, change, acks, code, at_once)
+
+
+def test_a_lane_that_takes_its_replica_for_granted_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistaken = planted(produce_lane, "if replica is not None and replica.stands_alone:", "if replica is not None:")
+    monkeypatch.setattr(produce_lane, "ProduceLanes", mistaken.ProduceLanes)
+    with pytest.raises(Exception):  # noqa: B017, PT011 - the assertion, or a group of it
+        trio.run(say_it_when_all_has_changed, tmp_path, not_alone, -1, 19, 2)
 
 
 @on_trio

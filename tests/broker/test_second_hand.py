@@ -14,6 +14,7 @@ from large_answers import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill
 from serving import Asking, on_trio, running_broker
 
 from trioka.broker import network
+from trioka.broker.broker import Broker
 from trioka.broker.channel import sendfile
 from trioka.broker.second_hand import SecondHand
 from trioka.protocol.frame import frame_request
@@ -75,12 +76,13 @@ def test_it_is_free_when_it_has_done_what_it_was_given() -> None:
     assert hand.is_free
 
 
-async def _received(client: socket.socket) -> list[int]:
-    """The sizes of two answers."""
+async def _received(client: socket.socket, broker: Broker) -> list[int]:
+    """The sizes of two answers. Whenever this task has its turn, the second hand has nothing that others could find."""
     data = bytearray()
     sizes: list[int] = []
     while len(sizes) < 2:
         await trio.lowlevel.wait_readable(client)
+        assert broker.network._hand.given is None
         part = client.recv(1 << 20)
         assert part, "the broker has hung up"
         data += part
@@ -92,9 +94,10 @@ async def _received(client: socket.socket) -> list[int]:
     return sizes
 
 
-async def several_who_fetch_much_at_once_get_all_of_it(directory: Path) -> None:
+async def several_who_fetch_much_at_once_get_all_of_it(directory: Path, *, is_alone: bool = True) -> None:
     async with running_broker(directory) as broker, Asking(broker) as client:
         await fill(broker, client)
+        broker.network.is_alone = lambda: is_alone
         given = 0
 
         class Counting(type(broker.network._hand)):  # type: ignore[misc]
@@ -109,7 +112,7 @@ async def several_who_fetch_much_at_once_get_all_of_it(directory: Path) -> None:
         sizes: list[list[int]] = []
 
         async def read(one: socket.socket) -> None:
-            sizes.append(await _received(one))
+            sizes.append(await _received(one, broker))
 
         with ExitStack() as open_sockets:
             address = broker.addresses["PLAINTEXT"]
@@ -123,6 +126,61 @@ async def several_who_fetch_much_at_once_get_all_of_it(directory: Path) -> None:
         assert [size for pair in sizes for size in pair] == [sizes[0][0]] * 2 * CLIENTS
         assert given or not network.SEVERAL_PROCESSORS
         assert broker.network._hand.given is None
+
+
+async def the_same_while_other_tasks_have_something_to_do(directory: Path) -> None:
+    """Then they have a turn after each round."""
+    await several_who_fetch_much_at_once_get_all_of_it(directory, is_alone=False)
+
+
+def _read_two(client: socket.socket, sizes: list[int]) -> None:
+    """As `_received`, in a thread: the broker goes on only if somebody reads."""
+    client.settimeout(1)
+    with client.makefile("rb") as stream:
+        for number in (1, 2):
+            size = int.from_bytes(stream.read(4))
+            assert stream.read(size)[:4] == number.to_bytes(4), "answers come in the order of their requests"
+            sizes.append(size)
+
+
+async def who_asks_on_meanwhile_gets_one_answer_after_the_other(directory: Path) -> None:
+    """The next request is there before the answer to the first was sent, and is served when it was."""
+    if not network.SEVERAL_PROCESSORS:
+        pytest.skip("with one processor there is no second hand")
+    async with running_broker(directory) as broker, Asking(broker) as client:
+        await fill(broker, client)
+        served, address = broker.network, broker.addresses["PLAINTEXT"]
+        first, second = (frame_request(number, "on", fetch(2 * SIZE), VERSION) for number in (1, 2))
+        has_asked_on = threading.Event()
+        with ExitStack() as open_sockets:
+            sockets = [open_sockets.enter_context(socket.create_connection(address)) for _ in range(2)]
+            clients = {"{}:{}".format(*one.getsockname()): one for one in sockets}
+            while len(served) < 1 + len(clients):
+                await trio.sleep(0.001)
+
+            def send_late(*arguments: int) -> int:
+                if not has_asked_on.is_set():
+                    assert served._hand.given is not None
+                    clients.pop(served._hand.given.connection.peer).sendall(second)
+                    has_asked_on.set()
+                    time.sleep(0.05)
+                return sendfile(*arguments)
+
+            served._hand = SecondHand(send_late)
+            served.on_round = lambda seconds: None if has_asked_on.wait(5) else pytest.fail("nothing was given away")
+            sizes: list[int] = []
+            async with trio.open_nursery() as nursery:
+                for one in sockets:
+                    nursery.start_soon(trio.to_thread.run_sync, _read_two, one, sizes)
+                await trio.sleep(0.01)
+                for one in sockets:
+                    one.sendall(first)
+                served._serve_rounds()
+                for one in clients.values():
+                    one.sendall(second)
+            assert len(sizes) == 4
+            assert len(set(sizes)) == 1
+            assert len(served) == 3, "nobody was sent away"
 
 
 async def who_goes_away_meanwhile_ends_alone(directory: Path) -> None:
@@ -171,7 +229,7 @@ async def who_waits_for_more_is_not_given_away(directory: Path) -> None:
                     one.sendall(b"".join(frame_request(number, "more", asked, VERSION) for number, asked in requests))
                 for one in clients:
                     one.setblocking(False)
-                    nursery.start_soon(_received, one)
+                    nursery.start_soon(_received, one, broker)
 
 
 Rule = Callable[[Path], Awaitable[None]]
@@ -180,6 +238,8 @@ RULES: list[Rule] = [
     several_who_fetch_much_at_once_get_all_of_it,
     who_goes_away_meanwhile_ends_alone,
     who_waits_for_more_is_not_given_away,
+    the_same_while_other_tasks_have_something_to_do,
+    who_asks_on_meanwhile_gets_one_answer_after_the_other,
 ]
 
 
@@ -189,7 +249,14 @@ def test_large_answers_of_several(tmp_path: Path, rule: Rule) -> None:
 
 
 MISTAKES = [
-    ("                self._take_back(self._hand.given)", "                self._hand.finish()", RULES[0]),
+    (
+        "            self._take_back(self._hand.given)\n        return",
+        "            self._hand.finish()\n        return",
+        RULES[3],
+    ),
+    ("        if self._hand.given is not None:\n            self._take_back(self._hand.given)\n", "", RULES[3]),
+    ("            self._take_back(given)\n", "            self._hand.finish()\n", RULES[0]),
+    ("        if channel is self._hand.given:\n", "        if False:\n", RULES[4]),
     ("        hand.give(channel, *channel.rest_of_range())\n", "", RULES[0]),
     ("        self._attend(channel)\n\n    # The pool.", "\n    # The pool.", RULES[0]),
     ("            or connection.waits\n", "", RULES[2]),

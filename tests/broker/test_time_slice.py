@@ -7,10 +7,11 @@ import sys
 import pytest
 
 ASKING = """
-import os
+import os, sys
 from trioka.broker.time_slice import ask_for_short_turns
 {before}
 print(ask_for_short_turns(), os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
+assert sys.getswitchinterval() < 0.001
 """
 
 

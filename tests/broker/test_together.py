@@ -275,7 +275,7 @@ MISTAKES: list[tuple[ModuleType, str, str, Callable[[Path], Awaitable[None]]]] =
     ),
     (produce_lane, "        reader.scratch.used = end\n", "", a_crowd),
     (produce_lane, "if reader.own is not None or (size", "if (size", a_crowd),
-    (together, "asked[done:], 0", "asked, 0", a_crowd),
+    (together, ", asked[done or 1 :]", ", asked", a_crowd),
     (together, "zip(asked, offsets", "zip(asked[::-1], offsets", a_crowd),
     (network_module, "                    connection.queue(answer[sent:])\n", "                    continue\n", unread),
     (network_module, "        self._together.scratch.used = 0\n", "", a_crowd),
