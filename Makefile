@@ -95,7 +95,7 @@ test-spark-all: $(STAMP) ## the Spark tests with the other PySparks that have a 
 test-exactly-once: $(STAMP) ## copies of 100,000 records in transactions, by every client that has them, with more kills (minutes)
 	@TRIOKA_EXACTLY_ONCE=1 $(BIN)/python -m pytest -q compat-tests/test_exactly_once.py $(ARGS)
 
-bench: $(STAMP) ## the whole broker beside Apache Kafka (45 minutes); ARGS=quick, or the names of other benchmarks and their flags
+bench: $(STAMP) ## the whole broker beside Apache Kafka (50 minutes); ARGS=quick, or the names of other benchmarks and their flags
 	@$(BIN)/python bench/run.py $(ARGS)
 
 bench-growth: $(STAMP) ## what a request costs as connections, partitions, logs and groups grow (9 minutes); ARGS="--only trioka --rounds 1"

@@ -365,7 +365,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="fresh clusters of each side (2)")
     parser.add_argument("--kills", type=int, default=3, help="of a leader, and of a controller, in each round (3)")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of the measured load (15)")
-    parser.add_argument("--warm-up", type=float, default=15.0, help="seconds of the same load before it (15)")
+    parser.add_argument("--warm-up", type=float, default=45.0, help="seconds of the same load before it (45)")
     parser.add_argument("--rate", type=int, default=1000, help="of that load, in records a second (1000)")
     parser.add_argument("--measures", default="*", metavar="PATTERN", help="only these rows: 'kill-*,replicated'")
     parser.add_argument("--only", choices=("kafka", "trioka"), help="one contestant")

@@ -24,6 +24,7 @@ BENCHMARKS = {
     "transactions": "what exactly once costs: idempotent beside plain, transactions beside Apache Kafka (minutes)",
     "growth": "what a request costs as connections, partitions, logs and groups grow (minutes; needs Go and Java)",
     "fairness": "what a client notices of its neighbours (minutes; needs Go and Java)",
+    "turns": "what a client waits for while other threads of the broker compute (minutes; needs Go)",
     "replication": "a record that three brokers must have: CPU of all three, in one process",
     "failover": "three nodes: replicated writes, kills, stops, beside Apache Kafka (minutes; needs Go and Java)",
     "side_by_side": "the whole broker, beside Apache Kafka (minutes; needs Go and Java)",
