@@ -139,7 +139,7 @@ class Volume:
         try:
             self._disk.sync_directory(path)
         except OSError as error:
-            raise self.judge(error, NO_ANSWERS) from error
+            raise self.judge(error, NO_ANSWERS if path == self.root else GONE) from error
 
     def read(self, path: str) -> bytes:
         self._enter(path)
@@ -181,6 +181,9 @@ class Volume:
 
 NO_ANSWERS: Final[frozenset[int]] = frozenset()
 """A write or a sync has nothing to answer: whatever it raises is a failure."""
+
+GONE: Final = frozenset({errno.ENOENT})
+"""A partition's directory may have been deleted meanwhile, while one thread made it durable: it was not even opened."""
 
 TRUNCATE_ANSWERS: Final = frozenset({errno.EBUSY})
 

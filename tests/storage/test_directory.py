@@ -1,7 +1,7 @@
 """A log directory: what it reads at the start, writes while it runs and marks at the end; and how it fails."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -203,6 +203,43 @@ class Must:
 
     there: frozenset[TopicPartition] = frozenset()
     gone: frozenset[TopicPartition] = frozenset()
+
+
+class Meanwhile(OsDisk):
+    """Something happens just before the names in a partition's directory are synced."""
+
+    happens: Callable[[], None] | None = None
+
+    def sync_directory(self, path: str) -> None:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        super().sync_directory(path)
+
+
+def test_a_partition_that_is_deleted_while_it_is_synced_takes_nobody_with_it(tmp_path: Path) -> None:
+    disk = Meanwhile()
+    directory = LogDirectory.open(disk, str(tmp_path / "logs"), lambda name: CONFIG, now_ms=NOW_MS)
+    going, staying = (directory.create(name, CONFIG, now_ms=NOW_MS) for name in (A, B))
+    for number in range(30):
+        append(going, f"{number} of so many that a segment is full")
+    assert len(going.segments) > 1
+    disk.happens = lambda: directory.delete({A: UNIQUE}, now_ms=NOW_MS)
+    going.sync()
+    assert disk.happens is None
+    assert directory.failure is None
+    append(staying, "goes on")
+    staying.sync()
+
+
+def test_a_directory_that_is_gone_itself_is_a_failure(tmp_path: Path) -> None:
+    disk = Meanwhile()
+    root = tmp_path / "logs"
+    directory = LogDirectory.open(disk, str(root), lambda name: CONFIG, now_ms=NOW_MS)
+    disk.happens = lambda: disk.rename(str(root), str(tmp_path / "elsewhere"))
+    with pytest.raises(KafkaStorageError):
+        directory.volume.sync_directory(str(root))
+    assert directory.failure is not None
 
 
 def made_and_deleted_together(disk: MemoryDisk, promise: Promise) -> None:
