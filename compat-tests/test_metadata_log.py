@@ -338,7 +338,7 @@ def walked(tools: KafkaTools, log: Path) -> str:
     """What the shell shows of the image that a log leads to, without what is another each time."""
     told = tools("shell-commands", str(log), *(f"tree /image/{part}" for part in IMAGE))
     for pattern, placeholder in (
-        (r"\b[\w-]{22}(?=[],:\n])", "an id"),
+        (r"(?<![\w-])[\w-]{22}(?=[],:\n])", "an id"),
         (r"port=\d+", "a port"),
         (r"\bepoch=\d+", "an epoch"),
         (r"cordonedDirectories=(null|\[\])", "none cordoned"),  # Kafka's broker says so in its first heartbeat
