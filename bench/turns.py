@@ -25,7 +25,7 @@ DEFAULT_TURN_S: Final = 0.005
 SECONDS: Final = 4.0
 BEGIN_S: Final = 1.0  # after the load has begun
 WITH_TURNS: Final = """
-import sys, threading
+import threading
 from trioka.broker import time_slice
 time_slice.INTERPRETER_TURN_S = {turn_s}
 def compute():

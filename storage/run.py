@@ -24,7 +24,7 @@ from .admission import Admission
 from .log_config import FOREVER_MS, LogConfig
 from .producers import SEQUENCES
 from .scan import MAX_RELATIVE_OFFSET
-from .segment import UNKNOWN, Segment
+from .segment import Segment
 
 if TYPE_CHECKING:
     from .log import Log
@@ -128,9 +128,7 @@ def newest_allowed(segment: Segment, now_ms: int, newest: int, roll_ms: int) -> 
     looked at yet, or is too old."""
     if not segment.size or not segment.ready:
         return OLDEST
-    first = segment.known_first_timestamp
-    if first == UNKNOWN:
-        first = segment.first_timestamp()
+    first = segment.first_timestamp()
     roll_ms -= segment.jitter_ms
     if first >= 0:
         return newest if newest <= first + roll_ms else first + roll_ms

@@ -66,6 +66,7 @@ class Place(NamedTuple):
 
 class Segment:
     __slots__ = (
+        "_first_timestamp",
         "_largest_offset",
         "_largest_timestamp",
         "_since_entry",
@@ -79,7 +80,6 @@ class Segment:
         "index",
         "index_is_warm",
         "jitter_ms",
-        "known_first_timestamp",
         "log_path",
         "next_offset",
         "ready",
@@ -121,7 +121,7 @@ class Segment:
         self.holes: dict[int, int] = NO_HOLES  # damage that is known: position → end, to be stepped over
         self.ready = size == 0  # to be appended to
         self._since_entry = 0
-        self.known_first_timestamp = UNKNOWN  # until somebody asks, by `first_timestamp`
+        self._first_timestamp = UNKNOWN
         self._largest_timestamp = NO_TIMESTAMP if size == 0 else UNKNOWN
         self._largest_offset = base_offset
         # Where reads ended, and others will begin: by its first offset the batch there, or its position if none was.
@@ -224,7 +224,7 @@ class Segment:
     def _note(self, last_offset: int, max_timestamp: int, position: int, size: int, interval: int) -> None:
         self.next_offset = last_offset + 1
         if position == 0:
-            self.known_first_timestamp = max_timestamp
+            self._first_timestamp = max_timestamp
         if max_timestamp > self._largest_timestamp:
             self._largest_timestamp = max_timestamp
             self._largest_offset = last_offset
@@ -451,9 +451,9 @@ class Segment:
         """The newest timestamp of the first batch, from which rolling by time counts; -1 without any."""
         if not self.size:
             return NO_TIMESTAMP
-        if self.known_first_timestamp == UNKNOWN:
-            self.known_first_timestamp = self.header(0).max_timestamp
-        return self.known_first_timestamp
+        if self._first_timestamp == UNKNOWN:
+            self._first_timestamp = self.header(0).max_timestamp
+        return self._first_timestamp
 
     @property
     def known_newest(self) -> int | None:
@@ -493,7 +493,7 @@ class Segment:
         self.checked.cut(0)
         self.next_offset = self.base_offset
         self._largest_timestamp, self._largest_offset = NO_TIMESTAMP, self.base_offset
-        self.known_first_timestamp = UNKNOWN
+        self._first_timestamp = UNKNOWN
         self._since_entry = 0
         self.ready = True
         self.synced = False
@@ -537,7 +537,7 @@ class Segment:
         self.next_offset = self.base_offset if empty else UNKNOWN
         self._largest_timestamp = NO_TIMESTAMP if empty else UNKNOWN
         self._largest_offset = self.base_offset
-        self.known_first_timestamp = UNKNOWN
+        self._first_timestamp = UNKNOWN
         self._since_entry = 0
         self.ready = empty
 
