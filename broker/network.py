@@ -16,7 +16,8 @@ epoll, but comes back: the turn is taken between two requests, and not out of th
 
 To fall asleep and be woken costs three times as much as a small request, of which the client pays a part. So whoever
 was quick to go on is waited for awake, for `AWAKE_S` at most; who was not is not, until he is quick again. And while
-there is nothing else to do, what those who read on will ask for next is looked for (fetch_lane.py).
+there is nothing else to do, what those who read on will ask for next is looked for (fetch_lane.py). While there is
+little to do, it is slept on the processor by which requests come (nearness.py).
 
 Of several large answers a second thread sends one (second_hand.py), while the next is looked for and sent here. But
 where somebody had a small answer a moment ago, a large one leaves in portions, and whoever has asked for something
@@ -44,6 +45,7 @@ from trioka.protocol.frame import KEPT_BYTES, SCRATCH_BYTES
 from .channel import BULK_BYTES, PORTION_BYTES, READ, SMALL_RANGE_BYTES, Channel, sendfile
 from .connection import MAX_OUTGOING_BYTES, Connection
 from .listener import Listener
+from .nearness import Nearness
 from .second_hand import SecondHand
 from .together import Together
 
@@ -111,6 +113,8 @@ class Network:
         self._is_in_between = False  # others are served in the turn of one that has much to say
         self._readers: deque[Connection] = deque(maxlen=READERS)  # whose answers had several pieces, as of Fetches
         self._is_quick = False  # whoever was answered last had the next request soon
+        self.nearness: Nearness | None = None  # if the thread is ours alone: where it sleeps
+        self._asleep_s = 0.0  # in this stay
         self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
         self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
         self.accepted: dict[str, int] = {}  # connections so far, by listener
@@ -143,11 +147,13 @@ class Network:
         """Until nothing more comes, or others should have their turn. Whether to come back soon."""
         poll, serve = self._epoll.poll, self._serve
         leave_at = self._now() + STAY_S
-        comes_back = False
+        comes_back, ready, self._asleep_s = False, -1, 0.0
         while found := self._linger(poll):
             self._round_began, began = self._now(), perf_counter()  # the latter is quicker to read, and only measured
             self._together.is_open = len(found) > 1
             self._has_company = len(found) > 1
+            if self._has_company and self.nearness is not None:
+                self.nearness.roam()
             for ready, events in found:
                 serve(ready, events)
             if self._put_off:
@@ -160,6 +166,10 @@ class Network:
                 break
         if self._hand.given is not None:
             self._take_back(self._hand.given)
+        if self.nearness is not None:
+            now, last = self._now(), self._channels.get(ready)
+            by = None if last is None else last.socket
+            self.nearness.stayed(now, now - leave_at + STAY_S, self._asleep_s, by)
         return comes_back
 
     def _linger(self, poll: Poll) -> list[tuple[int, int]]:
@@ -177,8 +187,12 @@ class Network:
                 found = poll(0, EVENTS_AT_ONCE)
                 if found:
                     return found
+        if self.nearness is not None:
+            self.nearness.settle()
         found = poll(LINGER_S, EVENTS_AT_ONCE)
-        is_soon = bool(found) and perf_counter() - began < QUICK_S
+        slept_s = perf_counter() - began
+        self._asleep_s += slept_s
+        is_soon = bool(found) and slept_s < QUICK_S
         self._is_quick = is_soon and SEVERAL_PROCESSORS and not in_vain
         if not found:
             self._linger_again = self._now() + IN_VAIN_S

@@ -96,7 +96,7 @@ def test_after_a_wait_in_vain_it_is_not_tried_again_for_a_while(broker: ModuleTy
 
 MISTAKES: list[tuple[str, str, Rule]] = [
     ("if self._is_quick:", "if False:", test_who_is_quick_is_waited_for_awake),
-    ("bool(found) and perf_counter() - began < QUICK_S", "bool(found)", test_who_takes_his_time_is_waited_for_asleep),
+    ("bool(found) and slept_s < QUICK_S", "bool(found)", test_who_takes_his_time_is_waited_for_asleep),
     (" and SEVERAL_PROCESSORS", "", test_with_one_processor_nobody_is_waited_for_awake),
     (" and not in_vain", "", test_who_is_always_a_little_late_is_not_waited_for_awake_each_time),
     (

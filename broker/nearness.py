@@ -1,0 +1,132 @@
+"""To sleep where requests arrive.
+
+A processor at rest is asleep, and to wake it takes longer than a small request does: on a virtual machine, where its
+host has to do it, a hundred µs and more. The one that has just taken a packet is awake. But the system wakes a thread
+where it ran last, if that one is at rest, and so a broker with little to do is mostly woken on another processor than
+the one at which its request lies. Therefore, while there is little to do, the network's thread sleeps on the processor
+that takes the packets, and is served by it as soon as they are there (decision 18 has the figures).
+
+**Only with those who stay.** A client on the same machine that is moved elsewhere by the system, because we are there,
+is not followed again for a while. Nor is one at whose processor we have to wait for our turn.
+
+**Nobody else is led along.** A thread that is started inherits where it may run. So the thread is bound only while it
+waits for requests of calm clients and serves them; before other tasks have their turn, or several clients have
+something to say at once, it may run anywhere again. What somebody else decides meanwhile about where the process may
+run is left as it is.
+"""
+
+import contextlib
+import os
+import socket
+from typing import Final, Protocol
+
+STAYS: Final = 10  # in which all requests came by one processor, until it is followed
+WAIT_S: Final = 100e-6  # for a turn, in a stay: about what it would cost to wake another processor
+REST_S: Final = 1.0  # after it was no good
+MAX_REST_S: Final = 300.0
+CALM_SHARE: Final = 0.75  # of a stay, asleep
+SIZE_OF_A_LINE: Final = 128
+
+
+class Thread(Protocol):
+    """The one that calls, as the system sees it."""
+
+    def bind(self, processor: int) -> bool:
+        """To one processor; False if it cannot be."""
+
+    def release(self, processor: int) -> None:
+        """From it, to where it might run before; unless somebody has said meanwhile where it may."""
+
+    def waited_s(self) -> float:
+        """How long it has been ready to run so far, and others ran."""
+
+
+class SystemThread:
+    """Raises an OSError where the system does not tell how long a thread waits."""
+
+    def __init__(self) -> None:
+        self._usual: set[int] = set()
+        self._times = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        self.waited_s()
+
+    def bind(self, processor: int) -> bool:
+        try:
+            self._usual = os.sched_getaffinity(0)
+            if processor not in self._usual:
+                return False
+            os.sched_setaffinity(0, {processor})
+        except OSError:
+            return False
+        return True
+
+    def release(self, processor: int) -> None:
+        if os.sched_getaffinity(0) != {processor}:
+            return
+        try:
+            os.sched_setaffinity(0, self._usual)
+        except OSError:  # of those, none is left
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+    def waited_s(self) -> float:
+        _, waited, _ = os.pread(self._times, SIZE_OF_A_LINE, 0).split()
+        return int(waited) / 1e9
+
+
+def nearness_of_this_thread() -> "Nearness | None":
+    """None where there is only one processor, or nobody who tells how long a thread waits for one."""
+    with contextlib.suppress(OSError, ValueError):
+        if len(os.sched_getaffinity(0)) > 1:
+            return Nearness(SystemThread())
+    return None
+
+
+class Nearness:
+    """Where the network's thread sleeps. A stay is what it does until others have their turn: a few milliseconds."""
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+        self.followed: int | None = None  # a processor
+        self.is_bound = False
+        self._since = 0.0
+        self._waited_s = 0.0
+        self._last = -1  # by which requests came
+        self._stays = 0  # in a row
+        self._again_at = 0.0
+        self._rest_s = REST_S
+
+    def settle(self) -> None:
+        """Before the thread falls asleep."""
+        if self.followed is None or self.is_bound:
+            return
+        self._waited_s = self._thread.waited_s()
+        self.is_bound = self._thread.bind(self.followed)
+        if not self.is_bound:
+            self.followed, self._again_at = None, float("inf")
+
+    def roam(self) -> None:
+        """Before others start threads, or there is more to do than one processor should."""
+        if self.is_bound and self.followed is not None:
+            self.is_bound = False
+            self._thread.release(self.followed)
+
+    def stayed(self, now: float, seconds: float, asleep_s: float, by: socket.socket | None) -> None:
+        """A stay is over, of so many seconds; the last request came `by` this."""
+        was_bound = self.is_bound
+        self.roam()
+        if by is None or asleep_s < CALM_SHARE * seconds:
+            self.followed, self._stays = None, 0
+            return
+        processor = by.getsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU)
+        if self.followed is None:
+            self._stays = self._stays + 1 if processor == self._last else 0
+            self._last = processor
+            if self._stays >= STAYS and now >= self._again_at:
+                self.followed, self._since = processor, now
+        elif processor != self.followed or (was_bound and self._thread.waited_s() - self._waited_s > WAIT_S):
+            self._give_up(now)
+
+    def _give_up(self, now: float) -> None:
+        is_like_before = now - self._since < self._rest_s
+        self._rest_s = min(2 * self._rest_s, MAX_REST_S) if is_like_before else REST_S
+        self.followed, self._stays, self._again_at = None, 0, now + self._rest_s
