@@ -21,7 +21,7 @@ import socket
 from typing import Final, Protocol
 
 STAYS: Final = 10  # in which all requests came by one processor, until it is followed
-WAIT_S: Final = 100e-6  # for a turn, in a stay: about what it would cost to wake another processor
+WAIT_S: Final = 60e-6  # for a turn, on the average of a stay: about what it costs to wake another processor
 REST_S: Final = 1.0  # after it was no good
 MAX_REST_S: Final = 300.0
 CALM_SHARE: Final = 0.75  # of a stay, asleep
@@ -37,8 +37,8 @@ class Thread(Protocol):
     def release(self, processor: int) -> None:
         """From it, to where it might run before; unless somebody has said meanwhile where it may."""
 
-    def waited_s(self) -> float:
-        """How long it has been ready to run so far, and others ran."""
+    def waits(self) -> tuple[float, int]:
+        """For how many seconds, so far, it was ready to run and others ran; and for how many turns."""
 
 
 class SystemThread:
@@ -47,7 +47,7 @@ class SystemThread:
     def __init__(self) -> None:
         self._usual: set[int] = set()
         self._times = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-        self.waited_s()
+        self.waits()
 
     def bind(self, processor: int) -> bool:
         try:
@@ -68,9 +68,9 @@ class SystemThread:
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
-    def waited_s(self) -> float:
-        _, waited, _ = os.pread(self._times, SIZE_OF_A_LINE, 0).split()
-        return int(waited) / 1e9
+    def waits(self) -> tuple[float, int]:
+        _, waited_ns, turns = os.pread(self._times, SIZE_OF_A_LINE, 0).split()
+        return int(waited_ns) / 1e9, int(turns)
 
 
 def nearness_of_this_thread() -> "Nearness | None":
@@ -89,7 +89,7 @@ class Nearness:
         self.followed: int | None = None  # a processor
         self.is_bound = False
         self._since = 0.0
-        self._waited_s = 0.0
+        self._waits = (0.0, 0)  # before it was bound
         self._last = -1  # by which requests came
         self._stays = 0  # in a row
         self._again_at = 0.0
@@ -99,7 +99,7 @@ class Nearness:
         """Before the thread falls asleep."""
         if self.followed is None or self.is_bound:
             return
-        self._waited_s = self._thread.waited_s()
+        self._waits = self._thread.waits()
         self.is_bound = self._thread.bind(self.followed)
         if not self.is_bound:
             self.followed, self._again_at = None, float("inf")
@@ -123,8 +123,12 @@ class Nearness:
             self._last = processor
             if self._stays >= STAYS and now >= self._again_at:
                 self.followed, self._since = processor, now
-        elif processor != self.followed or (was_bound and self._thread.waited_s() - self._waited_s > WAIT_S):
+        elif processor != self.followed or (was_bound and self._has_to_wait()):
             self._give_up(now)
+
+    def _has_to_wait(self) -> bool:
+        (before_s, turns_before), (waited_s, turns) = self._waits, self._thread.waits()
+        return waited_s - before_s > WAIT_S * (turns - turns_before)
 
     def _give_up(self, now: float) -> None:
         is_like_before = now - self._since < self._rest_s
