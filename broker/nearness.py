@@ -7,7 +7,7 @@ the one at which its request lies. Therefore, while there is little to do, the n
 that takes the packets, and is served by it as soon as they are there (decision 18 has the figures).
 
 **Only with those who stay.** A client on the same machine that is moved elsewhere by the system, because we are there,
-is not followed again for a while. Nor is one at whose processor we have to wait for our turn.
+is not followed again for a while. Nor is one at whose processor we have to wait for our turn, or have much to do.
 
 **Nobody else is led along.** A thread that is started inherits where it may run. So the thread is bound only while it
 waits for requests of calm clients and serves them; before other tasks have their turn, or several clients have
@@ -21,6 +21,7 @@ import socket
 from typing import Final, Protocol
 
 STAYS: Final = 10  # in which all requests came by one processor, until it is followed
+BAD_STAYS: Final = 3  # in which there was much to do, or others were in the way, until it is no longer
 WAIT_S: Final = 60e-6  # for a turn, on the average of a stay: about what it costs to wake another processor
 REST_S: Final = 1.0  # after it was no good
 MAX_REST_S: Final = 300.0
@@ -90,8 +91,9 @@ class Nearness:
         self.is_bound = False
         self._since = 0.0
         self._waits = (0.0, 0)  # before it was bound
-        self._last = -1  # by which requests came
+        self._last: int | None = None  # by which requests came, in a calm stay
         self._stays = 0  # in a row
+        self._bad_stays = 0  # in a row
         self._again_at = 0.0
         self._rest_s = REST_S
 
@@ -114,17 +116,22 @@ class Nearness:
         """A stay is over, of so many seconds; the last request came `by` this."""
         was_bound = self.is_bound
         self.roam()
-        if by is None or asleep_s < CALM_SHARE * seconds:
-            self.followed, self._stays = None, 0
-            return
-        processor = by.getsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU)
+        processor = None
+        if by is not None and asleep_s >= CALM_SHARE * seconds:
+            processor = by.getsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU)
         if self.followed is None:
             self._stays = self._stays + 1 if processor == self._last else 0
             self._last = processor
             if self._stays >= STAYS and now >= self._again_at:
-                self.followed, self._since = processor, now
-        elif processor != self.followed or (was_bound and self._has_to_wait()):
+                self.followed, self._since, self._bad_stays = processor, now, 0
+        elif processor is None or (was_bound and self._has_to_wait()):
+            self._bad_stays += 1
+            if self._bad_stays >= BAD_STAYS:
+                self._give_up(now)
+        elif processor != self.followed:
             self._give_up(now)
+        else:
+            self._bad_stays = 0
 
     def _has_to_wait(self) -> bool:
         (before_s, turns_before), (waited_s, turns) = self._waits, self._thread.waits()
