@@ -25,6 +25,7 @@ BAD_STAYS: Final = 3  # in which there was much to do, or others were in the way
 WAIT_S: Final = 60e-6  # for a turn, on the average of a stay: about what it costs to wake another processor
 REST_S: Final = 1.0  # after it was no good
 MAX_REST_S: Final = 300.0
+TELLING_S: Final = 0.002  # who stays for less has not tried to sleep
 CALM_SHARE: Final = 0.75  # of a stay, asleep
 SIZE_OF_A_LINE: Final = 128
 
@@ -116,15 +117,16 @@ class Nearness:
         """A stay is over, of so many seconds; the last request came `by` this."""
         was_bound = self.is_bound
         self.roam()
-        processor = None
-        if by is not None and asleep_s >= CALM_SHARE * seconds:
-            processor = by.getsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU)
+        if by is None or seconds < TELLING_S:
+            return
+        is_calm = asleep_s >= CALM_SHARE * seconds
+        processor = by.getsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU) if is_calm else None
         if self.followed is None:
             self._stays = self._stays + 1 if processor == self._last else 0
             self._last = processor
             if self._stays >= STAYS and now >= self._again_at:
                 self.followed, self._since, self._bad_stays = processor, now, 0
-        elif processor is None or (was_bound and self._has_to_wait()):
+        elif not is_calm or (was_bound and self._has_to_wait()):
             self._bad_stays += 1
             if self._bad_stays >= BAD_STAYS:
                 self._give_up(now)

@@ -166,12 +166,13 @@ def test_one_bad_moment_is_no_reason_to_leave(broker: ModuleType) -> None:
         assert stays.stay() == 1
 
 
-def test_where_nobody_has_asked_for_anything_nobody_is_followed(broker: ModuleType) -> None:
+def test_stays_without_requests_and_short_ones_say_nothing(broker: ModuleType) -> None:
     stays = Stays(broker)
     stays.stay(20)
-    for _ in range(3):
+    for _ in range(20):
         stays.near.stayed(stays.now, STAY_S, STAY_S, None)
-    assert stays.stay() is None
+        stays.near.stayed(stays.now, STAY_S / 10, 0.0, stays.client)
+    assert stays.stay() == 1
 
 
 def test_a_system_that_refuses_is_not_asked_again(broker: ModuleType) -> None:
@@ -192,15 +193,17 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     (" if is_like_before else REST_S", "", test_who_has_stayed_for_long_before_it_moved_is_soon_tried_again),
     (" > WAIT_S", " > 1e6 * WAIT_S", test_a_processor_at_which_one_waits_is_left),
     ("        self._waits = self._thread.waits()\n", "", test_what_is_waited_for_elsewhere_does_not_count),
-    (" and asleep_s >= CALM_SHARE * seconds", "", test_with_much_to_do_nobody_is_followed),
+    ("asleep_s >= CALM_SHARE * seconds", "True", test_with_much_to_do_nobody_is_followed),
     ("        self.roam()\n", "", test_the_processor_by_which_all_requests_come_is_followed),
-    ("elif processor is None or (", "elif (", test_one_bad_moment_is_no_reason_to_leave),
+    ("elif not is_calm or (", "elif (", test_one_bad_moment_is_no_reason_to_leave),
     ("            self._bad_stays = 0\n", "            pass\n", test_one_bad_moment_is_no_reason_to_leave),
     (
         "self._bad_stays >= BAD_STAYS",
         "self._bad_stays > 10**9",
-        test_where_nobody_has_asked_for_anything_nobody_is_followed,
+        test_with_much_to_do_nobody_is_followed,
     ),
+    ("by is None or ", "", test_stays_without_requests_and_short_ones_say_nothing),
+    (" or seconds < TELLING_S", "", test_stays_without_requests_and_short_ones_say_nothing),
     (', float("inf")', ", 0.0", test_a_system_that_refuses_is_not_asked_again),
 ]
 
