@@ -15,9 +15,6 @@ something to say at once, it may run anywhere again. What somebody else decides 
 run is left as it is.
 """
 
-import contextlib
-import os
-import socket
 from typing import Final, Protocol
 
 STAYS: Final = 10  # in which all requests came by one processor, until it is followed
@@ -27,11 +24,10 @@ REST_S: Final = 1.0  # after it was no good
 MAX_REST_S: Final = 300.0
 TELLING_S: Final = 0.002  # who stays for less has not tried to sleep
 CALM_SHARE: Final = 0.75  # of a stay, asleep
-SIZE_OF_A_LINE: Final = 128
 
 
 class Thread(Protocol):
-    """The one that calls, as the system sees it."""
+    """The one that calls, as the system sees it (cli/own_thread.py)."""
 
     def bind(self, processor: int) -> bool:
         """To one processor; False if it cannot be."""
@@ -43,44 +39,9 @@ class Thread(Protocol):
         """For how many seconds, so far, it was ready to run and others ran; and for how many turns."""
 
 
-class SystemThread:
-    """Raises an OSError where the system does not tell how long a thread waits."""
-
-    def __init__(self) -> None:
-        self._usual: set[int] = set()
-        self._times = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-        self.waits()
-
-    def bind(self, processor: int) -> bool:
-        try:
-            self._usual = os.sched_getaffinity(0)
-            if processor not in self._usual:
-                return False
-            os.sched_setaffinity(0, {processor})
-        except OSError:
-            return False
-        return True
-
-    def release(self, processor: int) -> None:
-        if os.sched_getaffinity(0) != {processor}:
-            return
-        try:
-            os.sched_setaffinity(0, self._usual)
-        except OSError:  # of those, none is left
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, range(os.cpu_count() or 1))
-
-    def waits(self) -> tuple[float, int]:
-        _, waited_ns, turns = os.pread(self._times, SIZE_OF_A_LINE, 0).split()
-        return int(waited_ns) / 1e9, int(turns)
-
-
-def nearness_of_this_thread() -> "Nearness | None":
-    """None where there is only one processor, or nobody who tells how long a thread waits for one."""
-    with contextlib.suppress(OSError, ValueError):
-        if len(os.sched_getaffinity(0)) > 1:
-            return Nearness(SystemThread())
-    return None
+class Caller(Protocol):
+    def processor(self) -> int:
+        """By which its last packet came."""
 
 
 class Nearness:
@@ -113,14 +74,14 @@ class Nearness:
             self.is_bound = False
             self._thread.release(self.followed)
 
-    def stayed(self, now: float, seconds: float, asleep_s: float, by: socket.socket | None) -> None:
+    def stayed(self, now: float, seconds: float, asleep_s: float, by: Caller | None) -> None:
         """A stay is over, of so many seconds; the last request came `by` this."""
         was_bound = self.is_bound
         self.roam()
         if by is None or seconds < TELLING_S:
             return
         is_calm = asleep_s >= CALM_SHARE * seconds
-        processor = by.getsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU) if is_calm else None
+        processor = by.processor() if is_calm else None
         if self.followed is None:
             self._stays = self._stays + 1 if processor == self._last else 0
             self._last = processor

@@ -167,9 +167,8 @@ class Network:
         if self._hand.given is not None:
             self._take_back(self._hand.given)
         if self.nearness is not None:
-            now, last = self._now(), self._channels.get(ready)
-            by = None if last is None else last.socket
-            self.nearness.stayed(now, now - leave_at + STAY_S, self._asleep_s, by)
+            now = self._now()
+            self.nearness.stayed(now, now - leave_at + STAY_S, self._asleep_s, self._channels.get(ready))
         return comes_back
 
     def _linger(self, poll: Poll) -> list[tuple[int, int]]:

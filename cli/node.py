@@ -259,11 +259,13 @@ async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, is_de
                     print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
                 if is_demo:
                     _start_demo([("127.0.0.1", port) for _, port in broker.addresses.values()])
-                from trioka.broker.nearness import nearness_of_this_thread
+                from trioka.broker.nearness import Nearness
                 from trioka.broker.time_slice import ask_for_short_turns
 
+                from .own_thread import own_thread
+
                 ask_for_short_turns()
-                broker.network.nearness = nearness_of_this_thread()
+                broker.network.nearness = None if (thread := own_thread()) is None else Nearness(thread)
             await broker.stopped.wait()
             nursery.cancel_scope.cancel()
 

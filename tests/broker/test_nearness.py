@@ -1,8 +1,5 @@
 """Where the network's thread sleeps: by whom requests come, if that is good for somebody, and bound to nowhere else."""
 
-import os
-import subprocess
-import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
@@ -42,14 +39,12 @@ class Thread:
         return self.waited, self.turns
 
 
-class Socket:
-    """It says by which processor the last packet came."""
+class Client:
+    def __init__(self, at: int) -> None:
+        self.at = at
 
-    def __init__(self, processor: int) -> None:
-        self.processor = processor
-
-    def getsockopt(self, *_: int) -> int:
-        return self.processor
+    def processor(self) -> int:
+        return self.at
 
 
 class Stays:
@@ -59,7 +54,7 @@ class Stays:
         self.thread = Thread()
         self.near = cast(Any, broker).Nearness(self.thread)
         self.now = 0.0
-        self.client = Socket(1)
+        self.client = Client(1)
 
     def stay(self, count: int = 1, *, asleep: float = 0.9, waits_s: float = 0.0) -> int | None:
         """So many, of which a share is slept. Where the thread was bound in the last one."""
@@ -93,14 +88,14 @@ def test_the_processor_by_which_all_requests_come_is_followed(broker: ModuleType
 def test_who_comes_by_one_and_by_another_is_not_followed(broker: ModuleType) -> None:
     stays = Stays(broker)
     for number in range(100):
-        stays.client.processor = number % 2
+        stays.client.at = number % 2
         assert stays.stay(3) is None
 
 
 def test_who_moves_away_is_left_alone_for_a_while(broker: ModuleType) -> None:
     stays = Stays(broker)
     stays.stay(20)
-    stays.client.processor = 0
+    stays.client.at = 0
     stays.stay()
     assert stays.stay(100) is None
     assert stays.stay(500) == 0, "where it went, if it stays there"
@@ -111,7 +106,7 @@ def test_who_always_moves_away_is_tried_ever_more_seldom_and_not_never(broker: M
     rests = []
     for number in range(12):
         rests.append(stays.stays_until_bound() * STAY_S)
-        stays.client.processor = number % 2 + 2
+        stays.client.at = number % 2 + 2
         stays.stay()
     assert rests[2] > 1.9 * rests[1]
     assert rests[3] > 1.9 * rests[2]
@@ -123,11 +118,11 @@ def test_who_has_stayed_for_long_before_it_moved_is_soon_tried_again(broker: Mod
     stays = Stays(broker)
     for number in range(6):
         stays.stays_until_bound()
-        stays.client.processor = number % 2 + 2
+        stays.client.at = number % 2 + 2
         stays.stay()
     stays.stays_until_bound()
     stays.stay(int(LONG_S / STAY_S))
-    stays.client.processor = 7
+    stays.client.at = 7
     stays.stay()
     assert stays.stays_until_bound() * STAY_S < 2
 
@@ -233,7 +228,7 @@ class Rounds:
         self.network._epoll.close()
         self.network._epoll = SimpleNamespace(poll=self.poll)
         self.network._serve = lambda ready, events: self.served_at.append(self.thread.bound)
-        self.network._channels = {number: SimpleNamespace(socket=Socket(1)) for number in range(9)}
+        self.network._channels = {number: Client(1) for number in range(9)}
 
     def poll(self, timeout: float, _: int) -> list[tuple[int, int]]:
         if not timeout:
@@ -283,90 +278,3 @@ NETWORK_MISTAKES: list[tuple[str, str, Rule]] = [
 @pytest.mark.parametrize(("right", "wrong", "rule"), NETWORK_MISTAKES)
 def test_a_mistake_planted_in_the_network_is_noticed(right: str, wrong: str, rule: Rule) -> None:
     assert_noticed(network_module, right, wrong, rule)
-
-
-# -- the system --------------------------------------------------------------------------------------------------------
-
-ALONE = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is only one processor")
-
-BINDING = """
-import os, threading
-from trioka.broker.nearness import SystemThread
-
-usual = os.sched_getaffinity(0)
-one = min(usual)
-thread = SystemThread()
-"""
-
-
-def said_by(program: str) -> str:
-    """In a process of its own, because it is bound."""
-    command = [sys.executable, "-c", BINDING + program]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
-
-
-@ALONE
-def test_a_thread_is_bound_and_released_and_whom_it_starts_then_is_free() -> None:
-    assert (
-        said_by("""
-assert thread.bind(one)
-assert os.sched_getaffinity(0) == {one}
-thread.release(one)
-seen = []
-started = threading.Thread(target=lambda: seen.append(os.sched_getaffinity(0)))
-started.start()
-started.join()
-print(os.sched_getaffinity(0) == usual, seen == [usual])
-""")
-        == "True True"
-    )
-
-
-@ALONE
-def test_where_somebody_has_sent_the_process_meanwhile_it_stays() -> None:
-    assert (
-        said_by("""
-other = max(usual)
-assert thread.bind(one)
-os.sched_setaffinity(0, {other})
-thread.release(one)
-print(os.sched_getaffinity(0) == {other}, thread.bind(one), os.sched_getaffinity(0) == {other})
-""")
-        == "True False True"
-    ), "and where it may not run it is not bound"
-
-
-@ALONE
-def test_how_long_a_thread_waits_is_counted() -> None:
-    assert (
-        said_by("""
-thread.bind(one)
-before, turns = thread.waits()
-children = []
-for _ in range(2):
-    pid = os.fork()
-    if not pid:
-        end = os.times().elapsed + 0.3
-        while os.times().elapsed < end: pass
-        os._exit(0)
-    children.append(pid)
-end = os.times().elapsed + 0.3
-while os.times().elapsed < end: pass
-for pid in children: os.waitpid(pid, 0)
-print(thread.waits()[0] > before, thread.waits()[1] > turns)
-""")
-        == "True True"
-    )
-
-
-def test_who_has_one_processor_has_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
-    assert nearness_module.nearness_of_this_thread() is None
-
-
-def test_who_is_not_told_how_long_it_waits_roams(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> int:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(os, "open", refuse)
-    assert nearness_module.nearness_of_this_thread() is None
