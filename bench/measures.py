@@ -142,15 +142,18 @@ def _fetch(size: int, connections: int, speed: float) -> Measure:
     )
 
 
-def _latency(name: str, work: str, consume: bool, p99: Figure, p999: Figure, beside: str = "") -> Measure:
+def _latency(
+    name: str, work: str, consume: bool, p99: Figure, p999: Figure, beside: str = "", ordinary: bool = False
+) -> Measure:
     return Measure(
         name=name,
-        work=f"{work} at 1,000/s" + (", beside a busy neighbour" if beside else ""),
+        work=f"{work} at 1,000/s" + ", beside a busy neighbour" * bool(beside) + ", an ordinary client" * ordinary,
         command="latency",
-        options={"record": 100, "rate": 1000, "consume": consume},
+        options={"record": 100, "rate": 1000, "consume": consume, "ordinary": ordinary},
         figures=(_cost("p50", "p50 ms"), p99, p999),
         lengths=LATENCY_LENGTHS,
         beside=beside,
+        extra=ordinary,
     )
 
 
@@ -198,6 +201,9 @@ LOADS: tuple[Measure, ...] = (
     _fetch(MIB, 4, 1.1),
     _latency("latency", "produce latency", False, _cost("p99", "p99 ms", 0.6), _cost("p99.9", "p99.9 ms", 0.6)),
     _latency("latency-beside", "produce latency", False, _cost("p99", "p99 ms", 0.2), _cost("p99.9", "p99.9 ms"), BUSY),
+    _latency(
+        "latency-ordinary", "produce latency", False, _cost("p99", "p99 ms"), _cost("p99.9", "p99.9 ms"), ordinary=True
+    ),
     _latency("end-to-end", "end to end", True, _cost("p99", "p99 ms", 0.75, 10), _cost("p99.9", "p99.9 ms")),
     _stream("produce", "produce", spread=True, **{"in-flight": IN_FLIGHT}),
     _stream("fetch", "stream", topic=STREAM_TOPIC, size=STREAM_FETCH_BYTES),

@@ -22,10 +22,11 @@ const (
 
 type latencyOptions struct {
 	produceOptions
-	rate    int
-	seconds float64
-	warmup  float64
-	consume bool
+	rate     int
+	seconds  float64
+	warmup   float64
+	consume  bool
+	ordinary bool
 }
 
 type latencyOutcome struct {
@@ -125,7 +126,9 @@ func (run *latencyRun) loop(count int) error {
 			return err
 		}
 	}
-	punctual()
+	if !run.options.ordinary {
+		punctual()
+	}
 	run.started = time.Now()
 	if err := loop.add(clock, timerNumber); err != nil {
 		return err

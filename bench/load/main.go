@@ -73,6 +73,7 @@ func run(command string, arguments []string) (any, error) {
 	places := flags.Int("places", 0, "of the log, evenly spread: fetch at each of them once, then at random; 0 reads on")
 	rate := flags.Int("rate", 1000, "records per second")
 	consume := flags.Bool("consume", false, "measure until a consumer has the record")
+	ordinary := flags.Bool("ordinary", false, "a client of the usual priority")
 	copies := flags.Bool("copy", false, "copy fetched records out of the kernel before they are thrown away")
 	flags.Parse(arguments)
 
@@ -83,7 +84,9 @@ func run(command string, arguments []string) (any, error) {
 	case "transact":
 		return transact(o, *count, w)
 	case "latency":
-		return latency(latencyOptions{produceOptions: o, rate: *rate, seconds: *seconds, warmup: *warmup, consume: *consume})
+		return latency(latencyOptions{
+			produceOptions: o, rate: *rate, seconds: *seconds, warmup: *warmup, consume: *consume, ordinary: *ordinary,
+		})
 	case "replicate":
 		return replicate(replicateOptions{o, split(*leaders), split(*pids), *rate, *seconds, *warmup})
 	case "fill":
