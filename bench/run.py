@@ -24,6 +24,8 @@ BENCHMARKS = {
     "transactions": "what exactly once costs: idempotent beside plain, transactions beside Apache Kafka (minutes)",
     "growth": "what a request costs as connections, partitions, logs and groups grow (minutes; needs Go and Java)",
     "fairness": "what a client notices of its neighbours (minutes; needs Go and Java)",
+    "bare": "the raw limit of a machine: the system calls of a Produce and of a Fetch, and nothing else",
+    "wakes": "a round trip on a machine at rest, by where the one who answers sleeps",
     "turns": "what a client waits for while other threads of the broker compute (minutes; needs Go)",
     "replication": "a record that three brokers must have: CPU of all three, in one process",
     "failover": "three nodes: replicated writes, kills, stops, beside Apache Kafka (minutes; needs Go and Java)",
