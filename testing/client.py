@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from trioka.cli.failure import did_you_mean
-from trioka.cli.offsets import BY_NAME, EARLIEST, LATEST, NO_OFFSET, committed, fetch_topics, offsets_or_fail
+from trioka.cli.offsets import BY_NAME, EARLIEST, LATEST, NO_OFFSET, committed, fetch_topics, list_offsets
 from trioka.cli.routing import NOBODY, Kafka, TopicPartition
 from trioka.cli.wire import Connection
 from trioka.protocol import batch, record
@@ -154,7 +154,7 @@ class Client:
                 raise UnknownTopicOrPartition(f"{topic} has {len(indexes)} partitions, and no partition {partition}")
             indexes = [partition]
         places = [TopicPartition(topic, each) for each in indexes]
-        return offsets_or_fail(kafka, dict.fromkeys(places, EARLIEST))
+        return _offsets(kafka, places, EARLIEST)
 
     # -- groups --------------------------------------------------------------------------------------------------------
 
@@ -237,6 +237,14 @@ def records_told(data: bytes, told: FetchResponse.Topic.Partition) -> Iterator[r
             yield from batch.records(data, header)
 
 
+def _offsets(kafka: Kafka, places: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
+    """A topic that has just been made may be known before its partitions are there: then it is as if it were not."""
+    found = list_offsets(kafka, dict.fromkeys(places, which))
+    for place, told in found.items():
+        _check(told.error, f"the offsets of {place} are not known")
+    return {place: told.offset for place, told in found.items()}
+
+
 def _lag(kafka: Kafka, group: str, topic: str | None) -> dict[TopicPartition, int]:
     """By partition, of all topics that the group has committed something of. Nothing, if it has not."""
     known = committed(kafka, group)
@@ -244,8 +252,7 @@ def _lag(kafka: Kafka, group: str, topic: str | None) -> dict[TopicPartition, in
         known = {place: each for place, each in known.items() if place.topic == topic}
     topics = {place.topic for place in known}
     places = [TopicPartition(name, index) for name in sorted(topics) for index in _partitions(kafka, name)]
-    starts = offsets_or_fail(kafka, dict.fromkeys(places, EARLIEST))
-    ends = offsets_or_fail(kafka, dict.fromkeys(places, LATEST))
+    starts, ends = _offsets(kafka, places, EARLIEST), _offsets(kafka, places, LATEST)
     return {place: max(0, ends[place] - (known[place].offset if place in known else starts[place])) for place in places}
 
 

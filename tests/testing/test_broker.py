@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,11 @@ import trio
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, KafkaProducer
 
+from trioka.cli import offsets
+from trioka.cli.offsets import Found
+from trioka.cli.routing import Kafka, TopicPartition
 from trioka.protocol.errors import CorruptMessage, TopicAlreadyExists, UnknownTopicOrPartition
-from trioka.testing import Broker, Unresponsive, scratch
+from trioka.testing import Broker, Unresponsive, client, scratch
 from trioka.testing.loop import Loop
 from trioka.testing.scratch import FAST_FOLDER, PREFIX
 
@@ -275,6 +278,26 @@ def test_committed_records_are_told_from_the_others(kafka: Broker, kafka_topic: 
     assert [each.value for each in kafka.records(kafka_topic)] == [b"kept", b"aborted", b"open"]
     producer.abort_transaction()
     producer.close()
+
+
+def test_a_topic_that_is_known_before_its_partitions_are_there_is_waited_for(
+    kafka: Broker, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.produce(kafka_topic, "a")
+    early = 2
+
+    def list_offsets(asked: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
+        nonlocal early
+        early -= 1
+        absent = Found(-1, -1, UnknownTopicOrPartition.code)
+        return dict.fromkeys(wanted, absent) if early >= 0 else offsets.list_offsets(asked, wanted)
+
+    monkeypatch.setattr(client, "list_offsets", list_offsets)
+    assert [each.value for each in kafka.consume(kafka_topic)] == [b"a"]
+    assert early < 0
+    early = 1
+    with pytest.raises(UnknownTopicOrPartition, match=f"the offsets of {kafka_topic}:0 are not known"):
+        kafka.records(kafka_topic)
 
 
 def test_a_group_is_waited_for(kafka: Broker, kafka_topic: str) -> None:
