@@ -24,7 +24,7 @@ from pathlib import Path
 REQUEST, ANSWER = bytes(200), bytes(60)
 PERIOD_S = 0.001
 COUNT, UNCOUNTED = 3000, 500
-CLIENTS = os.sched_getaffinity(0)
+PROCESSORS = os.sched_getaffinity(0)
 
 
 def serve(sock: socket.socket, wait_s: float) -> None:
@@ -61,7 +61,7 @@ def round_trips(wait_s: float, is_beside: bool, is_ordinary: bool) -> tuple[floa
     if not child:
         with contextlib.suppress(BaseException):
             if is_beside:
-                os.sched_setaffinity(0, {min(CLIENTS)})
+                os.sched_setaffinity(0, {min(PROCESSORS)})
             serve(other, wait_s)
         os._exit(0)
     try:
@@ -69,8 +69,8 @@ def round_trips(wait_s: float, is_beside: bool, is_ordinary: bool) -> tuple[floa
             with contextlib.suppress(PermissionError):
                 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         if is_beside:
-            os.sched_setaffinity(0, {min(CLIENTS)})
-            os.sched_setaffinity(0, CLIENTS)
+            os.sched_setaffinity(0, {min(PROCESSORS)})
+            os.sched_setaffinity(0, PROCESSORS)
         took = asked(one)
     finally:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

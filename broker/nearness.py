@@ -4,7 +4,7 @@ A processor at rest is asleep, and to wake it takes longer than a small request 
 host has to do it, a hundred µs and more. The one that has just taken a packet is awake. But the system wakes a thread
 where it ran last, if that one is at rest, and so a broker with little to do is mostly woken on another processor than
 the one at which its request lies. Therefore, while there is little to do, the network's thread sleeps on the processor
-that takes the packets, and is served by it as soon as they are there (decision 18 has the figures).
+that takes the packets, and is woken there (decision 18 has the figures).
 
 **Only with those who stay.** A client on the same machine that is moved elsewhere by the system, because we are there,
 is not followed again for a while. Nor is one at whose processor we have to wait for our turn, or have much to do.
@@ -49,8 +49,8 @@ class Nearness:
 
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
-        self.followed: int | None = None  # a processor
-        self.is_bound = False
+        self.followed: int | None = None  # a processor, where to sleep
+        self._bound: int | None = None  # to this one, now
         self._since = 0.0
         self._waits = (0.0, 0)  # before it was bound
         self._last: int | None = None  # by which requests came, in a calm stay
@@ -61,22 +61,23 @@ class Nearness:
 
     def settle(self) -> None:
         """Before the thread falls asleep."""
-        if self.followed is None or self.is_bound:
+        if self.followed is None or self._bound is not None:
             return
         self._waits = self._thread.waits()
-        self.is_bound = self._thread.bind(self.followed)
-        if not self.is_bound:
+        if self._thread.bind(self.followed):
+            self._bound = self.followed
+        else:
             self.followed, self._again_at = None, float("inf")
 
     def roam(self) -> None:
         """Before others start threads, or there is more to do than one processor should."""
-        if self.is_bound and self.followed is not None:
-            self.is_bound = False
-            self._thread.release(self.followed)
+        if self._bound is not None:
+            self._thread.release(self._bound)
+            self._bound = None
 
     def stayed(self, now: float, seconds: float, asleep_s: float, by: Caller | None) -> None:
         """A stay is over, of so many seconds; the last request came `by` this."""
-        was_bound = self.is_bound
+        was_bound = self._bound is not None
         self.roam()
         if by is None or seconds < TELLING_S:
             return
