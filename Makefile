@@ -4,7 +4,7 @@
 # quicker; without it, `python -m venv` and pip do the same work with the same pinned and hashed requirements.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs lock
+.PHONY: help setup run test test-all check sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs lock
 .DELETE_ON_ERROR:
 
 VENV    := .venv
@@ -32,7 +32,7 @@ setup: $(STAMP) ## make .venv with everything in it, the trioka command too
 
 # The stamp is older than its sources only after the requirements or the project's description changed, so the
 # second `make setup` does nothing and says nothing.
-$(STAMP): requirements/dev.txt pyproject.toml
+$(STAMP): requirements/dev.txt pyproject.toml hatch_build.py protocol/_record_walk.c
 	@$(BIN)/python -c '$(PROBE)' >/dev/null 2>&1 || $(MAKE) --no-print-directory fresh-venv
 ifneq ($(UV),)
 	@uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
@@ -61,6 +61,10 @@ run: $(STAMP) ## start trioka
 test: check ## everything that must hold: check, then all tests and compat tests
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests compat-tests
 
+test-all: check ## the same with the cases marked nightly, all groups, all Sparks, longer copies (over an hour)
+	@TRIOKA_NIGHTLY=1 TRIOKA_ALL_GROUPS=1 TRIOKA_EXACTLY_ONCE=1 TRIOKA_SPARK_ALL=1 TRIOKA_SPARK_KILLS=10 \
+	    $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests compat-tests $(ARGS)
+
 check: $(STAMP) ## what is known without running: ruff, mypy --strict, import-linter, tidy
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -77,7 +81,7 @@ zoo: $(STAMP) ## planted mistakes, and the seed at which the simulation finds ea
 	@$(BIN)/python tests/zoo.py $(ARGS)
 
 chaos: $(STAMP) ## real nodes under load, killed, paused, cut off, by a seed; says what was lost (half an hour; ARGS=--planted: mistakes)
-	@$(BIN)/python tests/chaos.py $(or $(ARGS),--kills 100 --pauses 30 --partitions 30 --full-disks 10 --slow-disks 10)
+	@$(BIN)/python tests/chaos.py $(or $(ARGS),--kills 100 --pauses 30 --partitions 30 --stops 20 --full-disks 10 --slow-disks 10)
 
 compat: $(STAMP) ## only the compat tests: other people's clients and files, unmodified
 	@$(BIN)/python -m pytest -q compat-tests
@@ -92,8 +96,8 @@ test-spark-all: $(STAMP) ## the Spark tests with the other PySparks that have a 
 	@$(BIN)/python compat-tests/spark/versions.py $(ARGS)
 	@TRIOKA_SPARK_ALL=1 TRIOKA_SPARK_KILLS=10 $(BIN)/python -m pytest -q compat-tests/spark/test_pipeline_run.py compat-tests/spark/test_pipeline_kills.py
 
-test-exactly-once: $(STAMP) ## copies of 100,000 records in transactions, by every client that has them, with more kills (minutes)
-	@TRIOKA_EXACTLY_ONCE=1 $(BIN)/python -m pytest -q compat-tests/test_exactly_once.py $(ARGS)
+test-exactly-once: $(STAMP) ## copies of 100,000 records in transactions, by every client that has them and MirrorMaker, with more kills (minutes)
+	@TRIOKA_EXACTLY_ONCE=1 $(BIN)/python -m pytest -q compat-tests/test_exactly_once.py compat-tests/test_mirror_maker.py $(ARGS)
 
 bench: $(STAMP) ## the whole broker beside Apache Kafka (50 minutes); ARGS=quick, or the names of other benchmarks and their flags
 	@$(BIN)/python bench/run.py $(ARGS)

@@ -13,9 +13,10 @@ from timeit import repeat
 
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from trioka.protocol import batch
+from trioka.protocol import batch, record_walk
 from trioka.protocol.compression import Codec
 from trioka.protocol.record import Record
+from trioka.protocol.record_walk import IS_COMPILED, walk_in_python
 
 ROUNDS = 15
 RECORDS = [Record(n, 1_700_000_000_000 + 3 * n, b"key%04d" % n, b"%100d" % (n * 2654435761)) for n in range(140)]
@@ -65,6 +66,12 @@ def one_by_one() -> None:
     wire = batch.build(RECORDS)
     header, count = batch.read_header(wire), len(RECORDS)
     data = batch.payload(wire, header)
+    for name, walk in (
+        ("compiled" if IS_COMPILED else "not compiled", record_walk.walk),
+        ("in Python", walk_in_python),
+    ):
+        walked = cost(lambda walk=walk: walk(wire, batch.HEADER_SIZE, header.size, count, header.base_timestamp), 100)  # type: ignore[misc]
+        report(f"walk, {name}", walked)
     report("spans, per record", cost(lambda: drain(batch.spans(data, header)), 50) / count)
     theirs = cost(lambda: drain(DefaultRecordBatch(wire)), 50) / count
     report("records, per record", cost(lambda: drain(batch.records(wire, header)), 50) / count, theirs)

@@ -123,7 +123,7 @@ class Bench:
     def __init__(self, broker: Broker, rounds: int) -> None:
         self.broker = broker
         self.rounds = rounds
-        connection = broker._new_connection(peer="127.0.0.1:1", listener="PLAINTEXT")
+        connection = broker._new_connection(host="127.0.0.1", port=1, listener="PLAINTEXT")
         assert connection is not None
         self.connection: Connection = connection
 

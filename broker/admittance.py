@@ -4,10 +4,18 @@ The limits are Kafka's keys, unlimited by default, and may change at any time: t
 """
 
 from dataclasses import field
-from ipaddress import ip_address
 from typing import Final
 
+from trioka.cluster.host_address import java_text
 from trioka.protocol.data_class import frozen
+
+from .config.effective import Config
+from .config.network_keys import (
+    MAX_CONNECTION_CREATION_RATE,
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_IP,
+    MAX_CONNECTIONS_PER_IP_OVERRIDES,
+)
 
 MAX_BURST_S: Final = 1.0  # so much of a second's connections may come at once
 
@@ -19,6 +27,15 @@ class ConnectionLimits:
     overrides: dict[str, int] = field(default_factory=dict)  # of single addresses
     per_second: int
 
+    @classmethod
+    def of(cls, config: Config) -> "ConnectionLimits":
+        return cls(
+            total=config[MAX_CONNECTIONS],
+            per_address=config[MAX_CONNECTIONS_PER_IP],
+            overrides=cls.parse_overrides(config[MAX_CONNECTIONS_PER_IP_OVERRIDES]),
+            per_second=config[MAX_CONNECTION_CREATION_RATE],
+        )
+
     @staticmethod
     def parse_overrides(text: str) -> dict[str, int]:
         """`host:count` between commas; what cannot be understood was refused before, and is passed over here."""
@@ -26,18 +43,8 @@ class ConnectionLimits:
         for pair in filter(None, (part.strip() for part in text.split(","))):
             host, _, count = pair.rpartition(":")
             if count.isdigit():
-                found[normal_address(host.strip("[]"))] = int(count)
+                found[java_text(host.strip("[]"))] = int(count)
         return found
-
-
-def normal_address(address: str) -> str:
-    """One name for each address: an IPv4 address that comes by IPv6 is itself."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address
-    mapped = getattr(found, "ipv4_mapped", None)
-    return str(mapped if mapped is not None else found)
 
 
 class Admittance:
@@ -51,8 +58,8 @@ class Admittance:
         return self._total
 
     def enter(self, address: str, limits: ConnectionLimits, now: float) -> bool:
-        """Whether a new connection may stay. If so it counts, until it leaves."""
-        address = normal_address(address)
+        """Whether a new connection may stay. If so it counts, until it leaves. Its address is in the spelling of
+        cluster/host_address.py."""
         limit = limits.overrides.get(address, limits.per_address)
         if self._total >= limits.total or self._by_address.get(address, 0) >= limit or not self._pay(limits, now):
             return False
@@ -61,7 +68,6 @@ class Admittance:
         return True
 
     def leave(self, address: str) -> None:
-        address = normal_address(address)
         self._total -= 1
         left = self._by_address[address] - 1
         if left:

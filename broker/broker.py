@@ -10,7 +10,8 @@ changes there go through `quorum.change`, and in no other way.
 
 import logging
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from importlib import import_module
 from math import inf
 from random import Random
@@ -22,19 +23,18 @@ from trioka.cluster.brokers import FeatureRange
 from trioka.cluster.changes import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.configs import ALL_BROKERS, Resource, ResourceType, topic_resource
 from trioka.cluster.delayed import Delayed, Waiter
-from trioka.cluster.features import SUPPORTED
+from trioka.cluster.features import NOT_SERVED, SUPPORTED
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.producer_ids import ProducerIdBlock
 from trioka.cluster.settings import ControllerSettings
-from trioka.cluster.voters import ReplicaKey, VoterSet
-from trioka.protocol.errors import NONE, CoordinatorLoadInProgress, KafkaError, error_class
+from trioka.protocol.errors import NONE, CoordinatorLoadInProgress, KafkaError, KafkaStorageError, error_class
 from trioka.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.storage.directory import LogDirectory
 from trioka.storage.disk import Disk
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log_config import LogConfig
-from trioka.storage.sync import GroupCommit
+from trioka.storage.sync import GroupCommits
 
 from .active_controller import ActiveController
 from .admittance import Admittance, ConnectionLimits
@@ -47,10 +47,6 @@ from .config.listeners import Node
 from .config.log_keys import LOG_INITIAL_TASK_DELAY_MS
 from .config.network_keys import (
     CONNECTIONS_MAX_IDLE_MS,
-    MAX_CONNECTION_CREATION_RATE,
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_IP,
-    MAX_CONNECTIONS_PER_IP_OVERRIDES,
     MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
     QUEUED_MAX_REQUEST_BYTES,
     REQUEST_TIMEOUT_MS,
@@ -69,18 +65,20 @@ from .config_rules import DeclaredRules
 from .connection import Connection
 from .controller_channel import ControllerChannel
 from .counts import Counts
+from .descriptors import free_descriptors
 from .dispatch import Dispatch
 from .fetch_sessions import FetchSessions
 from .handlers import CONTROLLER
-from .identity import Identity, check_whose, founders, identify, may_found
+from .identity import Identity
 from .listening import Listening
+from .log_directories import LogDirectoriesOffline, Opened, of_partitions, open_directories, why_it_must_end
 from .membership import NOT_REGISTERED, Membership
 from .network import RECEIVE_BUFFER, SEND_BUFFER, Network
 from .partitions import Partitions
 from .peers import Peers
 from .producer_ids import ProducerIds
 from .quorum import Quorum
-from .quorum_files import METADATA_PARTITION, QuorumFiles, QuorumSettings
+from .quorum_files import QuorumFiles
 from .quorum_opening import join_quorum
 from .recovery_report import say_recovered
 from .replica_moves import ReplicaMoves
@@ -104,6 +102,7 @@ FETCH_SESSION_EVICTION_MS: Final = 120_000  # min.incremental.fetch.session.evic
 QUIET_S: Final = 10.0  # after so long without a request a connection gives its large buffer back
 IDLE_CHECK_S: Final = 5.0
 FINISH_CHECK_S: Final = 0.01
+FAILED_LEAVE_S: Final = 3.0
 STOP_S: Final = 1.0  # so long may requests that are being served take, when the broker stops
 
 
@@ -143,7 +142,7 @@ class Broker:
         self.replication = Replication(self)
         self.nursery: trio.Nursery
         self.quorum: Quorum
-        self.commit: GroupCommit
+        self.commit: GroupCommits
         self.identity: Identity
         self.replicas: Replicas
         self.moves: ReplicaMoves
@@ -158,6 +157,8 @@ class Broker:
         self.following: Following | None = None
         self._quorum_files: QuorumFiles
         self.stopped = trio.Event()  # everything is closed, and durable
+        self.failure: LogDirectoriesOffline | None = None  # why this node ends
+        self._loop: trio.lowlevel.TrioToken
 
     # -- what handlers ask ---------------------------------------------------------------------------------------------
 
@@ -195,6 +196,11 @@ class Broker:
         found = topics.by_name(topic) if topic else topics.by_id(topic_id)
         partition = None if found is None else found.partitions.get(index)
         return partition is not None and self.node_id not in partition.replicas
+
+    @property
+    def registered_features(self) -> list[FeatureRange]:
+        """What the controller is told. Clients are told less: what is served (`supported_features`)."""
+        return [*self.supported_features.values(), *NOT_SERVED.values()]
 
     @property
     def alive(self) -> set[int]:
@@ -253,11 +259,13 @@ class Broker:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """From the first file to the last. Started when clients can be served. Ends after `stop`, or when cancelled;
-        cleanly in both cases, but only `stop` lets the requests finish that are being served.
+        cleanly in both cases, but only `stop` lets the requests finish that are being served. LogDirectoriesOffline if
+        the node cannot go on.
 
         Everything runs where a cancellation from outside is not felt: the quorum and the network are still needed to
         say good bye."""
-        self.directories = await trio.to_thread.run_sync(self._open_directories)
+        self._loop = trio.lowlevel.current_trio_token()
+        self.directories, self.identity, self._quorum_files = await trio.to_thread.run_sync(self._open_directories)
         say_recovered(self.directories)
         try:
             async with trio.open_nursery() as outer:
@@ -268,10 +276,11 @@ class Broker:
                     log.info("the broker is ready: node %d, epoch %d", self.node_id, self.broker_epoch)
                     await self._stopping.wait()
                     if not self._is_dead:
-                        await self._hand_over()
+                        with trio.move_on_after(self._leave_s):
+                            await self._hand_over()
                         await self._finish()
                 finally:
-                    with trio.CancelScope(shield=True):
+                    with trio.CancelScope(shield=True, deadline=trio.current_time() + self._leave_s):
                         await self._leave()
                     self._life.cancel()
         finally:
@@ -279,13 +288,21 @@ class Broker:
                 await trio.to_thread.run_sync(self._close_directories)
             log.info("the broker has stopped")
             self.stopped.set()
+        if self.failure is not None:
+            raise self.failure
+
+    @property
+    def _leave_s(self) -> float:
+        """How long it may take to leave the cluster. A node that has failed serves nobody meanwhile."""
+        return inf if self.failure is None else FAILED_LEAVE_S
 
     async def _live(self) -> None:
         with self._life:
             try:
                 async with trio.open_nursery() as nursery:
                     self.nursery = nursery
-                    self.commit = GroupCommit(nursery)
+                    pools = [directory.files for directory in self.directories]
+                    self.commit = GroupCommits(nursery, pools, partial(free_descriptors, pools))
                     nursery.start_soon(self.network.serve)
                     nursery.start_soon(self._expire)
                     nursery.start_soon(self._mind_connections)
@@ -334,8 +351,7 @@ class Broker:
     @property
     def data_directories(self) -> list[LogDirectory]:
         """Those of log.dirs. The metadata's log may have one of its own, where no partition goes."""
-        paths = {path.rstrip("/") for path in self.node.log_dirs}
-        return [directory for directory in self.directories if directory.path in paths]
+        return of_partitions(self.directories, self.node)
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
@@ -347,56 +363,40 @@ class Broker:
         """The same of the listeners of the controller."""
         return {endpoint.name: (endpoint.host, endpoint.port) for endpoint in self.quorum.endpoints}
 
-    def _open_directories(self) -> list[LogDirectory]:
-        default = log_config(self.config.topic())
-        of_quorum = QuorumSettings.of(self.config)
-
-        def config_of(name: TopicPartition) -> LogConfig:
-            # The topics' own settings stand in the metadata, which is in one of these directories; they follow later.
-            return of_quorum.log if name == METADATA_PARTITION else default
-
-        directories: list[LogDirectory] = []
-        paths = list(dict.fromkeys((*self.node.log_dirs, self.node.metadata_log_dir)))
-        check_whose(self._disk, paths, self.node_id)
-        try:
-            for path in paths:
-                opened = LogDirectory.open(
-                    self._disk,
-                    path,
-                    config_of,
-                    now_ms=self.clock.now_ms(),
-                    random=self.random,
-                    on_failure=self._offline,
-                )
-                directories.append(opened)
-            self.identity = identify(
-                directories,
-                node_id=self.node_id,
-                metadata_path=self.node.metadata_log_dir,
-                random=self.random,
-                may_found=may_found(self.node),
-            )
-            self._quorum_files = QuorumFiles.open(
-                self.identity.metadata_directory,
-                self.clock,
-                of_quorum,
-                VoterSet.of(ReplicaKey(voter.id) for voter in self.node.voters),
-                founders(self.identity, self.node),
-            )
-        except BaseException:
-            for directory in directories:
-                directory.let_go()
-            raise
-        return directories
+    def _open_directories(self) -> Opened:
+        return open_directories(self._disk, self.config, self.node, self.clock, self.random, self._offline)
 
     def _close_directories(self) -> None:
         # One that was never let in has changed nothing since its last life.
         epoch = self.identity.previous_broker_epoch if self.broker_epoch == NOT_REGISTERED else self.broker_epoch
         for directory in self.directories:
-            directory.let_go() if self._is_dead else directory.close(broker_epoch=epoch)
+            try:
+                directory.let_go() if self._is_dead else directory.close(broker_epoch=epoch)
+            except KafkaStorageError as error:  # the next start looks at all of it; the others can be closed cleanly
+                log.error("%s is not closed cleanly: %s", directory.path, error)
 
     def _offline(self, error: OSError) -> None:
+        """In any thread."""
         log.error("a log directory is offline: %s", error)
+        with suppress(trio.RunFinishedError):
+            self._loop.run_sync_soon(self._judge_directories)
+
+    def _judge_directories(self) -> None:
+        reason = why_it_must_end(self.directories, self.node)
+        if reason is not None:
+            self.fail(reason)
+
+    def lost_metadata(self, error: KafkaError) -> None:
+        """This node cannot write the metadata any more: mostly because a directory is offline, which says more."""
+        self._judge_directories()
+        self.fail(f"the metadata cannot be written any more: {error}")
+
+    def fail(self, reason: str) -> None:
+        """This node cannot go on: it stops, with what it can still do for its clients, and `run` raises."""
+        if self.failure is None:
+            log.error("this node ends: %s", reason)
+            self.failure = LogDirectoriesOffline(reason)
+            self.stop()
 
     async def _join(self) -> None:
         """Joins the quorum, learns what the cluster knows, makes its partitions come true, and is let in."""
@@ -483,6 +483,7 @@ class Broker:
             if self.membership.has_joined:
                 self.listening.follow()
         self.counts.note(changes, self.node_id)
+        self._forget_offsets(changes)
         for change in changes:
             if isinstance(change, TopicDeleted):
                 await self.moves.call_off_all(change.name)
@@ -497,6 +498,12 @@ class Broker:
         ):
             self.say_directories_soon()
 
+    def _forget_offsets(self, changes: Sequence[Change]) -> None:
+        """In deleted topics, before anything waits: offsets go by name, and another topic of that name may be next."""
+        deleted = [change.name for change in changes if isinstance(change, TopicDeleted)]
+        if deleted and OFFSETS_TOPIC not in deleted and self.membership.has_joined and "groups" in vars(self):
+            self.groups.tell_all(lambda coordinator, now: coordinator.topics_deleted(deleted, now))
+
     async def _coordinate(self, changes: Sequence[Change]) -> None:
         """What a change of the metadata means for those who coordinate groups and transactions."""
         moved = {c.index for c in changes if isinstance(c, PartitionChanged) and c.name == OFFSETS_TOPIC}
@@ -504,14 +511,9 @@ class Broker:
             await self._load_groups()
             for index in moved:
                 self.groups.follow(index)
-        deleted = [change.name for change in changes if isinstance(change, TopicDeleted)]
-        if deleted and "groups" in vars(self):
-            if OFFSETS_TOPIC in deleted:
-                self.groups.follow_all()
-            self.groups.tell_all(lambda coordinator, now: coordinator.topics_deleted(deleted, now))
-        if TRANSACTIONS_TOPIC in deleted or any(
-            isinstance(change, PartitionChanged) and change.name == TRANSACTIONS_TOPIC for change in changes
-        ):
+        if any(isinstance(c, TopicDeleted) and c.name == OFFSETS_TOPIC for c in changes) and "groups" in vars(self):
+            self.groups.follow_all()
+        if any(isinstance(c, TopicDeleted | PartitionChanged) and c.name == TRANSACTIONS_TOPIC for c in changes):
             await self._coordinate_transactions()
 
     async def _coordinate_transactions(self) -> None:
@@ -566,23 +568,22 @@ class Broker:
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
-    def _new_connection(self, *, peer: str, listener: str) -> Connection | None:
-        config = self.config
-        limits = ConnectionLimits(
-            total=config[MAX_CONNECTIONS],
-            per_address=config[MAX_CONNECTIONS_PER_IP],
-            overrides=ConnectionLimits.parse_overrides(config[MAX_CONNECTIONS_PER_IP_OVERRIDES]),
-            per_second=config[MAX_CONNECTION_CREATION_RATE],
-        )
-        if not self._admittance.enter(peer.rpartition(":")[0], limits, self.clock.now()):
-            self.dispatch.complain(peer, "refused %s on %s: there are too many connections", peer, listener)
+    def _new_connection(self, *, host: str, port: int, listener: str) -> Connection | None:
+        if not self._admittance.enter(host, ConnectionLimits.of(self.config), self.clock.now()):
+            self.dispatch.complain(host, "refused %s on %s: there are too many connections", host, listener)
             return None
-        max_bytes = config[SOCKET_REQUEST_MAX_BYTES]
         dispatch = self.controller_dispatch if listener in self.node.controller_names else self.dispatch
-        return Connection(dispatch, self.together.scratch, peer=peer, listener=listener, max_bytes=max_bytes)
+        return Connection(
+            dispatch,
+            self.together.scratch,
+            host=host,
+            port=port,
+            listener=listener,
+            max_bytes=self.config[SOCKET_REQUEST_MAX_BYTES],
+        )
 
     def _connection_gone(self, connection: Connection) -> None:
-        self._admittance.leave(connection.peer.rpartition(":")[0])
+        self._admittance.leave(connection.host)
 
     async def _mind_connections(self) -> None:
         while True:

@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from trioka.storage.warmth import ColdPart, warm
+from trioka.storage.warmth import ColdPart, warm, warmed
 
 THREADS: Final = 4
 
@@ -26,4 +26,4 @@ class ColdReads:
         if self._limiter is None:
             self._limiter = trio.CapacityLimiter(THREADS)
         for part in parts:
-            await trio.to_thread.run_sync(partial(warm, part), limiter=self._limiter)
+            warmed(part, await trio.to_thread.run_sync(partial(warm, part), limiter=self._limiter))

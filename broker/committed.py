@@ -4,16 +4,19 @@ Where flush.messages asks for it, to have it is to have it on the disk: a leader
 finds in its log when it begins to lead, and its high watermark does not pass what is not synced.
 """
 
+import logging
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 from trioka.cluster.delayed import Waiter
-from trioka.protocol.errors import KafkaError, RequestTimedOut
+from trioka.protocol.errors import KafkaError, RequestTimedOut, UnknownServerError
 
 from .partitions import Replica
 
 if TYPE_CHECKING:
     from .broker import Broker
+
+log = logging.getLogger("trioka.partitions")
 
 Then = Callable[[KafkaError | None], None]
 
@@ -41,24 +44,29 @@ async def make_durable(broker: "Broker", replica: Replica) -> None:
 
 
 async def _flush(broker: "Broker", commit: "_Commit", deadline: float) -> None:
+    error: KafkaError | None = None
     try:
         await make_durable(broker, commit.replica)
-    except KafkaError as error:
-        commit.then(error)
-    else:
-        if not commit.look(commit.replica):
+    except KafkaError as failure:
+        error = failure
+    try:
+        if error is not None:
+            commit.tell(error)
+        elif not commit.look(commit.replica):
             broker.park(commit, (commit.replica,), deadline)
+    except Exception as mistake:  # the task must not end the broker
+        commit.fail(mistake)
 
 
 class _Commit(Waiter):
     """Waits until the high watermark has passed what was written."""
 
-    __slots__ = ("_reign", "_until", "replica", "then")
+    __slots__ = ("_reign", "_then", "_until", "replica")
 
     def __init__(self, replica: Replica, until: int, then: Then) -> None:
         super().__init__()
         self.replica = replica
-        self.then = then
+        self._then: Then | None = then
         self._until = until
         self._reign = replica.reign
 
@@ -66,8 +74,18 @@ class _Commit(Waiter):
         outcome = self.replica.outcome(self._until, self._reign)
         if outcome is False:
             return False
-        self.then(None if outcome is True else outcome)
+        self.tell(None if outcome is True else outcome)
         return True
 
     def expire(self) -> None:
-        self.then(RequestTimedOut())
+        self.tell(RequestTimedOut())
+
+    def tell(self, error: KafkaError | None) -> None:
+        """Once."""
+        then, self._then = self._then, None
+        if then is not None:
+            then(error)
+
+    def fail(self, mistake: Exception) -> None:
+        log.error("a mistake of ours: %s-%d", self.replica.topic, self.replica.index, exc_info=mistake)
+        self.tell(UnknownServerError())

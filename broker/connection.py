@@ -4,14 +4,19 @@ The network receives into `room()` and says `received(size)`. Every request that
 handed to its handler, and its reply appended to `outgoing`. The network then sends all of them with one call. A handler
 that must wait returns nothing, and answers through its `Call` later.
 
-Requests of one connection are served one after the other, as Kafka does it: a client may send CreateTopics and, without
-waiting, Metadata, and expects to see its topic. So a request that waits holds up those behind it. One pair is
-different: a Produce may be served while an earlier Produce waits for its replicas, because its records are appended
-behind the other's in any case; replies still leave in order.
+**The order of a connection.** Requests of one connection are served one after the other, as Kafka does it: a client may
+send CreateTopics and, without waiting, Metadata, and expects to see its topic. So a request that waits holds up those
+behind it, whatever it waits for: records, a coordinator, a topic that is being created, a disk. One pair is different:
+a Produce is served while earlier Produces wait for their replicas or for a sync, once all records of the earlier ones
+are appended (or refused), because its own are appended behind them in any case. The handler of the earlier Produce says
+so (`Call.let_pass`); until then nothing passes it. `_must_wait` is the only place that decides this. The lanes, and
+requests that are put off to be served with those of others (together.py), are for a connection on which nothing waits.
+Replies leave in the order of their requests.
 
 A connection whose client does not read is not read from either, once so much waits to be sent (`MAX_OUTGOING_BYTES`).
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -23,14 +28,14 @@ from trioka.protocol.header import REQUEST_START, client_id_and_body
 from trioka.protocol.schema import Response
 from trioka.protocol.wire import RecordBytes
 
-from .host_address import java_text
-
 if TYPE_CHECKING:
     from trioka.protocol.messages.fetch import FetchRequest
     from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
 
     from .dispatch import Dispatch, Route
     from .lane import Lane
+
+log = logging.getLogger("trioka.dispatch")
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 MAX_OUTGOING_BYTES: Final = 16 * 1024 * 1024
@@ -61,7 +66,16 @@ Answer = Response | bytes | None
 class Call:
     """A request on its way to its reply."""
 
-    __slots__ = ("began", "client_id", "connection", "correlation_id", "on_abandoned", "route", "ticket")
+    __slots__ = (
+        "began",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "may_be_passed",
+        "on_abandoned",
+        "route",
+        "ticket",
+    )
 
     def __init__(self, connection: "Connection", route: "Route", correlation_id: int) -> None:
         self.connection = connection
@@ -69,6 +83,7 @@ class Call:
         self.correlation_id = correlation_id
         self.client_id = connection.client_id
         self.on_abandoned: Callable[[], None] | None = None  # set by who waits: called when the client is gone
+        self.may_be_passed = False  # by Produces that come behind it on its connection
         self.ticket = -1  # its place in the order of replies, once it waits
         self.began: float  # and when it came
 
@@ -77,8 +92,21 @@ class Call:
         return self.route.version
 
     def reply(self, response: Answer) -> None:
-        """The answer, once; None where the client expects none. If the client has gone, nothing happens."""
+        """The answer, once; None where the client expects none. If the client has gone, nothing happens. Raises
+        nothing: who answers is often busy with somebody else's request."""
         self.connection.answered(self, response)
+
+    def fail(self, mistake: Exception) -> None:
+        """The request cannot be answered, by a mistake of ours. Its client learns of it: the connection is closed."""
+        log.error("a mistake of ours: %s from %s", self.route.api, self.connection.peer, exc_info=mistake)
+        self.connection.abort()
+
+    def let_pass(self) -> None:
+        """Says, of a Produce, that nothing of it is left to append, though it is not answered yet. From now on the
+        Produces behind it are served."""
+        self.may_be_passed = True
+        if self.ticket >= 0:  # it waits already, and so may those behind it
+            self.connection.go_on()
 
 
 class Connection:
@@ -112,9 +140,11 @@ class Connection:
         "reader",
     )
 
-    def __init__(self, dispatch: "Dispatch", scratch: Scratch, *, peer: str, listener: str, max_bytes: int) -> None:
-        self.peer = peer
-        self.host = java_text(peer.rpartition(":")[0])
+    def __init__(
+        self, dispatch: "Dispatch", scratch: Scratch, *, host: str, port: int, listener: str, max_bytes: int
+    ) -> None:
+        self.host = host  # in the spelling of cluster/host_address.py
+        self.peer = f"{host}:{port}"  # for the log
         self.principal = ANONYMOUS  # who it is, until it says so
         self.listener = listener
         self.client_id = ""
@@ -238,6 +268,10 @@ class Connection:
     def quiet(self) -> None:
         """Nothing has come for a while: a large buffer is not needed any more, nor what was looked for ahead."""
         self.reader.shrink()
+        self.release_replicas()
+
+    def release_replicas(self) -> None:
+        """Some have left this broker: what is known of any is forgotten."""
         if self._lane is not None:
             self._lane.quiet()
 
@@ -262,10 +296,12 @@ class Connection:
         return not self._unanswered and self.outgoing_bytes <= MAX_OUTGOING_BYTES
 
     def _must_wait(self) -> bool:
+        """Whether nothing that comes next may be served now. If the last request that is not answered may be passed,
+        so may those before it, or it would not have been served."""
         if self.outgoing_bytes > MAX_OUTGOING_BYTES:
             return True
         waiting = self._unanswered
-        return bool(waiting) and (waiting[-1].route.lane_key != PRODUCE_KEY or len(waiting) >= MAX_UNANSWERED)
+        return bool(waiting) and (not waiting[-1].may_be_passed or len(waiting) >= MAX_UNANSWERED)
 
     def _serve_all(self) -> None:
         """Serves every request that is complete, as far as they may be served now."""
@@ -276,7 +312,7 @@ class Connection:
                 frame = next(frames, None)
                 if frame is None:
                     break
-                if self._unanswered and REQUEST_START.unpack_from(frame, 0)[0] != PRODUCE_KEY:
+                if self._unanswered and REQUEST_START.unpack_from(frame, 0)[0] != PRODUCE_KEY:  # only these may pass
                     self.reader.put_back(frame)
                     break
                 self._serve(frame)
@@ -369,11 +405,30 @@ class Connection:
         self._dispatch.times.waited(call.route.key, call.began)
         if call.route.key > FETCH_KEY:
             self._dispatch.errors.look(call.route.key, response)
-        self._replies.ready(call.ticket, self._pieces(call, response))
+        try:
+            self._replies.ready(call.ticket, self._pieces(call, response))
+        except Exception as mistake:  # an answer that this version cannot say
+            call.fail(mistake)
+            return
         for pieces in self._replies.take():
             self._send(pieces)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Those who waited for another request of this connection may be served now."""
         if not self._is_serving:
+            self._dispatch.go_on(self)
+
+    def serve_on(self) -> None:
+        """Serves those, and sends what there is to say."""
+        if self.is_closed or self._is_serving:
+            return
+        try:
             self._serve_all()
+        except Exception as mistake:
+            log.error("while serving %s", self.peer, exc_info=mistake)
+            self.abort()
+        else:
             self.on_output()
 
     def _pieces(self, call: Call, response: Answer) -> list[RecordBytes] | None:

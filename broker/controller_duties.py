@@ -111,7 +111,7 @@ class ControllerDuties:
                 ControllerRegistrationRequest.Feature(
                     name=feature.name, min_supported_version=feature.first, max_supported_version=feature.last
                 )
-                for feature in self._broker.supported_features.values()
+                for feature in self._broker.registered_features
             ],
         )
 

@@ -10,6 +10,7 @@ could still be lost with this broker.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Hashable
 from itertools import count
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -65,12 +66,24 @@ A_THOUSANDTH_MS: Final = 0.001  # what a deadline may lose on its way through se
 
 Decide = Callable[[C, Ticket, Moment], Decision]
 Deliver = Callable[[Response | KafkaError], None]
+Afterwards = Callable[[KafkaError | None, Moment], Decision]
 
 
 class Shard(Generic[C]):
     """One coordinator and its partition."""
 
-    __slots__ = ("alarm", "coordinator", "epoch", "is_loaded", "problem", "replica", "waiting", "written")
+    __slots__ = (
+        "alarm",
+        "coordinator",
+        "epoch",
+        "following",
+        "is_following",
+        "is_loaded",
+        "problem",
+        "replica",
+        "waiting",
+        "written",
+    )
 
     def __init__(self, coordinator: C, replica: Replica) -> None:
         self.coordinator = coordinator
@@ -81,6 +94,8 @@ class Shard(Generic[C]):
         self.waiting: dict[Ticket, Deliver] = {}
         self.written = 0  # behind the last record that this broker appended
         self.alarm: _Alarm[C] | None = None
+        self.following: deque[tuple[Afterwards, KafkaError | None]] = deque()  # what decisions have left to decide
+        self.is_following = False
 
 
 class Shards(Generic[C]):
@@ -130,10 +145,11 @@ class Shards(Generic[C]):
 
         def reply(response: Response | KafkaError) -> None:
             try:
-                call.reply(_worded(response, request, refuse, said))
-            except Exception as mistake:  # an answer that this version cannot say; others wait for theirs
-                log.error("a mistake of ours: %s cannot be said", type(response).__name__, exc_info=mistake)
-                call.connection.abort()
+                answer = _worded(response, request, refuse, said)
+            except Exception as mistake:  # others wait for their answers
+                call.fail(mistake)
+            else:
+                call.reply(answer)
 
         shard.waiting[ticket] = reply
         return LATER
@@ -392,8 +408,22 @@ class Shards(Generic[C]):
             for order in decision.orders:
                 self._on_order(order)
         if decision.afterwards is not None:
-            self._carry_out(shard, decision.afterwards(error, self._now()))
+            shard.following.append((decision.afterwards, error))
+            self._follow_up(shard)
         self._set_alarm(shard)
+
+    def _follow_up(self, shard: Shard[C]) -> None:
+        """What follows from decisions that are concluded: one after the other instead of one inside of the other, since
+        a clean-up can have thousands of parts, each of them committed at once."""
+        if shard.is_following:
+            return
+        shard.is_following = True
+        try:
+            while shard.following and self._shards.get(shard.replica.index) is shard:
+                afterwards, error = shard.following.popleft()
+                self._carry_out(shard, afterwards(error, self._now()))
+        finally:
+            shard.is_following = False
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -435,6 +465,9 @@ class _Alarm(Waiter, Generic[C]):
 
     def expire(self) -> None:
         self._shards.ring(self._shard)
+
+    def fail(self, mistake: Exception) -> None:
+        log.error("a mistake of ours: %s", self._shards.topic, exc_info=mistake)
 
 
 def _worded(

@@ -40,6 +40,7 @@ class Counts:
         self.failed_produces: dict[str, int] = {}  # by topic; "" for one that is not there
         self.failed_fetches: dict[str, int] = {}
         self.unclean_elections = 0
+        self.scrubbed_bytes = self.damage_found = self.damage_healed = 0
         self.isr_shrinks = self.isr_expansions = self.isr_refusals = 0
 
     def failed_produce(self, topic: str) -> None:

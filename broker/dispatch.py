@@ -11,6 +11,7 @@ served, because that question is how it finds out.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from importlib import import_module
 from types import CoroutineType
@@ -60,7 +61,7 @@ class Route:
     def __init__(self, broker: "Broker", handler: Handler[Any], key: int, version: int) -> None:
         self.key = key
         self.is_for_clients = True  # False on a listener of controllers
-        self.lane_key = key  # another one if its requests must not be in a lane, nor be overtaken
+        self.lane_key = key  # another one if its requests must not be in a lane
         self.version = self.response_version = version
         self.is_flexible = version in handler.request.__flexible__
         self._broker = broker
@@ -119,11 +120,7 @@ class Route:
             answer = self._our_mistake(call, request, mistake)
         finally:
             self._broker.dispatch.running -= 1
-        try:
-            call.reply(answer)
-        except Exception as mistake:  # an answer that this version cannot say; the task must not end the broker
-            log.error("a mistake of ours: %s cannot be said", type(answer).__name__, exc_info=mistake)
-            call.connection.abort()
+        call.reply(answer)
 
     def _our_mistake(self, call: Call, request: Request, mistake: Exception) -> Answer:
         where = f"{type(request).__name__} v{self.version} from {call.connection.peer}"
@@ -155,6 +152,8 @@ class Dispatch:
         self.together = broker.together
         self._produce_lanes: ProduceLanes | None = None
         self._complaints: dict[str, float] = {}
+        self._going_on: deque[Connection] = deque()
+        self._is_going_on = False
         self.running = 0  # requests that are being served, and wait for something
         self.times = RequestTimes(broker.clock.now)
         self.errors = ErrorCounts()
@@ -202,6 +201,13 @@ class Dispatch:
             self._produce_lanes = made
         return self._produce_lanes
 
+    def release_replicas(self) -> None:
+        """Some have left this broker: the lanes look for theirs anew."""
+        if self._produce_lanes is not None:
+            self._produce_lanes.quiet()
+        for connection in self._broker.network.connections:
+            connection.release_replicas()
+
     def fetch_lane(self, frame: memoryview, body: int, request: "FetchRequest", version: int) -> "FetchLane | None":
         """For more of its kind, if it is one for a lane (fetch_lane.py, imported here for the same reason). Where there
         is an authorizer there are no lanes: each request is asked about."""
@@ -211,6 +217,21 @@ class Dispatch:
             self._broker, frame, body, request, version
         )
         return lane
+
+    def go_on(self, connection: Connection) -> None:
+        """A request that held up others of its connection was answered, or may be passed. These are served before this
+        returns, unless it is called while others are served in this way: then they are next. A request that is served
+        may be what those of other connections wait for, and so on, as far as clients have sent; so nothing calls itself
+        here."""
+        self._going_on.append(connection)
+        if self._is_going_on:
+            return
+        self._is_going_on = True
+        try:
+            while self._going_on:
+                self._going_on.popleft().serve_on()
+        finally:
+            self._is_going_on = False
 
     # -- what is no request -------------------------------------------------------------------------------------------
 

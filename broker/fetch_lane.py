@@ -293,9 +293,10 @@ class FetchLane(Lane):
                 elif cold_part(log, offset, limit, now) is not None:
                     return None
                 else:
-                    records, _, following = log.read(offset, limit, upto=upto, at_least_one=not found)
-                    if records is None:
+                    part, _, following = log.read(offset, limit, upto=upto, at_least_one=not found)
+                    if part is None:
                         return None
+                    records = log.files.for_answer(part)
                     self._following = (replica, following, limit) if several is None else None
                 if self._is_committed and log.aborted_transactions(offset, following):
                     return None
@@ -331,7 +332,7 @@ class FetchLane(Lane):
             records, _, next_offset = log.read(offset, limit, upto=upto)
         except (KafkaError, OSError):
             return  # whoever asks for it is told
-        if records is not None:
+        if records is not None and not log.files.is_crowded:
             self._ahead = _Ahead(log, replica.reign, offset, limit, now + BELIEVED_S, records, next_offset)
 
     def _found_ahead(self, replica: Replica, offset: int, limit: int, now: float) -> _Ahead | None:

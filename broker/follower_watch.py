@@ -34,6 +34,9 @@ class Parked(Protocol):
     def look(self, key: Hashable) -> bool:
         """Something changed. True if it has now been answered."""
 
+    def fail(self, mistake: Exception) -> None:
+        """`look` has raised this, which it must not."""
+
 
 class FollowerWatch:
     """Of one session."""
@@ -87,8 +90,12 @@ class FollowerWatch:
         asked = None if place is None else self._session.partitions.get(place)
         if asked is not None:
             self.news[asked.key] = asked
-            if self.parked is not None:
-                self.parked.look(key)
+            parked = self.parked
+            if parked is not None:
+                try:
+                    parked.look(key)
+                except Exception as mistake:  # others watch, and wait, too
+                    parked.fail(mistake)
 
     def keep(self, left: "Iterable[Asked]") -> None:
         """What was looked at is told, or has nothing to say; but for these."""

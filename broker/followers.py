@@ -8,8 +8,10 @@ The next request then tells the leader how far this replica is, so what must be 
 Where both logs part ways, the leader says so, and the own log is cut by its epochs (cluster/replica.py) until they
 agree. A replica so far behind that the leader has nothing for it any more begins anew where the leader's log starts.
 
-A log that is damaged (storage/quarantine.py) holds what lies before the damage, and so its fetches say. That lets it
-fall out of the ISR; then everything behind is cut off, and fetched anew (S6).
+A log that is damaged (storage/quarantine.py) goes on at its end, and is mended meanwhile (healing.py). Only where the
+damage is not committed yet (cluster/healing.py) its fetches say that it holds what lies before. What the leader then
+sends is put in the place of the damage; or, if nothing stands behind it, the log is cut there, as soon as this replica
+is not in sync (S6).
 
 A leader may have thousands of partitions of which few are written to, and is asked anew with every record. So what is
 asked for is kept from round to round, and only those partitions are looked at of which something came, or that others
@@ -26,12 +28,15 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trioka.cluster.healing import Cure, cure_of, known_committed, unclaimed
 from trioka.cluster.replica import cut_of
-from trioka.protocol.errors import NONE, KafkaError, KafkaStorageError, OffsetOutOfRange, error_class
+from trioka.protocol.errors import NONE, CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange, error_class
 from trioka.protocol.messages.fetch import FetchResponse
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 from trioka.storage.admission import UnexpectedOffset
 from trioka.storage.epochs import UNDEFINED_EPOCH
+from trioka.storage.quarantine import Damage
+from trioka.storage.volume import OutOfDescriptors
 
 from .config.effective import Config
 from .config.replication_keys import (
@@ -86,8 +91,9 @@ class Followed:
     def position(self) -> Position:
         its_log, leader_epoch = self.replica.log, self.replica.leader_epoch
         end, epoch, start = its_log.log_end_offset, its_log.epochs.latest_epoch, its_log.log_start_offset
-        if its_log.quarantine:
-            end = max(its_log.quarantine.damages[0].first_offset, start)
+        damage = unclaimed(its_log.quarantine.damages, its_log.high_watermark)
+        if damage is not None:
+            end = max(damage.first_offset, start)
             epoch = its_log.epochs.epoch_for_offset(end - 1) if end > start else UNDEFINED_EPOCH
         return Position(end, epoch, start, leader_epoch)
 
@@ -195,6 +201,8 @@ class Fetcher:
         if self._config is not self._broker.config:
             self._configure(self._broker.config)
         await self._make_durable()
+        if not self._asked:
+            return
         unsaid, self._unsaid = self._unsaid, {}
         request = self._session.request(self._asked, self._broker.broker_epoch, self._limits, unsaid)
         response = await peer.ask(request, VERSION, timeout_s=self._timeout_s)
@@ -210,7 +218,12 @@ class Fetcher:
         for key in self._unsaid:
             one = self._followed.get(key)
             if one is not None and one.replica.wants_flush:
-                await self._broker.commit.flush(one.replica.log)
+                try:
+                    await self._broker.commit.flush(one.replica.log)
+                except KafkaError as error:
+                    self._fail(one, error)
+                    self._asked.pop(key, None)
+                    self._changed[key] = None
 
     def _configure(self, config: Config) -> None:
         self._config = config
@@ -275,6 +288,8 @@ class Fetcher:
                 if result.error_code == OffsetOutOfRange.code:
                     out_of_range.append(followed)
                 elif result.error_code != NONE:
+                    if result.error_code == CorruptMessage.code:
+                        self._still_unclaimed(followed.replica, result)  # others may ask for what it has behind that
                     self._leave_out(followed, error_class(result.error_code)())
                 else:
                     self._take_one(followed, result)
@@ -288,14 +303,13 @@ class Fetcher:
         try:
             if result.diverging_epoch.epoch >= 0 or result.diverging_epoch.end_offset >= 0:
                 self._cut(followed.replica, result.diverging_epoch)
-            elif followed.replica.log.quarantine:
-                self._mend(followed)
+            elif followed.position.offset < followed.replica.log.log_end_offset:
+                self._mend_end(followed, result)
             else:
                 self._append(followed.replica, result)
                 followed.is_behind = followed.replica.log.log_end_offset < result.high_watermark
         except (KafkaError, UnexpectedOffset) as error:
-            followed.has_failed = isinstance(error, KafkaStorageError)
-            self._leave_out(followed, error)
+            self._fail(followed, error)
         else:
             followed.backoff_s, followed.complaint = 0.0, ""
 
@@ -306,18 +320,45 @@ class Fetcher:
         log.info("%r: its log is cut from %d to %d", replica, its_log.log_end_offset, cut.offset)
         its_log.truncate_to(cut.offset, now_ms=self._broker.clock.now_ms())
 
-    def _mend(self, followed: Followed) -> None:
-        """Nothing is cut as long as this replica counts as one that has it all."""
-        replica = followed.replica
+    def _mend_end(self, followed: Followed, result: Result) -> None:
+        """There is damage that was not committed, as far as this replica knew before this answer. Nothing is cut as
+        long as this replica counts as one that has it all, nor ever what is sound."""
+        replica, its_log = followed.replica, followed.replica.log
+        damage = self._still_unclaimed(replica, result)
+        if damage is None:
+            return  # it is committed: the next fetch goes on at the end
+        followed.not_before = self._broker.clock.now() + self._longest_backoff_s
+        cure = cure_of(
+            damage, leads=False, high_watermark=its_log.high_watermark, log_end_offset=its_log.log_end_offset
+        )
+        if cure is Cure.FETCH_AGAIN:
+            assert isinstance(result.records, memoryview | bytes | None)
+            self._broker.replication.healing.offer(replica, bytes(result.records or b""))
+        elif not self._counts_as_in_sync(replica):
+            log.warning("%r: what is damaged is fetched anew, from %d on", replica, damage.first_offset)
+            its_log.truncate_to(damage.first_offset, now_ms=self._broker.clock.now_ms())
+            followed.not_before = 0.0
+
+    def _still_unclaimed(self, replica: Replica, result: Result) -> Damage | None:
+        """The damage that is not committed, after what the leader says of its high watermark."""
+        its_log = replica.log
+        damage = unclaimed(its_log.quarantine.damages, its_log.high_watermark)
+        if damage is None:
+            return None
+        high_watermark = known_committed(
+            result.high_watermark,
+            damage,
+            latest_epoch=its_log.epochs.latest_epoch,
+            leader_epoch=replica.leader_epoch,
+            end=its_log.log_end_offset,
+        )
+        if its_log.advance_high_watermark(high_watermark):
+            self._broker.delayed.touch(replica)
+        return unclaimed(its_log.quarantine.damages, its_log.high_watermark)
+
+    def _counts_as_in_sync(self, replica: Replica) -> bool:
         topic = self._broker.metadata.topics.by_id(replica.topic_id)
-        if topic is None or self._broker.node_id in topic.partitions[replica.index].isr:
-            followed.not_before = self._broker.clock.now() + self._longest_backoff_s
-            return
-        its_log, whole, now_ms = replica.log, followed.position.offset, self._broker.clock.now_ms()
-        log.warning("%r: what is damaged is fetched anew, from %d on", replica, whole)
-        its_log.truncate_to(whole, now_ms=now_ms)
-        if its_log.quarantine:  # the damage is in what would be left, or what would be left cannot be read
-            its_log.truncate_fully_and_start_at(its_log.log_start_offset, now_ms=now_ms)
+        return topic is None or self._broker.node_id in topic.partitions[replica.index].isr
 
     def _append(self, replica: Replica, result: Result) -> None:
         its_log, now_ms = replica.log, self._broker.clock.now_ms()
@@ -338,6 +379,11 @@ class Fetcher:
             its_log.delete_records_before(min(result.log_start_offset, its_log.high_watermark))
         if has_moved:
             self._broker.delayed.touch(replica)  # for consumers that read here
+
+    def _fail(self, followed: Followed, error: Exception) -> None:
+        """This broker cannot take its records: for good, if its disk has failed."""
+        followed.has_failed = isinstance(error, KafkaStorageError) and not isinstance(error, OutOfDescriptors)
+        self._leave_out(followed, error)
 
     def _leave_out(self, followed: Followed, error: Exception) -> None:
         """For a while."""

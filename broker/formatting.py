@@ -17,7 +17,7 @@ from trioka.cluster.metadata_log import MetadataRecord
 from trioka.cluster.snapshot import build_snapshot, snapshot_name
 from trioka.protocol.ledgers.control import VotersRecord
 from trioka.storage.checkpoint import MetaProperties, write_meta_properties
-from trioka.storage.disk import Disk
+from trioka.storage.disk import Disk, make_durable_directory
 from trioka.storage.layout import BOOTSTRAP, META_PROPERTIES
 
 from .config.listeners import Node
@@ -85,7 +85,7 @@ def format_node(
     metadata_path = node.metadata_log_dir.rstrip("/") or "/"
     own = next((each.directory for each in founders if each.id == node.id), None)
     for path in fresh:
-        disk.make_directory(path)
+        make_durable_directory(disk, path)
     if metadata_path in fresh:
         if disk.exists(f"{metadata_path}/{METADATA_FOLDER}"):
             raise AlreadyFormatted(f"{metadata_path} has no meta.properties, and a log of metadata all the same")

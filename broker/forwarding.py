@@ -6,17 +6,16 @@ the answer is REQUEST_TIMED_OUT. A request may thus be carried out twice: a topi
 one that exists already to the second. Kafka's nodes do the same.
 """
 
-from ipaddress import ip_address
 from struct import Struct
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from trioka.cluster import host_address
 from trioka.protocol.codec import decode, encode
 from trioka.protocol.errors import (
     NONE,
-    InvalidRequest,
     NotController,
     PrincipalDeserializationFailure,
     ProtocolError,
@@ -82,7 +81,7 @@ class Forwarding:
         return EnvelopeRequest(
             request_data=frame[SIZE_BYTES:],
             request_principal=_VERSION.pack(0) + encode(principal, 0),
-            client_host_address=address_bytes(call.connection.peer.rpartition(":")[0]),
+            client_host_address=host_address.to_bytes(call.connection.host),
         )
 
 
@@ -94,18 +93,3 @@ def read_principal(data: bytes | memoryview | None) -> DefaultPrincipalData:
         return decode(DefaultPrincipalData, version, bytes(data)[_VERSION.size :])
     except ProtocolError as error:
         raise PrincipalDeserializationFailure(str(error)) from None
-
-
-def address_bytes(host: str) -> bytes:
-    """An address as the wire has it: four bytes, or sixteen."""
-    try:
-        return ip_address(host.partition("%")[0]).packed
-    except ValueError:
-        return b""
-
-
-def address_text(data: bytes | memoryview) -> str:
-    try:
-        return str(ip_address(bytes(data)))
-    except ValueError:
-        raise InvalidRequest(f"{len(data)} bytes are no address of a client") from None

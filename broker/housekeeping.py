@@ -10,14 +10,15 @@ them. Only what a log says may run elsewhere does: making it durable, and writin
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 import trio
 
 from trioka.protocol.errors import KafkaError
 from trioka.storage import retention
 from trioka.storage.cleaner import Abandoned, clean, dirt_of
-from trioka.storage.cleaner_checkpoint import CleanerCheckpoint
 from trioka.storage.compaction import Candidate, dirtiest
+from trioka.storage.directory import LogDirectory
 from trioka.storage.log import Log
 from trioka.storage.scan import BadBatch
 
@@ -47,13 +48,9 @@ SWEEP_MS: Final = 30_000
 class Housekeeping:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._cleaned = {
-            directory.path: CleanerCheckpoint(directory.volume, directory.path)
-            for directory in broker.directories
-            if directory.failure is None
-        }
-        self._flushed_ms: dict[Log, int] = {}  # since when each has something to flush
-        self._complaints: dict[Log, str] = {}
+        # A log that is deleted is nobody's business any more: nothing here may hold it.
+        self._flushed_ms: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # since when each has something to flush
+        self._complaints: WeakKeyDictionary[Log, str] = WeakKeyDictionary()
         self._noted: dict[str, object] = {}  # what the checkpoints of a directory say
 
     async def run(self) -> None:
@@ -68,6 +65,7 @@ class Housekeeping:
             nursery.start_soon(self._every, FLUSH_CHECK_MS, self.flush)
             nursery.start_soon(self._every, SWEEP_MS, self.sweep)
             nursery.start_soon(self._every, SNAPSHOT_CHECK_MS, self.snapshot)
+            nursery.start_soon(self._broker.replication.scrubber.run)
 
     async def _every(self, interval: Key[int] | int, chore: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -122,38 +120,38 @@ class Housekeeping:
         """One round for every log that is due, the dirtiest first."""
         if not self._config[LOG_CLEANER_ENABLE]:
             return
-        for directory in self._broker.directories:
-            if directory.path in self._cleaned and directory.failure is None:
-                self._cleaned[directory.path].keep_only(directory.logs)
         tried: set[Log] = set()
         while (chosen := self._dirtiest(tried)) is not None:
-            candidate, each, checkpoint = chosen
+            candidate, each, directory = chosen
             tried.add(each)
+            each.is_compacting = True
             try:
                 work = clean(each, candidate.dirt, now_ms=self._broker.clock.now_ms())
                 while True:
                     try:
                         next(work)
                     except StopIteration as done:
-                        checkpoint.put(each.name, done.value.first_dirty_offset)
+                        directory.compacted(each, done.value.first_dirty_offset)
                         break
                     await trio.lowlevel.checkpoint()
             except (Abandoned, BadBatch, KafkaError, OSError) as reason:
-                self._complain(each, reason)
+                if not each.closed:  # the topic is deleted
+                    self._complain(each, reason)
+            finally:
+                each.is_compacting = False
 
-    def _dirtiest(self, tried: set[Log]) -> tuple[Candidate, Log, CleanerCheckpoint] | None:
+    def _dirtiest(self, tried: set[Log]) -> tuple[Candidate, Log, LogDirectory] | None:
         now_ms = self._broker.clock.now_ms()
         by_name = {}
         candidates = []
         for directory in self._broker.directories:
-            checkpoint = self._cleaned.get(directory.path)
-            if checkpoint is None or directory.failure is not None:
+            if directory.failure is not None:
                 continue
             for name, each in list(directory.logs.items()):  # a worker thread may be making others
                 if each.config.compacts and each not in tried and not each.closed and not each.quarantine:
-                    dirt = dirt_of(each, checkpoint.get(name), now_ms=now_ms)
+                    dirt = dirt_of(each, each.first_dirty_offset, now_ms=now_ms)
                     candidates.append(Candidate(partition=name, dirt=dirt, config=each.config))
-                    by_name[name] = (each, checkpoint)
+                    by_name[name] = (each, directory)
         chosen = dirtiest(candidates)
         return None if chosen is None else (chosen, *by_name[chosen.partition])
 
@@ -161,8 +159,14 @@ class Housekeeping:
         """Closed segments become durable, so that a crash has only the active ones to look at; then it is noted."""
         for each in self._logs():
             if not each.closed and each.recovery_point < each.segments.active.base_offset:
-                await self._broker.commit.flush(each)
+                await self._make_durable(each)
         await self.note()
+
+    async def _make_durable(self, each: Log) -> None:
+        try:
+            await self._broker.commit.flush(each)
+        except KafkaError as reason:
+            self._complain(each, reason)
 
     async def note(self) -> None:
         """Where each log starts, how far it is durable and how far replicated, if any of that has changed."""
@@ -186,7 +190,7 @@ class Housekeeping:
                 due.append(each)
         for each in due:
             self._flushed_ms.pop(each, None)
-            await self._broker.commit.flush(each)
+            await self._make_durable(each)
 
     async def forget_producers(self) -> None:
         """producer.id.expiration.ms: a producer that was idle for so long starts anew."""

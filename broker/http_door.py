@@ -16,6 +16,7 @@ import trio
 
 from .config.effective import Config
 from .config.own_keys import HTTP_LISTENERS, http_address
+from .http_connections import HttpConnections
 from .listener import Listener, PortInUse, listen, serve_streams
 from .metrics.loop_watch import LoopWatch
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.http")
 
-MAX_CONNECTIONS: Final = 64  # a scraper has one, a prober one for each question
 SCRAPES_AT_ONCE: Final = 2
 
 
@@ -36,6 +36,7 @@ class Door:
         self._loading = trio.Lock()
         self._talk: ModuleType | None = None
         self.passed_over = passed_over
+        self.connections: HttpConnections[trio.CancelScope] = HttpConnections()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -48,20 +49,30 @@ class Door:
         broker.dispatch.http_address = broker.controller_dispatch.http_address = self.address
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
-            await serve_streams(self._listener, partial(self._meet, (broker, watch, scrapes)), MAX_CONNECTIONS)
+            await serve_streams(self._listener, partial(self._meet, (broker, watch, scrapes)))
 
-    async def _meet(self, visit: "tuple[Broker, LoopWatch, trio.CapacityLimiter]", stream: trio.abc.Stream) -> None:
+    async def _meet(
+        self, visit: "tuple[Broker, LoopWatch, trio.CapacityLimiter]", stream: trio.abc.Stream, address: str
+    ) -> None:
         """One who has connected. Whatever happens here must not end the broker."""
+        life = trio.CancelScope()
+        closed = self.connections.enter(life, address)
+        if closed is not None:
+            closed.cancel()
         try:
-            async with self._loading:
-                if self._talk is None:
-                    self._talk = await trio.to_thread.run_sync(import_module, ".http_talk", __package__)
-            await self._talk.converse(stream, self._talk.Visit(*visit))
+            with life:
+                async with self._loading:
+                    if self._talk is None:
+                        self._talk = await trio.to_thread.run_sync(import_module, ".http_talk", __package__)
+                is_asked = partial(self.connections.is_asked, life)
+                is_answered = partial(self.connections.is_answered, life)
+                await self._talk.converse(stream, self._talk.Visit(*visit, is_asked, is_answered))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # they have gone
         except Exception as mistake:
             log.error("a mistake of ours: HTTP", exc_info=mistake)
         finally:
+            self.connections.leave(life)
             await trio.aclose_forcefully(stream)
 
 

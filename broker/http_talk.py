@@ -1,14 +1,15 @@
 """HTTP, spoken with one client: a request is read, decided upon, and answered; then the next one.
 
 Small and strict. Only GET and HEAD, no bodies, a head of at most 16 KiB, and everything in its time; a slow or silent
-client costs its own connection and nothing else. Bytes become requests, and answers bytes, in h11.
+client costs its own connection and nothing else, and loses that when others want one (http_connections.py). Bytes
+become requests, and answers bytes, in h11.
 
 A web page can have its own host name point to this machine, and its scripts then read what only this machine may
 (DNS rebinding). The browser still says that name in `Host`; so a name that nobody has allowed is refused. An address is
 no name, and cannot be made to point elsewhere.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,7 +21,7 @@ from trioka.protocol.errors import KafkaStorageError
 from trioka.storage.directory import LogDirectory
 
 from .config.own_keys import HTTP_HOSTS
-from .health import why_not_ready, why_not_started
+from .health import why_not_alive, why_not_ready, why_not_started
 from .metrics.loop_watch import LoopWatch
 from .metrics.readings import Room
 
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 MAX_HEAD_BYTES: Final = 16 * 1024
 RECEIVE_BYTES: Final = 4096
 MAX_REQUESTS: Final = 10_000  # of one connection
-IDLE_S: Final = 120.0  # until a request begins
-HEAD_S: Final = 10.0  # until it is complete
+FIRST_S: Final = 5.0  # until the first request begins
+IDLE_S: Final = 120.0  # until another one does: a scraper comes again, and keeps its connection
+HEAD_S: Final = 5.0  # until it is complete
 ANSWER_S: Final = 60.0
 MAX_SHOWN: Final = 100  # letters of what somebody sent
 PATHS: Final = ("/metrics", "/livez", "/readyz", "/startupz")
@@ -44,6 +46,8 @@ class Visit(NamedTuple):
     broker: "Broker"
     watch: LoopWatch
     scrapes: trio.CapacityLimiter
+    is_asked: Callable[[], None] = lambda: None  # told when a request is whole
+    is_answered: Callable[[], None] = lambda: None
 
 
 class Reply(NamedTuple):
@@ -91,11 +95,8 @@ def is_allowed(host: str, hosts: Iterable[str]) -> bool:
 
 
 def health(broker: "Broker", path: str) -> Reply:
-    reasons: list[str] = []
-    if path == "/startupz":
-        reasons = why_not_started(broker)
-    elif path == "/readyz":
-        reasons = why_not_ready(broker)
+    why_not = {"/livez": why_not_alive, "/startupz": why_not_started, "/readyz": why_not_ready}
+    reasons = why_not[path](broker)
     return Reply(503, "\n".join(reasons)) if reasons else Reply(200, "ok")
 
 
@@ -109,25 +110,27 @@ def _shown(text: str) -> str:
 async def converse(stream: trio.abc.Stream, visit: Visit) -> None:
     """Until the client goes, or is sent away."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
-    for _ in range(MAX_REQUESTS):
+    for number in range(MAX_REQUESTS):
         try:
-            request = await _request(stream, connection)
+            request = await _request(stream, connection, IDLE_S if number else FIRST_S)
         except Refused as refused:
             await _reply(stream, connection, refused.reply, is_last=True)
             return
         if request is None:
             return
+        visit.is_asked()
         with trio.move_on_after(ANSWER_S) as time:
             await _answer(stream, connection, request, visit)
+        visit.is_answered()
         if time.cancelled_caught or connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
             return
         connection.start_next_cycle()
 
 
-async def _request(stream: trio.abc.Stream, connection: h11.Connection) -> h11.Request | None:
+async def _request(stream: trio.abc.Stream, connection: h11.Connection, idle_s: float) -> h11.Request | None:
     """The next one, whole; None if there is none."""
     has_begun = False
-    with trio.move_on_after(IDLE_S):
+    with trio.move_on_after(idle_s):
         has_begun = await _has_begun(stream, connection)
     if not has_begun:
         return None

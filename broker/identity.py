@@ -78,7 +78,8 @@ def identify(
     assert len(known) <= 1, "whose directories these are was checked before they were opened"
     cluster = known.pop() if known else uuid_text(random_uuid(random))
     for directory in directories:
-        _own(directory, cluster, node_id, random)
+        if directory.failure is None:
+            _own(directory, cluster, node_id, random)
     ids = [directory.meta.directory_id for directory in directories if directory.meta is not None]
     epochs = [directory.report.broker_epoch for directory in directories]
     return Identity(

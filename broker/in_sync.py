@@ -5,10 +5,11 @@ sent, with AlterPartition, all that has come together in one request, and one re
 back to the leader that waits for it. Nobody waits with it: a proposal whose answer is lost is made again, until it is
 answered or the metadata tells.
 
-A replica whose log is damaged must not be counted on as long as others have it whole (S6), whether it leads or not. It
-cannot leave the ISR by itself, but it can say that it is in a directory that is lost: then it is neither in sync nor
-eligible, somebody else leads, and as a follower it is mended. If nobody else has it all it stays where it is: what is
-whole can be read, the damage is refused, and no records are taken. That is for a person to decide, and is said aloud.
+A replica whose log is damaged stays in sync while it is mended (healing.py), unless what is damaged is not committed
+yet (cluster/healing.py): a leader then cannot give it to its followers, and the end of a follower is simply missing.
+It cannot leave the ISR by itself, but it can say that it is in a directory that is lost: then it is neither in sync nor
+eligible, and somebody else leads. If nobody else has it all it stays where it is: what is whole can be read, the damage
+is refused, and records are taken. That is for a person to decide, and is said aloud.
 """
 
 import logging
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trioka.cluster.healing import Cure, cure_of
 from trioka.cluster.partition import LOST_DIRECTORY, RecoveryState
 from trioka.cluster.replica import Proposal, may_step_aside
 from trioka.protocol.errors import NONE, KafkaError, UnknownServerError, error_class
@@ -103,7 +105,7 @@ class InSync:
             if partition is None or broker.node_id not in partition.replicas:
                 continue
             is_astray |= partition.directory(broker.node_id) == LOST_DIRECTORY
-            if not replica.log.quarantine:
+            if not _lacks_what_is_not_committed(replica):
                 self._lamented.discard(replica)
             elif may_step_aside(partition, broker.node_id, broker.metadata.brokers.is_active):
                 damaged.append(replica)
@@ -193,6 +195,20 @@ class InSync:
             leader_recovery_state=RecoveryState.RECOVERED,
             partition_epoch=proposal.partition_epoch,
         )
+
+
+def _lacks_what_is_not_committed(replica: Replica) -> bool:
+    its_log = replica.log
+    return any(
+        cure_of(
+            damage,
+            leads=replica.leads,
+            high_watermark=its_log.high_watermark,
+            log_end_offset=its_log.log_end_offset,
+        )
+        in (Cure.STEP_ASIDE, Cure.CUT)
+        for damage in its_log.quarantine.damages
+    )
 
 
 def _is_current(replica: Replica, proposal: Proposal) -> bool:

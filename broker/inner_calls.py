@@ -22,9 +22,9 @@ class Insider:
     """Stands where a connection would. Without a principal it is this node, which may do everything; with one, it is
     the client of the node that passes its request on."""
 
-    def __init__(self, *, peer: str, listener: str, client_id: str, principal: str) -> None:
-        self.peer = peer
-        self.host = peer.rpartition(":")[0]
+    def __init__(self, *, host: str, listener: str, client_id: str, principal: str) -> None:
+        self.host = host  # in the spelling of cluster/host_address.py
+        self.peer = f"{host}:0"
         self.listener = listener
         self.client_id = client_id
         self.principal = principal
@@ -49,14 +49,14 @@ async def serve_inside(
     request: Request,
     version: int,
     *,
-    peer: str = "",
+    host: str = "",
     listener: str = "",
     client_id: str = "",
     principal: str = THIS_NODE,
 ) -> Response:
     key = type(request).__key__
     assert key is not None
-    insider = Insider(peer=peer, listener=listener, client_id=client_id, principal=principal)
+    insider = Insider(host=host, listener=listener, client_id=client_id, principal=principal)
     call = Call(cast(Connection, insider), cast("Route", NoRoad(key, version)), 0)
     handler = broker.controller_dispatch.handler(key)
     if handler.forwards and not broker.quorum.is_active:

@@ -30,4 +30,4 @@ class Lane:
         """Nobody has anything to say: what will be asked for next may be looked for."""
 
     def quiet(self) -> None:
-        """Nobody has had anything to say for a while."""
+        """Nobody has had anything to say for a while, or replicas have left this broker: hold none of them."""

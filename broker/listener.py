@@ -14,6 +14,8 @@ from typing import Final
 
 import trio
 
+from trioka.cluster.host_address import client_host
+
 log = logging.getLogger("trioka.network")
 
 BACKLOG: Final = 128
@@ -74,31 +76,16 @@ class Listener:
         return host, port
 
 
-async def serve_streams(
-    listener: Listener, serve: Callable[[trio.abc.Stream], Awaitable[None]], max_connections: int
-) -> None:
-    """For what is not Kafka's protocol, and seldom used: a task for each connection. Until cancelled; closes the
-    listener. Whoever comes while there are `max_connections` is sent away."""
-    count = 0
-
-    async def one(stream: trio.abc.Stream) -> None:
-        nonlocal count
-        try:
-            await serve(stream)
-        finally:
-            count -= 1
-
+async def serve_streams(listener: Listener, serve: Callable[[trio.abc.Stream, str], Awaitable[None]]) -> None:
+    """For what is not Kafka's protocol, and seldom used: a task for each connection, which is told where it comes from.
+    Until cancelled; closes the listener. How many there may be is for `serve` to say."""
     with trio.socket.from_stdlib_socket(listener.socket) as arriving:
         async with trio.open_nursery() as nursery:
             while True:
                 try:
-                    accepted, _ = await arriving.accept()
+                    accepted, address = await arriving.accept()
                 except OSError as error:
                     log.warning("cannot accept on %s: %s", listener.name, error)
                     await trio.sleep(ACCEPT_AGAIN_S)
                     continue
-                if count >= max_connections:
-                    accepted.close()
-                    continue
-                count += 1
-                nursery.start_soon(one, trio.SocketStream(accepted))
+                nursery.start_soon(serve, trio.SocketStream(accepted), client_host(address))

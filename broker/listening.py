@@ -27,6 +27,7 @@ class Listening:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._listeners: dict[str, Listener] = {}
+        self.is_open = False  # clients are answered
 
     def bind(self) -> None:
         """At the start: ports are taken, and nobody is let in yet."""
@@ -37,6 +38,7 @@ class Listening:
         """Clients may come."""
         for listener in self._listeners.values():
             self._broker.network.add(listener)
+        self.is_open = True
         self.follow()
 
     def close(self) -> None:

@@ -18,7 +18,9 @@ from typing import Final, NamedTuple
 
 MAX_LINE: Final = 16 * 1024  # letters; a traceback is the longest thing there is
 HUMAN: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-RESERVED: Final = frozenset({"time", "level", "event", "logger", "message", "exception"})
+RESERVED: Final = frozenset({"time", "level", "event", "logger", "message", "exception", "repeated"})
+REPEAT_S: Final = 60.0  # the same complaint is written once in so long
+MAX_REPEATED: Final = 1000  # complaints that are remembered for it
 
 
 class Event(NamedTuple):
@@ -31,8 +33,18 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.broker", "the broker is ready: node %d, epoch %d"): Event("broker.ready", ("node", "broker_epoch")),
     ("trioka.broker", "the broker has stopped"): Event("broker.stopped"),
     ("trioka.broker", "a log directory is offline: %s"): Event("directory.offline", ("reason",)),
+    ("trioka.broker", "this node ends: %s"): Event("broker.failed", ("reason",)),
+    ("trioka.broker", "%s is not closed cleanly: %s"): Event("directory.not_closed", ("directory", "reason")),
     ("trioka.broker", "the controller does not know where replicas are: %s"): Event("directory.untold", ("reason",)),
     ("trioka.broker", "passed over: %s"): Event("config.passed_over", ("reason",)),
+    ("trioka.replicas", "%d logs in %s have no topic id: %s"): Event(
+        "directory.no_topic_ids", ("logs", "directory", "reason")
+    ),
+    (
+        "trioka.broker",
+        "%s ends at %d, but the checkpoint of recovery points says that %d more offsets were durable: "
+        "if it was not wrong, they are lost here; compare with the other replicas",
+    ): Event("log.ends_early", ("partition", "end_offset", "missing_offsets")),
     ("trioka.broker", "%s was recovered: %d bytes looked at, %d cut"): Event(
         "log.recovered", ("partition", "scanned_bytes", "cut_bytes")
     ),
@@ -89,7 +101,7 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
         "replica.removed", ("topic", "partition", "replicas")
     ),
     ("trioka.transactions", "a mistake of ours: %s of node %d"): Event("bug.transaction_peer", ("what", "node")),
-    ("trioka.coordinators", "a mistake of ours: %s cannot be said"): Event("bug.answer", ("response",)),
+    ("trioka.coordinators", "a mistake of ours: %s"): Event("bug.coordinator", ("topic",)),
     ("trioka.coordinators", "a mistake of ours: %s-%d"): Event("bug.coordinator", ("topic", "partition")),
     ("trioka.coordinators", "%s-%d cannot be loaded: %s"): Event(
         "coordinator.load_failed", ("topic", "partition", "reason")
@@ -97,7 +109,8 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.coordinators", "topic %s is not created for %s: %s"): Event(
         "topic.not_created", ("topic", "client_id", "reason")
     ),
-    ("trioka.dispatch", "a mistake of ours: %s cannot be said"): Event("bug.answer", ("response",)),
+    ("trioka.dispatch", "a mistake of ours: %s from %s"): Event("bug.answer", ("request", "peer")),
+    ("trioka.dispatch", "while serving %s"): Event("bug.connection", ("peer",)),
     ("trioka.dispatch", "a mistake of ours: %s"): Event("bug.request", ("request",)),
     ("trioka.dispatch", "closed %s on %s: %s"): Event("connection.malformed", ("peer", "listener", "reason")),
     ("trioka.dispatch", "client %s speaks %s to the %s listener"): Event(
@@ -109,6 +122,18 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.groups", "group.consumer.assignors names %s, which is not there"): Event(
         "config.unknown_assignor", ("assignors",)
     ),
+    ("trioka.partitions", "a mistake of ours: %s-%d"): Event("bug.partition", ("topic", "partition")),
+    ("trioka.partitions", "a mistake of ours: DeleteRecords"): Event("bug.delete_records"),
+    ("trioka.healing", "%r: not healed yet: %s"): Event("replica.not_healed_yet", ("replica", "reason")),
+    ("trioka.healing", "a mistake of ours: healing %r"): Event("bug.healing", ("replica",)),
+    ("trioka.healing", "%r: what its leader sent for %s is of no use: %s"): Event(
+        "replica.copy_refused", ("replica", "damage", "reason")
+    ),
+    ("trioka.healing", "%r: broker %d cannot heal %s: %s"): Event(
+        "replica.no_copy_there", ("replica", "broker", "damage", "reason")
+    ),
+    ("trioka.healing", "%r: healed by a copy from another replica: %s"): Event("replica.healed", ("replica", "damage")),
+    ("trioka.healing", "%r: no replica has a good copy of %s"): Event("replica.unhealed", ("replica", "damage")),
     ("trioka.housekeeping", "%s: %s"): Event("housekeeping.failed", ("what", "reason")),
     ("trioka.housekeeping", "%s: the segment at %d goes, it %s"): Event(
         "log.segment_deleted", ("partition", "base_offset", "reason")
@@ -130,6 +155,9 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.network", "%s: %s"): Event("connection.lost", ("peer", "reason")),
     ("trioka.network", "while serving %s"): Event("bug.connection", ("peer",)),
     ("trioka.network", "while serving several connections"): Event("bug.connections", ()),
+    ("trioka.network", "refused a connection on %s: too few descriptors are left, raise ulimit -n"): Event(
+        "connection.no_descriptor", ("listener",)
+    ),
     ("trioka.network", "cannot accept on %s: %s"): Event("connection.not_accepted", ("listener", "reason")),
     ("trioka.quorum", "metadata snapshot at offset %d, %d bytes"): Event("metadata.snapshot", ("offset", "bytes")),
     ("trioka.replicas", "%s is not in the metadata, and is set aside"): Event("replica.stray", ("partition",)),
@@ -142,6 +170,9 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.replicas", "%s-%d takes no records: %s"): Event("replica.refuses", ("topic", "partition", "reason")),
     ("trioka.replicas", "%s cannot be created: %s"): Event("replica.not_created", ("partition", "reason")),
     ("trioka.replicas", "%d logs cannot be created: %s"): Event("replicas.not_created", ("count", "reason")),
+    ("trioka.scrubber", "%r cannot be scrubbed: %s"): Event("replica.not_scrubbed", ("replica", "reason")),
+    ("trioka.scrubber", "a mistake of ours: scrubbing %r"): Event("bug.scrubber", ("replica",)),
+    ("trioka.scrubber", "%r: a scrub has found damage: %s"): Event("replica.damage_found", ("replica", "damage")),
     ("trioka.transactions", "%s does not take the marker of %r: %s"): Event(
         "transaction.marker_failed", ("partition", "transactional_id", "reason")
     ),
@@ -161,6 +192,8 @@ class HumanLines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = printable(record.message)
+        if (count := left_out(record)) > 0:
+            record.message += f" (and {count} times more since the last such line)"
         return super().formatMessage(record)
 
 
@@ -181,9 +214,41 @@ class JsonLines(logging.Formatter):
         if isinstance(record.args, tuple):
             for name, value in zip(event.fields, record.args, strict=False):
                 said[name] = value if isinstance(value, int | float) else str(value)[:MAX_LINE]
+        if (count := left_out(record)) > 0:
+            said["repeated"] = count
         if record.exc_info:
             said["exception"] = self.formatException(record.exc_info)[-MAX_LINE:]
         return json.dumps(said, ensure_ascii=False)
+
+
+class Repetitions(logging.Filter):
+    """Lets a warning or an error through once in `REPEAT_S`, however often it is said in the same words; the next such
+    line says how many were left out. For a handler. Time is that of the records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}  # when last, and how often it was left out since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        said = record.getMessage()
+        words = (record.name, said[:MAX_LINE])
+        last, count = self._said.get(words, (-REPEAT_S, 0))
+        if 0 <= record.created - last < REPEAT_S:
+            self._said[words] = (last, count + 1)
+            return False
+        if words not in self._said and len(self._said) >= MAX_REPEATED:
+            self._said.clear()
+        self._said[words] = (record.created, 0)
+        record.left_out = count
+        return True
+
+
+def left_out(record: logging.LogRecord) -> int:
+    """How many lines in the same words were not written before this one."""
+    count: int = getattr(record, "left_out", 0)
+    return count
 
 
 def printable(text: str) -> str:

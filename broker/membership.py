@@ -44,6 +44,7 @@ from .config.node_keys import (
     CONTROLLED_SHUTDOWN_ENABLE,
     INITIAL_BROKER_REGISTRATION_TIMEOUT_MS,
 )
+from .config.own_keys import CONTROLLED_SHUTDOWN_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -54,8 +55,7 @@ NOT_REGISTERED: Final = -1
 CATCH_UP_S: Final = 0.02  # between heartbeats of a broker that waits to be let in
 AGAIN_S: Final = 0.2  # before a registration that was refused is tried again
 SHUT_DOWN_S: Final = 0.05  # between heartbeats of a broker that waits to be let go
-LEAVE_S: Final = 30.0  # so long may others take to lead in its place
-UNREACHABLE_S: Final = 3.0  # without a controller for so long, a broker goes without leave
+UNREACHABLE_S: Final = 3.0  # without a controller for so long, a broker that nobody can replace goes without leave
 COMPLAINT_S: Final = 30.0  # between two lines about a controller that cannot be reached
 
 
@@ -134,7 +134,7 @@ class Membership:
                 BrokerRegistrationRequest.Feature(
                     name=feature.name, min_supported_version=feature.first, max_supported_version=feature.last
                 )
-                for feature in broker.supported_features.values()
+                for feature in broker.registered_features
             ],
             rack=broker.node.rack,
             log_dirs=list(broker.identity.directory_ids),
@@ -230,25 +230,35 @@ class Membership:
     # -- leaving -------------------------------------------------------------------------------------------------------
 
     async def leave(self) -> None:
-        """The controlled shutdown, while the broker still serves. It goes without leave if nobody answers, or if others
-        take too long."""
+        """The controlled shutdown, while the broker still serves. It goes without leave if that takes too long, or if
+        there is no controller, nor another broker that could lead in its place once there is one."""
         broker = self._broker
         if self.has_left or broker.broker_epoch == NOT_REGISTERED:
             return
         self.has_left = True
         if not broker.config[CONTROLLED_SHUTDOWN_ENABLE]:
             return
-        with trio.move_on_after(LEAVE_S):
+        with trio.move_on_after(broker.config[CONTROLLED_SHUTDOWN_TIMEOUT_MS] / 1000):
             try:
                 while True:
-                    told = await self._heartbeat(wants_to_stop=True, timeout_s=UNREACHABLE_S)
-                    if told.should_shut_down:
+                    if await self._is_let_go():
                         return
                     await trio.sleep(SHUT_DOWN_S)
             except KafkaError as error:
                 log.warning("broker %d stops without saying so: %s", broker.node_id, error.name)
                 return
         log.warning("broker %d stops, and may still lead partitions", broker.node_id)
+
+    async def _is_let_go(self) -> bool:
+        broker = self._broker
+        try:
+            told = await self._heartbeat(wants_to_stop=True, timeout_s=UNREACHABLE_S)
+        except RequestTimedOut as error:
+            if not broker.alive - {broker.node_id}:
+                raise
+            self._complain("it waits for a controller before it stops", error)
+            return False
+        return bool(told.should_shut_down)
 
     # -- what else the controller is told ------------------------------------------------------------------------------
 

@@ -40,7 +40,10 @@ from typing import Final, Protocol
 
 import trio
 
+from trioka.cluster.host_address import client_host
 from trioka.protocol.frame import KEPT_BYTES, SCRATCH_BYTES
+from trioka.storage.disk import descriptors_limit
+from trioka.storage.file_pool import reserved_descriptors
 
 from .channel import BULK_BYTES, PORTION_BYTES, READ, SMALL_RANGE_BYTES, Channel, sendfile
 from .connection import MAX_OUTGOING_BYTES, Connection
@@ -84,8 +87,8 @@ Poll = Callable[[float, int], list[tuple[int, int]]]  # an epoll's: descriptors 
 
 
 class NewConnection(Protocol):
-    def __call__(self, *, peer: str, listener: str) -> Connection | None:
-        """A connection's other half; None to refuse it. `peer` is address:port."""
+    def __call__(self, *, host: str, port: int, listener: str) -> Connection | None:
+        """A connection's other half; None to refuse it. `host` is spelled as cluster/host_address.py does it."""
 
 
 class Network:
@@ -118,6 +121,9 @@ class Network:
         self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
         self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
         self.accepted: dict[str, int] = {}  # connections so far, by listener
+        descriptors = descriptors_limit()
+        # The kernel gives the lowest number that is free: one above this says that all below are taken.
+        self.descriptors_for_all = descriptors - reserved_descriptors(descriptors)
         self._hand: SecondHand[Channel] = SecondHand(sendfile)
         self._has_company = False  # several have something to say, in this round
         self._paused: set[Channel] = set()  # they have to wait until others' requests are complete
@@ -525,12 +531,18 @@ class Network:
                 if error.errno not in _TRY_AGAIN:
                     log.warning("cannot accept on %s: %s", listener.name, error)
                 return
+            if sock.fileno() >= self.descriptors_for_all:
+                sock.close()
+                log.warning("refused a connection on %s: too few descriptors are left, raise ulimit -n", listener.name)
+                continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for option, size in self.buffer_sizes.items():
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
-            peer = f"{address[0]}:{address[1]}"
-            connection = None if self.is_cut else self._new_connection(peer=peer, listener=listener.name)
+            connection = None
+            if not self.is_cut:
+                host, port = client_host(address), address[1]
+                connection = self._new_connection(host=host, port=port, listener=listener.name)
             if connection is None:
                 sock.close()
                 continue
@@ -549,7 +561,7 @@ class Network:
             if channel.connection.outgoing:
                 self._send(channel)
             self._attend(channel)
-        except OSError as error:
+        except Exception as error:  # it concerns nobody whose turn it is
             self._failed(channel, error)
 
     # -- sending -------------------------------------------------------------------------------------------------------

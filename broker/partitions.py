@@ -20,7 +20,8 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.record import NO_TIMESTAMP
 from trioka.storage.admission import Origin
-from trioka.storage.log import Appended, Log
+from trioka.storage.log import Log
+from trioka.storage.log_end import Appended
 from trioka.storage.plain_batch import NOT_PLAIN, append_one
 from trioka.storage.run import append_run
 
@@ -28,6 +29,7 @@ from .counts import Traffic
 
 ALL_REPLICAS: Final = -1  # what `acks` says
 NO_EPOCH: Final = -1
+NEVER_SCRUBBED: Final = 0
 
 
 class Replica:
@@ -51,6 +53,7 @@ class Replica:
         "now",
         "reign",
         "replica_count",
+        "scrubbed_ms",
         "stands_alone",
         "topic",
         "topic_id",
@@ -72,6 +75,7 @@ class Replica:
         self.leadership: Leadership | None = None
         self.max_lag_s = 30.0  # replica.lag.time.max.ms
         self.stands_alone = False  # it leads, and nobody else has to have what is appended
+        self.scrubbed_ms = NEVER_SCRUBBED  # when all of its log was last compared with its checksums
         self.reign = 0  # how often it has begun to lead: in between, its log may have been cut
 
     def __repr__(self) -> str:

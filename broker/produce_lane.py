@@ -262,6 +262,11 @@ class ProduceLane(Lane):
             self._broker.delayed.touch(replica)
         return offsets, replica.log.log_start_offset
 
+    def quiet(self) -> None:
+        """A replica that is held is a log that is held, though its topic be deleted."""
+        self._replicas.clear()
+        self._groups.clear()
+
     def _replica(self, index: int) -> "Replica | None":
         """It must stand alone: nobody else has to have what is appended, whatever `acks` says. Once found it is known
         for as long as it does: one that leaves this broker does not any more (replicas.py)."""
@@ -285,6 +290,10 @@ class ProduceLanes:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._lanes: dict[bytes, ProduceLane | WideLane] = {}
+
+    def quiet(self) -> None:
+        for lane in self._lanes.values():
+            lane.quiet()
 
     def lane_for(
         self, frame: memoryview, body: int, request: ProduceRequest, version: int

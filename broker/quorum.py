@@ -39,10 +39,12 @@ from trioka.cluster.voters import ReplicaKey
 from trioka.protocol import batch
 from trioka.protocol.errors import KafkaError, KafkaStorageError, NotController
 from trioka.protocol.ledgers.control import KRaftVersionRecord, LeaderChangeMessage, Voter, VotersRecord
+from trioka.storage.sync import despite_shortages
 
 from .clock import Clock
 from .config.addresses import Endpoint, Server
 from .config.listeners import Node
+from .descriptors import free_descriptors
 from .identity import ForeignDirectory
 from .quorum_files import METADATA_PARTITION, READ_BYTES, QuorumFiles, QuorumSettings
 
@@ -88,7 +90,7 @@ class Quorum:
         self.is_voter_joining = False  # one is asked what it understands; nobody else joins meanwhile
         self.disk = trio.Lock()  # while somebody appends as a follower, cuts, or makes durable
         self.send: Send = _nobody
-        self.on_failure: Callable[[], None] = lambda: None  # the broker's: it cannot go on without the metadata
+        self.on_failure: Callable[[KafkaError], None] = lambda error: None  # the broker cannot go on without metadata
         self._settings = settings
         self._clock = clock
         self._me = ReplicaKey(node.id, directory_id)
@@ -377,7 +379,9 @@ class Quorum:
         end = self.log.log_end_offset
         if end > self.files.durable_offset:
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self.files.sync)
+                await despite_shortages(
+                    lambda: trio.to_thread.run_sync(self.files.sync), lambda: free_descriptors([self.log.files])
+                )
             self.files.durable_offset = max(self.files.durable_offset, end)
 
     @contextmanager
@@ -400,8 +404,7 @@ class Quorum:
         if self.raft.is_leader and self.has_company:
             self.step(self.raft.resign(self.now_ms()))
         self._wake()
-        if self.has_company:
-            self.on_failure()
+        self.on_failure(error)
 
     # -- what is committed comes true ----------------------------------------------------------------------------------
 

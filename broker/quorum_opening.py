@@ -32,7 +32,7 @@ async def join_quorum(broker: "Broker", files: QuorumFiles) -> None:
     for listener in listeners:
         broker.network.add(listener)
     quorum = broker.quorum = _new_quorum(broker, files)
-    quorum.on_failure = broker.stop
+    quorum.on_failure = broker.lost_metadata
     quorum.endpoints = tuple(
         endpoint._replace(host=endpoint.host or local_host_name(), port=listener.address[1])
         for endpoint, listener in zip(broker.node.controller_listeners, listeners, strict=True)

@@ -18,5 +18,13 @@ def say_recovered(directories: Sequence[LogDirectory]) -> None:
             scanned, cut = report.scanned_bytes, report.cut_bytes
             if scanned or cut:
                 log.info("%s was recovered: %d bytes looked at, %d cut", name, scanned, cut)
+            if report.missing_offsets:
+                log.warning(
+                    "%s ends at %d, but the checkpoint of recovery points says that %d more offsets were durable: "
+                    "if it was not wrong, they are lost here; compare with the other replicas",
+                    name,
+                    each.log_end_offset,
+                    report.missing_offsets,
+                )
             for damage in (*report.damaged_files, *report.damages):
                 log.warning("%s was recovered, and is not as it was: %s", name, damage)

@@ -26,8 +26,11 @@ from trioka.storage.future import the_longer
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
+from trioka.storage.sync import despite_shortages
+from trioka.storage.volume import OutOfDescriptors
 
 from .clock import Clock
+from .descriptors import free_descriptors
 from .partitions import Partitions, Replica
 
 log = logging.getLogger("trioka.replicas")
@@ -56,6 +59,9 @@ class Surroundings(Protocol):
 
     def rests(self, replica: Replica) -> None:
         """Nobody leads, or the replica is here no longer."""
+
+    def release(self) -> None:
+        """Some replicas are here no longer, and nobody may hold them, or their logs stay in memory."""
 
 
 class Replicas:
@@ -122,7 +128,7 @@ class Replicas:
                 if directory is not None:
                     work.append(_New(change, directory, configs[change.name], self._clock.now_ms()))
         made: dict[LogDirectory, list[tuple[PartitionChanged, Log]]] = {}
-        for new, its_log in zip(work, await _in_threads(_New.make, work), strict=True):
+        for new, its_log in zip(work, await self._make_each(work), strict=True):
             if its_log is not None:
                 made.setdefault(new.directory, []).append((new.change, its_log))
         for directory, logs in made.items():
@@ -133,6 +139,30 @@ class Replicas:
                 continue
             for change, its_log in logs:
                 self.adopt(change.name, change.topic_id, change.index, its_log)
+
+    async def _make_each(self, work: Sequence["_New"]) -> list[Log | None]:
+        """Their logs, None where the disk has failed. Those that find no descriptor are made a little later."""
+        made: dict[int, Log | None] = {}
+
+        async def make_the_rest() -> None:
+            rest = [number for number in range(len(work)) if number not in made]
+            shortage: OutOfDescriptors | None = None
+            for number, its_log in zip(rest, await _in_threads(_New.make, [work[each] for each in rest]), strict=True):
+                if isinstance(its_log, OutOfDescriptors):
+                    shortage = its_log
+                else:
+                    made[number] = its_log
+            if shortage is not None:
+                raise shortage
+
+        try:
+            await despite_shortages(make_the_rest, self._free_descriptors)
+        except OutOfDescriptors as error:
+            log.error("%d logs cannot be created: %s", len(work) - len(made), error)
+        return [made.get(number) for number in range(len(work))]
+
+    async def _free_descriptors(self) -> None:
+        await free_descriptors(directory.files for directory in self._directories)
 
     async def _note_epochs(self, mine: Sequence[PartitionChanged]) -> dict[tuple[str, int], Prepared]:
         """Who is to lead notes its epoch on disk first (I10), which takes two syncs: thousands may become leaders at a
@@ -147,7 +177,7 @@ class Replicas:
                 continue
             its_log, epoch = replica.log, partition.leader_epoch
             is_new = epoch > max(replica.leader_epoch, its_log.epochs.latest_epoch)
-            if is_new and not (its_log.closed or its_log.quarantine):
+            if is_new and not its_log.closed:
                 self._surroundings.rests(replica)
                 work.append(its_log.epochs.prepared(epoch, its_log.log_end_offset))
                 names.append(name)
@@ -176,10 +206,18 @@ class Replicas:
                 await trio.to_thread.run_sync(directory.set_aside_as_stray, strays)
         await self._keep_one_of_each()
         for directory in self._directories:
+            nameless = {name: wanted[name][0].topic_id for name in wanted.keys() & directory.logs.keys()}
+            nameless = {name: its_id for name, its_id in nameless.items() if name not in directory.topic_ids}
+            try:
+                if nameless and directory.failure is None:
+                    await trio.to_thread.run_sync(directory.assign_topic_ids, nameless)
+            except KafkaStorageError as error:
+                log.error("%d logs in %s have no topic id: %s", len(nameless), directory.path, error)
             for name, found in directory.logs.items():
                 if name in wanted:
                     self.adopt(name.topic, wanted[name][0].topic_id, name.partition, found)
-                    self.configure(name.topic)
+        for topic_name in {name.topic for name in wanted}:  # once for each: a topic may have thousands of partitions
+            self.configure(topic_name)
         await self.act(
             [
                 PartitionChanged(
@@ -267,8 +305,8 @@ class Replicas:
         return True
 
     def _begin_epoch(self, replica: Replica, epoch: int, ahead: Prepared | None) -> None:
-        """A log that is damaged or whose disk has failed refuses appends by itself, and what is whole can be read: it
-        must not keep the broker from serving all the others."""
+        """A log whose disk has failed refuses appends by itself, and what is whole can be read: it must not keep the
+        broker from serving all the others."""
         try:
             if ahead is not None:
                 replica.log.epochs.take(ahead, replica.log.log_end_offset)
@@ -326,6 +364,7 @@ class Replicas:
             replica.leads = replica.stands_alone = False
             replica.leadership = None
             self._surroundings.rests(replica)
+        self._surroundings.release()
         await trio.to_thread.run_sync(self._delete_logs, [TopicPartition(*name) for name in gone])
         gone.clear()
 
@@ -351,10 +390,12 @@ class _New(NamedTuple):
     config: LogConfig
     now_ms: int
 
-    def make(self) -> Log | None:
+    def make(self) -> Log | OutOfDescriptors | None:
         name = TopicPartition(self.change.name, self.change.index)
         try:
             return self.directory.begin(name, self.config, now_ms=self.now_ms, topic_id=self.change.topic_id)
+        except OutOfDescriptors as shortage:
+            return shortage
         except KafkaStorageError as error:
             log.error("%s cannot be created: %s", name, error)
             return None

@@ -33,7 +33,9 @@ from .replication_quota import ReplicationQuota
 if TYPE_CHECKING:
     from .broker import Broker
     from .followers import Followers
+    from .healing import Healing
     from .in_sync import InSync
+    from .scrubber import Scrubber
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEARN_S: Final = 0.03  # so long may the same metadata be on its way to others
@@ -67,7 +69,23 @@ class Replication:
         self._broker.nursery.start_soon(made.send)
         self._broker.nursery.start_soon(made.watch)
         self._broker.nursery.start_soon(made.mind_damage)
+        _ = self.healing  # it runs from now on
         return made
+
+    @cached_property
+    def healing(self) -> "Healing":
+        made: Healing = import_module(".healing", __package__).Healing(self._broker)
+        self._broker.nursery.start_soon(made.run)
+        return made
+
+    @cached_property
+    def scrubber(self) -> "Scrubber":
+        made: Scrubber = import_module(".scrubber", __package__).Scrubber(self._broker)
+        return made
+
+    def unhealed(self, replica: Replica) -> int:
+        """Damaged ranges of a replica of which nobody had a good copy, when it was last asked for."""
+        return self.healing.unhealed(replica.log) if replica.log.quarantine.damages else 0
 
     @property
     def is_following(self) -> bool:
@@ -124,6 +142,10 @@ class Replication:
     def rests(self, replica: Replica) -> None:
         self._stop_fetching(replica)
         self._broker.delayed.touch(replica)
+
+    def release(self) -> None:
+        self._broker.dispatch.release_replicas()
+        self._broker.delayed.sweep()
 
     def _stop_fetching(self, replica: Replica) -> None:
         if "followers" in vars(self):

@@ -161,9 +161,11 @@ def why(node: int, found: Lack | None) -> str:
 
 def _sizes(kafka: Kafka, nodes: Iterable[int]) -> Sizes:
     found = {}
-    for node in nodes:
+    asked = list(nodes)
+    for number, node in enumerate(asked):
         try:
-            told = kafka.ask_node(node, DescribeLogDirsRequest(topics=None))
+            with kafka.patience.share(len(asked) - number + 1):
+                told = kafka.ask_node(node, DescribeLogDirsRequest(topics=None))
         except (Failure, HungUp):
             continue
         found[node] = {
@@ -185,7 +187,8 @@ def ends_of(kafka: Kafka, node: int, places: Sequence[TopicPartition]) -> dict[T
     ]
     request = ListOffsetsRequest(replica_id=DEBUGGING, topics=topics, timeout_ms=kafka.timeout_ms)
     try:
-        answer = kafka.ask_node(node, request)
+        with kafka.patience.share(2):  # there are other nodes, too
+            answer = kafka.ask_node(node, request)
     except (Failure, HungUp):
         return {}
     return {

@@ -12,7 +12,8 @@ committed.
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import click
@@ -29,6 +30,7 @@ from .routing import Kafka, TopicPartition
 from .settings import Settings
 
 POLL_MS: Final = 200
+CLOSE_MS: Final = 1000
 MAX_POLL_RECORDS: Final = 500
 
 
@@ -144,7 +146,11 @@ def find_windows(
 
 
 class _Reader:
-    """kafka-python's consumer: polled for batches of records, each within its window."""
+    """kafka-python's consumer: polled for batches of records, each within its window.
+
+    Each question waits for its answer no longer than the command's timeout. Who reads to an end, and for so long
+    neither gets a record nor hears that there is none left, is told so.
+    """
 
     def __init__(
         self,
@@ -159,6 +165,10 @@ class _Reader:
 
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         self._errors = kafka.errors.KafkaError
+        self._timeout_s = settings.timeout_s
+        self._timeout_ms = int(1000 * settings.timeout_s)
+        self._heard = time.monotonic()  # when it went on last
+        self._positions: dict[Any, int | None] = {}
         self._consumer = kafka.KafkaConsumer(
             **settings.for_kafka_python(),
             group_id=group,
@@ -181,10 +191,10 @@ class _Reader:
 
     def poll(self, most: int) -> list[Any]:
         """Some records; none if none came in a while."""
-        try:
+        with self._explaining():
             polled = self._consumer.poll(timeout_ms=POLL_MS, max_records=min(most, MAX_POLL_RECORDS))
-        except self._errors as error:
-            raise Failure(f"reading failed: {str(error) or type(error).__name__}") from None
+        if polled:
+            self._heard = time.monotonic()
         found = []
         for place, records in polled.items():
             stop = (self._stops or {}).get(place)
@@ -193,14 +203,31 @@ class _Reader:
 
     def is_at_the_end(self) -> bool:
         """Nothing is left in the windows; of a group, nothing of what it was given."""
+        with self._explaining():
+            is_over = self._is_at_the_end(max(1, int(1000 * self._left_s())))
+        if not is_over and self._left_s() <= 0:
+            what = f"there is more to read, and nobody has sent it within {self._timeout_s:g} s"
+            raise Failure(what, hints=["look at the partitions: trioka topics describe --unavailable-partitions"])
+        return is_over
+
+    def _left_s(self) -> float:
+        return self._heard + self._timeout_s - time.monotonic()
+
+    def _is_at_the_end(self, timeout_ms: int) -> bool:
         if self._stops is not None:
             is_all = self._windows is not None and len(self._stops) == len(self._windows)
-            return is_all and all(self._consumer.position(place) >= stop for place, stop in self._stops.items())
+            return is_all and self._has_reached(self._stops, timeout_ms)
         assigned = self._consumer.assignment()
         if not assigned:
             return False
-        ends = self._consumer.end_offsets(list(assigned))
-        return all(self._consumer.position(place) >= ends[place] for place in assigned)
+        ends = self._consumer.end_offsets(list(assigned), timeout_ms=timeout_ms)
+        return self._has_reached(ends, timeout_ms)
+
+    def _has_reached(self, ends: Mapping[Any, int], timeout_ms: int) -> bool:
+        found = {place: self._consumer.position(place, timeout_ms=timeout_ms) for place in ends}
+        if found != self._positions:  # it goes on, if only past records that are not shown
+            self._positions, self._heard = found, time.monotonic()
+        return all(found[place] is not None and found[place] >= end for place, end in ends.items())
 
     @property
     def is_bounded(self) -> bool:
@@ -216,10 +243,18 @@ class _Reader:
 
     def commit(self) -> None:
         if self._group is not None:
-            self._consumer.commit()
+            with self._explaining():
+                self._consumer.commit(timeout_ms=self._timeout_ms)
 
     def close(self) -> None:
-        self._consumer.close(autocommit=False)
+        self._consumer.close(autocommit=False, timeout_ms=min(CLOSE_MS, self._timeout_ms))
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors as error:
+            raise Failure(f"reading failed: {str(error) or type(error).__name__}") from None
 
 
 def _copy(

@@ -10,16 +10,21 @@ from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from trioka.protocol.messages.list_groups import ListGroupsRequest
 from trioka.protocol.messages.metadata import MetadataResponse
 
+from . import scrub_report
+from .configs import BROKER, described
 from .failure import Exit, Failure
 from .group_state import all_groups
 from .options import with_output, with_settings
 from .output import Column, show
 from .routing import NOBODY, Kafka
+from .scrub_report import ScrubReport
 from .settings import Settings
 from .wire import HungUp
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 NAMED: Final = 3  # so many examples are named
+HTTP_LISTENERS: Final = "trioka.http.listeners"
+METRICS_S: Final = 3.0  # so long a broker may take for its metrics
 ROOM: Final = 0.1  # a disk with less than this part of it free is about to be full
 
 COLUMNS: Final = (
@@ -48,10 +53,12 @@ def doctor(settings: Settings, output: str) -> int:
     if all(each.status == FAILED for each in unreachable):
         show([each._asdict() for each in findings], COLUMNS, output, name="check")
         return Exit.UNREACHABLE
-    with settings.kafka() as kafka:
+    answering = tuple(at for at, found in zip(settings.bootstrap, unreachable, strict=True) if found.status != FAILED)
+    with settings._replace(bootstrap=answering).kafka() as kafka:
         findings += _cluster(kafka)
         findings += _listeners(kafka)
         findings += _directories(kafka)
+        findings += _damage(kafka)
         findings += _partitions(kafka.cluster())
         findings += _groups(kafka)
     show([each._asdict() for each in findings], COLUMNS, output, name="check")
@@ -60,9 +67,10 @@ def doctor(settings: Settings, output: str) -> int:
 
 def _bootstrap(settings: Settings) -> Iterator[Finding]:
     """Each bootstrap server by itself: a list in which one is wrong works until the others are down."""
+    share_s = settings.timeout_s / len(settings.bootstrap)
     for server in settings.bootstrap:
         name = f"{server[0]}:{server[1]}"
-        with settings._replace(bootstrap=(server,)).kafka() as kafka:
+        with settings._replace(bootstrap=(server,), timeout_s=share_s).kafka() as kafka:
             try:
                 offered = len(kafka.first().versions())
             except Failure as failure:
@@ -84,10 +92,12 @@ def _cluster(kafka: Kafka) -> Iterator[Finding]:
 
 
 def _listeners(kafka: Kafka) -> Iterator[Finding]:
-    for broker in kafka.cluster().brokers:
+    brokers = kafka.cluster().brokers
+    for number, broker in enumerate(brokers):
         try:
-            connection = kafka.connect_as_advertised(broker.node_id, broker.host, broker.port)
-            connection.versions()
+            with kafka.patience.share(len(brokers) - number + 1):
+                connection = kafka.connect_as_advertised(broker.node_id, broker.host, broker.port)
+                connection.versions()
             yield Finding("advertised listener", OK, f"broker {broker.node_id} at {connection.address}")
             connection.close()
         except Failure as failure:
@@ -101,9 +111,11 @@ def _directories(kafka: Kafka) -> Iterator[Finding]:
     if DescribeLogDirsRequest.__key__ not in kafka.first().versions():
         return
     found = 0
-    for broker in kafka.cluster().brokers:
+    brokers = kafka.cluster().brokers
+    for number, broker in enumerate(brokers):
         try:
-            answer = kafka.ask_node(broker.node_id, DescribeLogDirsRequest(topics=None))
+            with kafka.patience.share(len(brokers) - number + 1):
+                answer = kafka.ask_node(broker.node_id, DescribeLogDirsRequest(topics=None))
         except (Failure, HungUp):
             continue  # its listener was told of already
         for each in answer.results:
@@ -116,6 +128,36 @@ def _directories(kafka: Kafka) -> Iterator[Finding]:
                 share = 100 * each.usable_bytes // max(each.total_bytes, 1)
                 yield Finding("log directory", WARNING, f"{place} has {share} % free", "trioka topics trim TOPIC")
     yield Finding("log directories", OK, f"{found} looked at")
+
+
+def _damage(kafka: Kafka) -> Iterator[Finding]:
+    """Damaged records, and when each broker's partitions were last compared with their checksums."""
+    brokers = kafka.cluster().brokers
+    for number, broker in enumerate(brokers):
+        try:
+            with kafka.patience.share(len(brokers) - number + 1):
+                entries = described(kafka, BROKER, [str(broker.node_id)])[str(broker.node_id)]
+        except (Failure, HungUp, KeyError):
+            continue  # its listener was told of already
+        listeners = next((entry.value for entry in entries if entry.name == HTTP_LISTENERS), None)
+        if not listeners:
+            continue
+        at = scrub_report.addresses(listeners, broker.host)
+        yield from damage_of(broker.node_id, at, scrub_report.fetch(at, METRICS_S), scrub_report.now_s())
+
+
+def damage_of(node_id: int, at: list[str], report: ScrubReport | None, now_s: float) -> Iterator[Finding]:
+    if report is None:
+        what = f"broker {node_id}: its metrics at {', '.join(at)} cannot be reached from here"
+        yield Finding("scrub", OK, what)
+        return
+    if report.unhealed:
+        what = f"broker {node_id}: no replica has a good copy of {report.unhealed} damaged ranges"
+        yield Finding("damage", FAILED, what, "look for replica.unhealed in its log")
+    elif report.damaged:
+        what = f"broker {node_id}: {report.damaged} damaged ranges are being healed"
+        yield Finding("damage", WARNING, what, "trioka doctor, a little later")
+    yield Finding("scrub", OK, f"broker {node_id}: {report.words(now_s)}")
 
 
 def _partitions(cluster: MetadataResponse) -> Iterator[Finding]:

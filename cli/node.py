@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trioka import __version__
 
-from .failure import CannotStart
+from .failure import CannotStart, Failure
 from .flags import DEFAULT_PORT
 from .garbage import keep_what_stays
 
@@ -189,19 +189,25 @@ def _run(
 
     from trioka.broker.identity import ForeignDirectory, NotFormatted
     from trioka.broker.listener import PortInUse
+    from trioka.broker.log_directories import LogDirectoriesOffline
     from trioka.broker.membership import CannotJoin
     from trioka.broker.quorum_files import VotersDisagree
     from trioka.storage.directory import DirectoryInUse
     from trioka.storage.disk import allow_many_descriptors
     from trioka.storage.layout import DamagedFile
+    from trioka.storage.volume import OutOfDescriptors
 
     allow_many_descriptors()
     try:
         trio.run(_live, loaded, topics or {}, is_dev, is_demo, started)
     except Exception as errors:  # not `except*`: what it raises is a group again, before Python 3.11.4
         happened = list(_single(errors))
+        ended = next((each for each in happened if isinstance(each, LogDirectoriesOffline)), None)
+        if ended is not None:
+            hints = ["mend or replace the disk, then start the node again"]
+            raise Failure(f"this node has ended: {ended}", hints=hints) from None
         known = (DirectoryInUse, ForeignDirectory, NotFormatted, VotersDisagree, DamagedFile, CannotJoin)
-        if not all(isinstance(each, (PortInUse, *known, OSError)) for each in happened):
+        if not all(isinstance(each, (PortInUse, *known, OutOfDescriptors, OSError)) for each in happened):
             raise
         port = next((each.port for each in happened if isinstance(each, PortInUse)), None)
         if port is None:
@@ -222,11 +228,12 @@ def _single(error: Exception) -> Iterator[Exception]:
 
 
 def _set_up_logging(form: str, level: str) -> None:
-    from trioka.broker.log_lines import HumanLines, JsonLines
+    from trioka.broker.log_lines import HumanLines, JsonLines, Repetitions
 
     is_human = form == "human" or (form == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler()
     handler.setFormatter(HumanLines() if is_human else JsonLines())
+    handler.addFilter(Repetitions())
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,6 +24,8 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 MAX_LINE_BYTES: Final = 64 << 20
 MAX_COMPLAINTS: Final = 3
 LINGER_MS: Final = 5
+GRACE_S: Final = 0.5  # for batches that are given up just then, so that their reason can be told
+CLOSE_S: Final = 5.0
 
 
 @click.command("produce")
@@ -70,7 +73,11 @@ def produce(
 
 
 class _Sender:
-    """kafka-python's producer, with its errors in our words."""
+    """kafka-python's producer, with its errors in our words.
+
+    It waits for answers no longer than the command's timeout: when a record is sent, and once more in the end, for all
+    that were. kafka-python itself would wait for ever for a producer id that no broker can give.
+    """
 
     def __init__(self, settings: Settings, topic: str, compression: str, acks: str) -> None:
         from kafka import KafkaProducer
@@ -80,6 +87,7 @@ class _Sender:
         timeout_ms = int(settings.timeout_s * 1000)
         self._errors = KafkaError
         self._topic = topic
+        self._timeout_s = settings.timeout_s
         self._producer = KafkaProducer(
             **settings.for_kafka_python() | {"request_timeout_ms": max(timeout_ms - LINGER_MS, 1)},
             acks=acks if acks == "all" else int(acks),
@@ -89,16 +97,22 @@ class _Sender:
             max_block_ms=timeout_ms,
             delivery_timeout_ms=timeout_ms,  # tries included: a disk that is full is worth a few, and no two minutes
         )
-        self._sent = self._failed = 0
+        self._sent = self._failed = self._written = 0
 
     def __enter__(self) -> "_Sender":
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        """What is still on its way is waited for, unless something went wrong before: then it is given up."""
+        timeout_s = self._timeout_s + GRACE_S if kind is None else 0
+        began = time.monotonic()
         try:
-            self._producer.flush()
+            self._producer.flush(timeout=timeout_s)
+        except self._errors:
+            self._give_up()
         finally:
-            self._producer.close(timeout=5)
+            left_s = timeout_s - (time.monotonic() - began)
+            self._producer.close(timeout=min(max(left_s, 0), CLOSE_S))
 
     def send(self, **record: Any) -> None:
         try:
@@ -106,7 +120,20 @@ class _Sender:
         except (self._errors, AssertionError, ValueError) as error:
             raise _explained(error, self._topic) from None
         self._sent += 1
+        future.add_callback(self._count)
         future.add_errback(self._complain)
+
+    def _count(self, _: object) -> None:
+        self._written += 1
+
+    def _give_up(self) -> None:
+        """Nobody has said what became of these."""
+        unknown = self._sent - self._written - self._failed
+        if unknown:
+            self._failed += unknown
+            what = f"{unknown} records of '{self._topic}' have no answer within {self._timeout_s:g} s"
+            hints = ["they may be written or not", "look at the brokers: trioka doctor"]
+            talk(str(Failure(what, hints=hints)))
 
     def _complain(self, error: Exception) -> None:
         self._failed += 1

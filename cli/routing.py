@@ -18,6 +18,7 @@ from trioka.protocol.schema import Request
 
 from . import trouble
 from .failure import Failure, did_you_mean
+from .patience import Patience
 from .wire import Connection, HungUp
 
 ATTEMPTS: Final = 12
@@ -54,11 +55,13 @@ class TopicPartition(NamedTuple):
 class Kafka:
     """Use it in a `with`, so that its connections are closed."""
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], *, connect: Connect, timeout_s: float) -> None:
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], *, connect: Connect, patience: Patience) -> None:
+        """`connect` makes connections that have the same patience."""
         self.bootstrap = tuple(bootstrap)
-        self.timeout_s = timeout_s
+        self.patience = patience
+        self.timeout_s = patience.timeout_s
         self._connect = connect
-        self._deadline = time.monotonic() + timeout_s
+        self._deadline: float | None = None  # of those who are asked again, since the first answer that was no use
         self._first: Connection | None = None
         self._by_node: dict[int, Connection] = {}
         self._metadata: MetadataResponse | None = None
@@ -106,18 +109,27 @@ class Kafka:
 
     def insist(self, ask: Callable[[], T], told: Callable[[T], Iterable[int]]) -> T:
         """Asks until the answer is not of yesterday's cluster, within limits; then whatever was told last."""
-        self._deadline = time.monotonic() + self.timeout_s
         pause = FIRST_PAUSE_S
         for attempt in range(ATTEMPTS):
             answer = ask()
-            if OUT_OF_DATE.isdisjoint(told(answer)) or attempt == ATTEMPTS - 1:
+            if OUT_OF_DATE.isdisjoint(told(answer)):
+                self._deadline = None
                 break
-            if time.monotonic() + pause > self._deadline:
+            if attempt == ATTEMPTS - 1 or not self._pause(pause):
                 break
-            time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
             self.forget()
         return answer
+
+    def _pause(self, seconds: float) -> bool:
+        """Before something is asked again; False if there is no time for it."""
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self.timeout_s
+        if now + seconds > self._deadline:
+            return False
+        time.sleep(seconds)
+        return True
 
     def forget(self) -> None:
         """What is known about the cluster is out of date."""
@@ -175,14 +187,13 @@ class Kafka:
     def _find_coordinator(self, group: str) -> int:
         request = FindCoordinatorRequest(coordinator_keys=[group])
         pause = FIRST_PAUSE_S
-        deadline = time.monotonic() + self.timeout_s
         for _ in range(ATTEMPTS):
             (told,) = self.ask(request).coordinators
             if told.error_code == NONE:
                 return int(told.node_id)
-            if told.error_code not in OUT_OF_DATE or time.monotonic() + pause > deadline:
+            # Its topic is being made, or its leader elected.
+            if told.error_code not in OUT_OF_DATE or not self._pause(pause):
                 break
-            time.sleep(pause)  # its topic is being made, or its leader elected
             pause = min(2 * pause, LONGEST_PAUSE_S)
         raise trouble.refused(told.error_code, f"group '{group}' has no coordinator on {self.name}", told.error_message)
 
@@ -193,10 +204,11 @@ class Kafka:
         if self._first is not None:
             return self._first
         failure: Failure | None = None
-        for host, port in self.bootstrap:
+        for number, (host, port) in enumerate(self.bootstrap):
             connection = self._connect(host, port)
             try:
-                connection.versions()
+                with self.patience.share(len(self.bootstrap) - number):
+                    connection.versions()
             except Failure as error:
                 connection.close()
                 failure = error

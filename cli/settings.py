@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from .contexts import Context, load_contexts
 from .failure import Exit, Failure, did_you_mean
 from .flags import DEFAULT_PORT
+from .patience import Patience
 from .routing import Kafka
 from .wire import Connection, tls_context
 
@@ -39,12 +40,12 @@ class Settings(NamedTuple):
 
     def kafka(self) -> Kafka:
         """The cluster; nobody is asked yet."""
-        tls, login = self.tls(), self.login()
+        tls, login, patience = self.tls(), self.login(), Patience(self.timeout_s)
 
         def connect(host: str, port: int) -> Connection:
-            return Connection(host, port, timeout_s=self.timeout_s, tls=tls, greet=login)
+            return Connection(host, port, timeout_s=patience, tls=tls, greet=login)
 
-        return Kafka(self.bootstrap, connect=connect, timeout_s=self.timeout_s)
+        return Kafka(self.bootstrap, connect=connect, patience=patience)
 
     @property
     def protocol(self) -> str:

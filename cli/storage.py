@@ -28,7 +28,7 @@ from trioka.broker.formatting import AlreadyFormatted, Founder, directories_of, 
 from trioka.broker.identity import random_uuid
 from trioka.broker.properties import parse_environment, parse_properties
 from trioka.cluster.feature_changes import NEEDED
-from trioka.cluster.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED
+from trioka.cluster.features import KRAFT_VERSION, METADATA_VERSION, NOT_SERVED, SUPPORTED
 from trioka.cluster.metadata_log import LATEST_METADATA_VERSION, MetadataRecord
 from trioka.cluster.releases import RELEASES, SCRAM_SINCE, fresh_levels, metadata_version_of
 from trioka.cluster.scram import SALT_BYTES, credential_of
@@ -219,6 +219,10 @@ def _levels(said: Sequence[str], release: str | None, has_voters_in_log: bool) -
     wanted: dict[str, int] = {}
     for text in said:
         name, _, level = text.partition("=")
+        if name in NOT_SERVED and level != "0":
+            raise Failure(f"{name} cannot be turned on: nothing here serves it yet", exit_code=Exit.USAGE)
+        if name in NOT_SERVED:
+            continue
         if name not in SUPPORTED:
             raise Failure(f"there is no feature '{name}'", exit_code=Exit.USAGE, hints=did_you_mean(name, SUPPORTED))
         if not level.isdigit() or int(level) not in SUPPORTED[name] or name in wanted:

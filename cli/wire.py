@@ -8,7 +8,8 @@ letters, they say who is there: `HTTP`, or a TLS alert (0x15 0x03). A listener t
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from trioka.protocol.codec import decode, encode
@@ -19,6 +20,7 @@ from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.schema import Request, Span
 
 from . import trouble
+from .patience import Patience
 
 if TYPE_CHECKING:
     from ssl import SSLContext as SSLContext
@@ -27,6 +29,7 @@ CLIENT_ID: Final = "trioka"
 SIZE_BYTES: Final = 4
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024  # a list of every partition of a very large cluster, or a fetch
 RECEIVE_BYTES: Final = 1 << 20  # at once
+NO_TIME_S: Final = 0.001  # a timeout of 0 would mean: do not wait at all, and fail otherwise
 TLS_ALERT, TLS_HANDSHAKE = 0x15, 0x16
 TLS_MAJOR: Final = 0x03
 
@@ -43,14 +46,16 @@ class Connection:
         host: str,
         port: int,
         *,
-        timeout_s: float,
+        timeout_s: float | Patience,
         tls: "SSLContext | None" = None,
         greet: "Callable[[Connection], None] | None" = None,
         client_id: str = CLIENT_ID,
     ) -> None:
-        """`greet` is called on the open connection before anything else is asked: a login."""
+        """`timeout_s`: how long each answer is waited for; or how long all are that others wait for too. `greet` is
+        called on the open connection before anything else is asked: a login."""
         self.host, self.port = host, port
-        self._timeout_s = timeout_s
+        self._has_own_patience = not isinstance(timeout_s, Patience)
+        self._patience = timeout_s if isinstance(timeout_s, Patience) else Patience(timeout_s)
         self._tls = tls
         self._greet = greet
         self._client_id = client_id
@@ -85,18 +90,23 @@ class Connection:
         self.say(request, version)
         return self.hear(request, version)
 
-    def say(self, request: Request, version: int) -> None:
-        """Sends without waiting for the answer, which must be heard before the next question is answered."""
+    def say(self, request: Request, version: int) -> int:
+        """Sends without waiting for the answer. Several requests may be sent before the first answer is heard; the
+        correlation id that is returned tells their answers apart."""
+        if self._has_own_patience:
+            self._patience.restore()
         self.open()
         assert self._socket is not None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         try:
-            self._socket.sendall(request_frame(request, version, self._correlation_id, self._client_id))
+            with self._waiting(self._socket):
+                self._socket.sendall(request_frame(request, version, self._correlation_id, self._client_id))
         except TimeoutError:
             raise self._timed_out() from None
         except OSError:
             self.close()
             raise HungUp from None
+        return self._correlation_id
 
     def hear(self, request: Request, version: int, *, correlation_id: int | None = None) -> Any:
         expected = self._correlation_id if correlation_id is None else correlation_id
@@ -152,7 +162,7 @@ class Connection:
 
     def _connect(self) -> socket.socket:
         try:
-            sock = socket.create_connection((self.host, self.port), self._timeout_s)
+            sock = self._connect_to_one_of(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
         except socket.gaierror:
             raise trouble.met(trouble.NO_SUCH_HOST, f"there is no host '{self.host}'") from None
         except ConnectionRefusedError:
@@ -164,11 +174,31 @@ class Connection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock if self._tls is None else self._wrapped(sock, self._tls)
 
+    def _connect_to_one_of(self, found: Sequence[Any]) -> socket.socket:
+        """A name may stand for several addresses, and some of them may not answer."""
+        problem = OSError("it has no address")
+        addresses = list(dict.fromkeys(each[4][:2] for each in found))
+        for number, address in enumerate(addresses):
+            with self._patience.share(len(addresses) - number), self._patience.waiting():
+                try:
+                    return socket.create_connection(address, self._patience.left_s or NO_TIME_S)
+                except OSError as error:
+                    problem = error
+        raise problem
+
+    @contextmanager
+    def _waiting(self, sock: socket.socket) -> Iterator[None]:
+        """What is done with the socket meanwhile ends when the patience does."""
+        sock.settimeout(self._patience.left_s or NO_TIME_S)
+        with self._patience.waiting():
+            yield
+
     def _wrapped(self, sock: socket.socket, tls: "SSLContext") -> socket.socket:
         from ssl import SSLCertVerificationError, SSLError
 
         try:
-            return tls.wrap_socket(sock, server_hostname=self.host)
+            with self._waiting(sock):
+                return tls.wrap_socket(sock, server_hostname=self.host)
         except SSLCertVerificationError as error:
             sock.close()
             why = f"the certificate of {self.address} is not trusted: {error.verify_message}"
@@ -182,7 +212,7 @@ class Connection:
 
     def _timed_out(self) -> Exception:
         self.close()
-        return trouble.met(trouble.TIMED_OUT, f"{self.address} did not answer within {self._timeout_s:g} s")
+        return trouble.met(trouble.TIMED_OUT, f"{self.address} did not answer within {self._patience.timeout_s:g} s")
 
     def _size(self) -> int:
         first = self._receive(SIZE_BYTES)
@@ -201,7 +231,8 @@ class Connection:
         received = bytearray()
         while len(received) < size:
             try:
-                more = self._socket.recv(min(size - len(received), RECEIVE_BYTES))
+                with self._waiting(self._socket):
+                    more = self._socket.recv(min(size - len(received), RECEIVE_BYTES))
             except TimeoutError:
                 raise self._timed_out() from None
             except OSError:
@@ -210,6 +241,7 @@ class Connection:
                 self.close()
                 raise HungUp
             received += more
+        self._patience.restore()
         return bytes(received)
 
 

@@ -11,13 +11,15 @@ from .partition import Partition
 def check_assignment(brokers: Brokers, replicas: Sequence[int], replication_factor: int | None = None) -> None:
     """InvalidReplicaAssignment unless these are different, registered brokers, as many as the other partitions have."""
     if not replicas:
-        raise InvalidReplicaAssignment("an assignment names no replica at all")
+        raise InvalidReplicaAssignment("a manual partition assignment has an empty replica list")
     previous = None
     for broker_id in sorted(replicas):
         if broker_id not in brokers:
-            raise InvalidReplicaAssignment(f"an assignment names broker {broker_id}, which is not registered")
+            raise InvalidReplicaAssignment(
+                f"a manual partition assignment includes broker {broker_id}, and no such broker is registered"
+            )
         if broker_id == previous:
-            raise InvalidReplicaAssignment(f"an assignment names broker {broker_id} more than once")
+            raise InvalidReplicaAssignment(f"a manual partition assignment has the broker {broker_id} more than once")
         previous = broker_id
     if replication_factor is not None and len(replicas) != replication_factor:
         raise InvalidReplicaAssignment(

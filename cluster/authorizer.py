@@ -1,7 +1,9 @@
 """What follows from the rules of acls.py for somebody who wants something: Kafka's StandardAuthorizer.
 
 1  A super user may do everything, even while the rules are not known yet. Nobody else may do anything then.
-2  A rule counts for whoever it names and from where: the principal itself or `User:*`, the address or `*`.
+2  A rule counts for whoever it names and from where: the principal itself or `User:*`, the address or `*`. What it
+   allows to an address is allowed if it spells it as Java does, to the letter; what it denies is denied however it
+   spells the address. There Kafka compares letters too, and who writes `::1` has denied nothing to anybody.
 3  It counts for the operation that it names; ALL names each. Who is allowed to READ, WRITE, DELETE or ALTER is
    allowed to DESCRIBE as well, and who may ALTER_CONFIGS to DESCRIBE_CONFIGS. What is denied implies nothing.
 4  Any DENY that counts wins, in whatever order and pattern the rules are; then any ALLOW.
@@ -17,6 +19,7 @@ from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import UnknownServerError
 
 from .acls import ANYTHING, EVERYBODY, AccessRule, Acls, Operation, Pattern, Permission, ResourceKind
+from .host_address import is_address_of
 
 # By the operation that is wanted: what a rule may allow, for it to be allowed.
 IMPLIED_BY: Final[Mapping[Operation, frozenset[int]]] = MappingProxyType(
@@ -31,7 +34,7 @@ SOME_NAME: Final = "hardcode"
 
 class Who(NamedTuple):
     principal: str  # `User:ann`
-    host: str  # an address
+    host: str  # an address, in the spelling of host_address.py
 
 
 class Verdict(NamedTuple):
@@ -102,7 +105,11 @@ def _counts(rule: AccessRule, who: Who, operation: Operation) -> bool:
 
 
 def _is_for(rule: AccessRule, who: Who) -> bool:
-    return rule.principal in (who.principal, EVERYBODY) and rule.host in (who.host, ANYTHING)
+    if rule.principal not in (who.principal, EVERYBODY):
+        return False
+    if rule.host in (who.host, ANYTHING):
+        return True
+    return rule.permission_type != Permission.ALLOW and is_address_of(who.host, rule.host)
 
 
 def _is_outweighed(rule: AccessRule, denied: set[tuple[int, str]]) -> bool:

@@ -180,7 +180,7 @@ def register_controller(request: ControllerRegistrationRequest) -> Decision[None
 def unregister_broker(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Decision[Outcome]:
     broker = metadata.brokers.get(broker_id)
     if broker is None:
-        message = f"broker {broker_id} is not registered"
+        message = f"there is no broker: ID {broker_id} is not currently registered"
         return Decision(records=(), replies=(Outcome(error=BrokerIdNotRegistered, message=message),))
     removal = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch)
     records = [*without_replica(metadata, settings, broker_id), removal]

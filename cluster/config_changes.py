@@ -115,6 +115,13 @@ def _decide(
     return Decision(records=() if validate_only else tuple(records), replies=tuple(replies))
 
 
+# Why there is no configuration for all resources of a type.
+_DEFAULTS: Final[Mapping[int, str]] = {
+    ResourceType.TOPIC: "default topic resources are not allowed: a configuration is one topic's",
+    ResourceType.GROUP: "default group resources are not allowed: a configuration is one group's",
+    ResourceType.CLIENT_METRICS: "a subscription name cannot be empty",
+}
+
 # --- checks that need no look at what is there
 
 
@@ -123,21 +130,22 @@ def check_request(resource: Resource, keys: Sequence[str], broker_id: int | None
     if len(set(keys)) != len(keys):
         raise InvalidRequest("the request names a key more than once")
     if resource.type not in STORED:
-        raise InvalidRequest(f"resources of type {resource.type} have no configuration that could be kept")
+        raise InvalidRequest(f"unknown resource type {resource.type}: it has no configuration that could be kept")
     if resource.type == ResourceType.BROKER and resource.name:
         number = int(resource.name) if _NUMBER.fullmatch(resource.name) else None
         if number is None:
-            raise InvalidRequest(f"a broker is named by its id, and {resource.name!r} is not a number")
+            raise InvalidRequest(f"a node id must be an integer, and it is: {resource.name[:200]}")
         if number < 0 or (broker_id is not None and number != broker_id):
-            raise InvalidRequest(f"the configuration of broker {number} cannot be changed here")
+            expected = "one of 0 or above" if broker_id is None else broker_id
+            raise InvalidRequest(f"unexpected broker id: expected {expected}, and received {number}")
     elif resource.type != ResourceType.BROKER and not resource.name:
-        raise InvalidRequest(f"a configuration for all {ResourceType(resource.type).name.lower()} resources is unknown")
+        raise InvalidRequest(_DEFAULTS[resource.type])
 
 
 def _check_values(without: Iterable[str]) -> None:
     keys = list(without)
     if keys:
-        raise InvalidRequest(f"a value cannot be null: {', '.join(keys)}")
+        raise InvalidRequest(f"a null value is not supported, and was given for {', '.join(keys)}")
 
 
 # --- the change itself
@@ -157,7 +165,7 @@ def _new_value(
     if operation not in (Operation.APPEND, Operation.SUBTRACT):
         raise InvalidRequest(f"{key}: operation {operation} is not known")
     if not settings.rules.is_list(resource.type, key):
-        raise InvalidConfig(f"{key} is not a list, so that nothing can be appended to it or subtracted from it")
+        raise InvalidConfig(f"cannot {Operation(operation).name} to key {key}: its type is not LIST")
     current = metadata.configs.value(resource, key)
     if current is None:
         current = settings.rules.default(resource.type, key) or ""
@@ -211,7 +219,7 @@ def _check_safety(metadata: Metadata, resource: Resource, values: Mapping[str, s
 
 def _check_existence(metadata: Metadata, resource: Resource) -> None:
     if resource.type == ResourceType.TOPIC and metadata.topics.by_name(resource.name) is None:
-        raise UnknownTopicOrPartition(f"there is no topic {resource.name!r}")
+        raise UnknownTopicOrPartition(f"topic {resource.name!r} does not exist")
     if resource.type == ResourceType.BROKER and resource.name and int(resource.name) not in metadata.brokers:
         raise BrokerIdNotRegistered(f"broker {resource.name} is not registered")
 

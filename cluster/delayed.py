@@ -9,8 +9,16 @@ next throws it out. So that a key which is never touched does not collect the de
 has doubled.
 
 A watcher is no request: it stays under its key until it leaves, and hears of every touch before those who wait.
+
+**To answer a request may touch other keys**, because the requests behind it on its connection are served then, and how
+many follow upon each other in that way is up to clients. So a touch during another one is put into a queue, and done
+when those who look have looked: nothing calls itself, nobody is asked to look again while it answers, and who has
+looked in vain already looks again.
+
+What goes wrong with one waiter is told to that one (`Waiter.fail`). The others do not notice, nor does who touched.
 """
 
+from collections import deque
 from collections.abc import Hashable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -35,6 +43,11 @@ class Waiter:
         """Its time is up: answer with what there is."""
         raise NotImplementedError
 
+    def fail(self, mistake: Exception) -> None:
+        """`look` or `expire` has raised this, which they must not, and the request is not waited for any more. Log it,
+        and let whoever waits know, without raising anything."""
+        raise mistake
+
 
 class Watcher(Protocol):
     def touched(self, key: Hashable) -> None:
@@ -57,6 +70,8 @@ class Delayed:
         self._deadlines_sweep_at = SWEEP_AT_LEAST
         self._waiting = 0
         self._watchers: dict[Hashable, list[Watcher]] = {}
+        self._touched: deque[Hashable] = deque()
+        self._is_looking = False
 
     def __len__(self) -> int:
         """How many wait."""
@@ -78,19 +93,38 @@ class Delayed:
             self._deadlines_sweep_at = max(SWEEP_AT_LEAST, 2 * len(self._deadlines))
 
     def touch(self, key: Hashable) -> None:
-        """Something changed under `key`."""
-        if key in self._watchers:
-            for watcher in tuple(self._watchers[key]):
-                watcher.touched(key)
+        """Something changed under `key`. Whoever is there looks before this returns, unless somebody looks already."""
+        if self._is_looking:
+            self._touched.append(key)
+            return
+        if key not in self._queues and key not in self._watchers:
+            return
+        self._touched.append(key)
+        self._is_looking = True
+        try:
+            while self._touched:
+                self._look(self._touched.popleft())
+        finally:
+            self._is_looking = False
+
+    def _look(self, key: Hashable) -> None:
+        for watcher in tuple(self._watchers.get(key, ())):
+            watcher.touched(key)
         queue = self._queues.pop(key, None)
         if queue is None:
             return
-        # Answering may touch the key again, and may park others under it: they find a new queue.
+        # Answering may park others under the key: they find a new queue.
         left = []
         for waiter in queue.waiters:
             if not waiter.done:
-                if waiter.look(key):
-                    self._leave(waiter)
+                try:
+                    is_answered = waiter.look(key)
+                except Exception as mistake:
+                    self.abandon(waiter)
+                    waiter.fail(mistake)
+                    continue
+                if is_answered:
+                    self.abandon(waiter)
                 else:
                     left.append(waiter)
         if left:
@@ -101,15 +135,23 @@ class Delayed:
     def expire(self, now: float) -> None:
         """Answers all whose time is up."""
         while self._deadlines and self._deadlines[0][0] <= now:
-            waiter = heappop(self._deadlines)[2]
-            if not waiter.done:
-                self._leave(waiter)
-                waiter.expire()
+            self.end(heappop(self._deadlines)[2])
+
+    def end(self, waiter: Waiter) -> None:
+        """Answers one, as if its time were up, unless it is done."""
+        if waiter.done:
+            return
+        self.abandon(waiter)
+        try:
+            waiter.expire()
+        except Exception as mistake:
+            waiter.fail(mistake)
 
     def abandon(self, waiter: Waiter) -> None:
-        """Nobody wants the answer any more: its client is gone."""
+        """Nobody wants the answer any more: its client is gone, or has it."""
         if not waiter.done:
-            self._leave(waiter)
+            waiter.done = True
+            self._waiting -= 1
 
     def watch(self, key: Hashable, watcher: Watcher) -> None:
         self._watchers.setdefault(key, []).append(watcher)
@@ -120,11 +162,16 @@ class Delayed:
         if not watchers:
             del self._watchers[key]
 
+    def sweep(self) -> None:
+        """Throw out all who are done, at once. They hold what they waited for, which may be deleted by now."""
+        self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
+        heapify(self._deadlines)
+        for key, queue in list(self._queues.items()):
+            queue.waiters = [waiter for waiter in queue.waiters if not waiter.done]
+            if not queue.waiters:
+                del self._queues[key]
+
     def next_deadline(self) -> float | None:
         while self._deadlines and self._deadlines[0][2].done:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
-
-    def _leave(self, waiter: Waiter) -> None:
-        waiter.done = True
-        self._waiting -= 1

@@ -43,7 +43,7 @@ def elect_leaders(
     topics: Sequence[ElectLeadersRequest.TopicPartition] | None,
 ) -> Decision[ElectionReply]:
     if election_type not in (PREFERRED, UNCLEAN):
-        raise InvalidRequest(f"an election is of type {PREFERRED} or {UNCLEAN}, not {election_type}")
+        raise InvalidRequest(f"unknown election type {election_type}: there are {PREFERRED} and {UNCLEAN}")
     election = Election.PREFERRED if election_type == PREFERRED else Election.UNCLEAN
     records: list[MetadataRecord] = []
     replies: list[ElectionReply] = []
@@ -73,12 +73,14 @@ def _elect(
 ) -> Outcome:
     topic = metadata.topics.by_name(name)
     if topic is None:
-        return Outcome(error=UnknownTopicOrPartition, message=f"there is no topic {name!r}")
+        return Outcome(error=UnknownTopicOrPartition, message=f"there is no such topic as {name}")
     partition = topic.partitions.get(index)
     if partition is None:
-        return Outcome(error=UnknownTopicOrPartition, message=f"topic {name!r} has no partition {index}")
+        return Outcome(error=UnknownTopicOrPartition, message=f"there is no such partition as {name}-{index}")
     if partition.has_preferred_leader if election is Election.PREFERRED else partition.has_leader:
-        return Outcome(error=ElectionNotNeeded, message=f"partition {index} of {name!r} is led by {partition.leader}")
+        return Outcome(
+            error=ElectionNotNeeded, message=f"leader election not needed: {name}-{index} is led by {partition.leader}"
+        )
     now = circumstances(metadata, settings, topic, partition)
     record = change_partition(topic.topic_id, partition, now, Wish(election=election))
     if record is None and election is Election.PREFERRED:

@@ -63,19 +63,23 @@ def _update(
 ) -> list[MetadataRecord]:
     name, level = update.feature, update.max_version_level
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        raise InvalidUpdateVersion(f"{name}: an upgrade of type {update.upgrade_type} is not known")
+        raise InvalidUpdateVersion(f"{_update_of(name, level)}: upgrade type {update.upgrade_type} is not known")
     if level < 0:
-        raise InvalidUpdateVersion(f"{name}: level {level} is below 0")
+        raise InvalidUpdateVersion(f"{_update_of(name, level)}: no level is less than 0")
     _check_support(metadata, settings, name, level)
     current = settings.kraft_version if name == KRAFT_VERSION else metadata.features.level(name)
     if level < current:
         if update.upgrade_type == UPGRADE:
-            raise InvalidUpdateVersion(f"{name}: {level} is lower than {current}, and a downgrade was not asked for")
+            raise InvalidUpdateVersion(
+                f"{_update_of(name, level)}: it is at {current}, and a safe or unsafe downgrade was not asked for"
+            )
         if name in (METADATA_VERSION, KRAFT_VERSION):
-            raise InvalidUpdateVersion(f"{name}: it cannot go back from {current} to {level}; what is written stays so")
+            raise InvalidUpdateVersion(
+                f"unsupported {name} downgrade from {current} to {level}: what is written stays so"
+            )
     elif level > current:
         if update.upgrade_type != UPGRADE:
-            raise InvalidUpdateVersion(f"{name}: {level} is higher than {current}, and a downgrade was asked for")
+            raise InvalidUpdateVersion(f"{_update_of(name, level)}: it is at {current}, and a downgrade was asked for")
         if name == KRAFT_VERSION:
             return _raise_quorum(settings, level)
     needed, least = NEEDED.get((name, level), (name, level))
@@ -120,8 +124,12 @@ def _min_isr_record(broker: str, value: str | None) -> ConfigRecord:
 
 def _check_support(metadata: Metadata, settings: ControllerSettings, name: str, level: int) -> None:
     """Every node must understand the level, before anybody works at it."""
+    if level == 0 and name in metadata.features.levels and name not in settings.supported_features:
+        return  # nobody here serves it, so that everybody can do without
     if name not in settings.supported_features:
-        raise InvalidUpdateVersion(f"{name}: controller {settings.node_id} does not know this feature")
+        raise InvalidUpdateVersion(
+            f"{_update_of(name, level)}: controller {settings.node_id} does not support this feature"
+        )
     _check_range(f"controller {settings.node_id}", settings.supported_features[name], name, level)
     for broker in metadata.brokers:
         _check_range(f"broker {broker.broker_id}", _range_of(broker.features, name), name, level)
@@ -135,6 +143,10 @@ def _check_support(metadata: Metadata, settings: ControllerSettings, name: str, 
         raise InvalidUpdateVersion(f"{name}: controller {missing[0]} has not said what it understands")
 
 
+def _update_of(name: str, level: int) -> str:
+    return f"invalid update version {level} for feature {name}"
+
+
 def _range_of(features: Sequence[FeatureRange], name: str) -> FeatureRange | None:
     return next((feature for feature in features if feature.name == name), None)
 
@@ -142,6 +154,8 @@ def _range_of(features: Sequence[FeatureRange], name: str) -> FeatureRange | Non
 def _check_range(who: str, supported: FeatureRange | None, name: str, level: int) -> None:
     if supported is None:
         if level > 0:
-            raise InvalidUpdateVersion(f"{name}: {who} does not know this feature")
+            raise InvalidUpdateVersion(f"{_update_of(name, level)}: {who} does not support this feature")
     elif level not in supported:
-        raise InvalidUpdateVersion(f"{name}: {who} understands {supported.first} to {supported.last}, not {level}")
+        raise InvalidUpdateVersion(
+            f"{_update_of(name, level)}: {who} only supports versions {supported.first}-{supported.last}"
+        )

@@ -2,6 +2,9 @@
 
 `metadata.version` is one of them; it says which records may be written. kraft.version, the version of the quorum's own
 protocol, is no feature of the metadata: it stands in control records of the log.
+
+A level that nobody serves is told to no client, and nobody can ask for it. It may stand in the log all the same, if
+Apache Kafka has written it: then it is kept, for whoever serves it, and can be lowered.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +26,7 @@ TRANSACTION_VERSION: Final = "transaction.version"
 
 MINIMUM_METADATA_VERSION: Final = 7  # 3.3-IV3, the oldest that Kafka 4 starts from
 
-# What this version understands, and so what a node of it registers with: as Kafka 4.3.
+# What this version serves: of all that Kafka 4.3 has.
 SUPPORTED: Final[Mapping[str, FeatureRange]] = MappingProxyType(
     {
         feature.name: feature
@@ -32,21 +35,28 @@ SUPPORTED: Final[Mapping[str, FeatureRange]] = MappingProxyType(
             FeatureRange(name=GROUP_VERSION, first=0, last=1),
             FeatureRange(name=KRAFT_VERSION, first=0, last=1),
             FeatureRange(name=METADATA_VERSION, first=MINIMUM_METADATA_VERSION, last=LATEST_METADATA_VERSION),
-            FeatureRange(name=SHARE_VERSION, first=0, last=1),
-            FeatureRange(name=STREAMS_VERSION, first=0, last=1),
             FeatureRange(name=TRANSACTION_VERSION, first=0, last=2),
         )
     }
 )
 
-# The levels of a fresh cluster, in the order in which Kafka 4.3 writes them.
+# What this version does not serve, but can live with: a cluster of Apache Kafka begins at level 1.
+NOT_SERVED: Final[Mapping[str, FeatureRange]] = MappingProxyType(
+    {
+        feature.name: feature
+        for feature in (
+            FeatureRange(name=SHARE_VERSION, first=0, last=1),
+            FeatureRange(name=STREAMS_VERSION, first=0, last=1),
+        )
+    }
+)
+
+# The levels of a fresh cluster, in the order in which Kafka 4.3 writes them, as far as they are served.
 FRESH_LEVELS: Final[Mapping[str, int]] = MappingProxyType(
     {
         METADATA_VERSION: LATEST_METADATA_VERSION,
         ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
         GROUP_VERSION: 1,
-        SHARE_VERSION: 1,
-        STREAMS_VERSION: 1,
         TRANSACTION_VERSION: 2,
     }
 )

@@ -50,12 +50,13 @@ def place(places: Sequence[Place], partitions: int, replication_factor: int, ran
     """The replicas of each partition, the leader first."""
     unfenced = [candidate for candidate in places if not candidate.fenced]
     if replication_factor <= 0:
-        raise InvalidReplicationFactor(f"a replication factor of {replication_factor} keeps nothing")
+        raise InvalidReplicationFactor(f"the replication factor must be larger than 0, and is {replication_factor}")
     if not unfenced:
         raise InvalidReplicationFactor("all brokers are fenced at the moment")
     if replication_factor > len(places):
         raise InvalidReplicationFactor(
-            f"{replication_factor} replicas need as many brokers, and {len(places)} can take new replicas"
+            f"Replication factor: {replication_factor} larger than available brokers: {len(places)}. "
+            f"The target replication factor of {replication_factor} cannot be reached: each needs its own broker"
         )
     ring = _ring(unfenced, random)
     reserve = _ring([candidate for candidate in places if candidate.fenced], random)

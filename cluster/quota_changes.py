@@ -90,18 +90,18 @@ def _keys_of(entity: QuotaEntity) -> Mapping[str, int | None]:
     """The quotas that an entity can have."""
     for kind, name in entity:
         if kind not in (USER, CLIENT_ID, IP):
-            raise InvalidRequest(f"a quota is for {USER}, {CLIENT_ID} or {IP}, not for {kind!r}")
+            raise InvalidRequest(f"unknown client quota entity type: {kind}; there are {USER}, {CLIENT_ID} and {IP}")
         if name == "":
-            raise InvalidRequest(f"a {kind} without a name has no quota")
+            raise InvalidRequest(f"empty {kind} not supported: a quota is for a name, or for all")
     parts = dict(entity)
     if not parts:
-        raise InvalidRequest("a quota must be for somebody")
+        raise InvalidRequest("empty client quota entity: a quota must be for somebody")
     if IP not in parts:
         return CLIENT_KEYS
     if len(parts) > 1:
-        raise InvalidRequest(f"a quota for {IP} cannot be for a {USER} or a {CLIENT_ID}, too")
+        raise InvalidRequest(f"invalid quota entity combination: {IP} stands alone, without {USER} and {CLIENT_ID}")
     if not _may_be_address(parts[IP]):
-        raise InvalidRequest(f"{parts[IP]!r} is neither an address nor the name of a host")
+        raise InvalidRequest(f"{parts[IP]} is not a valid IP, nor the name of a host")
     return IP_KEYS
 
 
@@ -117,13 +117,13 @@ def _may_be_address(text: str | None) -> bool:
 
 def _check_value(keys: Mapping[str, int | None], key: str, value: float) -> None:
     if key not in keys:
-        raise InvalidRequest(f"{key!r} is not a quota of such an entity")
+        raise InvalidRequest(f"invalid configuration key {key}: it is no quota of such an entity")
     if isnan(value) or value <= 0:
-        raise InvalidRequest(f"{key} must be above 0, and {value} is not")
+        raise InvalidRequest(f"{key} must be greater than 0, and {value} is not")
     largest = keys[key]
     if largest is None:
         return
     if value > largest:
         raise InvalidRequest(f"{key} can be {largest} at most, and not {value}")
     if abs(value % 1.0) > FRACTION:
-        raise InvalidRequest(f"{key} must be a whole number, and {value} is not")
+        raise InvalidRequest(f"{key} cannot be a fractional value such as {value}")

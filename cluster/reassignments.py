@@ -99,10 +99,10 @@ def ongoing(
 def _find(metadata: Metadata, name: str, index: int) -> tuple[Topic, Partition]:
     topic = metadata.topics.by_name(name)
     if topic is None:
-        raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        raise UnknownTopicOrPartition(f"there is no topic named {name}")
     partition = topic.partitions.get(index)
     if partition is None:
-        raise UnknownTopicOrPartition(f"topic {name!r} has no partition {index}")
+        raise UnknownTopicOrPartition(f"there is no partition {name}:{index}")
     return topic, partition
 
 

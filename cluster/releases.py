@@ -1,7 +1,8 @@
 """Releases of Apache Kafka, and the levels of features that a cluster of each begins with.
 
 A release is said as `3.9`, `3.9.1`, or, if it must be exact, as one of its levels of metadata.version: `3.9-IV0`. The
-short name means the last of its levels. What stands here is what Kafka 4.3.1 says (compat-tests/test_storage_tool.py).
+short name means the last of its levels. What stands here is what Kafka 4.3.1 says (compat-tests/test_storage_tool.py),
+but for what is not served (features.py).
 """
 
 from collections.abc import Mapping
@@ -13,8 +14,6 @@ from .features import (
     GROUP_VERSION,
     METADATA_VERSION,
     MINIMUM_METADATA_VERSION,
-    SHARE_VERSION,
-    STREAMS_VERSION,
     TRANSACTION_VERSION,
 )
 
@@ -33,8 +32,6 @@ _SINCE: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         ELIGIBLE_LEADER_REPLICAS_VERSION: (26, 1),
         GROUP_VERSION: (22, 1),
-        SHARE_VERSION: (28, 1),
-        STREAMS_VERSION: (29, 1),
         TRANSACTION_VERSION: (24, 2),
     }
 )

@@ -87,15 +87,22 @@ def create_topics(
     times = Counter(topic.name for topic in topics)
     once = [topic for topic in topics if times[topic.name] == 1 and topic.name != CLUSTER_METADATA_TOPIC]
     if sum(_wanted_partitions(settings, topic) for topic in once) > MAX_PARTITIONS_PER_REQUEST:
-        return _all_refused(times, f"a request can create {MAX_PARTITIONS_PER_REQUEST} partitions, not more")
+        return _all_refused(
+            times, f"too large number of partitions per request: {MAX_PARTITIONS_PER_REQUEST} is the most"
+        )
     records: list[MetadataRecord] = []
     replies: dict[str, NewTopic] = {}
     for topic in topics:
         if times[topic.name] > 1:
-            replies[topic.name] = _refused(topic.name, InvalidRequest("the request names this topic more than once"))
+            replies[topic.name] = _refused(
+                topic.name, InvalidRequest("duplicate topic name: the request has it more than once")
+            )
         elif topic.name == CLUSTER_METADATA_TOPIC:
             replies[topic.name] = _refused(
-                topic.name, InvalidRequest(f"{topic.name} exists by itself in every cluster")
+                topic.name,
+                InvalidRequest(
+                    f"creation of the internal topic {topic.name} is prohibited: every cluster has it by itself"
+                ),
             )
         else:
             try:
@@ -127,14 +134,18 @@ def _create_topic(
 ) -> tuple[NewTopic, list[MetadataRecord]]:
     # A name that exists is told before one that collides: it always collides with itself.
     if metadata.topics.by_name(topic.name) is not None:
-        raise TopicAlreadyExists(f"topic {topic.name!r} exists already")
+        raise TopicAlreadyExists(f"topic {topic.name!r} already exists")
     check_topic_name(topic.name)
     colliding = metadata.topics.colliding(topic.name)
     if colliding is not None:
-        raise InvalidTopic(f"{topic.name!r} and the existing topic {colliding!r} would be one name in metrics")
+        raise InvalidTopic(
+            f"topic {topic.name!r} collides with existing topic {colliding!r}: both would be one name in metrics"
+        )
     without_value = [config.name for config in topic.configs if config.value is None]
     if without_value:
-        raise InvalidConfig(f"a topic's configuration cannot be null: {', '.join(without_value)}")
+        raise InvalidConfig(
+            f"a null value is not supported for topic configs, and was given for {', '.join(without_value)}"
+        )
     configs = {config.name: config.value for config in topic.configs if config.value is not None}
     config_records = new_topic_configs(metadata, settings, topic.name, configs)
     partitions = _new_partitions(metadata, settings, random, topic)
@@ -160,9 +171,13 @@ def _new_partitions(
         return _assigned_partitions(metadata, topic)
     count, replication_factor = topic.num_partitions, topic.replication_factor
     if replication_factor < BROKER_DEFAULT or replication_factor == 0:
-        raise InvalidReplicationFactor(f"{replication_factor} replicas: it must be one or more, or -1 for the default")
+        raise InvalidReplicationFactor(
+            f"the replication factor must be larger than 0, or -1 for the default, and is {replication_factor}"
+        )
     if count < BROKER_DEFAULT or count == 0:
-        raise InvalidPartitions(f"{count} partitions: it must be one or more, or -1 for the default")
+        raise InvalidPartitions(
+            f"the number of partitions has the invalid non-positive value {count}; only -1 means the default"
+        )
     if count == BROKER_DEFAULT:
         count = settings.num_partitions
     if replication_factor == BROKER_DEFAULT:
@@ -184,19 +199,21 @@ def _placed_partitions(
 
 def _assigned_partitions(metadata: Metadata, topic: CreateTopicsRequest.Topic) -> list[Partition]:
     if topic.replication_factor != BROKER_DEFAULT:
-        raise InvalidRequest("with an assignment, the replication factor must be left at -1")
+        raise InvalidRequest("with a manual partition assignment the replication factor must be set to -1")
     if topic.num_partitions != BROKER_DEFAULT:
-        raise InvalidRequest("with an assignment, the number of partitions must be left at -1")
+        raise InvalidRequest("with a manual partition assignment numPartitions must be set to -1")
     found: dict[int, Partition] = {}
     replication_factor: int | None = None
     for assignment in topic.assignments:
         index = assignment.partition_index
         if index in found:
-            raise InvalidReplicaAssignment(f"partition {index} is assigned more than once")
+            raise InvalidReplicaAssignment(f"partition {index} has multiple manual partition assignments")
         found[index] = _assigned_partition(metadata, index, assignment.broker_ids, replication_factor)
         replication_factor = len(assignment.broker_ids)
     if set(found) != set(range(len(found))):
-        raise InvalidReplicaAssignment("the assigned partitions must be numbered from 0, without a gap")
+        raise InvalidReplicaAssignment(
+            "the numbers of assigned partitions must be a consecutive 0-based integer sequence"
+        )
     return [found[index] for index in range(len(found))]
 
 
@@ -236,7 +253,7 @@ def create_partitions(
         outcome = DONE
         try:
             if times[topic.name] > 1:
-                raise InvalidRequest("the request names this topic more than once")
+                raise InvalidRequest("duplicate topic name: the request has it more than once")
             records += _more_partitions(metadata, random, topic, MAX_RECORDS_PER_BATCH - len(records))
         except KafkaError as error:
             outcome = Outcome.of(error)
@@ -253,11 +270,15 @@ def _more_partitions(
     count = len(topic.partitions)
     more = wanted.count - count
     if more == 0:
-        raise InvalidPartitions(f"the topic has {count} partitions already")
+        raise InvalidPartitions(f"the topic already has {count} partition(s)")
     if more < 0:
-        raise InvalidPartitions(f"the topic has {count} partitions, and {wanted.count} would be fewer")
+        raise InvalidPartitions(
+            f"the topic currently has {count} partition(s), so that {wanted.count} would not be an increase"
+        )
     if wanted.assignments is not None and len(wanted.assignments) != more:
-        raise InvalidReplicaAssignment(f"{more} partitions shall be added, with {len(wanted.assignments)} assignments")
+        raise InvalidReplicaAssignment(
+            f"{more} additional partition(s) need as many assignments, and {len(wanted.assignments)} assignment(s) came"
+        )
     if more > room:
         raise PolicyViolation(f"{more} partitions are too many for one request, which has room for {room}")
     if wanted.assignments is None:
@@ -296,15 +317,15 @@ def _topic_to_delete(
     metadata: Metadata, topic: DeleteTopicsRequest.Topic, names: Counter[str], ids: Counter[bytes]
 ) -> tuple[str, bytes]:
     if topic.name is None and topic.topic_id == NULL_UUID:
-        raise InvalidRequest("neither a topic name nor a topic id was given")
+        raise InvalidRequest("neither topic name nor id is there")
     if topic.name is not None and topic.topic_id != NULL_UUID:
-        raise InvalidRequest("a topic is named by its name or by its id, not by both")
+        raise InvalidRequest("a topic is named in one way, and not by both topic name and topic id")
     if topic.name is not None:
         if names[topic.name] > 1:
-            raise InvalidRequest("the request names this topic more than once")
+            raise InvalidRequest("duplicate topic name: the request has it more than once")
         found = metadata.topics.by_name(topic.name)
         if found is None:
-            raise UnknownTopicOrPartition(f"there is no topic {topic.name!r}")
+            raise UnknownTopicOrPartition(f"topic {topic.name!r} does not exist: this server does not host this topic")
         if found.topic_id in ids:
             raise InvalidRequest("the request names this topic by its id, too")
     else:
@@ -312,7 +333,7 @@ def _topic_to_delete(
             raise InvalidRequest("the request names this id more than once")
         found = metadata.topics.by_id(topic.topic_id)
         if found is None:
-            raise UnknownTopicId(f"there is no topic with the id {uuid_text(topic.topic_id)}")
+            raise UnknownTopicId(f"this server does not host this topic ID: {uuid_text(topic.topic_id)}")
         if found.name in names:
             raise InvalidRequest("the request names this topic by its name, too")
     return found.name, found.topic_id

@@ -13,10 +13,17 @@ def check_topic_name(name: str) -> None:
     """InvalidTopic if no topic can be called so. Letters are those of ASCII; other characters would end up in names
     of files and metrics."""
     if name == "":
-        raise InvalidTopic("a topic name cannot be empty")
+        raise InvalidTopic("topic name is invalid: it is the empty string, which is not allowed")
     if name in (".", ".."):
-        raise InvalidTopic(f"a topic cannot be called {name!r}: the file system has another meaning for it")
+        raise InvalidTopic(
+            f"topic name is invalid: {name!r} is not allowed, for it means something else to file systems"
+        )
     if len(name) > MAX_NAME_LENGTH:
-        raise InvalidTopic(f"a topic name has at most {MAX_NAME_LENGTH} characters, and this one {len(name)}: {name}")
+        raise InvalidTopic(
+            f"topic name is invalid: with {len(name)} characters it is longer than the max allowed length "
+            f"{MAX_NAME_LENGTH}: {name}"
+        )
     if not _LEGAL.fullmatch(name):
-        raise InvalidTopic(f"a topic name has only ASCII letters, digits, '.', '_' and '-', which {name!r} has not")
+        raise InvalidTopic(
+            f"topic name is invalid: {name!r} contains characters other than ASCII alphanumerics, '.', '_' and '-'"
+        )

@@ -93,9 +93,11 @@ class Worker(JavaProgram):
         return True
 
     def connect(self, name: str, kind: str, **config: object) -> None:
-        """Returns when the worker has taken it; while it is busy with its group, it is asked again."""
+        """Returns when the worker has taken it; while it is busy with its group, it is asked again. `kind` is one of
+        the connectors for files, or the name of a class."""
         wanted = {key.replace("_", "."): str(value) for key, value in config.items()}
-        wanted |= {"connector.class": f"org.apache.kafka.connect.file.{kind}Connector", "tasks.max": "1"}
+        named = kind if "." in kind else f"org.apache.kafka.connect.file.{kind}Connector"
+        wanted |= {"connector.class": named, "tasks.max": "1"}
         self.wait_until(lambda: self._takes(name, wanted))
 
     def _takes(self, name: str, config: Mapping[str, object]) -> bool:
@@ -118,3 +120,8 @@ class Worker(JavaProgram):
         states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
         assert "FAILED" not in states, status
         return states == ["RUNNING", "RUNNING"]
+
+    def restart_failed(self, name: str) -> None:
+        """A task of Connect that has failed stays so until somebody says otherwise."""
+        with contextlib.suppress(OSError, json.JSONDecodeError):  # the answer may be empty
+            self.ask(f"connectors/{name}/restart?includeTasks=true&onlyFailed=true", {}, "POST")

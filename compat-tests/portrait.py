@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from serving import Client
 
+from trioka.cluster.features import NOT_SERVED
 from trioka.protocol.batch import headers
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.messages.describe_acls import DescribeAclsRequest
@@ -143,7 +144,8 @@ def _acls(client: Client) -> dict[Any, Any]:
 
 def _features(client: Client) -> dict[Any, Any]:
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    return {each.name: each.max_version_level for each in client.ask(request, 3).finalized_features}
+    told = {each.name: each.max_version_level for each in client.ask(request, 3).finalized_features}
+    return {name: level for name, level in told.items() if name not in NOT_SERVED}  # of these only Kafka tells
 
 
 def _offsets(client: Client, name: Name) -> dict[Any, Any]:

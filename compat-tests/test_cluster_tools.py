@@ -89,6 +89,19 @@ def numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",") if number]
 
 
+# --- transactions
+
+
+def test_a_producer_of_short_transactions_writes_to_all_nodes_without_waiting(tools: KafkaTools) -> None:
+    """It sends several batches at a time, also right after the end of a transaction, when the leaders of partitions
+    have to ask its coordinator, mostly on another node, before they write the first."""
+    create(tools, "short", "1:2:3,2:3:1,3:1:2")
+    load = ("--num-records", "20000", "--record-size", "1000", "--throughput", "-1")
+    ended = tools.end_of("producer-perf-test", "--topic", "short", *load, "--transaction-duration-ms", "60")
+    assert (ended.status, ended.err) == (0, ""), ended
+    assert "20000 records sent" in ended.out
+
+
 # --- the quorum
 
 

@@ -20,6 +20,8 @@ from partition import Writer, batches_of, consumed
 
 from trioka.protocol.record import Record
 from trioka.storage.layout import TopicPartition
+from trioka.storage.log_config import LogConfig
+from trioka.storage.producer_snapshot import Snapshot, decode, encode
 from trioka.storage.timestamps import offset_for_timestamp, offset_of_max_timestamp
 
 Json = dict[str, Any]
@@ -113,7 +115,13 @@ def test_what_is_rebuilt_after_kafka_was_killed_is_what_kafka_had_to_the_byte(
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {file.name: file.read_bytes().hex() for file in folder.iterdir()}
+    return {file.name: _kafkas_part(file).hex() for file in folder.iterdir()}
+
+
+def _kafkas_part(file: Path) -> bytes:
+    """Of a snapshot of producers, which has another one of ours; of any other file all of it."""
+    data = file.read_bytes()
+    return encode(Snapshot(decode(str(file), data).entries)) if file.suffix == ".snapshot" else data
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -234,7 +242,9 @@ def test_kafka_reads_our_aborted_transactions(of_ours: Path, dumped: dict[str, l
 
 
 def test_kafka_reads_our_producer_snapshots(of_ours: Path, tmp_path: Path) -> None:
+    """And leaves our part of them alone, which has the earlier batches of each producer."""
     snapshots = sorted(of_ours.glob("*/*.snapshot"))
+    assert any(decode(str(path), path.read_bytes()).batches for path in snapshots)
     files = parse_dump(dump_log(*snapshots))
     assert complaints(files) == []
     assert all(file.entries for file in files)
@@ -276,3 +286,17 @@ def test_kafka_starts_on_a_directory_in_which_we_went_on(of_kafka: KafkaDirector
     for record in map(json.loads, said.splitlines()):
         read[record["topic"], record["isolation"]].append(record)
     assert {key: told(records) for key, records in read.items()} == expected
+
+
+def test_kafka_complains_of_nothing_when_it_starts_on_partitions_without_records(
+    of_kafka: KafkaDirectory, tmp_path: Path
+) -> None:
+    """Without their indexes Kafka would log an error for each of them, and recover it."""
+    path = copied(of_kafka.path, tmp_path)
+    with opened(path) as directory:
+        directory.create(TopicPartition("empty", 0), LogConfig(), now_ms=NOW_MS, topic_id=bytes(range(1, 17)))
+        directory.logs[TopicPartition("codec-none", 0)].roll(now_ms=NOW_MS)
+    with ApacheKafka(SETTINGS, data_dir=path, parent=tmp_path) as kafka:
+        said = kafka.log.read_text()
+    assert "empty-0" in said
+    assert [line for line in said.splitlines() if "index file" in line] == []

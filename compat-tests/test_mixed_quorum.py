@@ -175,7 +175,7 @@ def test_kafkas_controllers_and_ours_lead_and_follow_each_other(quorum: MixedQuo
     assert made <= quorum.topics()
 
 
-@pytest.mark.parametrize("raised_by", ["ours", "kafka"])
+@pytest.mark.parametrize("raised_by", ["ours", pytest.param("kafka", marks=pytest.mark.nightly)])
 def test_a_quorum_of_both_is_raised_whoever_leads(quorum: MixedQuorum, raised_by: str) -> None:
     """From voters of the configuration to voters of the log: each tells the leader about itself, of either kind."""
     quorum.start(KAFKA, *OURS, BROKER)

@@ -20,11 +20,13 @@ from shared_directory import VOTERS_IN_THE_CONFIGURATION, VOTERS_IN_THE_LOG, Sha
 
 from trioka.broker.identity import ForeignDirectory
 from trioka.cluster.bootstrap import fresh_records
+from trioka.cluster.features import NOT_SERVED
 from trioka.cluster.metadata_log import MetadataRecord, decode_record, written_version
 from trioka.cluster.quorum_state import decode_quorum_state
 from trioka.cluster.snapshot import parse_snapshot_name, read_snapshot
 from trioka.protocol import batch
 from trioka.protocol.ledgers.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord, RegisterBrokerRecord
+from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.wire import uuid_text
 from trioka.storage.checkpoint import read_clean_marker, read_offsets
 from trioka.storage.disk import OsDisk
@@ -48,7 +50,7 @@ class Station:
     found: Portrait
     left: Portrait
     epochs: Epochs
-    secrets: Any = None  # what only Apache Kafka answers: users, and the offset of a group
+    secrets: Any = None  # what only Apache Kafka answers: users, the offset of a group, features
     path: Path  # the directory as it was left
 
 
@@ -119,7 +121,14 @@ def epochs_of(client: Client) -> Epochs:
 
 
 def secrets_of(client: Client) -> Any:
-    return credentials(client), committed_offset(client)
+    return credentials(client), committed_offset(client), features_not_served(client)
+
+
+def features_not_served(client: Client) -> dict[str, int]:
+    """The levels that Apache Kafka tells, and trioka keeps and does not tell."""
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    told = client.ask(request, 3).finalized_features
+    return {each.name: each.max_version_level for each in told if each.name in NOT_SERVED}
 
 
 def written_records(path: Path) -> Iterator[tuple[MetadataRecord, int]]:
@@ -151,7 +160,11 @@ def test_apache_kafka_wrote_what_it_should_have(journey: Journey) -> None:
     assert kept["configs"][TOPIC, "configured"]["flush.messages"][0] == "7"
     open_transaction = kept["offsets"]["open-transaction", 0]
     assert open_transaction["read_committed", -1] != open_transaction["read_uncommitted", -1]
-    assert journey.kafka.secrets == ([("ann", [(1, 4096)])], 7)
+    users, offset, not_served = journey.kafka.secrets
+    assert (users, offset) == ([("ann", [(1, 4096)])], 7)
+    assert not_served == (
+        {"share.version": 1, "streams.version": 1} if journey.home.voters == VOTERS_IN_THE_LOG else {}
+    )
     features = {VOTERS_IN_THE_LOG: {"metadata.version": 30, "kraft.version": 1}}
     assert kept["features"].items() >= features.get(journey.home.voters, {"metadata.version": 11}).items()
 

@@ -9,7 +9,9 @@ does not exist, from nobody in particular, makes a simple group: one without mem
 its offsets.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final, TypeAlias
 
 from trioka.protocol.errors import (
@@ -56,7 +58,7 @@ from .settings import Surroundings
 Group: TypeAlias = ClassicGroup | ConsumerGroup
 
 CLEAN_UP: Final = ("clean-up",)  # a deadline of no group: theirs have two words at least
-RECORDS_AT_ONCE: Final = 1000  # of those that need not be written together: a batch must not become too large
+RECORDS_AT_ONCE: Final = 1000  # of those that need not be written together: others are served in between
 JOINING: Final = 0  # the epoch of a member of a consumer group that joins
 FIRST_COMMIT_THAT_MISSES_A_GROUP: Final = 9  # the version of OffsetCommit that knows GROUP_ID_NOT_FOUND
 FIRST_DESCRIBE_THAT_MISSES_A_GROUP: Final = 6
@@ -150,19 +152,56 @@ class GroupCoordinator:
 
     def clean_up(self, now: Moment) -> Decision:
         """Forgets offsets whose time is over, and groups that have neither members nor offsets."""
-        records: list[Kept] = []
-        retention_ms = self._surroundings.offsets().retention_ms
-        for group_id, group in self.groups.items():
-            gone, nothing_remains = self.offsets.expired(group_id, group, retention_ms, now.wall_ms)
-            records += gone
-            if nothing_remains and group.is_empty:
-                records += group.tombstones()
-        return _in_parts(records)
+        waiting = deque(self.groups)
+
+        def part(now: Moment) -> list[Kept]:
+            records: list[Kept] = []
+            retention_ms = self._surroundings.offsets().retention_ms
+            while waiting and (free := RECORDS_AT_ONCE - len(records)) > 0:
+                group = self.groups.get(waiting[0])
+                if group is None:
+                    waiting.popleft()
+                    continue
+                gone, nothing_remains = self.offsets.expired(group.id, group, retention_ms, now.wall_ms, free)
+                records += gone
+                if nothing_remains and group.is_empty:
+                    records += group.tombstones()
+                if len(gone) < free:
+                    waiting.popleft()  # else there may be more, which the next part looks for
+            return records
+
+        return self._in_parts(part, now)
 
     def topics_deleted(self, names: Iterable[str], now: Moment) -> Decision:
-        """Offsets in topics that are gone mean nothing."""
+        """Offsets in topics that are gone mean nothing. A topic that was created again meanwhile keeps its own."""
         self._now = now
-        return _in_parts(list(self.offsets.tombstones_of_topics(names)))
+        deleted = frozenset(names)
+        waiting = deque(self.offsets.groups_in_topics(deleted))
+
+        def part(now: Moment) -> list[Kept]:
+            records: list[Kept] = []
+            found = {name: self._surroundings.topics.by_name(name) for name in deleted}
+            gone = {name: None if topic is None else topic.id for name, topic in found.items()}
+            while waiting and (free := RECORDS_AT_ONCE - len(records)) > 0:
+                more = list(islice(self.offsets.tombstones_of_topics(waiting[0], gone), free))
+                records += more
+                if len(more) < free:
+                    waiting.popleft()
+            return records
+
+        return self._in_parts(part, now)
+
+    def _in_parts(self, part: Callable[[Moment], list[Kept]], now: Moment) -> Decision:
+        """Records of which each means something by itself, some at a time: `part` says which, as long as there are
+        any. It is asked anew when the last ones are committed, since in between others have been answered: what they
+        were told must not be undone by what was decided before."""
+        self._now = now
+        records = part(now)
+
+        def go_on(error: KafkaError | None, now: Moment) -> Decision:
+            return NOTHING if error is not None else self._in_parts(part, now)
+
+        return Decision(records=tuple(records), afterwards=go_on) if records else NOTHING
 
     # -- members of classic groups -------------------------------------------------------------------------------------
 
@@ -449,7 +488,8 @@ class GroupCoordinator:
         deleted = DeleteGroupsResponse(
             throttle_time_ms=0, results=[DeleteGroupsResponse.Result(group_id=group_id, error_code=0)]
         )
-        return _in_parts([*self.offsets.tombstones_of(group_id), *group.tombstones()], (Answer(ticket, deleted),))
+        records = (*self.offsets.tombstones_of(group_id), *group.tombstones())  # together: nobody comes in between
+        return Decision(records=records, answers=(Answer(ticket, deleted),))
 
 
 def _must_be_named(group_id: str) -> None:
@@ -475,19 +515,6 @@ def _after(first: tuple[Kept, ...], decision: Decision) -> Decision:
         producer=decision.producer,
         afterwards=decision.afterwards,
     )
-
-
-def _in_parts(records: list[Kept], answers: tuple[Answer, ...] = ()) -> Decision:
-    """Records of which each means something by itself, some at a time; the answers come with the last."""
-    if len(records) <= RECORDS_AT_ONCE:
-        return Decision(records=tuple(records), answers=answers)
-
-    def go_on(error: KafkaError | None, now: Moment) -> Decision:
-        if error is None:
-            return _in_parts(records[RECORDS_AT_ONCE:], answers)
-        return Decision(answers=tuple(Answer(ticket, error) for ticket, _ in answers))
-
-    return Decision(records=tuple(records[:RECORDS_AT_ONCE]), afterwards=go_on)
 
 
 def _of_today(

@@ -10,7 +10,7 @@ An offset expires when its group could not use it any more for a long time (KIP-
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from trioka.protocol.ledgers.classic_groups import OffsetCommitKey, OffsetCommitValue
@@ -155,20 +155,38 @@ class Offsets:
                 if place.group == group and self.get(*place) is None:
                     yield tombstone(*place)
 
-    def tombstones_of_topics(self, topics: Iterable[str]) -> Iterator[Kept]:
-        """For topics that are deleted."""
-        gone = set(topics)
-        for group, of_group in self._by_group.items():
-            for topic in gone & of_group.keys():
-                for partition in of_group[topic]:
-                    yield tombstone(group, topic, partition)
-        for pending in self._pending.values():
-            for place in pending.commits:
-                if place.topic in gone and self.get(*place) is None:
+    def groups_in_topics(self, topics: Collection[str]) -> list[str]:
+        """Those that have committed offsets in one of them, or are about to."""
+        committed = {group for group, of_group in self._by_group.items() if not of_group.keys().isdisjoint(topics)}
+        pending = {place.group for each in self._pending.values() for place in each.commits if place.topic in topics}
+        return sorted(committed | pending)
+
+    def tombstones_of_topics(self, group: str, gone: Mapping[str, bytes | None]) -> Iterator[Kept]:
+        """For topics that were deleted: by name, the id of the topic that has the name now, if there is one. What was
+        committed in that one stays."""
+        of_group = self._by_group.get(group, {})
+        for topic in gone.keys() & of_group.keys():
+            for partition, committed in of_group[topic].items():
+                place = Place(group, topic, partition)
+                if all(one.topic_id != gone[topic] for one in (committed, *self._pending_at(place))):
+                    yield tombstone(*place)
+        for producer_id in self._open.get(group, ()):
+            for place in self._pending[producer_id].commits:
+                if place.group != group or place.topic not in gone or self.get(*place) is not None:
+                    continue
+                if all(one.topic_id != gone[place.topic] for one in self._pending_at(place)):
                     yield tombstone(*place)
 
-    def expired(self, group_id: str, group: GroupOfOffsets, retention_ms: int, now_ms: int) -> tuple[list[Kept], bool]:
-        """The tombstones of what has expired, and whether nothing remains then: the group itself may go."""
+    def _pending_at(self, place: Place) -> Iterator[Committed]:
+        for producer_id in self._open.get(place.group, ()):
+            if (pending := self._pending[producer_id].commits.get(place)) is not None:
+                yield pending
+
+    def expired(
+        self, group_id: str, group: GroupOfOffsets, retention_ms: int, now_ms: int, limit: int
+    ) -> tuple[list[Kept], bool]:
+        """The tombstones of what has expired, `limit` of them at most, and whether nothing remains then: the group
+        itself may go."""
         gone: list[Kept] = []
         remains = self.has_open_transactions(group_id)
         for topic, partitions in self.of_group(group_id):
@@ -180,6 +198,8 @@ class Offsets:
                     or self.is_pending(group_id, topic, partition)
                 ):
                     remains = True
+                elif len(gone) == limit:
+                    return gone, False
                 else:
                     gone.append(tombstone(group_id, topic, partition))
         return gone, not remains

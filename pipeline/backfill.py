@@ -23,13 +23,16 @@ from .checkpoint import RECORDS, Checkpoint
 from .declaration import Declaration, Discard, Source, Start
 from .delivery import dead_letters_of, into, rows_of, table_of
 from .positions import BACKFILL, Commit, Ends, overlaps, to_json
-from .run import Say, check_topics, failures, silent, spark_for
+from .run import Say, check_topics, failures, silent, spark_for, stream_of
 from .session import LOCAL_MASTER, source_options
 from .stages import Stages, check_schema
+from .state import state_of
+from .topics import check_ids
 from .trouble import WrongPipeline
 
 EARLIEST = Start()
 LATEST = Start(at="latest")
+NOT_BESIDE = "Windows, distinct keys and joins cannot be filled in beside the stream: name --into."
 
 
 @frozen
@@ -54,18 +57,23 @@ def backfill(
     if target is not None:
         # The stream has written its dead letters; a replay does not write them a second time.
         declared = replace(into(declared, target), dead_letters=Discard())
-    elif declared.is_stateful:
-        raise WrongPipeline("Windows and distinct keys cannot be filled in beside the stream: name --into.")
+    elif declared.declares_state:
+        raise WrongPipeline(NOT_BESIDE)
     with BrokerView(declared.source.bootstrap) as view:
         partitions = check_topics(declared, view)
+        ids = view.topic_ids(partitions)
         start = view.resolve(partitions, wanted.start)
         end = view.resolve(partitions, wanted.end or LATEST)
     check_schema(declared.decoding)
     with spark_for(declared, master, settings) as spark, failures(declared):
         if target is None:
-            began = Checkpoint(spark, declared.checkpoint).starts().get(RECORDS)
+            if state_of(Stages(declared).accepted(stream_of(spark, declared.source, {}))).is_kept:
+                raise WrongPipeline(NOT_BESIDE)
+            kept = Checkpoint(spark, declared.checkpoint)
+            check_ids(kept.topics(), ids, declared.checkpoint)
+            began = kept.starts().get(RECORDS)
             end = before_the_stream(began, end, is_given=wanted.end is not None)
-        commit = _commit(declared, start, end)
+        commit = _commit(declared, start, end, ids)
         count = sum(until - since for since, until in commit.ranges().values())
         if count == 0:
             say("nothing lies in that range")
@@ -96,11 +104,13 @@ def before_the_stream(began: Ends | None, end: Ends, *, is_given: bool) -> Ends:
     }
 
 
-def _commit(declared: Declaration, start: Ends, end: Ends) -> Commit:
-    """Named after the range, so that the same range is known again. A start behind the end is an empty part."""
+def _commit(declared: Declaration, start: Ends, end: Ends, ids: Mapping[str, str]) -> Commit:
+    """Named after the range and its topics, so that the same range of the same topics is known again. A start behind
+    the end is an empty part.
+    """
     start = {t: {one: min(at, end.get(t, {}).get(one, 0)) for one, at in ones.items()} for t, ones in start.items()}
-    digest = hashlib.sha256(f"{to_json(start)}{to_json(end)}".encode()).hexdigest()[:12]
-    return Commit(pipeline=declared.name, run=f"{BACKFILL}{digest}", batch=0, start=start, end=end)
+    digest = hashlib.sha256(f"{to_json(start)}{to_json(end)}{sorted(ids.items())}".encode()).hexdigest()[:12]
+    return Commit(pipeline=declared.name, run=f"{BACKFILL}{digest}", batch=0, start=start, end=end, topics=ids)
 
 
 def _refuse_overlap(spark: SparkSession, declared: Declaration, commit: Commit) -> None:
@@ -124,10 +134,15 @@ def _records(spark: SparkSession, source: Source, commit: Commit, min_partitions
 def _deliver(declared: Declaration, records: DataFrame, commit: Commit, say: Say) -> None:
     stages = Stages(declared)
     rows = stages.accepted(records)
-    delivery = rows_of(declared)
+    delivery = rows_of(declared, is_stateful=False)
     delivery.analyse(rows)
+
     # Dead letters first: if the driver dies between the two, the next try finds the rows missing and does both again.
+    def confirm() -> None:
+        with BrokerView(declared.source.bootstrap) as view:
+            check_ids(commit.topics, view.topic_ids(commit.end), declared.checkpoint)
+
     if (dead_letters := dead_letters_of(declared)) is not None:
-        dead_letters.deliver(stages.refused(records), commit)
-    is_new = delivery.deliver(rows, commit)
+        dead_letters.deliver(stages.refused(records), commit, confirm)
+    is_new = delivery.deliver(rows, commit, confirm)
     say("written" if is_new else "this range is in the table already")

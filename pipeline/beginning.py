@@ -2,37 +2,46 @@
 
 Usually at what the declaration says, found out once for both of them and kept: `latest` is another offset a moment
 later, and between the two a record could fall through. If a checkpoint was lost, the table knows better: up to where it
-holds each partition. Dead letters are counted by their own table; one that knows nothing is filled from the beginning,
-for a dead letter twice is better than none.
+holds each partition. A topic that was created again since is not the one that the table knows, and begins where the
+declaration says. A table with rows of which nothing says whose they are is not written to: they may be this pipeline's
+own, whose traces somebody removed, and would be there twice. Dead letters are counted by their own table; one that
+knows nothing is filled from the beginning, for a dead letter twice is better than none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
 from .broker_view import AT_EARLIEST, BrokerView
 from .checkpoint import DEAD_LETTERS, RECORDS, Checkpoint
-from .declaration import DeadLetters, Declaration, Start
+from .declaration import DeadLetters, Declaration, IcebergSink, ParquetSink, Start
 from .delivery import table_of
-from .positions import Commit, Ends, farthest, nearest
+from .positions import Commit, Ends, farthest, is_another_topic, nearest
+from .state import State
+from .topics import Topics
 from .trouble import WrongPipeline
 
 
 class Beginning:
-    def __init__(self, spark: SparkSession, declared: Declaration, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self, spark: SparkSession, declared: Declaration, checkpoint: Checkpoint, topics: Topics, state: State
+    ) -> None:
         self._spark = spark
         self._declared = declared
         self._checkpoint = checkpoint
+        self._topics = topics
+        self._state = state
 
     def find(self) -> dict[str, Ends]:
         """The start of each query, kept in the checkpoint. Partitions that came since begin at their first record."""
         with BrokerView(self._declared.source.bootstrap) as view:
             partitions = view.sources(self._declared.source)
+            ids = self._topics.confirm(partitions)
             kept = self._checkpoint.starts()
             if not kept:
                 resolved = view.resolve(partitions, self._declared.source.start)
                 kept = {RECORDS: resolved, DEAD_LETTERS: resolved}
-            kept = self._recovered(kept)
+            kept = self._recovered(kept, ids)
             self._checkpoint.keep_starts(kept)
             found = {}
             for query, start in kept.items():
@@ -43,29 +52,51 @@ class Beginning:
                 found[query] = view.resolve(partitions, Start(offsets=wanted))
         return found
 
-    def _recovered(self, kept: dict[str, Ends]) -> dict[str, Ends]:
+    def _recovered(self, kept: dict[str, Ends], ids: Mapping[str, str]) -> dict[str, Ends]:
         if not self._checkpoint.is_new(RECORDS):
             return kept
-        rows = self._commits(self._declared.sink)
+        sink = self._declared.sink
+        of_pipeline = self._commits(sink)
+        rows = [one for one in of_pipeline if not one.is_backfill]
         if not rows:
+            if not of_pipeline:
+                self._refuse_unknown_rows()
             return kept
-        if self._declared.is_stateful:
+        if not self._state.can_be_made_anew:
             raise WrongPipeline(
-                f"{self._declared.sink.target} holds rows of this pipeline, but the checkpoint "
-                f"{self._declared.checkpoint} is gone, and with it the windows and keys that were open: bring it back, "
-                "or write to another table."
+                f"{sink.target} holds rows of this pipeline, but the checkpoint {self._declared.checkpoint} is gone, "
+                "and with it the windows, keys and joins that were open: bring it back, or write to another table."
             )
-        dead = self._commits(self._declared.dead_letters)
+        dead = [one for one in self._commits(self._declared.dead_letters) if not one.is_backfill]
         return {
-            RECORDS: farthest(one.end for one in rows),
-            DEAD_LETTERS: farthest(one.end for one in dead) if dead else nearest(one.start for one in rows),
+            RECORDS: recovered(rows, ids, kept[RECORDS]),
+            DEAD_LETTERS: recovered(dead, ids, kept[DEAD_LETTERS]) if dead else nearest(one.start for one in rows),
         }
 
-    def _commits(self, sink: DeadLetters) -> list[Commit]:
-        """What a table holds of this pipeline's streams."""
+    def _refuse_unknown_rows(self) -> None:
+        sink = self._declared.sink
+        if not isinstance(sink, ParquetSink | IcebergSink) or sink.takes_unknown_rows:
+            return
         table = table_of(self._spark, sink)
-        return list(_of_streams(table.commits() if table is not None else [], self._declared.name))
+        if table is not None and table.has_rows():
+            raise WrongPipeline(
+                f"{sink.target} holds rows, and neither the checkpoint {self._declared.checkpoint} nor the table says "
+                f"whether the pipeline {self._declared.name} wrote them: it might write them a second time. Bring "
+                "the checkpoint back; or, if they are not of this pipeline, say sink.on_unknown_rows = 'append'."
+            )
+
+    def _commits(self, sink: DeadLetters) -> list[Commit]:
+        """What a table holds of this pipeline."""
+        table = table_of(self._spark, sink)
+        return [one for one in table.commits() if one.pipeline == self._declared.name] if table is not None else []
 
 
-def _of_streams(commits: Iterable[Commit], pipeline: str) -> Iterable[Commit]:
-    return (one for one in commits if one.pipeline == pipeline and not one.is_backfill)
+def recovered(commits: Sequence[Commit], ids: Mapping[str, str], start: Ends) -> Ends:
+    """Where to go on with what these commits hold; with a topic that is another now, at `start`."""
+    ends = [
+        {topic: ones for topic, ones in one.end.items() if not is_another_topic(one.topics, ids, topic)}
+        for one in commits
+    ]
+    known = farthest(ends)
+    again = {topic for one in commits for topic in one.end if topic not in known and topic in start}
+    return known | {topic: start[topic] for topic in again}

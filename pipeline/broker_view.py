@@ -9,7 +9,8 @@ outside, as a tool does that resets offsets. So every tool that shows the lag of
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +30,7 @@ REQUEST_TIMEOUT_MS = 15_000
 # What ListOffsets takes for a time: the wire's own words.
 AT_EARLIEST = -2
 AT_LATEST = -1
+NO_ID = str(uuid.UUID(int=0))
 
 
 @frozen
@@ -63,6 +65,9 @@ class BrokerView:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._admin.close()
 
     def partitions(self) -> dict[str, list[int]]:
@@ -87,6 +92,13 @@ class BrokerView:
         if missing:
             raise WrongPipeline([f"source.topics: {self.missing(name, there)}" for name in missing])
         return {name: there[name] for name in source.topics}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The id of each of these topics that is there; brokers before Kafka 2.8 have none to tell."""
+        with _within_reach(self.bootstrap):
+            described = self._admin.describe_topics(list(topics))
+        found = {topic["name"]: str(topic.get("topic_id") or NO_ID) for topic in described if not topic["error_code"]}
+        return {name: id for name, id in found.items() if id != NO_ID}
 
     def missing(self, name: str, there: Mapping[str, object]) -> str:
         near = difflib.get_close_matches(name, there, n=1)

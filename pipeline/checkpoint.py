@@ -1,8 +1,10 @@
-"""A pipeline's checkpoint: Spark's own folders, and two files of ours.
+"""A pipeline's checkpoint: Spark's own folders, and files of ours.
 
     checkpoint/
       lock            held by the JVM that runs the pipeline, where the checkpoint is on this machine
       start.json      the offsets at which the two began; see beginning.py
+      topics.json     the ids of the topics whose offsets these are; see topics.py
+      late.json       how many rows came later than the watermark allows; see late.py
       records/        Spark's checkpoint of the rows: offsets/N is written before batch N runs, commits/N after
       dead-letters/   Spark's checkpoint of the dead letters
 
@@ -26,12 +28,14 @@ from pyspark.sql import SparkSession
 
 from .declaration import Positions
 from .folder import Folder
-from .positions import Ends, from_json, to_json
+from .positions import Ends, from_json, nearest, to_json
 from .trouble import OutOfReach, WrongPipeline
 
 RECORDS = "records"
 DEAD_LETTERS = "dead-letters"
 START = "start.json"
+TOPICS = "topics.json"
+LATE = "late.json"
 LOCK = "lock"
 LOCK_PATIENCE_S = 30.0
 LOCK_POLL_S = 0.2
@@ -84,9 +88,21 @@ def offsets_reached(address: str) -> Ends:
     return _end_of((path / RECORDS / "offsets" / str(max(done))).read_text()) if done else {}
 
 
+def late_rows(address: str) -> int:
+    """How many rows came too late, by a checkpoint on this machine, without Spark."""
+    path = local_path(address)
+    if path is None or not (path / LATE).exists():
+        return 0
+    return int(json.loads((path / LATE).read_text())["rows"])
+
+
 def _end_of(logged: str) -> Ends:
-    """Spark's offset log: a version, the batch's metadata, and a line of offsets for each source; we have one."""
-    return from_json(logged.splitlines()[2])
+    """Spark's offset log: a version, the batch's metadata, and a line of offsets for each source.
+
+    SQL that names the records more than once (a join with themselves) makes as many sources of one, and each has read
+    up to there by itself; what all of them have read is where the nearest is. A dash stands for one that has not begun.
+    """
+    return nearest(from_json(line) for line in logged.splitlines()[2:] if line != "-")
 
 
 class Checkpoint:
@@ -141,6 +157,21 @@ class Checkpoint:
         text = json.dumps({query: json.loads(to_json(start)) for query, start in starts.items()})
         if not self._folder.exists(START) or self._folder.text(START) != text:
             self._folder.write(text, START)
+
+    def topics(self) -> dict[str, str]:
+        """The ids of the topics that were read; nothing if they were never known."""
+        return dict(json.loads(self._folder.text(TOPICS))) if self._folder.exists(TOPICS) else {}
+
+    def keep_topics(self, ids: Mapping[str, str]) -> None:
+        self._folder.make()
+        self._folder.write(json.dumps(dict(ids)), TOPICS)
+
+    def late(self) -> dict[str, int]:
+        """The last batch whose late rows were counted, and how many there have been in all."""
+        return dict(json.loads(self._folder.text(LATE))) if self._folder.exists(LATE) else {}
+
+    def keep_late(self, counted: Mapping[str, int]) -> None:
+        self._folder.write(json.dumps(dict(counted)), LATE)
 
     def batch(self, query: str, number: int) -> tuple[Ends, Ends]:
         """The offsets at which a batch begins and ends; it must have been begun."""

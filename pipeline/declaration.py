@@ -113,8 +113,11 @@ class Aggregation:
 
 @frozen
 class ParquetSink:
+    """`takes_unknown_rows`: it may hold rows of which nothing says where they come from."""
+
     path: str
     partition_by: tuple[str, ...] = ()
+    takes_unknown_rows: bool = False
     kind: Literal["parquet"] = "parquet"
 
     @property
@@ -125,7 +128,8 @@ class ParquetSink:
 @frozen
 class IcebergSink:
     """`table` is `namespace.name` in the catalog. A `warehouse` is a folder, listed in a SQLite file or, where it has a
-    scheme, by its own folders; `properties` are those of Iceberg's Spark catalog, and win.
+    scheme, by its own folders; `properties` are those of Iceberg's Spark catalog, and win. `takes_unknown_rows`: it may
+    hold rows of which nothing says where they come from.
     """
 
     catalog: str
@@ -133,6 +137,7 @@ class IcebergSink:
     warehouse: str | None
     properties: Mapping[str, str]
     partition_by: tuple[str, ...] = ()
+    takes_unknown_rows: bool = False
     kind: Literal["iceberg"] = "iceberg"
 
     @property
@@ -203,7 +208,8 @@ class Declaration:
     dead_letters: DeadLetters
 
     @property
-    def is_stateful(self) -> bool:
+    def declares_state(self) -> bool:
+        """Whether the file asks for state. SQL may ask for it too, which only Spark's plan shows: see state.py."""
         return bool(self.distinct_by) or self.aggregation is not None
 
     @property

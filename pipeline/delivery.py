@@ -13,11 +13,15 @@ from .declaration import ConsoleSink, DeadLetters, Declaration, Discard, Iceberg
 from .positions import Commit
 from .session import iceberg_settings, sink_options
 from .stages import sentences
-from .tables import IcebergTable, ParquetTable, Table
+from .tables import Confirm, IcebergTable, ParquetTable, Table
 from .trouble import WrongPipeline
 
 # How long a writer waits for the catalog's file while another one has it.
 CATALOG_WAIT_MS = 60_000
+
+
+def always() -> None:
+    """For rows of which nothing more is to be confirmed."""
 
 
 class Delivery:
@@ -31,16 +35,20 @@ class Delivery:
         self._is_stateful = is_stateful
         self._is_dead = is_dead
 
-    def deliver(self, rows: DataFrame, commit: Commit) -> bool:
-        """Whether the rows went out; False if they had before."""
+    def deliver(self, rows: DataFrame, commit: Commit, confirm: Confirm = always) -> bool:
+        """Whether the rows went out; False if they had before. `confirm` is called right before they do, and after they
+        were read where the place can keep them back so long; what it raises keeps them in.
+        """
         table = table_of(rows.sparkSession, self._sink, self._keys)
         if table is not None:
             if table.holds(commit):
                 if self._is_stateful:
                     rows.write.format("noop").mode("overwrite").save()
                 return False
-            table.append(rows, commit)
-        elif isinstance(self._sink, TopicSink):
+            table.append(rows, commit, confirm)
+            return True
+        confirm()
+        if isinstance(self._sink, TopicSink):
             made = self._letters(rows) if self._is_dead else self._messages(rows, self._sink)
             mark = F.struct(F.lit("trioka.commit").alias("key"), F.lit(commit.name.encode()).alias("value"))
             made = made.withColumn("headers", F.array_append("headers", mark))
@@ -96,13 +104,13 @@ def table_of(spark: SparkSession, sink: DeadLetters, keys: tuple[str, ...] = ())
     return IcebergTable(spark, sink, keys) if isinstance(sink, IcebergSink) else None
 
 
-def rows_of(declared: Declaration) -> Delivery:
+def rows_of(declared: Declaration, *, is_stateful: bool) -> Delivery:
     """Where the rows of a pipeline go. Updated windows replace what the table has for the same window and group."""
     aggregation = declared.aggregation
     keys: tuple[str, ...] = ()
     if aggregation is not None and aggregation.emits_updates:
         keys = ("window_start", "window_end", *aggregation.by)
-    return Delivery(declared.sink, keys=keys, is_stateful=declared.is_stateful)
+    return Delivery(declared.sink, keys=keys, is_stateful=is_stateful)
 
 
 def dead_letters_of(declared: Declaration) -> Delivery | None:

@@ -79,11 +79,14 @@ class Pipeline:
         settings: Mapping[str, str] | None = None,
         say: Callable[[str], None] = lambda _: None,
         stop: threading.Event | None = None,
+        began: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run until `stop` is set; with `once`, until everything that is there now has been read."""
+        """Run until `stop` is set; with `once`, until everything that is there now has been read. `began` is called
+        when the stream runs.
+        """
         from .run import run
 
-        run(self.declared, once=once, master=master, settings=settings, say=say, stop=stop)
+        run(self.declared, once=once, master=master, settings=settings, say=say, stop=stop, began=began)
 
     def backfill(
         self,
@@ -118,6 +121,12 @@ class Pipeline:
             except Unavailable:  # a broker without groups
                 committed = {}
             return view.lag(self.declared.source, committed or offsets_reached(self.declared.checkpoint))
+
+    def late_rows(self) -> int:
+        """How many rows came later than the watermark allows and were dropped, by a checkpoint on this machine."""
+        from .checkpoint import late_rows
+
+        return late_rows(self.declared.checkpoint)
 
     def frame(self, spark: "SparkSession") -> Any:
         """The table that the pipeline writes, as a DataFrame of a session that knows its catalog."""

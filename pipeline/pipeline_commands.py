@@ -6,12 +6,11 @@
     trioka pipeline lag FILE                how far behind it is
     trioka pipeline example                 orders, revenue per minute, a table and a picture: all of it, in one command
 
-Standard output is data, standard error is talk. Exit codes: 2 for what the user gave, 3 for who does not answer.
+Standard output is data, standard error is talk. Exit codes: 2 for what the user gave, 3 for who does not answer, 130
+and 143 for Ctrl-C and SIGTERM before the stream runs. A stream that is stopped by them ends with 0.
 """
 
 import json
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,9 @@ import click
 
 from .cache import Unavailable
 from .commands import Failed, one_sentence
+from .late import late_sentence
 from .pipeline import LOCAL_MASTER, Pipeline
+from .signals import Signals
 from .trouble import PipelineFailed, WrongPipeline
 
 FILE = click.argument("file", type=click.Path(path_type=Path))
@@ -77,21 +78,12 @@ def check(file: Path, bootstrap: str | None, offline: bool) -> None:
 @click.option("--once", is_flag=True, help="Read all that is there now, then end.")
 def run(file: Path, bootstrap: str | None, master: str, conf: tuple[str, ...], once: bool) -> None:
     """Run the pipeline in FILE until Ctrl-C."""
-    with explained(), stopped() as stop:
+    with explained(), Signals() as signals:
         declared = Pipeline.read(file, bootstrap=bootstrap)
-        declared.run(once=once, master=master, settings=settings_of(conf), say=talk, stop=stop)
-
-
-@contextmanager
-def stopped() -> Iterator[threading.Event]:
-    """Set by Ctrl-C or SIGTERM: the batch that runs is given up, which costs nothing but its work."""
-    event = threading.Event()
-    before = {one: signal.signal(one, lambda *_: event.set()) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield event
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        settings = settings_of(conf)
+        declared.run(once=once, master=master, settings=settings, say=talk, stop=signals.stop, began=signals.streaming)
+        if signals.stop.is_set():
+            talk("stopped; the next start goes on from the last batch")
 
 
 @pipeline.command()
@@ -117,7 +109,7 @@ def backfill(
 
     A POINT is earliest, latest, a time such as 2026-11-16T08:00:00Z, or offsets as JSON: {"orders": {"0": 23}}.
     """
-    with explained():
+    with explained(), Signals():
         count = Pipeline.read(file, bootstrap=bootstrap).backfill(
             since=_point(since),
             until=None if until is None else _point(until),
@@ -147,7 +139,10 @@ def _point(text: str) -> str | dict[str, dict[str, int]]:
 def lag(file: Path, bootstrap: str | None, output: str) -> None:
     """How far the pipeline in FILE is behind its topics."""
     with explained():
-        found = Pipeline.read(file, bootstrap=bootstrap).lag()
+        read = Pipeline.read(file, bootstrap=bootstrap)
+        found, late = read.lag(), read.late_rows()
+    if late:
+        talk(late_sentence(late))
     names = ("topic", "partition", "committed", "end", "lag")
     rows = [(one.topic, one.partition, one.committed, one.end, one.records) for one in found]
     if output == "json":
@@ -169,6 +164,6 @@ def example(bootstrap: str | None, master: str, folder: Path, count: int) -> Non
     """Generated orders, validated, revenue per minute into an Iceberg table, a query and a picture of it."""
     from .example import run_example
 
-    with explained():
+    with explained(), Signals():
         shown = run_example(folder, bootstrap=bootstrap, count=count, master=master, say=talk)
     click.echo(shown)

@@ -351,7 +351,7 @@ class _Reading:
         kind = section.choice("kind", ("parquet", "iceberg", "topic", "console"))
         made = self.sink_of(kind, section, source)
         if kind is not None:
-            section.unread(("path", "table", "topic", "warehouse", "partition_by"))
+            section.unread(("path", "table", "topic", "warehouse", "partition_by", "on_unknown_rows"))
         return made
 
     def dead_letters(self, source: Source) -> DeadLetters:
@@ -371,7 +371,11 @@ class _Reading:
     def sink_of(self, kind: str | None, section: Section, source: Source) -> Sink:
         if kind == "parquet":
             path = self.path(section.needed_text("path", '"tables/orders"'))
-            return ParquetSink(path=path, partition_by=section.texts("partition_by"))
+            return ParquetSink(
+                path=path,
+                partition_by=section.texts("partition_by"),
+                takes_unknown_rows=self.takes_unknown_rows(section),
+            )
         if kind == "iceberg":
             return self.iceberg(section)
         if kind == "topic":
@@ -400,7 +404,11 @@ class _Reading:
             warehouse=self.path(warehouse) if warehouse else None,
             properties=properties,
             partition_by=section.texts("partition_by"),
+            takes_unknown_rows=self.takes_unknown_rows(section),
         )
+
+    def takes_unknown_rows(self, section: Section) -> bool:
+        return section.choice("on_unknown_rows", ("stop", "append"), "stop") == "append"
 
     # -- files ---------------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,11 @@ Java and jars, the user's SQL, and whether the table and the checkpoint belong t
 """
 
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +30,12 @@ from .checkpoint import DEAD_LETTERS, RECORDS, Checkpoint
 from .declaration import Declaration, Source, TopicSink
 from .delivery import Delivery, catalog_settings, dead_letters_of, rows_of
 from .group_progress import GroupProgress
+from .late import LateRows
 from .positions import Commit, Ends, to_json
 from .session import LOCAL_MASTER, is_local, session, source_options
 from .stages import Stages, check_schema, first_sentence
+from .state import state_of
+from .topics import Topics
 from .trouble import OutOfReach, PipelineFailed, WrongPipeline
 
 if TYPE_CHECKING:
@@ -57,12 +62,13 @@ def run(
     settings: Mapping[str, str] | None = None,
     say: Say = silent,
     stop: threading.Event | None = None,
+    began: Callable[[], None] = lambda: None,
 ) -> None:
     """Run until `stop` is set or something fails; with `once`, until everything that is there now has been read."""
     look(declared)
     checkpoints.probe(declared.checkpoint)
     with spark_for(declared, master, settings) as spark, failures(declared):
-        Run(spark, declared, say).run(once=once, stop=stop or threading.Event())
+        Run(spark, declared, say).run(once=once, stop=stop or threading.Event(), began=began)
 
 
 def look(declared: Declaration) -> dict[str, list[int]]:
@@ -103,6 +109,7 @@ def spark_for(declared: Declaration, master: str, settings: Mapping[str, str] | 
         told = {"spark.sql.shuffle.partitions": "4", **told}
     warehouse = Path(_warehouse(declared))
     is_made_here = bool(catalogs) and not warehouse.exists()
+    interrupted = signal.getsignal(signal.SIGINT)
     spark = session(
         f"trioka pipeline {declared.name}",
         master=master,
@@ -110,6 +117,8 @@ def spark_for(declared: Declaration, master: str, settings: Mapping[str, str] | 
         warehouse=warehouse,
         settings=told,
     )
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupted)  # PySpark has put a handler of its own there
     spark.sparkContext.setLogLevel("OFF")  # what fails is raised, and said in one sentence
     for key, value in catalogs.items():  # a session that was there before has not heard of these
         if key.startswith("spark.sql.catalog."):
@@ -161,31 +170,47 @@ class Run:
         self._say = say
         self._checkpoint = Checkpoint(spark, declared.checkpoint)
         self._stages = Stages(declared)
+        self._late = LateRows(self._checkpoint, say)
         self._failure: Exception | None = None
         self._queries: dict[str, StreamingQuery] = {}
 
-    def run(self, *, once: bool, stop: threading.Event) -> None:
+    def run(self, *, once: bool, stop: threading.Event, began: Callable[[], None]) -> None:
         declared = self._declared
-        placeholder = stream_of(self._spark, declared.source, {})  # enough to look at the plan
-        rows_of(declared).analyse(self._stages.accepted(placeholder))
+        placeholder = self._stages.accepted(stream_of(self._spark, declared.source, {}))  # enough to look at the plan
+        state = state_of(placeholder)
+        rows = rows_of(declared, is_stateful=state.is_kept)
+        rows.analyse(placeholder)
         self._checkpoint.take()
         try:
-            starts = Beginning(self._spark, declared, self._checkpoint).find()
-            records, others = (stream_of(self._spark, declared.source, starts[one]) for one in (RECORDS, DEAD_LETTERS))
-            with GroupProgress(declared.source.bootstrap, declared.group, self._say) as progress:
-                mode = "update" if declared.aggregation and declared.aggregation.emits_updates else "append"
-                accepted = self._stages.accepted(records)
-                self._start(RECORDS, accepted, rows_of(declared), mode, once, progress)
-                if (dead_letters := dead_letters_of(declared)) is not None:
-                    self._start(DEAD_LETTERS, self._stages.refused(others), dead_letters, "append", once, None)
-                self._wait(stop)
+            with Topics(declared.source.bootstrap, self._checkpoint) as topics:
+                starts = Beginning(self._spark, declared, self._checkpoint, topics, state).find()
+                records, others = (
+                    stream_of(self._spark, declared.source, starts[one]) for one in (RECORDS, DEAD_LETTERS)
+                )
+                with GroupProgress(declared.source.bootstrap, declared.group, self._say) as progress:
+                    mode = "update" if declared.aggregation and declared.aggregation.emits_updates else "append"
+                    self._start(RECORDS, self._stages.accepted(records), rows, mode, once, topics, progress)
+                    if (dead_letters := dead_letters_of(declared)) is not None:
+                        refused = self._stages.refused(others)
+                        self._start(DEAD_LETTERS, refused, dead_letters, "append", once, topics, None)
+                    began()
+                    self._wait(stop)
         finally:
-            for query in self._queries.values():
-                query.stop()
-            self._checkpoint.release()
+            with suppress(PySparkException, Py4JError, OSError):  # the JVM may be gone, and then it has let go of all
+                for query in self._queries.values():
+                    query.stop()
+                self._late.end(self._queries.get(RECORDS))
+                self._checkpoint.release()
 
     def _start(
-        self, name: str, rows: DataFrame, delivery: Delivery, mode: str, once: bool, progress: GroupProgress | None
+        self,
+        name: str,
+        rows: DataFrame,
+        delivery: Delivery,
+        mode: str,
+        once: bool,
+        topics: Topics,
+        progress: GroupProgress | None,
     ) -> None:
         declared = self._declared
 
@@ -193,8 +218,9 @@ class Run:
             try:
                 start, end = self._checkpoint.batch(name, number)
                 run_id = self._checkpoint.run_id(name)
-                commit = Commit(pipeline=declared.name, run=run_id, batch=number, start=start, end=end)
-                is_new = delivery.deliver(batch, commit)
+                ids = topics.confirm(end)
+                commit = Commit(pipeline=declared.name, run=run_id, batch=number, start=start, end=end, topics=ids)
+                is_new = delivery.deliver(batch, commit, partial(topics.confirm, end))
             except Exception as failure:
                 # It is kept here, as it is: Java would hand back a page of text, over which Spark itself may stumble.
                 self._failure = failure
@@ -214,6 +240,7 @@ class Run:
             for query in self._queries.values():
                 if (failure := query.exception()) is not None:
                     raise self._failure or failure
+            self._late.look(self._queries[RECORDS])
             if not any(query.isActive for query in self._queries.values()):
                 return
 

@@ -10,13 +10,15 @@ which is null if it was decoded and every rule holds. Whoever has a reason is a 
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from . import avro, protobuf
+from .decimals import is_rounded, texts_of
 from .declaration import Avro, Declaration, Decoding, Json, Protobuf
 from .framing import Undecodable
 from .trouble import WrongPipeline
@@ -159,7 +161,8 @@ def _decoder(decoding: Decoding) -> Decoder:
 
 def _from_json(records: DataFrame, declared: Json) -> DataFrame:
     """Spark's own reader of JSON. A value that does not fit the schema, whole or in one field, comes back in a column
-    of its own, which is how it is known; a field that is needed and null is found by looking.
+    of its own, which is how it is known; a field that is needed and null is found by looking, and a decimal that Spark
+    has rounded by decimals.py.
     """
     schema = f"{declared.ddl}, `{CORRUPT}` STRING"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -170,6 +173,12 @@ def _from_json(records: DataFrame, declared: Json) -> DataFrame:
     for field in declared.fields:
         if field.is_required:
             reason = reason.when(record[field.name].isNull(), F.lit(f"the field '{field.name}' is missing or null"))
+    for decimal in cast(StructType, StructType.fromDDL(declared.ddl)).fields:
+        texts = texts_of(decimal.dataType)
+        if texts is not None:
+            read = F.from_json(F.col(VALUE).cast("string"), StructType([StructField(decimal.name, texts)]))
+            rounded = is_rounded(record[decimal.name], read[decimal.name], decimal.dataType)
+            reason = reason.when(rounded, F.lit(f"the field '{decimal.name}' has more digits than its type keeps"))
     return _beside(parsed.withColumn(REASON, reason), [field.name for field in declared.fields])
 
 

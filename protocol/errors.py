@@ -26,7 +26,9 @@ class KafkaError(Exception):
     name: ClassVar[str]
     retriable: ClassVar[bool]
 
-    def __init_subclass__(cls, *, code: int, retriable: bool = False, name: str | None = None) -> None:
+    def __init_subclass__(cls, *, code: int | None = None, retriable: bool = False, name: str | None = None) -> None:
+        if code is None:
+            return  # a special case of its parent, which has the parent's code on the wire
         cls.code = code
         cls.name = name or re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).upper()
         cls.retriable = retriable

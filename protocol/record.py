@@ -114,7 +114,7 @@ def spans(data: bytes, frame: Frame) -> Iterator[Span]:
             low = data[value]
             value_size, value = ((low >> 1) ^ -(low & 1), value + 1) if low < 0x80 else read_varint(data, value)
             headers = value + value_size if value_size > 0 else value
-            position = headers + 1 if data[headers] == 0 else _skip_headers(data, headers, end)
+            position = headers + 1 if data[headers] == 0 else skip_headers(data, headers, end)
             if position != end:
                 raise InvalidRecord(f"the record at byte {start} ends at {position}, its length says {end}")
             yield make(Span, (base_offset + delta, timestamp, key, value_size, start, tail, value, headers, end))
@@ -154,7 +154,7 @@ def move(data: bytes, span: Span, *, base_timestamp: int) -> bytes:
     return varint(1 + len(delta) + span.end - span.tail) + b"\0" + delta + data[span.tail : span.end]
 
 
-def _skip_headers(data: bytes, position: int, end: int) -> int:
+def skip_headers(data: bytes, position: int, end: int) -> int:
     """The position behind the headers. Each is at least two bytes, so that a count is checked before use."""
     count, position = read_varint(data, position)
     if not 0 <= count <= (end - position) // 2:
@@ -170,7 +170,7 @@ def _skip_headers(data: bytes, position: int, end: int) -> int:
 
 
 def _read_headers(data: bytes, position: int) -> Headers:
-    """What `_skip_headers` has found to be sound."""
+    """What `skip_headers` has found to be sound."""
     count, position = read_varint(data, position)
     pairs = []
     for _ in range(count):

@@ -1,18 +1,11 @@
 """What is let into a log. Of a leader: one batch, whole, honest about itself, within the topic's rules.
 
-Kafka opens every batch of every Produce and looks at each record. Here the common path looks at the header and the
-CRC, which is what a produce costs (a record costs 1 µs to decode, a batch 2 µs to admit), and opens a batch only where
-a rule speaks of records:
-
-* a compacted topic, whose records must have keys;
-* `message.timestamp.before.max.ms`, when it is set: the header has the newest timestamp, not the oldest;
-* a header whose newest timestamp lies too far ahead, to name the records that do, or lies before the first record's,
-  which is a careless client whose header Kafka mends, and so do we;
-* `compression.type` other than the client's: the batch is packed anew.
-
-What that gives up: a client whose records contradict a well-formed header (their number, their timestamps) gets them
-stored as they are. The harm is to readers of that client's own batch, who check it again. The log's own structure
-depends on the header alone: offsets, epochs, sequences and sizes are all checked here.
+As in Kafka, a batch of a client is checked record by record before it is appended: all that its header says is compared
+with all that its records say, and every record must be one that a reader can read (protocol/record_walk.py). A batch
+that passed its CRC and cannot be read would stop every reader of the partition, not only those of the client that sent
+it, and one with a wrong record count would give two records the same offset. A compressed batch is decompressed for it,
+once. `trioka.validate.records=header` leaves this out, and then only the topic's rules about records (keys, timestamps)
+have a batch opened. What coordinators and the metadata quorum append is made here, and is opened for those rules only.
 
 Nothing is copied. The buffer is the part of the receive buffer that holds the batch, writable, and is patched in
 place; only a batch that is packed anew comes back in a buffer of its own. `admit` is pure: it takes the time.
@@ -22,12 +15,17 @@ place; only a batch that is packed anew comes back in a buffer of its own. `admi
     a length that cannot be, an unknown magic, a wrong CRC                CORRUPT_MESSAGE
     larger than max.message.bytes, before or after packing it anew        MESSAGE_TOO_LARGE
     a base offset other than 0, offsets that do not fit the record count  INVALID_RECORD
+    records that cannot be read, are more or fewer than the header says,
+    or whose offsets are not 0, 1, 2 and so on; damaged compression       INVALID_RECORD
+    records that are above the limit of compression.py, decompressed      MESSAGE_TOO_LARGE
     a control batch; a producer id without epoch or sequence;
     a transaction without a producer id                                   INVALID_RECORD
     a codec that does not exist                                           UNSUPPORTED_COMPRESSION_TYPE
     the broker's timestamp flag; timestamps out of range                  INVALID_TIMESTAMP, with the records
     records without keys on a compacted topic                             INVALID_RECORD, with the records
 
+A newest timestamp in the header that is not that of the records is mended, as in Kafka. Kafka does not look at the
+offsets of records that are not compressed, and numbers compressed ones anew; no client needs either.
 (Kafka clears the timestamp flag silently if the topic has CreateTime. No client sets it, so we refuse it everywhere.)
 Coordinators and the metadata quorum append through here too: their batches are ours, so a control batch and a base
 offset are in order, and size is no matter.
@@ -36,13 +34,17 @@ A follower takes what its leader sent, if it arrived whole and continues its own
 """
 
 from enum import Enum
+from itertools import islice
+from struct import Struct
 from typing import Final, NamedTuple, NoReturn
 
 from trioka.protocol.batch import (
     CODEC_MASK,
     CONTROL,
+    HEADER_SIZE,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
+    MAGIC,
     TRANSACTIONAL,
     BatchHeader,
     check_crc,
@@ -66,12 +68,19 @@ from trioka.protocol.errors import (
     UnsupportedForMessageFormat,
 )
 from trioka.protocol.record import NO_TIMESTAMP
+from trioka.protocol.record_walk import walk
 
 from .log_config import FOREVER_MS, LogConfig
 
 MAX_RECORD_ERRORS: Final = 100
 """So many records are named in a refusal; Kafka names all, which lets a client choose the size of our answer."""
 
+MAX_NAMED_AMONG: Final = 100_000
+"""Only the first so many records of a refused batch are searched for those to name: a compressed batch can hold
+millions, and the search costs 1.5 µs for each."""
+
+_LENGTH_AND_MAGIC: Final = Struct(">i4xb")
+_LEAST_LENGTH: Final = 14  # of any batch or message that there ever was: less is rubbish, and no half of a batch
 _CHECKED_FROM: Final = 21  # the CRC covers everything from the attributes on
 
 
@@ -113,7 +122,7 @@ class Admission:
         self._config = config
         self._max_bytes = config.max_message_bytes
         self._after_max_ms = config.message_timestamp_after_max_ms
-        self.is_plain = (  # the header tells all, as long as its timestamps are in order
+        self.is_plain = (  # there is no rule about single records but that they are sound, and their timestamps
             config.message_timestamp_type == "CreateTime"
             and config.message_timestamp_before_max_ms == FOREVER_MS
             and config.compression_type is None
@@ -137,29 +146,39 @@ class Admission:
         view = buffer if type(buffer) is memoryview else memoryview(buffer)
         if crc32c(view[_CHECKED_FROM:]) != header.crc:
             raise CorruptMessage("the batch fails its CRC")
+        opened = None
         if origin is Origin.CLIENT:
             _check_claims(header)
+            if self._config.validate_records == "full":
+                opened = _Opened(view, header)
         if (
             self.is_plain
             and header.base_timestamp <= header.max_timestamp <= now_ms + self._after_max_ms
             and not header.attributes & LOG_APPEND_TIME
+            and (opened is None or opened.agrees_with_header())
         ):
             return buffer, header, NO_TIMESTAMP
-        return self._admit_by_other_rules(buffer, header, now_ms, origin)
+        return self._admit_by_other_rules(buffer, header, opened, now_ms, origin)
 
     def _admit_by_other_rules(
-        self, buffer: memoryview | bytearray, header: BatchHeader, now_ms: int, origin: Origin
+        self, buffer: memoryview | bytearray, header: BatchHeader, opened: "_Opened | None", now_ms: int, origin: Origin
     ) -> tuple[memoryview | bytearray, BatchHeader, int]:
         config = self._config
         stamps = config.message_timestamp_type == "LogAppendTime"
         if header.attributes & LOG_APPEND_TIME:
             raise InvalidTimestamp("the batch says that the broker set its time; that is the broker's to say")
         control = header.attributes & CONTROL
-        if not control and _needs_a_look_inside(header, config, stamps, now_ms):
-            header = _look_inside(buffer, header, config, stamps, now_ms)
+        if opened is None and not control and _needs_a_look_inside(header, config, stamps, now_ms):
+            opened = _Opened(memoryview(buffer), header)
+        if opened is not None:
+            opened.check(config, stamps, now_ms)
+            if opened.newest != header.max_timestamp and not stamps:
+                set_max_timestamp(buffer, header, opened.newest, header.attributes)
+                header = read_header(buffer)
         codec = config.compression_type
         if codec is not None and codec != header.attributes & CODEC_MASK and not control:
-            buffer, header = _pack_anew(buffer, header, codec, config)
+            data = payload(buffer, header) if opened is None else opened.payload()
+            buffer, header = _pack_anew(header, data, codec, config)
             if header.size > self._max_bytes and origin is Origin.CLIENT:
                 raise MessageTooLarge(f"{header.size} bytes as {codec.name}; the topic takes {self._max_bytes}")
         if stamps:
@@ -180,6 +199,9 @@ def _no_batch(buffer: memoryview | bytearray, error: Exception) -> KafkaError:
         return InvalidRecord(str(error))
     if len(buffer) < LOG_OVERHEAD + 5:
         return InvalidRecord(f"there is no batch in {len(buffer)} bytes")
+    length, magic = _LENGTH_AND_MAGIC.unpack_from(buffer, 8)
+    if magic == MAGIC and length >= _LEAST_LENGTH and length + LOG_OVERHEAD > len(buffer):
+        return InvalidRecord(f"a batch of {length + LOG_OVERHEAD} bytes of which {len(buffer)} came")
     return CorruptMessage(str(error))
 
 
@@ -220,47 +242,65 @@ def _needs_a_look_inside(header: BatchHeader, config: LogConfig, stamps: bool, n
     )
 
 
-def _look_inside(
-    buffer: memoryview | bytearray, header: BatchHeader, config: LogConfig, stamps: bool, now_ms: int
-) -> BatchHeader:
-    """Check each record; the header, mended if its newest timestamp was wrong."""
-    errors: list[RecordError] = []
-    timestamps_wrong = False
-    newest = NO_TIMESTAMP
-    oldest_allowed = now_ms - config.message_timestamp_before_max_ms
-    newest_allowed = now_ms + config.message_timestamp_after_max_ms
-    for index, span in enumerate(spans(payload(buffer, header), header)):
-        timestamp = span.timestamp
-        newest = max(newest, timestamp)
-        if config.compacts and span.key is None:
-            errors.append(RecordError(index, "a record of a compacted topic needs a key"))
-        elif not stamps and timestamp != NO_TIMESTAMP and not oldest_allowed <= timestamp <= newest_allowed:
-            timestamps_wrong = True
-            errors.append(
-                RecordError(index, f"timestamp {timestamp} is not within [{oldest_allowed}, {newest_allowed}]")
+class _Opened:
+    """The records of a batch, decompressed if need be and walked over: they can be read, and are as many as its header
+    says. InvalidRecord if not."""
+
+    __slots__ = ("_data", "_end", "_header", "_start", "_without_key", "newest", "oldest")
+
+    def __init__(self, view: memoryview, header: BatchHeader) -> None:
+        self._header = header
+        self._data: memoryview | bytes = view
+        self._start, self._end = HEADER_SIZE, header.size
+        if header.attributes & CODEC_MASK:
+            self._data = payload(view, header)
+            self._start, self._end = 0, len(self._data)
+        walked = walk(self._data, self._start, self._end, header.record_count, header.base_timestamp)
+        if walked is None:
+            raise InvalidRecord(
+                f"the records cannot be read: {header.record_count} are announced, in {self._end - self._start} bytes"
             )
-        if len(errors) == MAX_RECORD_ERRORS:
-            break
-    if errors:
-        _refuse(errors, timestamps_wrong)
-    if newest != header.max_timestamp and not stamps:
-        set_max_timestamp(buffer, header, newest, header.attributes)
-        return read_header(buffer)
-    return header
+        self.oldest, self.newest, self._without_key = walked
+
+    def payload(self) -> bytes:
+        return bytes(self._data[self._start : self._end])
+
+    def agrees_with_header(self) -> bool:
+        return self.newest == self._header.max_timestamp and self.oldest >= 0
+
+    def check(self, config: LogConfig, stamps: bool, now_ms: int) -> None:
+        """Refuses the batch if the topic's rules refuse a record."""
+        oldest_allowed = now_ms - config.message_timestamp_before_max_ms
+        newest_allowed = now_ms + config.message_timestamp_after_max_ms
+        needs_keys = config.compacts and self._without_key > 0
+        if not needs_keys and (stamps or (oldest_allowed <= self.oldest and self.newest <= newest_allowed)):
+            return
+        errors: list[RecordError] = []
+        timestamps_wrong = False
+        for index, span in enumerate(islice(spans(self.payload(), self._header), MAX_NAMED_AMONG)):
+            timestamp = span.timestamp
+            if needs_keys and span.key is None:
+                errors.append(RecordError(index, "a record of a compacted topic needs a key"))
+            elif not stamps and timestamp != NO_TIMESTAMP and not oldest_allowed <= timestamp <= newest_allowed:
+                timestamps_wrong = True
+                errors.append(
+                    RecordError(index, f"timestamp {timestamp} is not within [{oldest_allowed}, {newest_allowed}]")
+                )
+            if len(errors) == MAX_RECORD_ERRORS:
+                break
+        _refuse(errors, timestamps_wrong or not (errors or needs_keys))
 
 
 def _refuse(errors: list[RecordError], timestamps_wrong: bool) -> NoReturn:
-    cause = RejectedRecords(tuple(errors))
+    cause = RejectedRecords(tuple(errors)) if errors else None
     if timestamps_wrong:
         raise InvalidTimestamp(f"records with impossible timestamps: {len(errors)} or more") from cause
     raise InvalidRecord(f"records that the topic does not take: {len(errors)} or more") from cause
 
 
-def _pack_anew(
-    buffer: memoryview | bytearray, header: BatchHeader, codec: Codec, config: LogConfig
-) -> tuple[bytearray, BatchHeader]:
+def _pack_anew(header: BatchHeader, data: bytes, codec: Codec, config: LogConfig) -> tuple[bytearray, BatchHeader]:
     changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
-    batch = seal(changed, payload(buffer, header), level=config.compression_level(codec))
+    batch = seal(changed, data, level=config.compression_level(codec))
     return batch, read_header(batch)
 
 

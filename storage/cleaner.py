@@ -26,8 +26,10 @@ between segments, and a `.swap` file found after a crash tells exactly which off
 
 The work is a generator: it pauses after each piece, so that it can run beside everything else in one thread, and can
 be abandoned at each pause. Segments that are closed do not change, except that they may be deleted; then the round
-ends without result (`Abandoned`). A damaged batch ends it too, with `BadBatch` or `InvalidRecord`; nothing is replaced.
-A log in quarantine is not compacted at all.
+ends without result (`Abandoned`). So it does if the log was cut meanwhile, wherever: the map may say that a key has a
+later record which is gone. And if the log was closed: its topic is deleted, and another may be made under its name and
+in its directory, where nothing of this round may arrive. A damaged batch ends it too, with `BadBatch` or
+`InvalidRecord`; nothing is replaced. A log in quarantine is not compacted at all.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -85,6 +87,12 @@ class CompactedLog(Protocol):
     def log_end_offset(self) -> int: ...
 
     @property
+    def closed(self) -> bool: ...
+
+    @property
+    def cuts(self) -> int: ...
+
+    @property
     def last_stable_offset(self) -> int: ...
 
     def aborted_transactions(self, start_offset: int, upper_bound: int) -> list[AbortedTransaction]: ...
@@ -134,22 +142,46 @@ def dirt_of(log: CompactedLog, checkpoint: int | None, *, now_ms: int) -> Dirt:
 
 
 def clean(
-    log: CompactedLog, dirt: Dirt, *, now_ms: int, map_bytes: int = DEFAULT_LIMIT_BYTES
+    log: CompactedLog,
+    dirt: Dirt,
+    *,
+    now_ms: int,
+    map_bytes: int = DEFAULT_LIMIT_BYTES,
+    step_bytes: int = 0,
 ) -> Generator[None, None, Cleaned]:
-    """One round. Returns what it did; until then each `next` does a piece of it."""
+    """One round. Returns what it did; until then each `next` does a piece of it, of so many bytes or of STEP_BYTES."""
+    cuts = log.cuts
+    work = _round(log, dirt, now_ms, map_bytes, step_bytes or STEP_BYTES)
+    try:
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                cleaned: Cleaned = done.value
+                return cleaned
+            yield
+            if log.closed or log.cuts != cuts:
+                raise Abandoned(f"{log} was {'closed' if log.closed else 'cut'} meanwhile")
+    finally:
+        work.close()
+
+
+def _round(
+    log: CompactedLog, dirt: Dirt, now_ms: int, map_bytes: int, step_bytes: int
+) -> Generator[None, None, Cleaned]:
     end = dirt.first_uncleanable_offset
     _refuse_damage(log)
     if dirt.first_dirty_offset >= end:
         return Cleaned(first_dirty_offset=dirt.first_dirty_offset)
     offsets = OffsetMap(map_bytes)
-    yield from _map_keys(log, dirt.first_dirty_offset, end, offsets)
+    yield from _map_keys(log, dirt.first_dirty_offset, end, offsets, step_bytes)
     result = Cleaned(first_dirty_offset=offsets.latest_offset + 1, keys=len(offsets))
     segments = [segment for segment in log.segments if segment.base_offset < result.first_dirty_offset]
     transactions = TransactionFilter()
     for group in groups([_facts(segment) for segment in segments], log.config, end):
         old = [segments[number] for number in group]
         following = segments[group[-1] + 1].base_offset if group[-1] + 1 < len(segments) else end
-        work = _Group(log, offsets, transactions, result, now_ms)
+        work = _Group(log, offsets, transactions, result, now_ms, step_bytes)
         yield from work.replace(old, following)
     return result
 
@@ -172,7 +204,9 @@ def _facts(segment: Segment) -> SegmentFacts:
 # Step 1 --------------------------------------------------------------------------------------------------------------
 
 
-def _map_keys(log: CompactedLog, start: int, end: int, offsets: OffsetMap) -> Generator[None, None, None]:
+def _map_keys(
+    log: CompactedLog, start: int, end: int, offsets: OffsetMap, step_bytes: int
+) -> Generator[None, None, None]:
     """Fill the map with the keys of [start, end), or of as much as fits."""
     offsets.latest_offset = start - 1
     dirty = [segment for segment in _from(log.segments, start) if segment.base_offset < end]
@@ -189,7 +223,7 @@ def _map_keys(log: CompactedLog, start: int, end: int, offsets: OffsetMap) -> Ge
             _map_batch(found, start, transactions, offsets)
             offsets.latest_offset = found.header.last_offset
             done += found.header.size
-            if done >= STEP_BYTES:
+            if done >= step_bytes:
                 done = 0
                 yield
         # Offsets without records, up to the next segment, are mapped too: there is nothing to map.
@@ -214,13 +248,20 @@ class _Group:
     """Segments on their way to become one."""
 
     def __init__(
-        self, log: CompactedLog, offsets: OffsetMap, transactions: TransactionFilter, result: Cleaned, now_ms: int
+        self,
+        log: CompactedLog,
+        offsets: OffsetMap,
+        transactions: TransactionFilter,
+        result: Cleaned,
+        now_ms: int,
+        step_bytes: int,
     ) -> None:
         self.log = log
         self.offsets = offsets
         self.transactions = transactions
         self.result = result
         self.now_ms = now_ms
+        self.step_bytes = step_bytes
         self.active: Mapping[int, tuple[int, int]] = {}  # producer id → last offset of its data (or -1), epoch
         self.out = bytearray()
         self.headers: list[BatchHeader] = []
@@ -237,8 +278,10 @@ class _Group:
                 raise Abandoned(f"{old[0]} and its neighbours are not what they were")
             _refuse_damage(self.log)
         except BaseException:
-            # A pause may be the last one (GeneratorExit), and `.cleaned` files are of no use to anybody.
-            _discard(new)
+            # A pause may be the last one (GeneratorExit), and `.cleaned` files are of no use to anybody. Those of a log
+            # that is closed go with its directory, or with the next start.
+            if not self.log.closed:
+                _discard(new)
             raise
         # From here on the files belong to the log: half a swap is finished by the next start, never undone.
         self.log.replace_segments([new], old, now_ms=self.now_ms)
@@ -255,7 +298,7 @@ class _Group:
                     self._copy(last, is_last=False)
                 last = found
                 read += found.header.size
-                if read >= STEP_BYTES:
+                if read >= self.step_bytes:
                     read = 0
                     self._write(new)
                     yield

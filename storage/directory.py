@@ -4,8 +4,14 @@ Starting (S2, S3): lock the directory; read `meta.properties`, the clean-shutdow
 marker, and sync that, before anything is written; then load the logs, several at a time. A checkpoint that cannot be
 read counts as empty and is reported: then more is scanned, and nothing is believed that is not in the logs.
 
-Running: `checkpoint` writes recovery points, log starts and high watermarks now and then. A log that is about to be cut
-or shortened has them written at once (`Log.keep`), because after a crash they say what must be there.
+Running: `checkpoint` writes recovery points, log starts, high watermarks and how far logs are compacted now and then. A
+log that is about to be cut or shortened has them written at once (`Log.keep`), because after a crash they say what must
+be there, and what compaction need not look at again.
+
+The checkpoints go by name, and a topic may be deleted and made again. So what they say is taken from the logs that are
+here, whenever it is written, and **an entry goes, durably, before its directory does**. An entry that a start finds
+without a log, or beyond its log's end, goes before the directory is used: it would be believed of the next log of that
+name, or of other records.
 
 Stopping: every log is made durable, the checkpoints are written, and last of all the marker.
 
@@ -21,11 +27,11 @@ for them begins anew. Partitions that were on their way out (`-delete`) are remo
 """
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from random import Random
 from threading import Lock
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from trioka.protocol.data_class import mutable
 from trioka.protocol.errors import KafkaStorageError
@@ -41,7 +47,7 @@ from .checkpoint import (
     write_topic_id,
 )
 from .disk import Disk, File, descriptors_limit
-from .file_pool import FilePool, open_files_limit
+from .file_pool import VIEWS_LIMIT, FilePool, open_files_limit
 from .layout import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -59,7 +65,7 @@ from .layout import (
     partition_directory,
     renamed_directory,
 )
-from .log import Log
+from .log import LOADING_FILES, Log
 from .log_config import LogConfig
 from .recovery import Stopped
 from .volume import Volume
@@ -70,6 +76,23 @@ FUTURE_FILES: Final = 8
 LOADING_THREADS: Final = 4
 """num.recovery.threads.per.data.dir is 2 in Kafka; scanning is mostly waiting for the device, and CRCs let go of the
 interpreter's lock."""
+
+CHECKPOINTS: Final[Mapping[str, Callable[[Log], int | None]]] = {
+    RECOVERY_POINTS: lambda log: log.recovery_point,
+    LOG_START_OFFSETS: lambda log: log.log_start_offset,
+    HIGH_WATERMARKS: lambda log: log.high_watermark,
+    CLEANER_OFFSETS: lambda log: log.first_dirty_offset,
+}
+"""What each file says of a log; None: nothing."""
+
+CLOSING_THREADS: Final = 8
+"""To close a log is to wait for syncs, which at the same time cost the disk little more than one."""
+
+CLOSED_ALONE: Final = 16
+"""So few logs are closed one by one: threads would take longer to begin."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 Progress: TypeAlias = Callable[[int, int, TopicPartition], None]
 """Told after each log: how many are loaded, of how many, and which one it was."""
@@ -95,11 +118,12 @@ class LogDirectory:
     """Made by `open`."""
 
     def __init__(
-        self, disk: Disk, path: str, on_failure: Callable[[OSError], None] | None, random: Random | None
+        self, disk: Disk, path: str, on_failure: Callable[[OSError], None] | None, random: Random | None, pools: int
     ) -> None:
         self.path = path.rstrip("/")
         self.volume = Volume(disk, self.path, on_failure)
-        self.files = FilePool(self.volume, limit=open_files_limit(descriptors_limit()))
+        limit = open_files_limit(descriptors_limit(), pools)
+        self.files = FilePool(self.volume, limit=limit, views_limit=max(1, min(VIEWS_LIMIT, limit // 4)))
         self.logs: dict[TopicPartition, Log] = {}
         self.topic_ids: dict[TopicPartition, bytes] = {}
         self.futures: dict[TopicPartition, Log] = {}  # copies on their way in, each filled by one who has it alone
@@ -109,6 +133,8 @@ class LogDirectory:
         self._random = random
         self._lock: File | None = None
         self._writing = Lock()
+        self._written: dict[str, dict[TopicPartition, int]] = {}  # what each checkpoint says
+        self._threads = LOADING_THREADS
         self._leaving: list[tuple[int, str]] = []  # directories to be removed, and when
 
     @classmethod
@@ -123,20 +149,23 @@ class LogDirectory:
         progress: Progress | None = None,
         on_failure: Callable[[OSError], None] | None = None,
         random: Random | None = None,
+        pools: int = 1,
     ) -> "LogDirectory":
-        """Lock the directory and load every log in it. Blocks.
+        """Lock the directory and load every log in it. So many directories, each with a pool of files, share the
+        descriptors of this process. Blocks.
 
         DirectoryInUse if another process has it, DamagedFile if `meta.properties` cannot be read: then this node must
-        not start. If the disk fails, a directory comes back that is offline and has no logs.
+        not start; nor without descriptors (OutOfDescriptors). If the disk fails, a directory comes back that is offline
+        and has no logs.
         """
-        directory = cls(disk, path, on_failure, random)
+        directory = cls(disk, path, on_failure, random, pools)
+        directory._threads = threads
         try:
             directory._start(config_of, now_ms, threads, progress)
-        except KafkaStorageError:
+        except BaseException as error:
             directory.let_go()
-        except BaseException:
-            directory.let_go()
-            raise
+            if directory.failure is None or not isinstance(error, KafkaStorageError):
+                raise  # a shortage of descriptors, for one: a directory that looks empty must not be served
         return directory
 
     @property
@@ -150,7 +179,7 @@ class LogDirectory:
         self, config_of: Callable[[TopicPartition], LogConfig], now_ms: int, threads: int, progress: Progress | None
     ) -> None:
         volume = self.volume
-        volume.make_directory(self.path)
+        volume.make_root()
         try:
             self._lock = volume.lock(f"{self.path}/{LOCK}")
         except OSError as error:
@@ -181,11 +210,19 @@ class LogDirectory:
         loaded = map(load, names) if is_alone else _in_threads(load, names, threads)
         for done, (log, topic_id) in enumerate(loaded, start=1):
             log.advance_high_watermark(high_watermarks.get(log.name, 0))
+            log.first_dirty_offset = _inside(log, cleaned.get(log.name))
             self.logs[log.name] = log
             if topic_id is not None:
                 self.topic_ids[log.name] = topic_id
             if progress is not None:
                 progress(done, len(names), log.name)
+        self._drop_stale_entries()
+
+    def _drop_stale_entries(self) -> None:
+        """Entries without a log, or beyond its end, are gone from the disk before anything is written."""
+        ends = {name: log.log_end_offset for name, log in self.logs.items()}
+        if any(offset > ends.get(name, -1) for offsets in self._written.values() for name, offset in offsets.items()):
+            self.checkpoint()
 
     def _read_clean_marker(self) -> bool:
         try:
@@ -203,10 +240,10 @@ class LogDirectory:
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
-            return read_offsets(self.volume, f"{self.path}/{name}")
+            self._written[name] = read_offsets(self.volume, f"{self.path}/{name}")
         except DamagedFile as error:
             self.report.damaged_files.append(str(error))
-            return {}
+        return self._written.get(name, {})
 
     def _find_partitions(self) -> list[TopicPartition]:
         found = []
@@ -262,6 +299,14 @@ class LogDirectory:
             write_topic_id(self.volume, f"{path}/{PARTITION_METADATA}", topic_id)
             self.topic_ids[name] = topic_id
         return log
+
+    def assign_topic_ids(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
+        """To logs that have none: a crash came while they were made. Without it, one would be taken for a log of the
+        next topic of that name, if this one is deleted while nobody looks. Blocks."""
+        for name, topic_id in topic_ids.items():
+            assert name not in self.topic_ids, f"{name} has an id"
+            write_topic_id(self.volume, f"{self.partition_path(name)}/{PARTITION_METADATA}", topic_id)
+            self.topic_ids[name] = topic_id
 
     def admit(self, logs: Iterable[Log]) -> None:
         """What was begun is durable when this returns, and ours. Blocks."""
@@ -379,27 +424,34 @@ class LogDirectory:
 
     def _keep(self, log: Log) -> None:
         """A log is about to be cut or shortened: first the checkpoints."""
-        self._write(RECOVERY_POINTS, lambda each: each.recovery_point, log)
-        self._write(LOG_START_OFFSETS, lambda each: each.log_start_offset, log)
+        self._write(RECOVERY_POINTS, log)
+        self._write(LOG_START_OFFSETS, log)
+        if self._written.get(HIGH_WATERMARKS, {}).get(log.name, 0) > log.high_watermark:
+            self._write(HIGH_WATERMARKS, log)
+        self._write(CLEANER_OFFSETS, log)
 
     def checkpoint(self) -> None:
-        """Write recovery points, log starts and high watermarks, each file whole. Blocks."""
-        self._write(RECOVERY_POINTS, lambda log: log.recovery_point)
-        self._write(LOG_START_OFFSETS, lambda log: log.log_start_offset)
-        self._write(HIGH_WATERMARKS, lambda log: log.high_watermark)
+        """Write what has changed of the four checkpoints, each file whole. Blocks."""
+        for file in CHECKPOINTS:
+            self._write(file)
 
-    def _write(self, file: str, offset_of: Callable[[Log], int], extra: Log | None = None) -> None:
+    def compacted(self, log: Log, first_dirty_offset: int) -> None:
+        """A round of compaction has ended, and the next one begins there. Durable when it returns; blocks."""
+        log.first_dirty_offset = first_dirty_offset
+        self._write(CLEANER_OFFSETS)
+
+    def _write(self, file: str, extra: Log | None = None) -> None:
         # Checkpoints are written from several threads, and the logs may come and go meanwhile.
         with self._writing:
-            self._write_alone(file, offset_of, extra)
-
-    def _write_alone(self, file: str, offset_of: Callable[[Log], int], extra: Log | None) -> None:
-        offsets = {name: offset_of(log) for name, log in self._all_logs().items()}
-        if extra is not None and not extra.closed:
-            offsets[extra.name] = offset_of(extra)
-        # The metadata's log is not in Kafka's checkpoints either: it is small, and looked at whole.
-        offsets = {name: offset for name, offset in offsets.items() if name.topic != CLUSTER_METADATA_TOPIC}
-        write_offsets(self.volume, f"{self.path}/{file}", offsets)
+            logs = self._all_logs()
+            if extra is not None and not extra.closed:
+                logs[extra.name] = extra
+            # The metadata's log is not in Kafka's checkpoints either: it is small, and looked at whole.
+            found = {name: CHECKPOINTS[file](log) for name, log in logs.items() if name.topic != CLUSTER_METADATA_TOPIC}
+            offsets = {name: offset for name, offset in found.items() if offset is not None}
+            if offsets != self._written.get(file):
+                write_offsets(self.volume, f"{self.path}/{file}", offsets)
+                self._written[file] = offsets
 
     def _all_logs(self) -> dict[TopicPartition, Log]:
         """In the order of their lives, and each is in its next state before it leaves the last: nobody who looks from
@@ -412,12 +464,31 @@ class LogDirectory:
         """A clean stop, marked as one if everything became durable. Blocks."""
         try:
             if self.failure is None:
-                for log in self._all_logs().values():
-                    log.close()
+                self.files.close()
+                self._close_logs(list(self._all_logs().values()))
                 self.checkpoint()
                 write_clean_marker(self.volume, f"{self.path}/{CLEAN_SHUTDOWN}", broker_epoch)
         finally:
             self.let_go()
+
+    def _close_logs(self, logs: list[Log]) -> None:
+        """Several at a time, where they are many: each takes some syncs, and syncs at the same time share one of the
+        disk's. Each has files of its own meanwhile, because a pool is for one thread."""
+
+        def close(log: Log) -> None:
+            files = FilePool(self.volume, limit=LOADING_FILES, views_limit=LOADING_FILES)
+            log.use(files)
+            try:
+                log.close()
+            finally:
+                files.close()
+
+        if self._threads <= 1 or len(logs) <= CLOSED_ALONE:
+            for log in logs:
+                log.close()
+        else:
+            for _ in _in_threads(close, logs, CLOSING_THREADS):
+                pass
 
     def let_go(self) -> None:
         """Close without a word: nothing is written any more, and the next start will look at everything."""
@@ -432,16 +503,21 @@ class LogDirectory:
             self._lock = None
 
 
-def _in_threads(
-    load: Callable[[TopicPartition], tuple[Log, bytes | None]], names: list[TopicPartition], threads: int
-) -> Iterator[tuple[Log, bytes | None]]:
+def _inside(log: Log, first_dirty_offset: int | None) -> int | None:
+    """Where compaction goes on, or None, for the log's start, if that is no offset of this log (as in Kafka)."""
+    if first_dirty_offset is None or not log.log_start_offset <= first_dirty_offset <= log.log_end_offset:
+        return None
+    return first_dirty_offset
+
+
+def _in_threads(do: Callable[[Item], Result], items: Sequence[Item], threads: int) -> Iterator[Result]:
     """In the order in which they are done. The first failure ends it, and what has not begun."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="load") as pool:
-        loading = [pool.submit(load, name) for name in names]
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="logs") as pool:
+        begun = [pool.submit(do, item) for item in items]
         try:
-            for future in as_completed(loading):
+            for future in as_completed(begun):
                 yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)

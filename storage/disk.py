@@ -39,8 +39,10 @@ import mmap
 import os
 import resource
 import stat
+import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
@@ -64,8 +66,9 @@ IOV_MAX: Final = os.sysconf("SC_IOV_MAX")
 PROBE_STRIDE: Final = 128 * 1024
 """`is_resident` looks at one byte in so many: the kernel reads ahead in steps of this size."""
 
-COUNT_FROM_BYTES: Final = 2 * PROBE_STRIDE
-"""Of more than this, it has the pages counted."""
+COUNT_FROM_BYTES: Final = 2 * mmap.PAGESIZE
+"""Of more than this, it has the pages counted, where the kernel can: none may be missing, for what is missing would
+come from the disk unchecked (warmth.py)."""
 
 
 MOST_DESCRIPTORS: Final = 65_536
@@ -182,6 +185,20 @@ def replace_whole(disk: Disk, path: str, data: bytes) -> None:
         file.close()
     disk.rename(temporary, path)
     disk.sync_directory(os.path.dirname(path) or ".")
+
+
+def make_durable_directory(disk: Disk, path: str) -> None:
+    """A directory with its parents, whose names outlast a loss of power. What is synced in a directory is lost if its
+    own name is."""
+    made = []
+    path = path.rstrip("/")
+    while path and not disk.exists(path):
+        made.append(path)
+        path = os.path.dirname(path)
+    if made:
+        disk.make_directory(made[0])
+    for each in made:
+        disk.sync_directory(os.path.dirname(each) or ".")
 
 
 def remove_whole_tree(disk: Disk, path: str) -> None:
@@ -353,6 +370,10 @@ class OsFile:
         if descriptor >= 0:
             os.close(descriptor)
 
+    def __del__(self) -> None:
+        with suppress(OSError):  # too late to matter
+            self.close()
+
 
 def map_for_the_kernel(descriptor: int, at_least: int) -> memoryview | None:
     """A whole file, for a system call to send from; None if it has not so many bytes, or cannot be mapped.
@@ -367,6 +388,14 @@ def map_for_the_kernel(descriptor: int, at_least: int) -> memoryview | None:
         return None
 
 
+def let_pages_go(file: File, offset: int, size: int) -> None:
+    """Tell the kernel that nobody needs these bytes in memory. Dirty ones stay, as do those that are mapped."""
+    try:
+        os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
+    except (OSError, AttributeError):  # a file without a descriptor, or a system that cannot be told
+        return
+
+
 def _is_open(view: mmap.mmap | None) -> bool:
     return view is not None and not view.closed
 
@@ -377,6 +406,37 @@ def _kind(path: str) -> int | None:
         return stat.S_IFMT(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+class _Spare:
+    """A descriptor that is kept for directories. To sync one is often the last of several steps, and the others cannot
+    be taken back: a process that has run out of descriptors must still be able to finish them."""
+
+    def __init__(self) -> None:
+        self._descriptor = -1
+        self._lock = threading.Lock()
+
+    def keep(self) -> None:
+        with self._lock:
+            if self._descriptor < 0:
+                with suppress(OSError):  # the next time, perhaps
+                    self._descriptor = os.open(NOWHERE, os.O_RDONLY | os.O_CLOEXEC)
+
+    def open_directory(self, path: str) -> int:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        try:
+            return os.open(path, flags)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+            return os.open(path, flags)
+
+
+_SPARE: Final = _Spare()
 
 
 class OsDisk:
@@ -424,11 +484,12 @@ class OsDisk:
         remove_whole_tree(self, path)
 
     def sync_directory(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = _SPARE.open_directory(path)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+            _SPARE.keep()
 
     def read(self, path: str) -> bytes:
         file = self.open(path)

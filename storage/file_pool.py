@@ -11,8 +11,15 @@ file that the pool has let go, or been told to forget, stays open for those who 
 them; under the same path the pool opens whatever stands there now. Letting go is the end of the range's life, and
 reference counting sees it at once, in whichever thread, so there is nothing to forget.
 
-A file from `get` is good until the next call here. All calls come from one thread: a log that is loaded in a worker
-thread uses a small pool of its own.
+Held files count. Whoever reads ten thousand partitions at once, or reads slowly, would hold more files than the
+process may open: when ranges hold half of what the pool may have open, others get their bytes, read at once, in place
+of a range of the file. So a pool never has more than `limit` files open, and one.
+
+**Threads.** The event loop's thread reads and appends, and worker threads make new logs, move logs and delete topics,
+all through the pool of their directory. So nobody closes a file that another thread has got from `get` and is about to
+use: a file is closed with its last reference, and the pool's is only one of them. What changes more than one entry
+takes the lock; a file that is found open needs none, since it is the hot path of an append. A log that is loaded in a
+worker thread uses a small pool of its own, so that a start does not close what is in use.
 
 Maps are for indexes, which are bisected; the bytes of a log are never touched through a map by Python code, because a
 read error of the device under a map is a signal that kills the process, and `read` merely raises. The kernel may touch
@@ -22,16 +29,17 @@ its handle, and goes with it. It does not grow with its file, so the newest byte
 until they are worth another map.
 """
 
-import errno
 from collections import OrderedDict, deque
+from threading import RLock
 from typing import Final
-from weakref import ref
+from weakref import WeakSet, ref
 
 from .disk import Buffer, Disk, File, map_for_the_kernel
+from .volume import OutOfDescriptors, is_shortage
 from .warm_parts import WarmParts
 
 OPEN_FILES_LIMIT: Final = 512
-"""Half of the usual soft limit of 1,024 descriptors. Files in use by a range count only while the pool has them."""
+"""Half of the usual soft limit of 1,024 descriptors, those in use by ranges included."""
 
 MOST_OPEN_FILES: Final = 32_768
 """However many a process may open: each costs half a kilobyte here, and as much in the kernel."""
@@ -43,23 +51,31 @@ SENT_MAPS_LIMIT: Final = 64
 """Maps of logs that answers are sent from; each costs a descriptor too, and shows as resident memory what it has sent,
 though it is the page cache's."""
 
+HELD_MAPS_LIMIT: Final = 2 * SENT_MAPS_LIMIT
+"""A map that a slow client is sent from outlives its handle. When there are so many, answers go by sendfile."""
+
+RESERVED_DESCRIPTORS: Final = 128
+"""For logs that are loaded, files that are synced, and whatever else is opened for a moment."""
+
 MAP_AGAIN_BYTES: Final = 16 * 1024 * 1024
 """A file that was mapped is mapped anew when it has grown by so much, or by a quarter: the kernel has to find each page
 again then, which costs about what sending four pages does."""
 
 
 class Handle:
-    """An open file. Whoever holds the handle holds the file; it is closed with the last of them."""
+    """An open file. Whoever holds the handle, or the file itself, keeps it open; it is closed with the last of them."""
 
-    __slots__ = ("__weakref__", "_maps", "_view", "file")
+    __slots__ = ("__weakref__", "_maps", "_open", "_view", "file")
 
-    def __init__(self, file: File, maps: "deque[ref[Handle]]") -> None:
+    def __init__(self, file: File, maps: "SentMaps", open_ones: set[int]) -> None:
         self.file = file
-        self._maps = maps  # the handles of the pool that have a map, the oldest first
+        self._maps = maps
+        self._open = open_ones
+        self._open.add(id(self))
         self._view: memoryview | None = None
 
     def __del__(self) -> None:
-        self.file.close()
+        self._open.discard(id(self))
 
     def view(self, position: int, end: int) -> memoryview | None:
         """For a system call to send from, and for nothing else; None if there is no map of so much, nor a new one."""
@@ -73,29 +89,56 @@ class Handle:
         held = self._view
         if held is not None:
             at_least = max(at_least, len(held) + min(MAP_AGAIN_BYTES, len(held) // 4))
+        if len(self._maps.alive) >= HELD_MAPS_LIMIT:
+            return None
         try:
             view = map_for_the_kernel(self.file.fileno(), at_least)
         except OSError:  # a file without a descriptor
             return None
-        if view is not None and held is None:
-            while len(self._maps) >= SENT_MAPS_LIMIT:
-                oldest = self._maps.popleft()()
-                if oldest is not None:
-                    oldest._view = None
-            self._maps.append(ref(self))
+        if view is not None:
+            self._maps.alive.add(view.obj)
+            if held is None:
+                self._maps.keep(self)
         self._view = view or held
         return view
 
+    def forget_map(self) -> None:
+        self._view = None
 
-def open_files_limit(descriptors: int) -> int:
-    """How many of a process's descriptors a pool may have: two thirds of what is left besides the first few hundred."""
-    return max(OPEN_FILES_LIMIT, min(MOST_OPEN_FILES, (descriptors - OPEN_FILES_LIMIT) * 2 // 3))
+
+class SentMaps:
+    """The maps of a pool that answers are sent from."""
+
+    __slots__ = ("_handles", "alive")
+
+    def __init__(self) -> None:
+        self._handles: deque[ref[Handle]] = deque()  # those that have a map, the oldest first
+        self.alive: WeakSet[object] = WeakSet()  # also those that only an unsent answer holds
+
+    def keep(self, handle: Handle) -> None:
+        while len(self._handles) >= SENT_MAPS_LIMIT:
+            oldest = self._handles.popleft()()
+            if oldest is not None:
+                oldest.forget_map()
+        self._handles.append(ref(handle))
+
+
+def open_files_limit(descriptors: int, pools: int = 1) -> int:
+    """How many files each of so many pools may have open in a process with so many descriptors: together half of them,
+    or two thirds of what is left besides the first few hundred, if that is more. Connections need the others."""
+    files = max(descriptors // 2, (descriptors - OPEN_FILES_LIMIT) * 2 // 3)
+    return max(1, min(MOST_OPEN_FILES, files) // pools)
+
+
+def reserved_descriptors(descriptors: int) -> int:
+    """How many of them neither a pool nor a connection shall have."""
+    return min(RESERVED_DESCRIPTORS, descriptors // 8)
 
 
 class FilePool:
     """The open files and the maps below one disk, by path; the least recently used go first."""
 
-    __slots__ = ("_handles", "_sent_maps", "_views", "disk", "limit", "views_limit", "warm_parts")
+    __slots__ = ("_handles", "_lock", "_open", "_sent_maps", "_views", "disk", "limit", "views_limit", "warm_parts")
 
     def __init__(self, disk: Disk, *, limit: int = OPEN_FILES_LIMIT, views_limit: int = VIEWS_LIMIT) -> None:
         assert limit > 0
@@ -103,48 +146,73 @@ class FilePool:
         self.disk = disk
         self.limit = limit
         self.views_limit = views_limit
+        self._lock = RLock()
         self._handles: OrderedDict[str, Handle] = OrderedDict()
-        self._sent_maps: deque[ref[Handle]] = deque()
+        self._open: set[int] = set()  # the ids of all handles, also of those that only ranges hold
+        self._sent_maps = SentMaps()
         self._views: dict[str, Buffer] = {}  # the oldest goes first: to map it again is cheap
         self.warm_parts = WarmParts()
 
     def __len__(self) -> int:
         return len(self._handles)
 
+    @property
+    def open_files(self) -> int:
+        """Those of the pool, and those that ranges hold."""
+        return len(self._open)
+
     def get(self, path: str, *, create: bool = False) -> File:
         handle = self._handles.get(path)
         if handle is None:
-            handle = self._handle(path, create)
-        else:
+            return self._handle(path, create).file
+        try:  # noqa: SIM105  # this is done for each append, and a context manager costs ten times as much
             self._handles.move_to_end(path)
+        except KeyError:  # another thread has let it go since; it stays open for us
+            pass
         return handle.file
 
     def _handle(self, path: str, create: bool) -> Handle:
-        handles = self._handles
-        handle = handles.get(path)
-        if handle is None:
-            while len(handles) >= self.limit:
-                handles.popitem(last=False)
-            handle = handles[path] = Handle(self._open(path, create), self._sent_maps)
-        else:
-            handles.move_to_end(path)
-        return handle
+        with self._lock:
+            handles = self._handles
+            handle = handles.get(path)
+            if handle is None:
+                while handles and len(self._open) >= self.limit:
+                    handles.popitem(last=False)
+                handle = handles[path] = Handle(self._open_file(path, create), self._sent_maps, self._open)
+            return handle
 
-    def _open(self, path: str, create: bool) -> File:
+    def _open_file(self, path: str, create: bool) -> File:
         """Where others have taken the last descriptor, the older half of the pool is given back first."""
         try:
             return self.disk.open(path, create=create)
-        except OSError as error:
-            if error.errno != errno.EMFILE or not self._handles:
+        except (OSError, OutOfDescriptors) as error:
+            if not is_shortage(error) or not self.give_back():
                 raise
-        for _ in range((len(self._handles) + 1) // 2):
-            self._handles.popitem(last=False)
         return self.disk.open(path, create=create)
+
+    def give_back(self) -> bool:
+        """Descriptors are short: the older half of the files is closed, and every map. False if there was nothing."""
+        with self._lock:
+            if not self._handles and not self._views:
+                return False
+            for _ in range((len(self._handles) + 1) // 2):
+                self._handles.popitem(last=False)
+            self._views.clear()
+            return True
 
     def range(self, path: str, position: int, size: int) -> "FileRange":
         """A part of the file, which stays readable whatever becomes of the path."""
         handle = self._handles.get(path)  # nearly always: planning looked at a header
         return FileRange(self._handle(path, False) if handle is None else handle, position, size)
+
+    def for_answer(self, part: "FileRange") -> "FileRange | memoryview":
+        """An answer may be on its way for long: its bytes, where ranges hold too many files already."""
+        return memoryview(part.read()) if self.is_crowded else part
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether ranges hold so many files that nobody should hold another."""
+        return len(self._open) - len(self._handles) >= max(1, self.limit // 2)
 
     def forget(self, path: str) -> None:
         """The path will stand for another file, or for none: rename and remove come after this."""
@@ -154,26 +222,38 @@ class FilePool:
     def forget_below(self, directory: str) -> None:
         """The same for all of a directory."""
         prefix = directory + "/"
-        for path in [path for path in (*self._handles, *self._views) if path.startswith(prefix)]:
-            self.forget(path)
+        with self._lock:
+            for path in [path for path in (*self._handles, *self._views) if path.startswith(prefix)]:
+                self.forget(path)
 
     def view(self, path: str, size: int) -> Buffer:
         """At least the first `size` bytes of an index, mapped. The file grows; a map does not, so it is made anew."""
         view = self._views.get(path)
         if view is None or len(view) < size:
-            self._views.pop(path, None)
-            while len(self._views) >= self.views_limit:
-                del self._views[next(iter(self._views))]
-            view = self._views[path] = self.get(path).map(size)
+            with self._lock:
+                self._views.pop(path, None)
+                while len(self._views) >= self.views_limit:
+                    del self._views[next(iter(self._views))]
+                view = self._views[path] = self._map(path, size)
         return view
+
+    def _map(self, path: str, size: int) -> Buffer:
+        """A map has a descriptor of its own."""
+        try:
+            return self.get(path).map(size)
+        except (OSError, OutOfDescriptors) as error:
+            if not is_shortage(error) or not self.give_back():
+                raise
+        return self.get(path).map(size)
 
     def forget_view(self, path: str) -> None:
         """Before the file shrinks: bytes behind its new end must not be touched."""
         self._views.pop(path, None)
 
     def close(self) -> None:
-        self._views.clear()
-        self._handles.clear()
+        with self._lock:
+            self._views.clear()
+            self._handles.clear()
 
 
 class FileRange:

@@ -133,6 +133,7 @@ class Future:
             self.take(piece, now_ms=now_ms)
         assert log.log_end_offset == current.log_end_offset, f"{log} is no copy of {current}"
         log.config = current.config
+        log.producers.adopt(current.producers)
         log.advance_high_watermark(current.high_watermark)
         log.delete_records_before(current.log_start_offset)
         self.target.promote_future(log.name, self._topic_id)
@@ -159,7 +160,8 @@ class Future:
         log = self.log
         log.roll(now_ms=now_ms)
         log.sync()
-        log.log_end_offset = log.segments.recovery_point = log.producers.end_offset = offset
+        log.begin_at(offset)
+        log.producers.end_offset = offset
         log.segments.begin_after_gap(offset, now_ms=now_ms)
 
     def settle(self) -> None:

@@ -41,6 +41,7 @@ The small formats. Integers are big-endian.
     .snapshot    | version int16 = 1 | crc32c uint32 | count int32 | count × entry |        crc over all that follows it
        entry     | producer id int64 | epoch int16 | last sequence int32 | last offset int64 | offset delta int32 |
                  | timestamp int64 | coordinator epoch int32 | first offset of the open transaction int64, or -1 |
+                 and then, which Kafka does not read, the earlier batches of each producer (producer_snapshot.py)
 
     offsets      0\\n                           version
                  2\\n                           number of entries

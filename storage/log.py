@@ -12,8 +12,8 @@ once, and only then change what is known in memory. If the write fails, memory i
 (volume.py): nobody writes there again before a restart has looked at what arrived (S4).
 
 **Read** returns file ranges of whole batches (reads.py), checked the first time that they leave (S5). Damage that a
-read meets is noted and remembered (quarantine.py): from then on the log refuses appends and serves what is whole (S6).
-An index that is wrong is built anew on the spot.
+read meets is noted and remembered (quarantine.py): from then on the log serves what is whole, and goes on at its end
+(S6). Other replicas have the damaged range, and it is mended from them (mend.py). A wrong index is built anew at once.
 
 **Shrink**: before anything is cut or deleted, the checkpoints say so (segments.py). Files leave in two steps: renamed
 to `.deleted` at once, removed by `sweep` after file.delete.delay.ms.
@@ -21,12 +21,13 @@ to `.deleted` at once, removed by `sweep` after file.delete.delay.ms.
 
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import Final, NamedTuple, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from trioka.protocol.batch import CONTROL, BatchHeader, assign_offset
 from trioka.protocol.errors import (
     CorruptMessage,
     FencedLeaderEpoch,
+    KafkaError,
     KafkaStorageError,
     OffsetOutOfRange,
     RecordListTooLarge,
@@ -38,16 +39,17 @@ from .file_pool import FilePool
 from .index import DamagedIndex
 from .layout import LEADER_EPOCHS, Suffix, TopicPartition
 from .log_config import LogConfig
-from .log_end import LogEnd
-from .producers import ProducerState, marker_of
+from .log_end import Appended, LogEnd
+from .producers import ProducerState, WrittenBatch, marker_of
 from .quarantine import Damage, Quarantine
-from .reads import LogRead, Plan, plan, where_to_look
+from .reads import LogRead, Plan, check_around_holes, plan, where_to_look
 from .rebuild import (
     PRODUCER_EXPIRATION_MS,
     epochs_agree,
     epochs_of,
     rebuild_indexes,
     rebuild_txn_index,
+    recall_batches,
     replay_into,
     txn_index_agrees,
 )
@@ -64,16 +66,6 @@ LOADING_FILES: Final = 8
 Answer = TypeVar("Answer")
 
 
-class Appended(NamedTuple):
-    """Where a batch stands now. A `duplicate` stood there before; its answer must wait for the high watermark too."""
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int  # -1 under CreateTime
-    log_start_offset: int
-    duplicate: bool
-
-
 class Log(LogEnd):
     __slots__ = (
         "_admission",
@@ -85,6 +77,7 @@ class Log(LogEnd):
         "epochs",
         "files",
         "high_watermark",
+        "is_compacting",
         "keep",
         "log_start_offset",
         "name",
@@ -106,19 +99,19 @@ class Log(LogEnd):
         keep: "Callable[[Log], None] | None" = None,
         random: Random | None = None,
     ) -> None:
-        super().__init__(loaded.log_end_offset)
+        super().__init__(loaded.log_end_offset, loaded.recovery_point)
         self.files = files
         self.name = name
         self.config = config
-        self.keep = keep  # makes this log's recovery point and start durable, at once
-        self.segments = Segments(files, directory, loaded.segments, recovery_point=loaded.recovery_point)
+        self.keep = keep  # writes what the checkpoints say of this log, at once
+        self.segments = Segments(files, directory, loaded.segments, self.lock)
         self.log_start_offset = loaded.log_start_offset
         self.high_watermark = loaded.log_start_offset
         self.epochs: LeaderEpochCache = loaded.epochs
         self.producers: ProducerState = loaded.producers
         self.report: Report | None = loaded.report if loaded.report.is_news else None
         self.quarantine = Quarantine(files.disk, directory, loaded.report.damages)
-        self.closed = False
+        self.closed = self.is_compacting = False
         self._random = random
         self._epochs_checked = False
         self.producers.high_watermark_moved(self.high_watermark)
@@ -154,11 +147,6 @@ class Log(LogEnd):
         return self.segments.directory
 
     @property
-    def recovery_point(self) -> int:
-        """Everything before this offset is durable."""
-        return self.segments.recovery_point
-
-    @property
     def config(self) -> LogConfig:
         return self._config
 
@@ -182,7 +170,7 @@ class Log(LogEnd):
         transaction_version: int = 0,
     ) -> Appended:
         """One batch, which gets the next offsets, in place. Raises what the client is told."""
-        if self.closed or self.quarantine.damages:
+        if self.closed:
             self._refuse()
         buffer, header, append_time_ms = self._admission.admit(buffer, now_ms=now_ms, origin=origin)
         if header.size > self._config.segment_bytes:
@@ -194,7 +182,7 @@ class Log(LogEnd):
                 if marker is not None:
                     self.producers.check_marker(header, marker, transaction_version=transaction_version)
             else:
-                written = self.producers.check(header, sequences=origin is Origin.CLIENT)
+                written = self._written_before(header, origin)
                 if written is not None:
                     return Appended(
                         written.first_offset, written.last_offset, written.timestamp, self.log_start_offset, True
@@ -221,13 +209,21 @@ class Log(LogEnd):
         producers.end_offset = last_offset + 1
         return Appended(first_offset, last_offset, append_time_ms, self.log_start_offset, False)
 
+    def _written_before(self, header: BatchHeader, origin: Origin) -> WrittenBatch | None:
+        """Asks the producers. If the disk has failed, it is to blame and not the order: it refused the batch before."""
+        try:
+            return self.producers.check(header, sequences=origin is Origin.CLIENT)
+        except KafkaError:
+            self.files.disk.exists(self.directory)  # KafkaStorageError, if it is offline
+            raise
+
     def append_as_follower(self, buffer: memoryview | bytearray | bytes, *, now_ms: int) -> Appended:
         """Batches as a leader sent them, which keep their offsets and epochs. A torn last batch is left out.
 
         Offsets may leave gaps (the leader's log is compacted) but never go back: UnexpectedOffset. One write for each
         segment that the batches come into, and that is nearly always one.
         """
-        if self.closed or self.quarantine:
+        if self.closed:
             self._refuse()
         batches = check_fetched(buffer, self.log_end_offset, self.epochs.latest_epoch)
         if not batches:
@@ -273,18 +269,13 @@ class Log(LogEnd):
 
     def begin_epoch(self, epoch: int) -> None:
         """A new leader notes where it starts, before it takes a write (I10). Blocks."""
-        self._refuse_if_unusable()
+        if self.closed:
+            self._refuse()
         if epoch != self.epochs.latest_epoch:
             self._begin_epoch(epoch, self.log_end_offset)
 
-    def _refuse_if_unusable(self) -> None:
-        if self.closed or self.quarantine:
-            self._refuse()
-
     def _refuse(self) -> NoReturn:
-        if self.closed:
-            raise KafkaStorageError(f"{self.name} is closed")
-        raise KafkaStorageError(f"{self.name} is quarantined: {self.quarantine.damages[0]}")
+        raise KafkaStorageError(f"{self.name} is closed")
 
     # Segments --------------------------------------------------------------------------------------------------------
 
@@ -313,8 +304,7 @@ class Log(LogEnd):
         segment = self.roll(now_ms=now_ms)
         if not segment.takes(last_offset):
             self.sync()
-            self.move_end(last_offset - MAX_RELATIVE_OFFSET)
-            self.segments.recovery_point = self.log_end_offset
+            self.begin_at(last_offset - MAX_RELATIVE_OFFSET)
             self._keep()
             segment = self.segments.begin_after_gap(self.log_end_offset, now_ms=now_ms)
         return segment
@@ -325,21 +315,20 @@ class Log(LogEnd):
         if active.size == 0 and active.base_offset == self.log_end_offset:
             active.created_ms = now_ms
             return active
+        if self.closed:
+            self._refuse()
         self.producers.end_offset = self.log_end_offset
         self.producers.take_snapshot(sync=False)
         jitter_ms = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        jitter_ms = self._random.randrange(jitter_ms) if self._random is not None and jitter_ms else 0
         self.touched = True
-        return self.segments.add(
-            self.log_end_offset,
-            now_ms=now_ms,
-            jitter_ms=self._random.randrange(jitter_ms) if self._random is not None and jitter_ms else 0,
-        )
+        return self.segments.add(self.log_end_offset, now_ms=now_ms, jitter_ms=jitter_ms)
 
     def sync(self) -> None:
         """Make durable what was appended before this call; then the recovery point moves (S2). Blocks: call it in a
         worker thread, where it opens files of its own."""
         try:
-            self.segments.sync(self.log_end_offset)
+            self.segments.sync(self)
         except OSError:  # its files are not where they were; a disk that fails is a KafkaStorageError
             if not self.closed:  # deleted, or replaced by a copy that is durable: nobody waits for these bytes
                 raise
@@ -351,14 +340,13 @@ class Log(LogEnd):
             self.keep(self)
 
     def close(self) -> None:
-        """Everything durable, so that the next start need not look; whoever closes all logs of a directory then marks
-        the stop as clean. Blocks."""
+        """Everything durable: the next start need not look, if the directory's stop is marked as clean. Blocks."""
         if self.closed:
             return
         # After a recovery the producers may stand in no snapshot yet, though every record is durable.
         if self.touched or self.report is not None or self.recovery_point < self.log_end_offset:
             self.producers.take_snapshot(sync=True)
-            self.segments.settle(self.log_end_offset)
+            self.segments.settle(self)
         self.let_go()
 
     def let_go(self) -> None:
@@ -407,11 +395,10 @@ class Log(LogEnd):
         found = plan(segment, offset, max_bytes, upto, at_least_one, stop)
         if found is not None and found.start_offset <= offset:
             segment.check(found.position, found.end, self.segments.expected_end(segment, self.log_end_offset))
-        elif not self.quarantine.damages:
+        elif offset < (limit := self.segments.expected_end(segment, self.log_end_offset)):
             # The offset is not there. Compaction leaves gaps, but so does a wrong bit in an offset: make sure.
-            limit = self.segments.expected_end(segment, self.log_end_offset)
-            if offset < limit:
-                segment.check(where_to_look(segment, offset), segment.size if found is None else found.end, limit)
+            end = segment.size if found is None else found.end
+            check_around_holes(segment, where_to_look(segment, offset), end, limit)
         return found
 
     def ask(self, segment: Segment, question: Callable[[Segment], Answer]) -> Answer:
@@ -437,7 +424,7 @@ class Log(LogEnd):
             known = self.quarantine.damages
             segment.checked.cut(0)
             try:
-                segment.check(0, segment.size)
+                segment.check(0, segment.size, self.segments.expected_end(segment, self.log_end_offset))
             except BadBatch:
                 self._heal(segment)
             yield from (damage for damage in self.quarantine.damages if damage not in known)
@@ -455,8 +442,8 @@ class Log(LogEnd):
 
     @property
     def last_stable_offset(self) -> int:
-        """Where `read_committed` ends: at the high watermark, or at the first transaction that is not decided."""
-        return self.producers.last_stable_offset(self.high_watermark)
+        """Where `read_committed` ends: at the high watermark, or at the first undecided record that is not deleted."""
+        return max(self.producers.last_stable_offset(self.high_watermark), self.log_start_offset)
 
     def aborted_transactions(self, start_offset: int, upper_bound: int) -> list[AbortedTransaction]:
         """Those with records in [start_offset, upper_bound): `LogRead.next_offset` is such a bound."""
@@ -505,32 +492,39 @@ class Log(LogEnd):
         last = self.segments[self.segments.number_for(offset)]
         end, position = self.ask(last, lambda segment: segment.end_before(offset))
         self._check_txn_index(last)
-        self.high_watermark = min(self.high_watermark, end)
-        if max(self.recovery_point, self.log_start_offset) > end:
-            self.log_start_offset = min(self.log_start_offset, end)
-            self.segments.recovery_point = min(self.recovery_point, end)
-            self._keep()
+        self._announce_cut(end, min(self.log_start_offset, end), min(self.high_watermark, end))
         self.touched = True
         gone = self.segments.cut(end, last, position)
         self.segments.retire(gone, now_ms + self._config.file_delete_delay_ms)
-        self.move_end(end)
         self.quarantine.cut(self.log_start_offset, end)
         self.epochs.truncate_from_end(end)
-        self._reload_producers(now_ms)
+        self.replay_producers_from(self.log_end_offset, now_ms=now_ms)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """An empty log, whose next offset is this one."""
-        self.segments.recovery_point = min(self.recovery_point, offset)
-        self.log_start_offset = self.high_watermark = offset
-        self._keep()
+        self._announce_cut(offset, offset, offset)
         self.touched = True
         gone = self.segments.begin_anew(offset, now_ms=now_ms)
         self.segments.retire(gone, now_ms + self._config.file_delete_delay_ms)
-        self.move_end(offset)
-        self.segments.recovery_point = offset
+        self.begin_at(offset)
         self.quarantine.cut(offset, offset)
         self.epochs.clear()
         self.producers.truncate_fully_and_start_at(offset)
+
+    def _announce_cut(self, end: int, log_start_offset: int, high_watermark: int) -> None:
+        """Before a file is touched: the numbers, here and in the checkpoints. If those cannot be written, the log is as
+        before, except that less of it is taken for durable and compacted."""
+        before = self.log_end_offset, self.log_start_offset, self.high_watermark
+        noted = *before[1:], self.recovery_point, self.first_dirty_offset or 0
+        self.lower_end(end)
+        self.log_start_offset, self.high_watermark = log_start_offset, high_watermark
+        try:
+            if max(noted) > end or log_start_offset != before[1]:
+                self._keep()
+        except BaseException:
+            self.move_end(before[0])
+            self.log_start_offset, self.high_watermark = before[1:]
+            raise
 
     def delete_records_before(self, offset: int) -> None:
         """The log starts here. Segments that lie before it go with the next retention, and their epochs with them."""
@@ -555,6 +549,7 @@ class Log(LogEnd):
         self.delete_records_before(start)
         self._keep()
         self.epochs.truncate_from_start(start)
+        self.producers.snapshots.settle(start)
         self.segments.drop(gone)
         self.segments.retire(gone, now_ms + self._config.file_delete_delay_ms)
         self.quarantine.cut(self.log_start_offset, self.log_end_offset)
@@ -567,11 +562,13 @@ class Log(LogEnd):
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment], *, now_ms: int) -> None:
         """A compacted segment takes the place of those that it was made of (swap.py)."""
         assert len(new) == 1, "compaction makes one of several"
+        if self.closed:
+            self._refuse()
         # The checkpoint must say that all of it is durable before its offsets get gaps: see recovery.py.
         self.sync()
         self._keep()
         new[0].close_indexes()
-        self.segments.replace(new[0], old)
+        self.segments.replace(new[0], old, self.recovery_point)
         self.segments.retire(old, now_ms + self._config.file_delete_delay_ms)
 
     def sweep(self, now_ms: int) -> int:
@@ -589,11 +586,12 @@ class Log(LogEnd):
         self.quarantine.directory = self.producers.snapshots.directory = directory
         self.epochs.path = f"{directory}/{LEADER_EPOCHS}"
 
-    def _reload_producers(self, now_ms: int) -> None:
-        """The producers as they were at the log's new end: from a snapshot, and what comes after it."""
+    def replay_producers_from(self, offset: int, *, now_ms: int) -> None:
+        """The producers as the log has them, of which nothing is believed that a snapshot says after this offset."""
         self.producers.truncate_and_reload(
-            self.log_start_offset, self.log_end_offset, now_ms=now_ms, expiration_ms=PRODUCER_EXPIRATION_MS
+            self.segments[0].base_offset, offset, now_ms=now_ms, expiration_ms=PRODUCER_EXPIRATION_MS
         )
+        recall_batches(self.producers, self.segments)
         for segment in self.segments[self.segments.number_for(self.producers.end_offset) :]:
             self.ask(segment, lambda segment: replay_into(self.producers, segment, self.log_end_offset))
         self.producers.end_offset = self.log_end_offset

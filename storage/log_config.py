@@ -49,6 +49,7 @@ class LogConfig:
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
+    validate_records: Literal["full", "header"] = "full"  # of a client's batch; admission.py says what is checked
 
     # When it is made durable.
     flush_messages: int = FOREVER_MS

@@ -1,19 +1,100 @@
-"""Where a log ends, and how much of it was appended by its leader since it was opened.
+"""Where a log ends, how much of it is durable and compacted, and how much its leader appended since it was opened.
 
-For metrics. Batches and bytes are counted by those who append; messages are not: offsets count them. What moves the end
-of a log and is no append of its leader (a copy from another leader, a cut) is taken off again by `move_end`.
+**Two threads use these numbers.** The log's own thread appends and cuts; a worker thread syncs. All that they share is
+here, under one `lock` (which `Segments` takes too, when it makes, renames or cuts files):
+
+    log_end_offset       an append raises it without the lock, when its bytes are written; to lower it takes the lock
+    recovery_point       everything before it is durable. A sync raises it, a cut lowers it, never beyond the log's end
+    first_dirty_offset   what is before it was compacted. A cut lowers it: what is written there later never was
+    cuts                 how often the end was lowered
+
+A sync asks with the lock for a `SyncPoint`, works without it, and tells with the lock that the work is done. If the log
+was cut meanwhile, the end that it saw may be gone, or stand for other records, and the recovery point stays.
+
+A cut lowers the numbers *before* it tells the checkpoints and touches a file. So no sync that begins meanwhile can take
+the end that goes for one that stays, and no checkpoint that is written meanwhile promises what is about to be cut.
+
+The counts are for metrics. Batches and bytes are counted by those who append; messages are not: offsets count them.
+What moves the end of a log and is no append of its leader (a copy from another leader, a cut) is taken off again by
+`move_end`.
 """
+
+from threading import Lock
+from typing import NamedTuple
+
+
+class Appended(NamedTuple):
+    """Where a batch stands now. A `duplicate` stood there before; its answer must wait for the high watermark too."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int  # -1 under CreateTime
+    log_start_offset: int
+    duplicate: bool
+
+
+class SyncPoint(NamedTuple):
+    """What a sync makes durable: everything before `end_offset`, unless the log has been cut once more by then."""
+
+    end_offset: int
+    cuts: int
 
 
 class LogEnd:
-    __slots__ = ("_not_appended", "appended_batches", "appended_bytes", "log_end_offset", "touched")
+    __slots__ = (
+        "__weakref__",
+        "_not_appended",
+        "appended_batches",
+        "appended_bytes",
+        "cuts",
+        "first_dirty_offset",
+        "lock",
+        "log_end_offset",
+        "recovery_point",
+        "touched",
+    )
 
-    def __init__(self, log_end_offset: int) -> None:
+    def __init__(self, log_end_offset: int, recovery_point: int = 0) -> None:
         self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.first_dirty_offset: int | None = None  # None: no round of compaction has ended yet
+        self.cuts = 0
+        self.lock = Lock()
         self.touched = False  # since it was opened: a log that was not need not be synced when it is closed
         self.appended_batches = 0
         self.appended_bytes = 0
         self._not_appended = log_end_offset  # of the offsets before the end
+
+    # Durability ------------------------------------------------------------------------------------------------------
+
+    def sync_point(self) -> SyncPoint:
+        """What a sync that begins now makes durable. The caller has the lock."""
+        return SyncPoint(self.log_end_offset, self.cuts)
+
+    def became_durable(self, point: SyncPoint) -> bool:
+        """A sync has ended; false if the log was cut meanwhile. The caller has the lock."""
+        if point.cuts != self.cuts:
+            return False
+        self.recovery_point = max(self.recovery_point, point.end_offset)
+        return True
+
+    def lower_end(self, offset: int) -> None:
+        """The log is about to be cut there."""
+        with self.lock:
+            self.cuts += 1
+            if offset < self.log_end_offset:
+                self.move_end(offset)
+            self.recovery_point = min(self.recovery_point, offset)
+            if self.first_dirty_offset is not None:
+                self.first_dirty_offset = min(self.first_dirty_offset, offset)
+
+    def begin_at(self, offset: int) -> None:
+        """The log goes on at this offset, behind a gap or anew; everything before it is durable, or gone."""
+        with self.lock:
+            self.move_end(offset)
+            self.recovery_point = offset
+
+    # Counts ----------------------------------------------------------------------------------------------------------
 
     @property
     def appended_messages(self) -> int:

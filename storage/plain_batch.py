@@ -12,7 +12,7 @@ from trioka.protocol.checksum import crc32c
 from trioka.protocol.errors import KafkaError
 
 from .producers import SEQUENCES
-from .run import CHECKED_FROM, LAST_CODEC, newest_allowed, patch, unpack
+from .run import CHECKED_FROM, LAST_CODEC, has_plain_records, newest_allowed, patch, unpack
 from .scan import MAX_RELATIVE_OFFSET
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def append_one(log: "Log", batch: memoryview | bytearray, leader_epoch: int, now
         return NOT_PLAIN
     if leader_epoch != log.epochs.latest_epoch:
         return NOT_PLAIN
-    max_bytes, after_max_ms, roll_ms, full_bytes, interval = limits
+    max_bytes, after_max_ms, roll_ms, full_bytes, interval, validates = limits
     base, length, magic, crc, attributes, delta, oldest, newest, producer, epoch, sequence, count = unpack(batch)
     offset = log.log_end_offset
     last_offset = offset + delta
@@ -50,6 +50,8 @@ def append_one(log: "Log", batch: memoryview | bytearray, leader_epoch: int, now
     producers = log.producers
     who = None
     if producer >= 0 and (who := producers.expected(producer, epoch, sequence)) is None:
+        return NOT_PLAIN
+    if validates and not has_plain_records(batch, 0, size, attributes, count, oldest, newest):
         return NOT_PLAIN
     patch(batch, 0, offset, length, leader_epoch)
     try:

@@ -1,14 +1,24 @@
 """The producers of a partition, on disk: `<offset>.snapshot` says how they stood before that offset.
 
-    | version int16 = 1 | crc32c uint32 | count int32 | count × 46 bytes |         crc over everything after it
+    | version int16 = 1 | crc32c uint32 | count int32 | count × 46 bytes | our part |      crc over everything after it
     | producer id int64 | epoch int16 | last sequence int32 | last offset int64 | offset delta int32 |
     | timestamp int64 | coordinator epoch int32 | first offset of the open transaction int64 |
 
 Without snapshots a restart would have to read the whole log to know what a producer wrote last. One is taken when a
 segment is rolled, named after the new segment's base offset, and one at a clean stop, named after the log's end. After
-a restart the newest whole one is loaded and the log replayed from there. Only the last batch of each producer is in
-it, not the window of five: Kafka's format has no more room, and a retry that comes over a restart is a retry of the
-last batches in flight, most of which the replay brings back.
+a restart the newest whole one is loaded and the log replayed from there.
+
+Kafka's entry names the last batch of a producer. But a client with five requests in flight may repeat any of the last
+five batches after a restart, so the others follow in a part of our own:
+
+    | "TRIOKA-1" | count int32 | count × 32 bytes |
+    | producer id int64 | first sequence int32 | first offset int64 | offset delta int32 | timestamp int64 |
+
+A producer with more than one batch has all of them there, the oldest first. Kafka reads its entries and leaves alone
+what comes behind them, which its checksum covers too; the compat tests have Kafka read such a file. One file instead of
+two: the batches cannot be of another snapshot than the entries, they are removed with them, and a clean stop syncs no
+second file. A snapshot without this part comes from Kafka (or from an earlier version of trioka); then the batches are
+looked for in the last bytes of the log (`rebuild.recall_batches`).
 
 A snapshot is a hint with a checksum: damage raises `DamagedFile`, the caller throws the file away and takes an older
 one, down to the start of the log. That is why one written at a roll need not be synced.
@@ -31,6 +41,9 @@ _HEAD: Final = struct.Struct(">hI")
 _COUNT: Final = struct.Struct(">i")
 _ENTRY: Final = struct.Struct(">qhiqiqiq")
 assert _ENTRY.size == 46
+_BATCHES_MAGIC: Final = b"TRIOKA-1"
+_BATCH: Final = struct.Struct(">qiqiq")
+assert _BATCH.size == 32
 
 
 class SnapshotEntry(NamedTuple):
@@ -46,29 +59,75 @@ class SnapshotEntry(NamedTuple):
     transaction_first_offset: int
 
 
-def encode(entries: Iterable[SnapshotEntry]) -> bytes:
-    body = [_ENTRY.pack(*entry) for entry in entries]
+class SnapshotBatch(NamedTuple):
+    """One of the last batches of a producer."""
+
+    producer_id: int
+    first_sequence: int  # -1 if a coordinator wrote it in the name of the producer
+    first_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.first_offset + self.offset_delta
+
+
+class Snapshot(NamedTuple):
+    """What a file holds. `batches` is None if it has only Kafka's part."""
+
+    entries: list[SnapshotEntry]
+    batches: list[SnapshotBatch] | None = None
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    body = [_ENTRY.pack(*entry) for entry in snapshot.entries]
     data = _COUNT.pack(len(body)) + b"".join(body)
+    if snapshot.batches is not None:
+        rows = [_BATCH.pack(*batch) for batch in snapshot.batches]
+        data += _BATCHES_MAGIC + _COUNT.pack(len(rows)) + b"".join(rows)
     return _HEAD.pack(VERSION, crc32c(data)) + data
 
 
-def decode(path: str, data: bytes) -> list[SnapshotEntry]:
+def decode(path: str, data: bytes) -> Snapshot:
     start = _HEAD.size + _COUNT.size
     if len(data) < start:
         raise DamagedFile(path, f"{len(data)} bytes are too few for a snapshot")
     version, crc = _HEAD.unpack_from(data)
     if version != VERSION:
         raise DamagedFile(path, f"version {version}, not {VERSION}")
-    if crc32c(memoryview(data)[_HEAD.size :]) != crc:
+    view = memoryview(data)
+    if crc32c(view[_HEAD.size :]) != crc:
         raise DamagedFile(path, "the checksum does not fit")
     (count,) = _COUNT.unpack_from(data, _HEAD.size)
-    if count * _ENTRY.size != len(data) - start:
+    end = start + count * _ENTRY.size
+    if not start <= end <= len(data):
         raise DamagedFile(path, f"announces {count} producers and has {len(data) - start} bytes for them")
-    entries = [SnapshotEntry._make(fields) for fields in _ENTRY.iter_unpack(memoryview(data)[start:])]
+    entries = [SnapshotEntry._make(fields) for fields in _ENTRY.iter_unpack(view[start:end])]
     for entry in entries:
         if entry.producer_id < 0 or entry.offset_delta < 0 or entry.epoch < -1:
             raise DamagedFile(path, f"{entry} cannot be")
-    return entries
+    return Snapshot(entries, _decode_batches(path, view[end:], entries) if end < len(data) else None)
+
+
+def _decode_batches(path: str, view: memoryview, entries: list[SnapshotEntry]) -> list[SnapshotBatch]:
+    start = len(_BATCHES_MAGIC) + _COUNT.size
+    if len(view) < start or bytes(view[: len(_BATCHES_MAGIC)]) != _BATCHES_MAGIC:
+        raise DamagedFile(path, f"has {len(view)} bytes behind its producers which are nothing that we know")
+    (count,) = _COUNT.unpack_from(view, len(_BATCHES_MAGIC))
+    if count * _BATCH.size != len(view) - start:
+        raise DamagedFile(path, f"announces {count} batches and has {len(view) - start} bytes for them")
+    batches = [SnapshotBatch._make(fields) for fields in _BATCH.iter_unpack(view[start:])]
+    last_offsets = {entry.producer_id: entry.last_offset for entry in entries}
+    newest: dict[int, int] = {}
+    for batch in batches:
+        if batch.offset_delta < 0 or batch.first_offset <= newest.get(batch.producer_id, -1):
+            raise DamagedFile(path, f"{batch} cannot be")
+        newest[batch.producer_id] = batch.last_offset
+    for producer_id, last_offset in newest.items():
+        if last_offsets.get(producer_id) != last_offset:
+            raise DamagedFile(path, f"the last batch of producer {producer_id} is not the one of its entry")
+    return batches
 
 
 class SnapshotFiles:
@@ -94,9 +153,9 @@ class SnapshotFiles:
     def latest(self) -> int | None:
         return self.offsets[-1] if self.offsets else None
 
-    def write(self, offset: int, entries: Iterable[SnapshotEntry], *, sync: bool) -> None:
+    def write(self, offset: int, snapshot: Snapshot, *, sync: bool) -> None:
         """Durable when it returns if `sync`; otherwise some time later, whole or recognisably not."""
-        data = encode(entries)
+        data = encode(snapshot)
         if sync:
             self._disk.replace(self.path(offset), data)
         else:
@@ -109,7 +168,17 @@ class SnapshotFiles:
         if offset not in self.offsets:
             insort(self.offsets, offset)
 
-    def read(self, offset: int) -> list[SnapshotEntry]:
+    def settle(self, offset: int) -> None:
+        """What was written without a sync becomes durable now, because the records that it stands for go."""
+        if offset in self.offsets and self._disk.exists(self.path(offset)):
+            file = self._disk.open(self.path(offset))
+            try:
+                file.sync()
+            finally:
+                file.close()
+            self._disk.sync_directory(self.directory)
+
+    def read(self, offset: int) -> Snapshot:
         path = self.path(offset)
         size = self._disk.size(path)
         if size > MAX_SNAPSHOT_BYTES:
@@ -129,9 +198,10 @@ class SnapshotFiles:
         for old in self.offsets[: bisect_left(self.offsets, offset)]:
             self.remove(old)
 
-    def remove_outside(self, log_start: int, log_end: int) -> None:
-        """Keep those that lie inside the log: one at its start knows of nothing that is left."""
-        for offset in [offset for offset in self.offsets if not log_start < offset <= log_end]:
+    def remove_outside(self, start: int, end: int) -> None:
+        """Keep those that lie inside the log. One at its start is kept, other than in Kafka: the records of its
+        producers are gone, but a client may still repeat them."""
+        for offset in [offset for offset in self.offsets if not start <= offset <= end]:
             self.remove(offset)
 
     def remove_strays(self, base_offsets: Iterable[int]) -> None:

@@ -41,7 +41,7 @@ from trioka.protocol.errors import (
 from trioka.protocol.record import EndTxnMarker, read_marker
 
 from .layout import DamagedFile
-from .producer_snapshot import SnapshotEntry, SnapshotFiles
+from .producer_snapshot import Snapshot, SnapshotBatch, SnapshotEntry, SnapshotFiles
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -114,7 +114,16 @@ class Producer:
 class ProducerState:
     """The producers of one partition. `end_offset` says how far into the log this knowledge reaches (exclusive)."""
 
-    __slots__ = ("_completed", "_first_unstable", "_open", "_producers", "_snapshot_offset", "end_offset", "snapshots")
+    __slots__ = (
+        "_completed",
+        "_first_unstable",
+        "_open",
+        "_producers",
+        "_snapshot_offset",
+        "end_offset",
+        "lacks_batches",
+        "snapshots",
+    )
 
     def __init__(self, snapshots: SnapshotFiles, *, end_offset: int = 0) -> None:
         self.snapshots = snapshots
@@ -126,6 +135,7 @@ class ProducerState:
         # First offset → marker's offset, of ended transactions whose marker is not yet below the high watermark.
         self._completed: dict[int, int] = {}
         self._first_unstable = NO_OFFSET
+        self.lacks_batches = False  # it was loaded from a snapshot that names only the last batch of each producer
 
     # Questions -------------------------------------------------------------------------------------------------------
 
@@ -311,7 +321,12 @@ class ProducerState:
         self.high_watermark_moved(log_start)
         self.end_offset = max(self.end_offset, log_start)
         latest = self.snapshots.latest
-        self._snapshot_offset = log_start if latest is None else latest
+        if latest is not None:
+            self._snapshot_offset = latest
+        elif self._producers:
+            self._snapshot_offset = NO_OFFSET  # no file knows of them, though no record may be left
+        else:
+            self._snapshot_offset = log_start
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers idle for so long (producer.id.expiration.ms), except in a transaction. How many."""
@@ -324,32 +339,40 @@ class ProducerState:
         """Write one for `end_offset`, at a roll (`sync=False`) and at a clean stop. False if there is nothing new."""
         if self.end_offset <= self._snapshot_offset:
             return False
-        entries = [_entry(key, self._producers[key]) for key in sorted(self._producers)]
-        self.snapshots.write(self.end_offset, entries, sync=sync)
+        ids = sorted(self._producers)
+        entries = [_entry(producer_id, self._producers[producer_id]) for producer_id in ids]
+        batches = [
+            SnapshotBatch(producer_id, first_sequence, first_offset, last_offset - first_offset, timestamp)
+            for producer_id in ids
+            if len(self._producers[producer_id].window) > 1
+            for first_sequence, _, first_offset, last_offset, timestamp in self._producers[producer_id].window
+        ]
+        self.snapshots.write(self.end_offset, Snapshot(entries, batches if entries else None), sync=sync)
         self._snapshot_offset = self.end_offset
         return True
 
     def truncate_and_reload(
-        self, log_start: int, log_end: int, *, now_ms: int, expiration_ms: int
+        self, start: int, log_end: int, *, now_ms: int, expiration_ms: int
     ) -> tuple[DamagedFile, ...]:
-        """The log is [log_start, log_end) now. Go back to the newest snapshot in it; the caller replays from
-        `end_offset`. Returns the damaged snapshots that it met and removed."""
-        self.snapshots.remove_outside(log_start, log_end)
+        """The files hold the batches of [start, log_end) now; the log may start later. Go back to the newest snapshot
+        in it; the caller recalls what it lacks and replays from `end_offset`. Returns the damaged snapshots that it
+        met and removed."""
+        self.snapshots.remove_outside(start, log_end)
         if log_end == self.end_offset:
-            self.log_start_moved(log_start)
+            self.log_start_moved(start)
             return ()
         self._forget_all()
         damaged: list[DamagedFile] = []
         while (offset := self.snapshots.latest) is not None:
             try:
-                entries = self.snapshots.read(offset)
+                snapshot = self.snapshots.read(offset)
             except DamagedFile as error:
                 damaged.append(error)
                 self.snapshots.remove(offset)
             else:
-                self._load(entries, now_ms, expiration_ms)
+                self._load(snapshot, now_ms, expiration_ms)
                 break
-        self.end_offset = self._snapshot_offset = log_start if offset is None else offset
+        self.end_offset = self._snapshot_offset = start if offset is None else offset
         return tuple(damaged)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -364,12 +387,20 @@ class ProducerState:
         self._open.clear()
         self._completed.clear()
         self._first_unstable = NO_OFFSET
+        self.lacks_batches = False
 
-    def _load(self, entries: list[SnapshotEntry], now_ms: int, expiration_ms: int) -> None:
-        for entry in entries:
+    def _load(self, snapshot: Snapshot, now_ms: int, expiration_ms: int) -> None:
+        for entry in snapshot.entries:
             producer = _producer(entry)
             if not _is_idle(producer, now_ms, expiration_ms):
                 self._producers[entry.producer_id] = producer
+        self.lacks_batches = snapshot.batches is None and bool(self._producers)
+        windows: dict[int, list[WrittenBatch]] = {}
+        for batch in snapshot.batches or ():
+            windows.setdefault(batch.producer_id, []).append(_written(batch))
+        for producer_id, window in windows.items():
+            if producer_id in self._producers:
+                self._producers[producer_id].window = window[-WINDOW_BATCHES:]
         transactions = (
             (producer.transaction_first_offset, producer_id)
             for producer_id, producer in self._producers.items()
@@ -377,6 +408,26 @@ class ProducerState:
         )
         self._open = dict(sorted(transactions))
         self._find_first_unstable()
+
+    def adopt(self, other: "ProducerState") -> None:
+        """This log is a copy of the log of `other` and takes its place. What `other` knows is more than what can be
+        read in the copy: the records of a producer may be deleted, while it may still repeat them."""
+        assert other.end_offset == self.end_offset, f"the copy ends at {self.end_offset}, not at {other.end_offset}"
+        self._producers, self._open, self._completed = other._producers, other._open, other._completed
+        self._snapshot_offset = NO_OFFSET  # no file of ours says so yet
+        self._find_first_unstable()
+
+    def recall(self, seen: "ProducerState") -> None:
+        """The last part of the log was read, up to `end_offset`: these batches stand in it. A producer whose last one
+        is among them gets the earlier ones."""
+        for producer_id, producer in self._producers.items():
+            other = seen._producers.get(producer_id)
+            if other is None or other.epoch != producer.epoch or not other.window or not producer.window:
+                continue
+            last, found = producer.window[-1], other.window[-1]
+            if (last.last_sequence, last.last_offset) == (found.last_sequence, found.last_offset):
+                producer.window = other.window
+        self.lacks_batches = False
 
     def _find_first_unstable(self) -> None:
         first = next(iter(self._open), NO_OFFSET)
@@ -419,6 +470,12 @@ def _entry(producer_id: int, producer: Producer) -> SnapshotEntry:
         coordinator_epoch=producer.coordinator_epoch,
         transaction_first_offset=producer.transaction_first_offset,
     )
+
+
+def _written(batch: SnapshotBatch) -> WrittenBatch:
+    first = batch.first_sequence
+    last = NO_SEQUENCE if first == NO_SEQUENCE else (first + batch.offset_delta) % SEQUENCES
+    return WrittenBatch(first, last, batch.first_offset, batch.last_offset, batch.timestamp)
 
 
 def _producer(entry: SnapshotEntry) -> Producer:

@@ -3,8 +3,8 @@
 After a power cut the end of a log may be torn: bytes that were never synced, and so never promised. That is cut off.
 Damage *below the recovery point* is something else: those bytes were durable, perhaps acknowledged, and other replicas
 have them. Kafka cuts there too, and deletes all later segments with it. We do not (S6): the damaged range is noted in
-the partition's directory, everything else stays readable, nothing more is appended, and whoever replicates partitions
-learns of it, fetches the range from a peer, and keeps this replica from being elected meanwhile.
+the partition's directory, everything else stays readable, the log goes on at its end, and whoever replicates partitions
+learns of it and replaces the range by a good copy of another replica (mend.py, docs/decisions/0020).
 
     damaged-ranges      0\\n                                version
                         1\\n                                number of entries
@@ -126,7 +126,7 @@ def merge(damages: Iterable[Damage]) -> tuple[Damage, ...]:
 
 
 class Quarantine:
-    """The damage of one log. Not empty means: refuse appends, and serve what is whole."""
+    """The damage of one log. Not empty means: serve what is whole, and refuse what is not."""
 
     __slots__ = ("_disk", "damages", "directory")
 
@@ -140,17 +140,23 @@ class Quarantine:
 
     def add(self, found: Iterable[Damage]) -> None:
         """Durable when it returns."""
-        merged = merge((*self.damages, *found))
-        if merged != self.damages:
-            self.damages = merged
-            write_damages(self._disk, self.directory, merged)
+        self._become(merge((*self.damages, *found)))
+
+    def _become(self, damages: tuple[Damage, ...]) -> None:
+        if damages != self.damages:
+            self.damages = damages
+            write_damages(self._disk, self.directory, damages)
+
+    def replace(self, former: Iterable[Damage], left: Iterable[Damage]) -> None:
+        """Of these ranges only that is left. Durable when it returns."""
+        gone = set(former)
+        self._become(merge((*(damage for damage in self.damages if damage not in gone), *left)))
 
     def cut(self, start: int, end: int) -> None:
         """The log is [start, end) now: damage outside is gone."""
-        left = tuple(damage for damage in self.damages if damage.first_offset < end and damage.end_offset > start)
-        if left != self.damages:
-            self.damages = left
-            write_damages(self._disk, self.directory, left)
+        self._become(
+            tuple(damage for damage in self.damages if damage.first_offset < end and damage.end_offset > start)
+        )
 
     def limit(self, base_offset: int, offset: int, upto: int) -> tuple[int, int | None]:
         """How far a read of the segment may go: up to an offset, and a position, if damage comes before `upto`.

@@ -96,3 +96,11 @@ def where_to_look(segment: Segment, offset: int) -> int:
     """The position from which on a batch with this offset must be, if the segment has one."""
     number = segment.index.count_up_to(offset)
     return segment.batch_of_entry(number - 1).position if number else 0
+
+
+def check_around_holes(segment: Segment, position: int, end: int, limit: int) -> None:
+    """`Segment.check` of what is not known to be damaged."""
+    for hole in sorted(hole for hole in segment.holes if position <= hole < end):
+        segment.check(position, hole, limit)
+        position = segment.holes[hole]
+    segment.check(position, end, limit)

@@ -12,8 +12,10 @@ The order is Kafka's (LogLoader):
 Three things are ours:
 
 **Damage below the recovery point is not cut** (S6) but noted (quarantine.py); the scan goes on behind it. So is the
-absence of bytes that the recovery point promises. That works because the recovery point on disk is lowered *before* a
-log is cut (`Log.truncate_to`), never after.
+absence of bytes between two segments. That works because the recovery point on disk is lowered *before* a log is cut
+(`Log.truncate_to`), never after. What was noted by an earlier process is not believed either: the segments that it
+speaks of are scanned again, for one may have been mended just before a crash (mend.py). Where the log simply ends
+before the recovery point, it goes on there, as in Kafka, and the report says so: nothing that is there is in doubt.
 
 **A gap above the recovery point is a lost write.** Segments follow one another without a gap when they are made, and
 nothing is compacted before it is synced, so a segment that does not begin where the one before it ends was made after
@@ -44,7 +46,9 @@ from .rebuild import (
     PRODUCER_EXPIRATION_MS,
     check_last_batch,
     damage_at,
+    is_still_missing,
     rebuild_indexes,
+    recall_batches,
     replay_batch,
     replay_into,
 )
@@ -72,6 +76,7 @@ class Report:
     cut_bytes: int = 0
     cut_reason: str = ""
     dropped_segments: int = 0
+    missing_offsets: int = 0  # between the log's end and the recovery point, which says that they were durable
     rebuilt_indexes: int = 0
     damaged_files: list[str] = field(default_factory=list)
     damages: tuple[Damage, ...] = ()
@@ -79,7 +84,9 @@ class Report:
     @property
     def is_news(self) -> bool:
         """Whether there is anything in it to be told."""
-        return bool(self.scanned_segments or self.rebuilt_indexes or self.damaged_files or self.damages)
+        return bool(
+            self.scanned_segments or self.rebuilt_indexes or self.missing_offsets or self.damaged_files or self.damages
+        )
 
 
 @mutable
@@ -129,6 +136,7 @@ class _Loader:
         if not everything_known:
             scanned = 0
         self._rebuild_missing_indexes(names, scanned)
+        self._look_again_at_damages(scanned)
         if self.stopped.clean and everything_known:
             end_offset = self._end_of_clean_log()
             self._load_producers(end_offset)
@@ -160,8 +168,12 @@ class _Loader:
         present = set(names)
         for segment in self.segments[:until]:
             wanted = {segment_file(segment.base_offset, kind) for kind in (Kind.INDEX, Kind.TIME_INDEX)}
-            if segment.size and not wanted <= present:
+            if wanted <= present:
+                continue
+            if segment.size:
                 self._rebuild_indexes(segment)
+            else:
+                segment.make_index_files()
 
     def _rebuild_indexes(self, segment: Segment) -> None:
         self.report.rebuilt_indexes += 1
@@ -185,15 +197,29 @@ class _Loader:
         """What was noted before. False if it cannot be read: then everything is scanned again."""
         try:
             self.noted = read_damages(self.disk, self.directory)
-            self.damages += self.noted
-            by_base = {segment.base_offset: segment for segment in self.segments}
-            for damage in self.noted:
-                if damage.base_offset in by_base and damage.end_position > damage.position:
-                    by_base[damage.base_offset].note_hole(damage.position, damage.end_position)
         except DamagedFile as error:
             self.report.damaged_files.append(str(error))
             return False
         return True
+
+    def _look_again_at_damages(self, until: int) -> None:
+        """In the segments before this number; the others are scanned anyway. Bytes that are missing altogether show in
+        no scan, so that these notes are kept until there are batches with these offsets."""
+        bases = {damage.base_offset for damage in self.noted}
+        seen = {damage.base_offset for damage in self.damages}  # their indexes were missing, and so they were scanned
+        for segment in self.segments[:until]:
+            if segment.base_offset in bases - seen:
+                self._rebuild_indexes(segment)
+
+    def _still_missing(self) -> list[Damage]:
+        """What was noted as missing, and is not there."""
+        by_base = {segment.base_offset: segment for segment in self.segments}
+        return [
+            damage
+            for damage in self.noted
+            if damage.position == damage.end_position
+            and (damage.base_offset not in by_base or is_still_missing(by_base[damage.base_offset], damage))
+        ]
 
     def _load_epochs(self) -> bool:
         """False if they cannot be read: then they are found again in the batches."""
@@ -211,7 +237,7 @@ class _Loader:
     def _end_of_clean_log(self) -> int:
         """Where the log ends: at the recovery point, or a clean stop was not what it seems."""
         if not self.segments:
-            return self._expect_nothing_was_promised(self.start_offset)
+            return self.start_offset
         last = self.segments[-1]
         try:
             end = last.end_offset()
@@ -220,19 +246,21 @@ class _Loader:
         if end != self.stopped.recovery_point and last.size:
             self._rebuild_indexes(last)
             end = last.next_offset
-        return self._expect_nothing_was_promised(end)
+        return end
 
     def _load_producers(self, end_offset: int) -> None:
         """From the newest snapshot, and what comes behind it: nothing, after a clean stop."""
-        start = max(self.start_offset, self.segments[0].base_offset) if self.segments else self.start_offset
-        self._reload_producers(start, end_offset)
+        self._reload_producers(self.segments[0].base_offset if self.segments else self.start_offset, end_offset)
         self._replay(end_offset)
 
     def _reload_producers(self, start: int, end: int) -> None:
+        """From the newest snapshot in [start, end]. Batches below the log's start that are still there count: a client
+        may repeat them."""
         damaged = self.producers.truncate_and_reload(
             start, end, now_ms=self.now_ms, expiration_ms=PRODUCER_EXPIRATION_MS
         )
         self.report.damaged_files += map(str, damaged)
+        recall_batches(self.producers, self.segments)
 
     def _replay(self, upto: int) -> None:
         """Tell the producers of the batches that are not in their snapshot yet, up to an offset."""
@@ -262,11 +290,10 @@ class _Loader:
         """Scan from the segment with this number on. The log's end."""
         if not self.segments:
             self.producers.end_offset = self.start_offset
-            return self._expect_nothing_was_promised(self.start_offset)
+            return self.start_offset
         base = self.segments[first].base_offset
         self.damages = [damage for damage in self.damages if damage.first_offset < base]
-        log_start = max(self.start_offset, self.segments[0].base_offset)
-        self._reload_producers(log_start, max(base, log_start))
+        self._reload_producers(self.segments[0].base_offset, base)
         self._replay(base)
         epoch = self._epoch_before(base)
         end = base
@@ -284,7 +311,7 @@ class _Loader:
             if not whole:
                 self._drop_from(number, self.report.cut_reason)
                 break
-        return self._expect_nothing_was_promised(end)
+        return end
 
     def _epoch_before(self, base: int) -> int:
         epoch = self.epochs.epoch_for_offset(base - 1) if base else NO_EPOCH
@@ -326,14 +353,16 @@ class _Loader:
                     segment.cut(position)
                     whole = False
                 else:
-                    position, end = self._note_damage(segment, bad, last_offset, end)
+                    position, end = self._note_damage(segment, bad, last_offset, end, limit)
                     last_offset = end - 1
         segment.close_indexes()
         return end, epoch, whole
 
-    def _note_damage(self, segment: Segment, bad: BadBatch, last_offset: int, first_offset: int) -> tuple[int, int]:
+    def _note_damage(
+        self, segment: Segment, bad: BadBatch, last_offset: int, first_offset: int, limit: int
+    ) -> tuple[int, int]:
         """Damage where there must be none. Where, and with which offset, the log goes on behind it."""
-        damage = damage_at(segment, bad, last_offset, first_offset, self._expected_end(segment))
+        damage = damage_at(segment, bad, last_offset, first_offset, self._expected_end(segment), limit)
         self.damages.append(damage)
         segment.next_offset = damage.end_offset
         return damage.end_position, damage.end_offset
@@ -349,18 +378,6 @@ class _Loader:
                 reason="bytes that were synced are not there",
             )
         )
-
-    def _expect_nothing_was_promised(self, end: int) -> int:
-        """The log must reach the recovery point. If it does not, that much is lost, and must not be given twice."""
-        promised = self.stopped.recovery_point
-        if end >= promised:
-            return end
-        if not self.segments:
-            self.segments.append(Segment.create(self.files, self.directory, end, now_ms=self.now_ms))
-        self._note_gap(self.segments[-1], end, promised)
-        self.segments[-1].next_offset = promised
-        self.producers.end_offset = promised
-        return promised
 
     def _drop_from(self, number: int, reason: str) -> None:
         """These segments come behind something that is lost. The newest goes first, so that no gap ever shows."""
@@ -391,10 +408,16 @@ class _Loader:
         log_start = max(self.start_offset, self.segments[0].base_offset)
         self.epochs.truncate_from_end(end_offset)
         self.epochs.truncate_from_start(log_start)
-        damages = merge(damage for damage in self.damages if damage.end_offset > log_start)
+        known = (*self.damages, *self._still_missing())
+        damages = merge(
+            damage for damage in known if damage.end_offset > log_start and damage.first_offset < end_offset
+        )
         if damages != self.noted or self.report.damaged_files:
             write_damages(self.disk, self.directory, damages)
         self.report.damages = damages
+        # A recovery point beyond the end is not believed, as in Kafka. But people are told: unless a checkpoint was
+        # wrong, records are gone that a crash must not take.
+        self.report.missing_offsets = max(self.stopped.recovery_point - end_offset, 0)
         recovery_point = min(self.stopped.recovery_point, end_offset) if not self.stopped.clean else end_offset
         for segment in self.segments[:-1]:
             segment.synced = segment.end_offset() <= recovery_point if segment.next_offset >= 0 else True

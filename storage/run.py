@@ -5,20 +5,22 @@ A client with many small requests in flight sends them together, and they arrive
 the numbers as they are unpacked, and what an append does besides (the write, the index, the producer's window, the end
 of the log) is done once for all. That makes 1.4 µs of a batch of 170 bytes (`python bench/request.py`).
 
-**Nothing is decided here that is not decided there.** A run takes what needs no second thought: a topic whose rules ask
-for the header only, a batch with every check passed, the next one of its producer, in the active segment. The first
-batch that is anything else ends the run, untouched, and is for `append_as_leader`, which knows what to say. So every
-refusal has one place, and a test appends the same bytes both ways and compares the logs.
+**Nothing is decided here that is not decided there.** A run takes what needs no second thought: a topic without rules
+about keys or old timestamps, a batch with every check passed, the next one of its producer, in the active segment. The
+first batch that is anything else ends the run, untouched, and is for `append_as_leader`, which knows what to say. So
+every refusal has one place, and a test appends the same bytes both ways and compares the logs. Records are walked over
+here as there, by the same function (protocol/record_walk.py).
 """
 
 from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from trioka.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from trioka.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, payload, read_header
 from trioka.protocol.checksum import crc32c
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import KafkaError
+from trioka.protocol.record_walk import walk
 
 from .admission import Admission
 from .log_config import FOREVER_MS, LogConfig
@@ -50,6 +52,7 @@ class RunLimits(NamedTuple):
     roll_ms: int
     full_bytes: int  # from here on somebody must look whether the segment is full
     index_interval_bytes: int
+    validates_records: bool
 
 
 def run_limits(config: LogConfig, indexed_bytes: int) -> RunLimits | None:
@@ -59,7 +62,14 @@ def run_limits(config: LogConfig, indexed_bytes: int) -> RunLimits | None:
         return None
     full = min(config.segment_bytes, indexed_bytes)
     after = config.message_timestamp_after_max_ms
-    return RunLimits(config.max_message_bytes, after, config.roll_ms, full, config.index_interval_bytes)
+    return RunLimits(
+        config.max_message_bytes,
+        after,
+        config.roll_ms,
+        full,
+        config.index_interval_bytes,
+        config.validate_records == "full",
+    )
 
 
 def append_run(
@@ -71,12 +81,11 @@ def append_run(
     segment, limits = log.segments.active, log.run_limits
     if limits is None or log.closed or log.quarantine.damages or leader_epoch != log.epochs.latest_epoch:
         return []
-    max_bytes, after_max_ms, roll_ms, room, interval = limits
+    max_bytes, after_max_ms, roll_ms, room, interval, validates = limits
     free = room = room - segment.size
     newest_allowed_ms = newest_allowed(segment, now_ms, now_ms + after_max_ms, roll_ms)
     offset, end_offset = log.log_end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
-    firsts: list[int] = []
-    batches: list[memoryview] = []
+    firsts, batches = list[int](), list[memoryview]()
     notes: list[tuple[int, int, int]] = []  # last offset, newest timestamp, size
     who, producer_id, producer_epoch, next_sequence = None, NOBODY, NOBODY, 0
     written: list[tuple[int, int, int, int, int]] = []  # by that producer, as its window has them
@@ -103,9 +112,11 @@ def append_run(
                 producer_id, producer_epoch = producer, epoch
             elif producer != producer_id or epoch != producer_epoch or sequence != next_sequence:
                 break
-            last_sequence = (sequence + delta) % SEQUENCES
-            next_sequence = (last_sequence + 1) % SEQUENCES
-            written.append((sequence, last_sequence, offset, last_offset, newest))
+        if validates and not has_plain_records(buffer, position, size, attributes, count, oldest, newest):
+            break
+        if producer >= 0:
+            next_sequence = (sequence + delta + 1) % SEQUENCES
+            written.append((sequence, (sequence + delta) % SEQUENCES, offset, last_offset, newest))
         patch(buffer, position, offset, length, leader_epoch)
         batches.append(buffer[position : position + size])
         notes.append((last_offset, newest, size))
@@ -121,6 +132,23 @@ def append_run(
         if who is not None:
             log.producers.apply_run(who, written)
     return firsts
+
+
+def has_plain_records(
+    buffer: memoryview | bytearray, position: int, size: int, codec: int, count: int, oldest: int, newest: int
+) -> bool:
+    """Whether the records of the batch at this position can all be read and are what its header says: as many, with
+    `newest` as their newest timestamp. Called last, since a compressed batch is decompressed for it."""
+    if codec:
+        view = memoryview(buffer)[position : position + size]
+        try:
+            data = payload(view, read_header(view))
+        except KafkaError:
+            return False
+        walked = walk(data, 0, len(data), count, oldest)
+    else:
+        walked = walk(buffer, position + HEADER_SIZE, position + size, count, oldest)
+    return walked is not None and walked[1] == newest and walked[0] >= 0
 
 
 def newest_allowed(segment: Segment, now_ms: int, newest: int, roll_ms: int) -> int:

@@ -114,47 +114,98 @@ def _header(buffer: bytes, at: int, position: int) -> BatchHeader:
         raise BadBatch(position, str(error)) from None
 
 
-def find_next(file: File, *, position: int, end: int, base_offset: int, last_offset: int) -> int | None:
-    """Behind damage at `position`: where the next sound batch begins, if there is one before `end`.
+def find_next(
+    file: File, *, position: int, end: int, base_offset: int, last_offset: int, limit: int = MAX_OFFSET
+) -> int | None:
+    """Behind damage at `position`: where the next sound batch begins, if there is one before `end` and `limit`.
 
-    The damaged batch's own length is tried first, for most damage spares it. Otherwise every byte that could be a
-    magic is tried: a header around it that makes sense, a right CRC, and a sound batch (or the end) behind it, so that
-    a record which happens to hold a batch is not taken for one.
+    The lengths of the damaged batch, and of those that follow and are damaged too, are tried first, for most damage
+    spares them; otherwise every byte that could be a magic. A batch that is found must have a header that makes sense,
+    and a right CRC. But its offset is in no CRC, and a record may happen to hold a batch; so it must begin with the
+    offset behind the damaged ones, by what they say of their records, or a sound batch must stand behind it. One good
+    batch among damaged ones is found that way, and is not counted as damage: it may be the last good copy there is.
     """
+    expected = _offsets_behind({last_offset + 1}, file.read(position, HEADER_SIZE))
 
-    def sound(candidate: int) -> bool:
-        batches = scan(file, end=end, base_offset=base_offset, position=candidate, last_offset=last_offset)
-        try:
-            first = next(batches).header
-            if first.last_offset - last_offset > MAX_RELATIVE_OFFSET:
-                return False
-            next(batches, None)
-        except (BadBatch, StopIteration):
+    def is_next(candidate: int, place: bytes) -> bool:
+        if not _is_whole(file, candidate, end, base_offset, last_offset, limit):
             return False
-        return True
+        (offset,) = _OFFSET.unpack_from(place)
+        return offset in expected or _is_followed(file, candidate, end, base_offset, last_offset, limit)
 
-    try:
-        following = position + _header(file.read(position, HEADER_SIZE), 0, position).size
-    except BadBatch:
-        following = end
-    if following < end and sound(following):
-        return following
+    at, place = position, file.read(position, HEADER_SIZE)
+    while (size := _size(place, at, end)) is not None:
+        at += size
+        place = file.read(at, HEADER_SIZE)
+        if is_next(at, place):
+            return at
+        expected |= _offsets_behind(expected, place)
     position += 1
     while end - position >= HEADER_SIZE:
         buffer = file.read(position, min(CHUNK_BYTES, end - position))
-        at = buffer.find(_MAGIC_BYTE, _MAGIC_AT)
-        while at >= 0:
-            candidate = position + at - _MAGIC_AT
-            if _plausible(buffer, at - _MAGIC_AT, end - candidate, last_offset) and sound(candidate):
-                return candidate
-            at = buffer.find(_MAGIC_BYTE, at + 1)
+        found = buffer.find(_MAGIC_BYTE, _MAGIC_AT)
+        while found >= 0:
+            at = found - _MAGIC_AT
+            if _plausible(buffer, at, end - position - at, last_offset):
+                place = file.read(position + at, HEADER_SIZE)
+                if is_next(position + at, place):
+                    return position + at
+                if _OFFSET.unpack_from(place)[0] in expected:  # it is one of them, and damaged itself
+                    expected |= _offsets_behind(expected, place)
+            found = buffer.find(_MAGIC_BYTE, found + 1)
         position += max(len(buffer) - _MAGIC_AT, 1)
     return None
+
+
+def _offsets_behind(starts: set[int], place: bytes) -> set[int]:
+    """Where the next batch may begin, by a damaged header, of which one field may be wrong: its offset, or how many
+    offsets it spans, which it says twice."""
+    if len(place) < HEADER_SIZE:
+        return set()
+    own_offset, delta, count = _OFFSET_DELTA_COUNT.unpack_from(place)
+    starts = {own_offset, *sorted(starts)[-MAX_EXPECTED:]}
+    return {start + span for start in starts for span in (delta + 1, count)}
+
+
+def _size(place: bytes, position: int, end: int) -> int | None:
+    """Of the batch that seems to stand there, if it ends before `end`."""
+    try:
+        size = _header(place, 0, position).size
+    except BadBatch:
+        return None
+    return size if position + size < end else None
+
+
+def _is_whole(file: File, position: int, end: int, base_offset: int, last_offset: int, limit: int) -> bool:
+    """Whether a batch stands there with a right CRC, and offsets behind the last one; whatever comes after it."""
+    try:
+        header = _header(file.read(position, HEADER_SIZE), 0, position)
+        if header.size > end - position or header.last_offset - last_offset > MAX_RELATIVE_OFFSET:
+            return False
+        _check_place(position, header, base_offset, last_offset, NO_EPOCH, limit)
+    except BadBatch:
+        return False
+    return check_crc(file.read(position, header.size), header)
+
+
+def _is_followed(file: File, position: int, end: int, base_offset: int, last_offset: int, limit: int) -> bool:
+    """Whether a sound batch stands behind the one there, so that its offset is right."""
+    batches = scan(file, end=end, base_offset=base_offset, position=position, last_offset=last_offset, limit=limit)
+    try:
+        next(batches)
+        return next(batches, None) is not None
+    except BadBatch:
+        return False
 
 
 _MAGIC_AT: Final = 16
 _MAGIC_BYTE: Final = b"\2"
 _OFFSET_AND_LENGTH: Final = Struct(">qi")
+_OFFSET: Final = Struct(">q")
+_OFFSET_DELTA_COUNT: Final = Struct(">q15xi30xi")
+
+MAX_EXPECTED: Final = 16
+"""Of so many guesses of where the next batch begins, the next guesses are made."""
 
 
 def _plausible(buffer: bytes, at: int, left: int, last_offset: int) -> bool:

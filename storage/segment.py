@@ -15,6 +15,7 @@ instead of header objects where every fetch passes; `bench/log.py` prints what p
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -138,10 +139,11 @@ class Segment:
         jitter_ms: int = 0,
         suffix: Suffix = Suffix.NONE,
     ) -> "Segment":
-        """A new, empty one, whose log exists from now on. What stood under its names is gone."""
+        """A new, empty one, whose log and indexes exist from now on. What stood under its names is gone."""
         segment = cls(files, directory, base_offset, size=0, created_ms=now_ms, jitter_ms=jitter_ms, suffix=suffix)
         segment.remove()
         files.get(segment.log_path, create=True)
+        segment.make_index_files()
         return segment
 
     @classmethod
@@ -247,6 +249,11 @@ class Segment:
                 raise DamagedIndex(f"{self.index.entries.path}: the last entry is for {last[0]}, not {place}")
         self._since_entry = self.size - (last[1] if last is not None else 0)
         self.ready = True
+
+    def make_index_files(self) -> None:
+        """Kafka expects both beside every log, though they be empty: without the first one its start logs an error."""
+        for path in (self.index.entries.path, self.time_index.entries.path):
+            self.files.disk.open(path, create=True).close()
 
     def close_indexes(self) -> None:
         """Write the indexes out. The last entry of the time index tells retention how old this segment is."""
@@ -448,12 +455,12 @@ class Segment:
         return end, position
 
     def first_timestamp(self) -> int:
-        """The newest timestamp of the first batch, from which rolling by time counts; -1 without any."""
-        if not self.size:
-            return NO_TIMESTAMP
-        if self._first_timestamp == UNKNOWN:
-            self._first_timestamp = self.header(0).max_timestamp
-        return self._first_timestamp
+        """The newest timestamp of the first batch, from which rolling by time counts; -1 without any, or if that batch
+        is damaged, which must not keep others from being appended."""
+        if self.size and self._first_timestamp == UNKNOWN:
+            with suppress(BadBatch):
+                self._first_timestamp = self.header(0).max_timestamp
+        return NO_TIMESTAMP if not self.size or self._first_timestamp == UNKNOWN else self._first_timestamp
 
     @property
     def known_newest(self) -> int | None:

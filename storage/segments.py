@@ -4,9 +4,12 @@ Files are made, cut, renamed and synced here; what the records mean is `log.py`'
 harmless: **before anything is cut or deleted, the checkpoints say so**. They name the recovery point (everything before
 it must be there after a crash) and the log's start; `Log` sees to it that they are written first (`Log.keep`).
 
-`sync` runs in a worker thread while the log's own thread appends. It takes the lock twice, briefly: to open files of
-its own, before anybody can rename them, and to note what is durable now. Whoever adds, renames or cuts files takes the
-lock as well; an append does not need it.
+`sync` runs in a worker thread while the log's own thread appends. It takes the log's lock (log_end.py) twice, briefly:
+to see where the log ends and open files of its own, before anybody can rename them, and to note what is durable now.
+Whoever adds, renames or cuts files takes the lock as well; an append does not need it.
+
+**A log that is closed makes, renames and cuts no file.** Its topic may be deleted, and another made under its name:
+then other files stand under these paths. Closing takes the lock, so a change of files is over before, or not begun.
 """
 
 from bisect import bisect_right
@@ -14,11 +17,16 @@ from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import overload
 
+from trioka.protocol.errors import KafkaStorageError
+
+from .disk import File
 from .file_pool import FilePool
 from .layout import Suffix
+from .log_end import LogEnd
 from .retired import Retired
 from .segment import Segment
 from .swap import swap_in, sync_files
+from .volume import finishing
 
 
 class Segments(Sequence[Segment]):
@@ -26,7 +34,7 @@ class Segments(Sequence[Segment]):
 
     __slots__ = (
         "_bases",
-        "_cuts",
+        "_closed",
         "_lock",
         "_moved",
         "_names_made",
@@ -36,20 +44,18 @@ class Segments(Sequence[Segment]):
         "active",
         "directory",
         "files",
-        "recovery_point",
     )
 
-    def __init__(self, files: FilePool, directory: str, segments: list[Segment], *, recovery_point: int) -> None:
+    def __init__(self, files: FilePool, directory: str, segments: list[Segment], lock: Lock) -> None:
         assert segments, "a log has a segment"
         self.files = files
         self.directory = directory
-        self.recovery_point = recovery_point
         self.active = segments[-1]
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._retired = Retired()
-        self._lock = Lock()
-        self._cuts = 0  # how often the log was cut: a sync that began before then moves no recovery point
+        self._lock = lock
+        self._closed = False
         self._names_made = 1  # how often a file was made, and how often when the directory was last synced
         self._names_synced = 0
         self._moved = False  # the directory was renamed, and that is not durable yet
@@ -85,6 +91,7 @@ class Segments(Sequence[Segment]):
     def add(self, base_offset: int, *, now_ms: int, jitter_ms: int) -> Segment:
         """Close the active segment and begin the next. Not synced: that is for the next `sync`."""
         with self._lock:
+            self._must_be_open()
             self.active.close_indexes()
             self.active.synced = False
             return self._begin(base_offset, now_ms, jitter_ms)
@@ -101,6 +108,7 @@ class Segments(Sequence[Segment]):
         """The active segment is empty and begins too early: the next one takes its place."""
         assert self.active.size == 0
         with self._lock:
+            self._must_be_open()
             self.active.rename(Suffix.DELETED)
             self._segments.pop()
             self._bases.pop()
@@ -110,22 +118,29 @@ class Segments(Sequence[Segment]):
         """A file of a segment was made: its name is not durable yet."""
         self._names_made += 1
 
-    def sync(self, end_offset: int) -> None:
-        """Everything before `end_offset`, which is all written, becomes durable; then the recovery point moves (S2)."""
+    def sync(self, end: LogEnd) -> None:
+        """All that is written now becomes durable; then the recovery point moves (S2). Closed, it has nothing to do."""
         disk = self.files.disk
         with self._lock:
-            cuts, names, moved = self._cuts, self._names_made, self._moved
+            if self._closed:
+                return
+            point, names, moved = end.sync_point(), self._names_made, self._moved
             closed = self._not_synced()
-            paths = [self.active.log_path] if end_offset > self.recovery_point or closed else []
+            paths = [self.active.log_path] if point.end_offset > end.recovery_point or closed else []
             for segment in closed:
                 paths += [path for path in segment.paths() if disk.exists(path)]
-            files = [disk.open(path) for path in paths]
+            files: list[File] = []
+            try:
+                for path in paths:
+                    files.append(disk.open(path))
+            except BaseException:
+                _close_all(files)
+                raise
         try:
             for file in files:
                 file.sync()
         finally:
-            for file in files:
-                file.close()
+            _close_all(files)
         if names != self._names_synced:
             disk.sync_directory(self.directory)
         if moved:
@@ -133,8 +148,7 @@ class Segments(Sequence[Segment]):
         with self._lock:
             self._names_synced = names
             self._moved = self._moved and not moved
-            if cuts == self._cuts:
-                self.recovery_point = max(self.recovery_point, end_offset)
+            if end.became_durable(point):
                 for segment in closed:
                     segment.synced = True
 
@@ -145,12 +159,12 @@ class Segments(Sequence[Segment]):
             first -= 1
         return self._segments[first:-1]
 
-    def settle(self, end_offset: int) -> None:
+    def settle(self, end: LogEnd) -> None:
         """All of it durable, the indexes of the active segment too: a clean stop."""
         self.active.close_indexes()
         sync_files(self.active)
         self._names_made += 1
-        self.sync(end_offset)
+        self.sync(end)
 
     # Shrinking -------------------------------------------------------------------------------------------------------
 
@@ -161,8 +175,8 @@ class Segments(Sequence[Segment]):
         The newest go first, each for good before the next, and the cut is synced before anything new is written
         behind it: otherwise a crash could bring back the end of the log without its middle, or old batches behind new.
         """
-        with self._lock:
-            self._cuts += 1
+        with self._lock, finishing(self.files.disk):
+            self._must_be_open()
             gone = self._segments[self._segments.index(last) + 1 :]
             for segment in reversed(gone):
                 segment.rename(Suffix.DELETED)
@@ -175,8 +189,8 @@ class Segments(Sequence[Segment]):
 
     def begin_anew(self, offset: int, *, now_ms: int) -> list[Segment]:
         """Every segment goes, and the log starts again at `offset`. The caller has told the checkpoints."""
-        with self._lock:
-            self._cuts += 1
+        with self._lock, finishing(self.files.disk):
+            self._must_be_open()
             gone = list(self._segments)
             for segment in reversed(gone):
                 segment.rename(Suffix.DELETED)
@@ -192,19 +206,21 @@ class Segments(Sequence[Segment]):
         assert list(gone) == self._segments[: len(gone)], "only the oldest"
         assert len(gone) < len(self._segments), "a log has a segment"
         with self._lock:
+            self._must_be_open()
             for segment in gone:
                 segment.rename(Suffix.DELETED)
             del self._segments[: len(gone)]
             del self._bases[: len(gone)]
 
-    def replace(self, new: Segment, old: Sequence[Segment]) -> None:
-        """A compacted segment for neighbours that it was made of (swap.py). They are durable, by the checkpoint too."""
+    def replace(self, new: Segment, old: Sequence[Segment], recovery_point: int) -> None:
+        """A segment for the neighbours that it was made of (swap.py): compacted, or mended. They are durable."""
         first = self._segments.index(old[0])
         assert self._segments[first : first + len(old)] == list(old), "neighbours only"
-        assert self.active not in old, "the active segment is not compacted"
-        assert old[-1].synced, "nothing is compacted before it is durable"
+        assert self.active not in old, "the active segment is not replaced"
+        assert self._bases[first + len(old)] <= recovery_point, "nothing is replaced before it is durable"
         assert new.base_offset == old[0].base_offset, f"{new} for {old[0]}"
-        with self._lock:
+        with self._lock, finishing(self.files.disk):
+            self._must_be_open()
             swap_in(new, old)
             self._segments[first : first + len(old)] = [new]
             self._bases[first : first + len(old)] = [new.base_offset]
@@ -214,7 +230,8 @@ class Segments(Sequence[Segment]):
 
     def sweep(self, now_ms: int) -> int:
         """Remove what was retired long enough ago. How many bytes that freed."""
-        return self._retired.sweep(now_ms)
+        with self._lock:
+            return 0 if self._closed else self._retired.sweep(now_ms)
 
     # The end ---------------------------------------------------------------------------------------------------------
 
@@ -235,7 +252,18 @@ class Segments(Sequence[Segment]):
                 segment.move(directory)
 
     def let_go(self) -> None:
-        """Hold no file any more."""
-        self._retired.forget()
-        for segment in self._segments:
-            segment.let_go()
+        """Hold no file any more, and touch none."""
+        with self._lock:
+            self._closed = True
+            self._retired.forget()
+            for segment in self._segments:
+                segment.let_go()
+
+    def _must_be_open(self) -> None:
+        if self._closed:
+            raise KafkaStorageError(f"{self.directory}: the log is closed")
+
+
+def _close_all(files: Sequence[File]) -> None:
+    for file in files:
+        file.close()

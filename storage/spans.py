@@ -1,9 +1,11 @@
-"""Which bytes of a segment have been checked since this process opened it.
+"""Which bytes of a segment have been checked, and have stayed in memory since.
 
 No batch with a wrong CRC leaves this node (S5), yet a fetch hands out file ranges that nobody reads here. So the bytes
 of a segment are checked once, the first time that somebody asks for them, and remembered as checked; what this process
-appended or recovered was checked then. A reader that follows the log never waits for it, a reader of old segments pays
-50 µs for each new MB (the CRC of bytes that the kernel has to fetch anyway), and a second reader pays nothing.
+appended or recovered was checked then. When some of a segment turns out not to be in the page cache any more
+(warmth.py, scrub.py), all of it is forgotten here: what comes back from the disk may be damaged. A reader that follows
+the log never waits for it, a reader of old segments pays 50 µs for each new MB (the CRC of bytes that the kernel has to
+fetch anyway), and a second reader pays nothing.
 """
 
 from typing import Final

@@ -14,27 +14,49 @@ a simulation passes an `offload` of its own, since threads have no place on its 
 
 The work is done by tasks of the nursery, not by those who ask, so a cancelled waiter takes nobody's flush with him.
 An error goes to everyone who waits for that fsync and is kept: there is no second try, on any file of this log
-directory (each has its own `GroupCommit`), because a failed fsync leaves the pages in an unknown state.
+directory, because a failed fsync leaves the pages in an unknown state. Each log directory has a `GroupCommit` of its
+own (`GroupCommits`): one disk that fails, or hangs, keeps nobody waiting who writes to another.
+
+A shortage of descriptors is no failed fsync: the file was not even opened. The pools close files that they keep open
+for later, and the same work is tried again, `SHORTAGE_TRIES` times; then those who wait are told, and whoever asks
+after them is served as if nothing had been.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 import trio
 
 from trioka.protocol.errors import KafkaStorageError
 
+from .file_pool import FilePool
+from .volume import OutOfDescriptors, is_shortage, take_offline
+
 FLUSH_THREADS: Final = 4
 """A disk does not get faster with more fsyncs at a time, and each holds a thread."""
 
+SHORTAGE_TRIES: Final = 20
+"""So often a sync looks for a descriptor; then it is the clients' turn to try again."""
+
 Offload: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a blocking function elsewhere, and returns or raises what it did."""
+
+
+OnShortage: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Syncable(Protocol):
     """A File, or anything that makes several of them durable. It stays open while a flush is under way."""
 
     def sync(self) -> None: ...
+
+
+class PooledLog(Syncable, Protocol):
+    """A Log, as far as it matters here."""
+
+    @property
+    def files(self) -> FilePool: ...
 
 
 class Round:
@@ -57,8 +79,20 @@ class GroupCommit:
     `failure` is the first error; once it is set, every flush raises `KafkaStorageError` and none is begun.
     """
 
-    def __init__(self, nursery: trio.Nursery, *, offload: Offload | None = None, limit: int = FLUSH_THREADS) -> None:
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        *,
+        offload: Offload | None = None,
+        limit: int = FLUSH_THREADS,
+        on_shortage: OnShortage | None = None,
+        on_failure: Callable[[OSError], None] = lambda error: None,
+    ) -> None:
+        """`on_shortage` frees descriptors, and waits until it is worth while to try again. `on_failure` is told of an
+        error that the volume has let pass: a file of the log is gone, say."""
         self.failure: BaseException | None = None
+        self._on_shortage = on_shortage or trio.lowlevel.checkpoint
+        self._on_failure = on_failure
         self._nursery = nursery
         self._offload = offload or self._in_a_thread
         self._limiter = trio.CapacityLimiter(limit)
@@ -99,10 +133,13 @@ class GroupCommit:
         error = self.failure
         try:
             if error is None:
-                await self._offload(file.sync)
+                await despite_shortages(lambda: self._offload(file.sync), self._on_shortage)
         except (OSError, KafkaStorageError) as failure:
             error = failure
-            self.failure = self.failure or failure
+            if not is_shortage(failure):
+                self.failure = self.failure or failure
+                if isinstance(failure, OSError):
+                    self._on_failure(failure)
         except BaseException as failure:  # a mistake of ours, or the nursery was cancelled: the file is in doubt too
             error = failure
             self.failure = self.failure or failure
@@ -114,8 +151,44 @@ class GroupCommit:
         await trio.to_thread.run_sync(work, limiter=self._threads)
 
 
+class GroupCommits:
+    """One `GroupCommit` for each log directory, by the disk of its pool of files."""
+
+    def __init__(self, nursery: trio.Nursery, pools: Sequence[FilePool], on_shortage: OnShortage) -> None:
+        self.by_disk = {
+            pool.disk: GroupCommit(nursery, on_shortage=on_shortage, on_failure=partial(take_offline, pool.disk))
+            for pool in pools
+        }
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for a disk."""
+        return any(each.is_busy for each in self.by_disk.values())
+
+    async def flush(self, log: PooledLog) -> None:
+        """Return once everything that was written to `log` before this call is durable."""
+        await self.by_disk[log.files.disk].flush(log)
+
+
+async def despite_shortages(work: Callable[[], Awaitable[None]], on_shortage: OnShortage) -> None:
+    """Does `work`, which may be done twice; where it finds no descriptor, again after `on_shortage`."""
+    for _ in range(SHORTAGE_TRIES - 1):
+        try:
+            await work()
+        except (OSError, KafkaStorageError) as error:
+            if not is_shortage(error):
+                raise
+            await on_shortage()
+        else:
+            return
+    await work()
+
+
 def _refusal(error: BaseException) -> KafkaStorageError:
     """What a waiter is told. Each gets an exception of his own, since raising one writes into it."""
-    refusal = KafkaStorageError(f"the flush failed and is not tried again: {error!r}")
+    if is_shortage(error):
+        refusal: KafkaStorageError = OutOfDescriptors(f"no descriptor was left for the flush, try again: {error}")
+    else:
+        refusal = KafkaStorageError(f"the flush failed and is not tried again: {error!r}")
     refusal.__cause__ = error
     return refusal

@@ -6,20 +6,25 @@ directory; the first I/O failure of any file in it is kept in `failure`, `on_fai
 every operation raises `KafkaStorageError` without touching the disk. (Fsyncs run in worker threads, so `on_failure`
 may be called from one.)
 
-Some errors are answers and not failures: the file is not there, it exists already, its map is in use, the process
-has no descriptor left. They pass through as they are and change nothing (`ANSWERS`).
+Some errors are answers and not failures: the file is not there, it exists already, its map is in use. They pass through
+as they are and change nothing (`ANSWERS`).
+
+A shortage of descriptors (EMFILE, ENFILE) says nothing about the disk either. Whatever had to open something and could
+not raises `OutOfDescriptors`, which a client is told as KAFKA_STORAGE_ERROR and tries again, and the volume stays
+online. A write or an fsync uses a descriptor that it has: there the same numbers are failures like any other.
 
 The price is one call and one test per operation: 0.2 µs on a write that takes 3 (`bench/disk.py`).
 """
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from trioka.protocol.errors import KafkaStorageError
 
-from .disk import Buffer, Disk, File, remove_whole_tree, replace_whole
+from .disk import Buffer, Disk, File, make_durable_directory, remove_whole_tree, replace_whole
 
 ANSWERS: Final = frozenset(
     {
@@ -33,11 +38,21 @@ ANSWERS: Final = frozenset(
         errno.EOPNOTSUPP,
         errno.EAGAIN,  # the lock is taken
         errno.EFBIG,  # too large to be read whole
-        errno.EMFILE,
-        errno.ENFILE,
     }
 )
 """What an operation may say without anything being wrong with the disk."""
+
+SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""The process, or the whole machine, has no descriptor left."""
+
+
+class OutOfDescriptors(KafkaStorageError):
+    """No descriptor is left to open a file. Nothing was done, and the disk is well: it may be tried again."""
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether this is a lack of descriptors, from a volume or from a disk without one."""
+    return isinstance(error, OutOfDescriptors) or (isinstance(error, OSError) and error.errno in SHORTAGES)
 
 
 class Volume:
@@ -60,10 +75,13 @@ class Volume:
         if first and self._on_failure is not None:
             self._on_failure(error)
 
-    def judge(self, error: OSError, answers: frozenset[int] = ANSWERS) -> Exception:
-        """What to raise for this error: itself when it is an answer, else the end of this volume."""
+    def judge(self, error: OSError, answers: frozenset[int] = ANSWERS, *, is_open: bool = False) -> Exception:
+        """What to raise for this error: itself when it is an answer, else the end of this volume. A shortage of
+        descriptors is neither, unless what failed `is_open` already and needs none."""
         if error.errno in answers:
             return error
+        if error.errno in SHORTAGES and not is_open:
+            return OutOfDescriptors(f"no descriptor is left in this process for {self.root}: {error}")
         self.fail(error)
         return self.offline()
 
@@ -113,6 +131,14 @@ class Volume:
         self._enter(path)
         try:
             self._disk.make_directory(path)
+        except OSError as error:
+            raise self.judge(error) from error
+
+    def make_root(self) -> None:
+        """The directory itself, if it is not there yet. Durable: with its name, all that is synced in it would go."""
+        self._enter(self.root)
+        try:
+            make_durable_directory(self._disk, self.root)
         except OSError as error:
             raise self.judge(error) from error
 
@@ -188,6 +214,24 @@ GONE: Final = frozenset({errno.ENOENT})
 TRUNCATE_ANSWERS: Final = frozenset({errno.EBUSY})
 
 
+@contextmanager
+def finishing(disk: Disk) -> Iterator[None]:
+    """Around steps that are done all or not at all: names and memory disagree in between. Where one of them finds no
+    descriptor, the volume goes offline, and the next start finishes them or takes them back."""
+    try:
+        yield
+    except OutOfDescriptors as error:
+        reason = error.__cause__
+        take_offline(disk, reason if isinstance(reason, OSError) else OSError(errno.EMFILE, str(error)))
+        raise
+
+
+def take_offline(disk: Disk, error: OSError) -> None:
+    """Of a disk that is no volume nobody keeps a record."""
+    if isinstance(disk, Volume):
+        disk.fail(error)
+
+
 class VolumeFile:
     """A File of a Volume. (Plain try blocks instead of one wrapper for all: a write is on the hot path.)"""
 
@@ -222,21 +266,21 @@ class VolumeFile:
         try:
             return self._write(offset, *buffers)
         except OSError as error:
-            raise self._volume.judge(error, NO_ANSWERS) from error
+            raise self._volume.judge(error, NO_ANSWERS, is_open=True) from error
 
     def truncate(self, size: int) -> None:
         self._volume.check()
         try:
             self._file.truncate(size)
         except OSError as error:
-            raise self._volume.judge(error, TRUNCATE_ANSWERS) from error
+            raise self._volume.judge(error, TRUNCATE_ANSWERS, is_open=True) from error
 
     def sync(self) -> None:
         self._volume.check()
         try:
             self._file.sync()
         except OSError as error:
-            raise self._volume.judge(error, NO_ANSWERS) from error
+            raise self._volume.judge(error, NO_ANSWERS, is_open=True) from error
 
     def map(self, size: int) -> Buffer:
         self._volume.check()

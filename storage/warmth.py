@@ -6,16 +6,22 @@ read of one byte that may not wait, for each 128 KB). If they are not, a worker 
 into the page cache, and the fetch is planned after that. Planning itself looks at the index and at some headers, so the
 index is asked about first, once for each segment.
 
+**What comes from the disk is checked.** A batch is compared with its CRC before it first leaves, and is believed as
+long as it stays in memory (spans.py). If something of a segment is not in memory any more, nothing of that segment is
+believed; the worker thread checks what it reads, and whatever else is asked for is checked before it leaves.
+
 What is warm costs 0.6 µs for each probe: 1 µs for the end of the log, 5 for a megabyte (docs/decisions/0006), and under
 load three times that, because a system call is dearer then. So for who reads on, the kernel is asked about the next few
 megabytes at once, and what it says is believed for a moment, by everybody (warm_parts.py). A page may be lost
 meanwhile, as it may be between any question and its read. That is one late answer, and not a rule.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .disk import Disk
+from .disk import Disk, File
 from .index import DamagedIndex
+from .scan import BadBatch, scan
 from .segment import LOOK_BYTES, Segment
 from .warm_parts import PART_BYTES
 
@@ -34,6 +40,7 @@ class ColdPart(NamedTuple):
     path: str
     position: int
     size: int
+    segment: Segment | None = None  # whose batches these are; None for an index
 
 
 def cold_part(log: "Log", offset: int, max_bytes: int, now: float) -> ColdPart | None:
@@ -60,7 +67,10 @@ def cold_part(log: "Log", offset: int, max_bytes: int, now: float) -> ColdPart |
     if segment.files.get(segment.log_path).is_resident(position, size):
         return None
     segment.files.warm_parts.forget()
-    return ColdPart(segment.files.disk, segment.log_path, position, size)
+    # What was checked has left memory, here and perhaps elsewhere in the file, and what comes back from the disk, or is
+    # read ahead with it, may not be what was written.
+    segment.checked.cut(0)
+    return ColdPart(segment.files.disk, segment.log_path, position, size, segment)
 
 
 def _is_warm(segment: Segment, position: int, end: int, now: float, goes_on: bool) -> bool:
@@ -91,14 +101,37 @@ def _cold_index(segment: Segment) -> ColdPart | None:
     return None
 
 
-def warm(part: ColdPart) -> None:
-    """Brings it into memory. Blocks: call it in a worker thread, where it opens the file anew. One that has gone
-    meanwhile is nobody's to read any more."""
+def warm(part: ColdPart) -> int:
+    """Brings it into memory, and compares batches with their CRCs there: the position up to which they are sound.
+    Blocks: call it in a worker thread, where it opens the file anew. One that has gone meanwhile is nobody's to read
+    any more."""
     try:
         file = part.disk.open(part.path)
     except FileNotFoundError:
-        return
+        return part.position
     try:
         file.warm(part.position, part.size)
+        return part.position if part.segment is None else _sound_end(file, part, part.segment.base_offset)
     finally:
         file.close()
+
+
+def _sound_end(file: File, part: ColdPart, base_offset: int) -> int:
+    """A batch of which only a part was asked for is left to whoever reads it, as is one that is damaged."""
+    sound = part.position
+    with suppress(BadBatch):
+        for found in scan(
+            file,
+            end=part.position + part.size,
+            base_offset=base_offset,
+            position=part.position,
+            last_offset=base_offset - 1,
+        ):
+            sound = found.position + found.header.size
+    return sound
+
+
+def warmed(part: ColdPart, sound_end: int) -> None:
+    """What `warm` has found, in the log's own thread: these bytes need no check while they stay in memory."""
+    if part.segment is not None:
+        part.segment.checked.add(part.position, sound_end)

@@ -22,15 +22,17 @@ if TYPE_CHECKING:
     from .client import Record as Record
     from .cluster import Cluster as Cluster
     from .faults import Armed as Armed
+    from .host import HasEnded as HasEnded
     from .host import Unresponsive as Unresponsive
 
-__all__ = ["Armed", "Broker", "Chaos", "Cluster", "Record", "Storm", "Unresponsive"]
+__all__ = ["Armed", "Broker", "Chaos", "Cluster", "HasEnded", "Record", "Storm", "Unresponsive"]
 
 _HOMES: Final = {
     "Armed": "faults",
     "Broker": "broker",
     "Chaos": "chaos",
     "Cluster": "cluster",
+    "HasEnded": "host",
     "Record": "client",
     "Storm": "chaos",
     "Unresponsive": "host",

@@ -11,6 +11,7 @@ Every method here blocks until it is done, also when it is called from asyncio o
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from . import scratch
@@ -19,7 +20,7 @@ from .client import TIMEOUT_S, Client, Payload, Record
 from .clock_control import Clock
 from .damage import flip_bit, tear
 from .faults import Length, seconds_of
-from .host import Host, Unresponsive
+from .host import HasEnded, Host, Unresponsive
 from .process import ProcessHost
 
 HOST: Final = "127.0.0.1"
@@ -162,8 +163,8 @@ class Broker(ApiFaults):
         self._home.tell("cut")
 
     def disk_full(self) -> None:
-        """Every write fails with ENOSPC. As in Kafka, a log directory that has met that stays offline until a
-        restart."""
+        """Every write fails with ENOSPC. As in Kafka, a log directory that has met that is offline, and a broker that
+        has no other one ends: from then on orders raise `HasEnded`, which says so, until `restart`."""
         self._home.tell("disk", is_full=True)
 
     def slow_disk(self, by: Length = "50ms") -> None:
@@ -172,7 +173,8 @@ class Broker(ApiFaults):
 
     def heal(self) -> None:
         """Takes back everything above: the network is mended, the disk has room and is quick, no fault is armed."""
-        self._home.tell("heal")
+        with suppress(HasEnded):  # it starts anew without a fault
+            self._home.tell("heal")
 
     def flip_bit(self, topic: str, partition: int = 0, *, byte: int = -1, bit: int = 0) -> None:
         """Flips one bit of a partition's newest file: of its last byte, if `byte` says no other. Whoever reads the

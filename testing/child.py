@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .host import Unresponsive
+from .host import HasEnded, Unresponsive
 from .journal import FORMAT
 from .thread import ThreadHost
 
@@ -38,6 +38,8 @@ def main() -> None:
 
 
 def _kind(error: Exception) -> str:
+    if isinstance(error, HasEnded):
+        return "HasEnded"
     if isinstance(error, Unresponsive):
         return "Unresponsive"
     return "ValueError" if isinstance(error, ValueError) else type(error).__name__

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from trioka.cli.failure import did_you_mean
 from trioka.cli.offsets import BY_NAME, EARLIEST, LATEST, NO_OFFSET, committed, fetch_topics, list_offsets
+from trioka.cli.patience import Patience
 from trioka.cli.routing import NOBODY, Kafka, TopicPartition
 from trioka.cli.wire import Connection
 from trioka.protocol import batch, record
@@ -51,10 +52,12 @@ class Client:
         self._addresses = addresses
 
     def _kafka(self, timeout_s: float = TIMEOUT_S) -> Kafka:
-        def connect(host: str, port: int) -> Connection:
-            return Connection(host, port, timeout_s=timeout_s, client_id=HELPER)
+        patience = Patience(timeout_s)
 
-        return Kafka(self._addresses, connect=connect, timeout_s=timeout_s)
+        def connect(host: str, port: int) -> Connection:
+            return Connection(host, port, timeout_s=patience, client_id=HELPER)
+
+        return Kafka(self._addresses, connect=connect, patience=patience)
 
     def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str], replicas: int = AS_THE_BROKER

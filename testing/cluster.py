@@ -160,8 +160,8 @@ class Cluster(ApiFaults):
     # -- faults; those by API are in api_faults.py, and strike on whichever node is asked ------------------------------
 
     def disk_full(self, number: int) -> None:
-        """Every write of a node fails with ENOSPC. As in Kafka, a log directory that has met that stays offline until
-        the node is started again."""
+        """Every write of a node fails with ENOSPC. As in Kafka, a node that meets that has no log directory any more,
+        and ends; it is not among those that run until it is started again."""
         nodes = self._inside
         self._home.call(lambda: nodes.running[self._known(number)].disk(is_full=True))
 

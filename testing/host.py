@@ -13,6 +13,10 @@ class Unresponsive(Exception):
     """The broker under test does not answer its own test: it hangs, is paused, or has ended."""
 
 
+class HasEnded(Unresponsive):
+    """It has ended by itself: its last log directory went offline, for one. `start` begins it anew."""
+
+
 class Host(Protocol):
     def start(self, port: int) -> int:
         """Starts the broker, and returns its port when it serves. 0 takes any port that is free."""

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 import trio
 
-from .host import ANSWER_S, Unresponsive
+from .host import ANSWER_S, HasEnded, Unresponsive
 
 T = TypeVar("T")
 Serve = Callable[..., Awaitable[None]]
@@ -113,7 +113,7 @@ class Loop:
         try:
             self._token.run_sync_soon(begin, answers)
         except (trio.RunFinishedError, AttributeError):
-            raise Unresponsive(f"{self._thread.name} is not running") from None
+            raise self._why_not() from None
         left = timeout_s
         while left > 0:
             try:
@@ -121,8 +121,13 @@ class Loop:
             except Empty:
                 left -= LOOK_AGAIN_S
                 if not self.is_running and answers.empty():
-                    raise Unresponsive(f"{self._thread.name} has ended") from None
+                    raise self._why_not() from None
         raise Unresponsive(f"{self._thread.name} did not answer within {timeout_s:g} s")
+
+    def _why_not(self) -> Unresponsive:
+        if self._failure is None:
+            return Unresponsive(f"{self._thread.name} is not running")
+        return HasEnded(f"{self._thread.name} has ended: {self._failure}")
 
     # -- in the thread -------------------------------------------------------------------------------------------------
 

@@ -16,11 +16,15 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from . import scratch
-from .host import ANSWER_S, Unresponsive
+from .host import ANSWER_S, HasEnded, Unresponsive
 
 START_S: Final = 60.0
 STOP_S: Final = 20.0
-ERRORS: Final[Mapping[str, type[Exception]]] = {"ValueError": ValueError, "Unresponsive": Unresponsive}
+ERRORS: Final[Mapping[str, type[Exception]]] = {
+    "ValueError": ValueError,
+    "Unresponsive": Unresponsive,
+    "HasEnded": HasEnded,
+}
 
 
 class ProcessHost:

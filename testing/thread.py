@@ -1,8 +1,11 @@
 """A broker in a thread of the test's own process: it starts in milliseconds."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any
+
+from trioka.broker.log_directories import LogDirectoriesOffline
 
 from .host import ANSWER_S, Unresponsive
 from .loop import Loop
@@ -27,7 +30,8 @@ class ThreadHost:
     def stop(self) -> None:
         loop, self._loop = self._loop, None
         if loop is not None:
-            loop.stop()
+            with suppress(LogDirectoriesOffline):  # every order since has said so
+                loop.stop()
 
     @property
     def is_running(self) -> bool:

@@ -32,6 +32,7 @@ class Weather:
     brokers: int = 3
     controllers: int = 0  # of their own, on other machines; none: every broker is one
     partitions: int = 2
+    guarded: bool = False  # by an authorizer, with a client that is denied something
     flushes: bool = False  # flush.messages=1: then any number may lose power
     segment_bytes: int = 1 << 20
     quality: Quality = field(default_factory=Quality)
@@ -57,6 +58,7 @@ class Weather:
             brokers=brokers,
             controllers=controllers,
             partitions=random.choice([1, 2, 3]),
+            guarded=seed % 4 == 3,
             flushes=random.random() < 0.3,
             segment_bytes=random.choice([2048, 16 * 1024, 1 << 20]),
             quality=Quality(
@@ -94,6 +96,7 @@ class Weather:
 
 
 CALM: dict[str, object] = {
+    "guarded": False,
     "controllers": 0,
     "partitions": 1,
     "flushes": False,

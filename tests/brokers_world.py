@@ -25,6 +25,7 @@ from history import History
 from history_checker import check
 from sim_client import TOPICS
 from sim_clients import Clients
+from sim_denied import STANDARD_AUTHORIZER
 from sim_net import Quality, SimNet, simulated_network
 from sim_time import EPOCH_MS, PROCESS, Process, SimClock, WallClock, simulated_time
 
@@ -215,8 +216,10 @@ class BrokersWorld:
         listeners = [f"PLAINTEXT://{node.host}:{PORT}"] if node.is_broker else []
         listeners += [f"CONTROLLER://{node.host}:{CONTROLLER_PORT}"] if node in voters else []
         replicas, in_sync = str(weather.replicas), str(weather.min_in_sync)
+        guard = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
         return {
             **SHORT_TIMEOUTS,
+            **(guard if weather.guarded else {}),
             "process.roles": node.role,
             "node.id": str(node.number),
             "controller.listener.names": "CONTROLLER",

@@ -1,6 +1,6 @@
 """Chaos on real processes: three `trioka serve`, clients of other people, and faults that a seed chooses.
 
-    make chaos                                                100 kills, 30 pauses, 30 partitions
+    make chaos                                                100 kills, 30 pauses, 30 partitions, 20 stops
     python tests/chaos.py --kills 5 --partitions 3 --seed 7
     make chaos ARGS=--planted                                 is a broker with a mistake in it found out?
 
@@ -26,8 +26,9 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
+from chaos_clients import Load
 from chaos_events import KINDS, Faults, carry_out, schedule
-from chaos_load import GROUP, KEYS, PARTITIONS, Load
+from chaos_load import GROUPS, KEYS, PARTITIONS
 from chaos_network import are_namespaces_allowed, new_network, unshare_command
 from chaos_node import MISTAKES
 from chaos_nodes import NUMBERS, NodeEnded, Nodes
@@ -150,7 +151,7 @@ class Run:
         self._wait_same_length()
         self.nodes.stop()
         self.history = self.load.journal.history()
-        self.verdict = judged(self.history, found, GROUP)
+        self.verdict = judged(self.history, found, GROUPS)
         parted = differences({node: self.nodes.data_of(node) for node in NUMBERS}, sorted(KEYS))
         self.verdict.others += len(parted) + len(self.load.failures)
         self.verdict.words += [*parted, *self.load.failures]
@@ -170,9 +171,9 @@ class Run:
             time.sleep(STILL_S)
 
     def _lengths(self, node: int) -> list[int]:
-        data, topics = self.nodes.data_of(node), (*PARTITIONS, TRANSACTIONS_TOPIC)
-        folders = sorted(each for topic in topics for each in data.glob(f"{topic}-*"))
-        return [sum(log.stat().st_size for log in each.glob("*.log")) for each in folders]
+        data = self.nodes.data_of(node)
+        names = sorted(KEYS) + [each.name for each in sorted(data.glob(f"{TRANSACTIONS_TOPIC}-*"))]
+        return [sum(log.stat().st_size for log in (data / name).glob("*.log")) for name in names]
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ class Run:
     def summary(self) -> str:
         done, verdict = self.done, self.verdict
         return (
-            f"kills {done['kill']}, pauses {done['pause']}, partitions {done['partition']}, "
+            f"kills {done['kill']}, pauses {done['pause']}, partitions {done['partition']}, stops {done['stop']}, "
             f"full disks {done['full']}, slow disks {done['slow']} · acked {verdict.acked}, lost {verdict.lost}, "
             f"duplicated {verdict.duplicated}, reordered {verdict.reordered}, other anomalies {verdict.others} · "
             f"whole again after {_middle(self.healed_s)}, clients after {_middle(self.went_on_s)} · "
@@ -247,7 +248,7 @@ def planted(seed: int, *, has_namespaces: bool) -> int:
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for kind, name in zip(KINDS, ("kills", "pauses", "partitions", "full-disks", "slow-disks"), strict=True):
+    for kind, name in zip(KINDS, ("kills", "pauses", "partitions", "stops", "full-disks", "slow-disks"), strict=True):
         parser.add_argument(f"--{name}", dest=kind, type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=None, help="one is chosen, and told, without it")
     parser.add_argument("--network", choices=["auto", "namespaces", "loopback"], default="auto")

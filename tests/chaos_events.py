@@ -3,8 +3,9 @@
 A fault is done, lasts a while, and is undone; then the cluster must become whole, and every client must go on.
 
     kill        kill -9 of one node, now and then of two or of all, and a start after a while, or at once
-    pause       SIGSTOP, for longer or shorter than others wait for a sign of life
+    pause       SIGSTOP of one node, now and then of two, for longer or shorter than others wait for a sign of life
     partition   a node or a pair of nodes, cut off both ways or one way; now and then from clients as well
+    stop        SIGTERM, a clean stop: of one node, of several at once, or of all, one after the other
     full        no byte fits on a node's disk; it is freed, and the node restarted
     slow        each write of a node takes its time
 """
@@ -19,7 +20,7 @@ from chaos_load import DEALS, PLAIN
 from chaos_network import CLIENTS, Cut
 from chaos_nodes import NUMBERS, Nodes
 
-KINDS: Final = ("kill", "pause", "partition", "full", "slow")
+KINDS: Final = ("kill", "pause", "partition", "stop", "full", "slow")
 PAUSE_S: Final = (0.5, 6.0)
 PARTITION_S: Final = (1.0, 7.0)
 DOWN_S: Final = (0.0, 0.0, 0.5, 2.0, 4.0)  # until a node that was killed is started again
@@ -53,6 +54,7 @@ class Faults:
             "kill": self._kill,
             "pause": self._pause,
             "partition": self._partition,
+            "stop": self._stop,
             "full": self._full,
             "slow": self._slow,
         }[kind]()
@@ -67,13 +69,16 @@ class Faults:
             return leaders[self._random.choice(sorted(leaders))]
         return self._random.choice(NUMBERS)
 
-    def _kill(self) -> Fault:
-        lasts_s = self._random.choice(DOWN_S)
-        count = self._random.choice((1,) * 16 + (2, 2, 2, 3))
+    def _victims(self, counts: Sequence[int]) -> list[int]:
+        count = self._random.choice(counts)
         first = self._victim()
         others = [node for node in NUMBERS if node != first]
         self._random.shuffle(others)
-        victims = [first, *others][:count]
+        return [first, *others][:count]
+
+    def _kill(self) -> Fault:
+        lasts_s = self._random.choice(DOWN_S)
+        victims = self._victims((1,) * 16 + (2, 2, 2, 3))
 
         def do() -> None:
             for node in victims:
@@ -87,13 +92,35 @@ class Faults:
 
     def _pause(self) -> Fault:
         lasts_s = self._random.uniform(*PAUSE_S)
-        node = self._victim()
-        return Fault(
-            what=f"pause {node}",
-            lasts_s=lasts_s,
-            do=lambda: self._nodes.pause(node),
-            undo=lambda: self._nodes.resume(node),
-        )
+        victims = self._victims((1,) * 9 + (2,))
+
+        def do() -> None:
+            for node in victims:
+                self._nodes.pause(node)
+
+        def undo() -> None:
+            for node in victims:
+                self._nodes.resume(node)
+
+        return Fault(what=f"pause {_names(victims)}", lasts_s=lasts_s, do=do, undo=undo)
+
+    def _stop(self) -> Fault:
+        lasts_s = self._random.choice(DOWN_S)
+        victims = self._victims((1, 1, 1, 2, 3))
+        if len(victims) == len(NUMBERS) and self._random.random() < 0.5:
+            return Fault(what="rolling restart", lasts_s=0.0, do=self._roll, undo=lambda: None)
+
+        def undo() -> None:
+            for node in victims:
+                self._nodes.spawn(node)
+
+        return Fault(what=f"stop {_names(victims)}", lasts_s=lasts_s, do=lambda: self._nodes.stop(victims), undo=undo)
+
+    def _roll(self) -> None:
+        """One node after the other, without waiting until the cluster is whole in between."""
+        for node in NUMBERS:
+            self._nodes.stop([node])
+            self._nodes.spawn(node)
 
     def _partition(self) -> Fault:
         lasts_s = self._random.uniform(*PARTITION_S)

@@ -3,8 +3,10 @@
     Sender        librdkafka, idempotent, acks=all: a few records to a few partitions, then the next few
     PythonSender  the same with kafka-python
     Dealer        librdkafka, transactions over several partitions; one in five is given up on purpose
+                  (tests/chaos_transactions.py has one that pipelines, tests/chaos_topics.py what changes topics)
     Watcher       reads every partition from its start, assigned
-    Member        of a group: reads what it is given, commits, and asks what was committed whenever it is given others
+    Member        of a group: reads what it is given, commits, and asks what was committed whenever it is given others;
+                  one group speaks the classic protocol, another the consumer protocol (KIP-848)
 
 Each lives in a thread. Every value is sent once: `name:number`. An operation that nobody knows the end of is INFO, and
 it may come true until the run is over. A member is another process, to the checker, after each rebalance: between two
@@ -23,8 +25,10 @@ from history import Assign, Commit, Committed, History, Key, Outcome, Read, Send
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
 
-PLAIN, DEALS, GROUP = "plain", "deals", "readers"
-PARTITIONS: Final[Mapping[str, int]] = {PLAIN: 4, DEALS: 2}
+PLAIN, MOVED, DEALS = "plain", "moved", "deals"
+CLASSIC_GROUP, CONSUMER_GROUP = "classic-readers", "consumer-readers"
+GROUPS: Final = (CLASSIC_GROUP, CONSUMER_GROUP)
+PARTITIONS: Final[Mapping[str, int]] = {PLAIN: 4, MOVED: 2, DEALS: 2}
 KEYS: Final = frozenset(f"{topic}-{number}" for topic, count in PARTITIONS.items() for number in range(count))
 
 Settings = Mapping[str, str | int | float | bool]
@@ -36,6 +40,7 @@ PADDING: Final = (0, 0, 100, 800)
 ABORTED: Final = 0.2
 GIVEN_UP_S: Final = 5.0
 MAX_POLLED: Final = 500
+MAX_OUTSTANDING: Final = 100
 
 # A client that has lost its broker should be back soon, and one that waits for an answer should ask again: that is
 # what makes duplicates, if a broker can make any.
@@ -53,6 +58,13 @@ IMPATIENT: Final[Settings] = {
 # at a moment when all were fenced. So who has a coordinator has this, and begins anew by itself when nothing goes on.
 FAITHFUL: Final[Settings] = {"metadata.recovery.strategy": "none"}
 STALLED_S: Final = 45.0
+
+CLASSIC_PROTOCOL: Final[Settings] = {
+    "session_timeout_ms": 6000,
+    "heartbeat_interval_ms": 500,
+    "partition_assignment_strategy": "range",
+}
+CONSUMER_PROTOCOL: Final[Settings] = {"group_protocol": "consumer"}
 
 
 class Done(NamedTuple):
@@ -136,7 +148,12 @@ class Writer(Worker):
 # one with a new epoch; of all others in flight, too, also of those that it has given up waiting for and that may have
 # been written: these are duplicates then, by its own doing. So it either has several in flight, or gives up waiting.
 HASTY: Final[Settings] = {"max.in.flight": 1, "request.timeout.ms": 5000}
-BROAD: Final[Settings] = {"max.in.flight": 5, "request.timeout.ms": 60_000, "socket.timeout.ms": 70_000}
+BROAD: Final[Settings] = {
+    "max.in.flight": 5,
+    "request.timeout.ms": 60_000,
+    "socket.timeout.ms": 70_000,
+    "batch.num.messages": 3,
+}
 
 
 class Sender(Writer):
@@ -157,19 +174,20 @@ class Sender(Writer):
         )
 
     def work(self) -> None:
-        values, began = self.values(PLAIN), time.monotonic()
+        topic = self.random.choice((PLAIN, PLAIN, MOVED))
+        values, began = self.values(topic), time.monotonic()
         told: dict[int, int | None] = {}
         try:
-            self.send(values, told)
+            self.send(topic, values, told)
         finally:
-            for outcome, steps in runs(PLAIN, values, told):
+            for outcome, steps in runs(topic, values, told):
                 self.journal.note(self.name, outcome, began, steps)
                 self.count += outcome is Outcome.OK
 
-    def send(self, values: Sequence[tuple[int, bytes, bytes]], told: dict[int, int | None]) -> None:
+    def send(self, topic: str, values: Sequence[tuple[int, bytes, bytes]], told: dict[int, int | None]) -> None:
         """Tells where each stands; None if that is not known. An exception is the end of this client."""
         for index, (partition, value, key) in enumerate(values):
-            self._producer.produce(PLAIN, value, key, partition, on_delivery=_noting(told, index))
+            self._producer.produce(topic, value, key, partition, on_delivery=_noting(told, index))
         while len(told) < len(values):
             self._producer.poll(POLL_S)
 
@@ -184,8 +202,34 @@ def _noting(told: dict[int, int | None], index: int) -> Callable[[KafkaError | N
     return heard
 
 
-class BroadSender(Sender):
+class PipeliningSender(Sender):
+    """Does not wait for one operation before the next: up to five batches are in flight to each partition, and all of
+    them are sent again where a broker ends before it has answered."""
+
     habits = BROAD
+    _outstanding = 0
+
+    def work(self) -> None:
+        topic = self.random.choice((PLAIN, PLAIN, MOVED))
+        for partition, value, key in self.values(topic):
+            self._outstanding += 1
+            heard = self._noting_one(f"{topic}-{partition}", value, time.monotonic())
+            self._producer.produce(topic, value, key, partition, on_delivery=heard)
+        self._producer.poll(0)
+        while self._outstanding > MAX_OUTSTANDING:
+            self._producer.poll(POLL_S)
+
+    def _noting_one(self, key: Key, value: bytes, began: float) -> Callable[[KafkaError | None, Message], None]:
+        def heard(error: KafkaError | None, message: Message) -> None:
+            self._outstanding -= 1
+            self.count += error is None
+            offset = message.offset() if error is None else None
+            step = Send(key, value, None if offset is None or offset < 0 else offset)
+            self.journal.note(self.name, Outcome.INFO if error is not None else Outcome.OK, began, [step])
+            if error is not None and error.fatal():
+                raise KafkaException(error)
+
+        return heard
 
 
 class PythonSender(Sender):
@@ -203,8 +247,8 @@ class PythonSender(Sender):
             metadata_max_age_ms=5000,
         )
 
-    def send(self, values: Sequence[tuple[int, bytes, bytes]], told: dict[int, int | None]) -> None:
-        sent = [self._python.send(PLAIN, value=value, key=key, partition=at) for at, value, key in values]
+    def send(self, topic: str, values: Sequence[tuple[int, bytes, bytes]], told: dict[int, int | None]) -> None:
+        sent = [self._python.send(topic, value=value, key=key, partition=at) for at, value, key in values]
         for index, future in enumerate(sent):
             told[index] = self._offset(future)
 
@@ -409,16 +453,16 @@ class Judge(Watcher):
 class Member(Reader):
     _life = 0
     process = ""
+    group = CLASSIC_GROUP
+    protocol = CLASSIC_PROTOCOL
 
     def open(self) -> None:
         self._gone_on = time.monotonic()
         self._consumer = self.consumer(
             **FAITHFUL,
-            group_id=GROUP,
+            **self.protocol,
+            group_id=self.group,
             auto_offset_reset="earliest",
-            session_timeout_ms=6000,
-            heartbeat_interval_ms=500,
-            partition_assignment_strategy="range",
         )
         self._asked: list[TopicPartition] = []
         self._positions: dict[Key, int] = {}
@@ -466,13 +510,13 @@ class Member(Reader):
         except KafkaException:
             return
         if not any(each.error for each in told):
-            steps = [Committed(GROUP, _key(each), each.offset if each.offset >= 0 else None) for each in told]
+            steps = [Committed(self.group, _key(each), each.offset if each.offset >= 0 else None) for each in told]
             self.journal.note(self.process, Outcome.OK, began, steps)
 
     def _commit(self) -> None:
         began = time.monotonic()
         wanted = [TopicPartition(*_place(key), offset) for key, offset in self._positions.items()]
-        steps = [Commit(GROUP, key, offset) for key, offset in self._positions.items()]
+        steps = [Commit(self.group, key, offset) for key, offset in self._positions.items()]
         try:
             told = self._consumer.commit(offsets=wanted, asynchronous=False) or []
         except KafkaException:
@@ -483,6 +527,13 @@ class Member(Reader):
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class ConsumerMember(Member):
+    """Of the consumer protocol (KIP-848), whose sessions and assignors are the broker's."""
+
+    group = CONSUMER_GROUP
+    protocol = CONSUMER_PROTOCOL
 
 
 def places() -> Iterator[tuple[str, int]]:
@@ -496,66 +547,6 @@ def _place(key: Key) -> tuple[str, int]:
 
 def _key(partition: TopicPartition) -> Key:
     return f"{partition.topic}-{partition.partition}"
-
-
-# -- all of it ---------------------------------------------------------------------------------------------------------
-
-
-class Load:
-    def __init__(self, servers: str, seed: int, *, rest_s: float) -> None:
-        self.journal = Journal()
-        self._servers = servers
-        self._seed = seed
-        self.writers: list[Worker] = [
-            BroadSender("broad-1", servers, self.journal, seed, rest_s),
-            Sender("hasty-1", servers, self.journal, seed, rest_s),
-            PythonSender("python-1", servers, self.journal, seed, rest_s),
-            Dealer("dealer-1", servers, self.journal, seed, rest_s),
-        ]
-        self.readers: list[Worker] = [
-            Watcher("watcher-1", servers, self.journal, seed),
-            Member("member-1", servers, self.journal, seed),
-            Member("member-2", servers, self.journal, seed),
-        ]
-
-    @property
-    def workers(self) -> list[Worker]:
-        return [*self.writers, *self.readers]
-
-    def start(self) -> None:
-        for worker in self.workers:
-            worker.start()
-
-    def counts(self) -> dict[str, int]:
-        return {worker.name: worker.count for worker in self.workers}
-
-    @property
-    def failures(self) -> list[str]:
-        """What has ended clients that should have gone on."""
-        return [f"{worker.name}: {worker.failure!r}" for worker in self.workers if worker.failure is not None]
-
-    def stop(self, workers: Sequence[Worker], patience_s: float) -> list[str]:
-        """Those that did not."""
-        for worker in workers:
-            worker.is_over.set()
-        until = time.monotonic() + patience_s
-        for worker in workers:
-            worker.join(max(0.0, until - time.monotonic()))
-        return [worker.name for worker in workers if worker.is_alive()]
-
-    def judge(self, patience_s: float) -> dict[Key, list[Read]]:
-        """Everything that is there in the end. Raises TimeoutError if it cannot be read."""
-        judge = Judge("judge", self._servers, self.journal, self._seed)
-        judge.open()
-        until = time.monotonic() + patience_s
-        try:
-            while judge.behind:
-                judge.work()
-                if time.monotonic() > until:
-                    raise TimeoutError(f"the end is not reached, which is at {judge.behind}")
-        finally:
-            judge.close()
-        return judge.found
 
 
 def _end(consumer: Consumer, place: TopicPartition, until: float) -> int:

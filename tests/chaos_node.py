@@ -42,7 +42,7 @@ MISTAKES: Final[Mapping[str, Mistake]] = {
     ),
     "nobody is told what was aborted": Mistake(
         "trioka.broker.handlers.fetch",
-        "in sorted(found, key=_by_first_offset)",
+        'in sorted(found, key=attrgetter("first_offset"))',
         "in ()",
         "others",
         {"kill": 1},

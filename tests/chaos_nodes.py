@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -33,7 +33,7 @@ from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from trioka.protocol.wire import uuid_text
 
 NUMBERS: Final = (1, 2, 3)
-DISK_MB: Final = 256
+DISK_MB: Final = 1024  # a long run has some hundred megabytes; what is not used costs nothing
 STOP_S: Final = 60.0
 ANSWER_S: Final = 3.0
 FETCHED_MS: Final = 3_000  # so long ago a node of the quorum has fetched, at most, if it follows
@@ -66,6 +66,13 @@ SETTINGS: Final[Mapping[str, object]] = {
     "replica.lag.time.max.ms": 3000,
     "replica.socket.timeout.ms": 5000,
     "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.min.session.timeout.ms": 3000,
+    "group.consumer.session.timeout.ms": 6000,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "group.consumer.heartbeat.interval.ms": 500,
+    # The topic that is created again and again is compacted while it lives.
+    "log.cleaner.backoff.ms": 300,
+    "log.segment.delete.delay.ms": 500,  # and others are moved without end: each leaves a copy behind for so long
 }
 
 
@@ -183,13 +190,16 @@ class Nodes:
         _wait_or_kill(process)
         self.spawn(node)
 
-    def stop(self) -> None:
-        """All, cleanly."""
-        for process in self._processes.values():
+    def stop(self, nodes: Sequence[int] = NUMBERS) -> None:
+        """Cleanly, all at once. NodeEnded if one does not come to its end, or not to a good one."""
+        processes = {node: self._processes.pop(node) for node in nodes}
+        for process in processes.values():
             process.terminate()
-        for process in self._processes.values():
-            _wait_or_kill(process)
-        self._processes.clear()
+        for node, process in processes.items():
+            if not _wait_or_kill(process):
+                raise NodeEnded(f"node {node} did not stop within {STOP_S:.0f} s: {self.last_words(node)}")
+            if process.returncode != 0:
+                raise NodeEnded(f"node {node} stopped with {process.returncode}: {self.last_words(node)}")
 
     def close(self) -> None:
         for node in list(self._processes):
@@ -363,12 +373,15 @@ def _leaders(view: MetadataResponse) -> dict[str, tuple[int, int]]:
     }
 
 
-def _wait_or_kill(process: "subprocess.Popen[bytes]") -> None:
+def _wait_or_kill(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether it ended by itself."""
     try:
         process.wait(STOP_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+        return False
+    return True
 
 
 def _die_with_parent() -> None:

@@ -37,11 +37,11 @@ class Verdict:
         return not (self.lost or self.duplicated or self.reordered or self.others)
 
 
-def judged(history: History, found: Mapping[Key, Sequence[Read]], group: str) -> Verdict:
+def judged(history: History, found: Mapping[Key, Sequence[Read]], groups: Sequence[str]) -> Verdict:
     """`found`: what stands in each partition in the end, in order."""
     report = check(history)
     verdict = count(history, found)
-    anomalies = [*report.anomalies, *passed_over(history, found, group)]
+    anomalies = [*report.anomalies, *(each for group in groups for each in passed_over(history, found, group))]
     kinds = Counter(anomaly.kind for anomaly in anomalies)
     verdict.lost = max(verdict.lost, sum(kinds[kind] for kind in LOST))
     verdict.duplicated = max(verdict.duplicated, sum(kinds[kind] for kind in DUPLICATED))

@@ -11,8 +11,8 @@ it again in its directory and at its ports. `cut` breaks all connections between
 """
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import ParamSpec
@@ -25,6 +25,7 @@ from trioka.broker.clock import SystemClock
 from trioka.broker.config.server import load
 from trioka.broker.formatting import Founder, format_node
 from trioka.broker.identity import random_uuid
+from trioka.broker.log_directories import LogDirectoriesOffline
 from trioka.cli.wire import Reserved
 from trioka.cluster.bootstrap import fresh_records
 from trioka.protocol.wire import uuid_text
@@ -63,7 +64,9 @@ def on_cluster(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 
 
 class Cluster:
-    def __init__(self, nursery: trio.Nursery, directory: Path, settings: dict[str, str]) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, directory: Path, settings: dict[str, str], more_listeners: Sequence[str] = ()
+    ) -> None:
         self.nursery = nursery
         self.directory = directory
         self.brokers: dict[int, Broker] = {}
@@ -71,6 +74,7 @@ class Cluster:
         self.roles: dict[int, str] = {}
         self.cluster_id = uuid_text(random_uuid(Random()))
         self._settings = settings
+        self._more_listeners = more_listeners
         self._founders: list[Founder] = []
         self._is_dynamic = False
         self._cuts = Cuts(self._owner)
@@ -111,7 +115,7 @@ class Cluster:
         role = self.roles[node]
         listeners = []
         if "broker" in role:
-            listeners.append(f"{LISTENER}://{HOST}:{self.ports[node][0].port}")
+            listeners += [f"{LISTENER}://{HOST}:{self.ports[node][0].port}", *self._more_listeners]
         if "controller" in role:
             listeners.append(f"CONTROLLER://{HOST}:{self.ports[node][1].port}")
         quorum = {
@@ -138,8 +142,14 @@ class Cluster:
         broker = Broker(loaded.config, loaded.node, disk=OsDisk(), clock=SystemClock(), random=Random())
         broker.peers.dial = self._cuts.dial_from(node)
         self.brokers[node] = broker
-        await self.nursery.start(broker.run)
+        await self.nursery.start(self._live, broker)
         return broker
+
+    @staticmethod
+    async def _live(broker: Broker, *, task_status: trio.TaskStatus[None]) -> None:
+        """A node that ends because its disks have failed ends alone."""
+        with suppress(LogDirectoriesOffline):
+            await broker.run(task_status=task_status)
 
     async def start_all(self, *nodes: int) -> None:
         async with trio.open_nursery() as starting:
@@ -204,13 +214,20 @@ class Cluster:
 
 @asynccontextmanager
 async def running_cluster(
-    directory: Path, *, nodes: int = 3, roles: dict[int, str] | None = None, dynamic: bool = False, **settings: object
+    directory: Path,
+    *,
+    nodes: int = 3,
+    roles: dict[int, str] | None = None,
+    dynamic: bool = False,
+    more_listeners: Sequence[str] = (),
+    **settings: object,
 ) -> AsyncIterator[Cluster]:
-    """`roles` by number, where they are not all broker and controller; `dynamic`: the log says who votes (KIP-853)."""
+    """`roles` by number, where they are not all broker and controller; `dynamic`: the log says who votes (KIP-853);
+    `more_listeners` of brokers, at a port of 0."""
     static = {key.replace("_", "."): str(value) for key, value in settings.items()}
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
-        cluster = Cluster(nursery, directory, static)
+        cluster = Cluster(nursery, directory, static, more_listeners)
         try:
             cluster.plan(roles or dict.fromkeys(range(1, nodes + 1), "broker,controller"), dynamic=dynamic)
             with trio.fail_after(PATIENCE_S):

@@ -19,6 +19,7 @@ from trioka.protocol.record import Record
 from trioka.protocol.schema import Request
 from trioka.protocol.wire import NULL_UUID
 from trioka.storage.file_pool import FileRange
+from trioka.storage.log import Log
 
 NOW_MS = 1_700_000_000_000
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
@@ -28,6 +29,28 @@ def records(value: bytes = b"v", *, producer: tuple[int, int, int] = (-1, -1, -1
     content = [Record(index, NOW_MS, None, value) for index in range(count)]
     identity, epoch, sequence = producer
     return bytes(batch.build(content, producer_id=identity, producer_epoch=epoch, base_sequence=sequence))
+
+
+def poisoned(random: Random, data: bytes) -> bytes:
+    """The batch with a bit of its records flipped, bytes behind them, garbage in their place, or another count; its CRC
+    is right."""
+    header, content = batch.read_header(data), bytearray(data[batch.HEADER_SIZE :])
+    match random.randrange(4):
+        case 0:
+            content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+        case 1:
+            content += b"?"
+        case 2:
+            content[:] = b"garbage" * 9
+        case _:
+            header = header._replace(record_count=header.record_count + 1, last_offset_delta=header.record_count)
+    return bytes(batch.seal(header, bytes(content)))
+
+
+def every_record_can_be_read(log: Log) -> None:
+    stored = log.segments.active.range(0, log.segments.active.size).read()
+    for header in batch.headers(stored):
+        assert len(list(batch.records(stored, header))) == header.record_count
 
 
 def produce(
@@ -61,7 +84,7 @@ def framed(request: Request, version: int, correlation_id: int, client_id: str |
 
 
 def connected(broker: Broker) -> Connection:
-    connection = broker._new_connection(peer="127.0.0.1:1", listener=LISTENER)
+    connection = broker._new_connection(host="127.0.0.1", port=1, listener=LISTENER)
     assert connection is not None
     return connection
 

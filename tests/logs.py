@@ -6,8 +6,9 @@ from trioka.protocol.record import Record
 from trioka.storage.disk import Disk
 from trioka.storage.file_pool import FilePool
 from trioka.storage.layout import TopicPartition
-from trioka.storage.log import Appended, Log
+from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
+from trioka.storage.log_end import Appended
 from trioka.storage.memory_disk import MemoryDisk
 from trioka.storage.recovery import Stopped
 

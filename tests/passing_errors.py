@@ -1,4 +1,4 @@
-"""Errors that a client gets over by asking again: somebody else, or a little later."""
+"""Errors that a client gets over by asking again, somebody else or a little later; and those that end a transaction."""
 
 from typing import Final
 
@@ -24,3 +24,16 @@ PASSES: Final = frozenset(
         errors.RequestTimedOut,
     )
 )
+
+TRANSACTION_ENDED: Final = frozenset(
+    error.code
+    for error in (
+        errors.InvalidProducerEpoch,
+        errors.ProducerFenced,
+        errors.InvalidTxnState,
+        errors.InvalidProducerIdMapping,
+        errors.TransactionAbortable,
+        errors.UnknownProducerId,
+    )
+)
+"""The coordinator has ended the transaction by itself, mostly because it took longer than its timeout."""

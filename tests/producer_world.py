@@ -9,9 +9,12 @@ leads, it sends all that was not answered again, in order; what it sent before m
 leads. Its sequence numbers begin anywhere, so that some pass 2^31.
 
 T1: what is answered as a duplicate stands there, and no value is read twice. T2: sequences follow one another in the
-log, and a producer that does nothing wrong is not refused. There is one excuse: a snapshot has only the last batch of
-each producer, so that a log which was loaded since does not know the earlier ones (`producer_snapshot`). The producer
-that meets it begins anew, as clients do.
+log, and a producer that does nothing wrong is not refused, whoever leads now and however its log was loaded: after a
+clean stop, a crash or a truncation each replica knows the last five batches of each producer. A sixth was acknowledged,
+or no client would have sent the others; one that comes again all the same is refused (`_arrive_long_after`).
+
+Now and then records are deleted, up to what every replica has on its disk: a producer may repeat those too. (A replica
+that begins anew at a later offset knows nothing of them; there a broker takes any sequence, as Kafka does.)
 """
 
 from collections.abc import Callable
@@ -73,6 +76,12 @@ class Producer:
     in_flight: list[Sent] = field(default_factory=list)
     delivered: int = 0  # so many of them, on this connection
     late: list[Sent] = field(default_factory=list)  # on an earlier connection to the same leader
+    acknowledged: list[Sent] = field(default_factory=list)  # the last ones
+
+    @property
+    def settled(self) -> Sent | None:
+        """One that no client repeats, because five later ones were acknowledged too."""
+        return self.acknowledged[0] if len(self.acknowledged) > IN_FLIGHT else None
 
     def reconnect(self, *, is_same_leader: bool) -> None:
         # What was sent and did not arrive may still do so, but nothing overtakes what was sent before it.
@@ -88,7 +97,6 @@ class Replica:
         self._config = config
         self.disk = MemoryDisk()
         self.is_up = False
-        self.loaded_end = 0  # where the log ended when its producers were last read from a snapshot
         self.start()
 
     @property
@@ -99,11 +107,7 @@ class Replica:
         self.directory = LogDirectory.open(self.disk, "/logs", lambda name: self._config, now_ms=NOW_MS, threads=1)
         if NAME not in self.directory.logs:
             self.directory.create(NAME, self._config, now_ms=NOW_MS)
-        self.is_up, self.loaded_end = True, self.log.log_end_offset
-
-    def cut(self, offset: int) -> None:
-        self.log.truncate_to(offset, now_ms=NOW_MS)
-        self.loaded_end = self.log.log_end_offset
+        self.is_up = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,9 @@ class Weather:
     late: int = 3
     kill: int = 2
     power: int = 1
+    restart: int = 1
     elect: int = 2
+    delete: int = 1
     is_wrapping: bool = False
     fetch: int = 40
 
@@ -129,13 +135,19 @@ class Weather:
             late=random.choice([0, 5]),
             kill=random.choice([0, 1, 4]),
             power=random.choice([0, 1, 4]),
+            restart=random.choice([0, 1, 4]),
             elect=random.choice([1, 6]),
+            delete=random.choice([0, 4, 15]),
             is_wrapping=random.random() < 0.5,
             fetch=random.choice([15, 60]),
         )
 
 
-CALM = {"breaks": 0, "late": 0, "kill": 0, "power": 0, "elect": 0, "is_wrapping": False, "fetch": 60}
+CALM = {
+    **dict.fromkeys(("breaks", "late", "kill", "power", "restart", "elect", "delete"), 0),
+    "is_wrapping": False,
+    "fetch": 60,
+}
 
 
 class ProducerWorld:
@@ -152,7 +164,7 @@ class ProducerWorld:
         self.truth: list[Written] = []  # all that a consumer has seen
         self._seen: set[int] = set()
         self._last: dict[int, int] = {}  # producer id → the sequence number of its last record
-        self.acked = self.repeated = self.excused = self.events = 0
+        self.acked = self.repeated = self.refused = self.deleted = self.events = 0
         self._lead(self.replicas[0])
 
     def _new_producer(self) -> Producer:
@@ -160,7 +172,7 @@ class ProducerWorld:
         return Producer(next(self._ids), sequence)
 
     def trace(self) -> object:
-        return self.events, self.acked, self.repeated, self.excused, self.epoch, self.truth
+        return self.events, self.acked, self.repeated, self.refused, self.deleted, self.epoch, self.truth
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -174,7 +186,11 @@ class ProducerWorld:
             self._arrive_late: weather.late,
             self._kill: weather.kill,
             self._lose_power: weather.power,
+            self._restart: weather.restart,
             self._elect: weather.elect,
+            self._delete_records: weather.delete,
+            self._roll: weather.delete,
+            self._arrive_long_after: 1,
             self._start: weather.kill + weather.power,
             self._flush: 3,
         }
@@ -199,8 +215,9 @@ class ProducerWorld:
                 break
         else:
             raise Violation("it never comes to rest")
-        logs = [[record.value for record in read_all(replica.log)] for replica in self.replicas]
-        if any(log != logs[0] for log in logs) or len(logs[0]) != len(self.truth):
+        start = max(replica.log.log_start_offset for replica in self.replicas)
+        logs = [[record.value for record in read_all(replica.log, start)] for replica in self.replicas]
+        if any(log != logs[0] for log in logs) or len(logs[0]) != len(self.truth) - start:
             raise Violation("I17: the logs differ")
 
     # -- producers -----------------------------------------------------------------------------------------------------
@@ -224,11 +241,7 @@ class ProducerWorld:
         try:
             self._append(sent)
         except KafkaError as error:
-            if not 0 <= sent.offset < self.leader.loaded_end:
-                raise Violation(f"T2: producer {producer.id} did nothing wrong: {error}") from error
-            self.excused += 1
-            self.producers[self.producers.index(producer)] = self._new_producer()
-            return
+            raise Violation(f"T2: producer {producer.id} did nothing wrong: {error}") from error
         producer.delivered += 1
 
     def _append(self, sent: Sent) -> None:
@@ -236,13 +249,16 @@ class ProducerWorld:
         appended = log.append_as_leader(sent.data, leader_epoch=self.epoch, now_ms=NOW_MS)
         if appended.duplicate:
             self.repeated += 1
-            found = [
-                (record.offset, int(record.value or b""))
-                for record in read_all(log, appended.first_offset, upto=appended.last_offset + 1)
-            ]
-            if found != [(appended.first_offset + n, each.value) for n, each in enumerate(sent.records)]:
+            found = self._values_at(appended.first_offset, appended.last_offset + 1)
+            if found != [each.value for each in sent.records]:
                 raise Violation(f"T1: {sent.records} are said to be at {appended.first_offset}, there is {found}")
         sent.offset, sent.end = appended.first_offset, appended.last_offset + 1
+
+    def _values_at(self, first: int, end: int) -> list[int]:
+        log = self.leader.log
+        if first < log.log_start_offset:  # deleted, but seen
+            return [written.value for written in self.truth[first:end]]
+        return [int(record.value or b"") for record in read_all(log, first, upto=end)]
 
     def _break(self) -> None:
         self.random.choice(self.producers).reconnect(is_same_leader=True)
@@ -256,6 +272,19 @@ class ProducerWorld:
                 self.leader.log.append_as_leader(sent.data, leader_epoch=self.epoch, now_ms=NOW_MS)
             except KafkaError:
                 producer.late.clear()
+
+    def _arrive_long_after(self) -> None:
+        """A sixth batch back, which was acknowledged: it is neither written again nor called a duplicate, because
+        nobody remembers where it stands."""
+        producer = self.random.choice(self.producers)
+        if producer.settled is None or producer.id not in self.leader.log.producers.producers:
+            return
+        try:
+            self.leader.log.append_as_leader(producer.settled.data, leader_epoch=self.epoch, now_ms=NOW_MS)
+        except KafkaError:
+            self.refused += 1
+        else:
+            raise Violation(f"T2: a sixth batch of producer {producer.id} was taken: {producer.settled.records}")
 
     # -- the partition -------------------------------------------------------------------------------------------------
 
@@ -281,6 +310,7 @@ class ProducerWorld:
             while producer.in_flight and 0 <= producer.in_flight[0].end <= log.high_watermark:
                 sent = producer.in_flight.pop(0)
                 producer.delivered -= 1
+                producer.acknowledged = [*producer.acknowledged[-IN_FLIGHT:], sent]
                 self.acked += 1
                 if tuple(self.truth[sent.offset : sent.end]) != sent.records:
                     raise Violation(f"I1: {sent.records} were acknowledged at {sent.offset}, and are not there")
@@ -316,7 +346,8 @@ class ProducerWorld:
         if last_epoch >= 0:
             epoch, end = leaders.end_offset_for_epoch(last_epoch)
             if epoch < last_epoch or end < log.log_end_offset:
-                follower.cut(cut_of(epoch, end, *log.end_offset_for_epoch(epoch), log.log_end_offset).offset)
+                cut = cut_of(epoch, end, *log.end_offset_for_epoch(epoch), log.log_end_offset)
+                log.truncate_to(cut.offset, now_ms=NOW_MS)
                 return
         records = leaders.read(log.log_end_offset, FETCH_BYTES).records
         if records is not None:
@@ -325,6 +356,25 @@ class ProducerWorld:
         self.progress[follower.id] = log.log_end_offset
         if log.log_end_offset == leaders.log_end_offset:
             self.in_sync.add(follower.id)
+
+    def _delete_records(self) -> None:
+        """Up to what is durable everywhere, and the whole segments before it with the next retention."""
+        if len(self.in_sync) < REPLICAS:
+            return
+        logs = [replica.log for replica in self.replicas]
+        end = min(self.leader.log.high_watermark, *(log.recovery_point for log in logs))
+        for log in logs:
+            if log.log_start_offset < end <= log.high_watermark:
+                self.deleted += 1
+                log.delete_records_before(end)
+                if self.random.random() < 0.5:
+                    gone = [segment for segment in log.segments[:-1] if log.segments.expected_end(segment, end) <= end]
+                    log.delete_segments(gone, now_ms=NOW_MS)
+
+    def _roll(self) -> None:
+        replica = self.random.choice(self.replicas)
+        if replica.is_up:
+            replica.log.roll(now_ms=NOW_MS)
 
     # -- trouble -------------------------------------------------------------------------------------------------------
 
@@ -356,6 +406,13 @@ class ProducerWorld:
             else:
                 replica.directory.let_go()
             self._stop(replica)
+
+    def _restart(self) -> None:
+        """Whoever leads stops in order, starts at once and leads again: an upgrade, with batches in flight."""
+        leader = self.leader
+        leader.directory.close(broker_epoch=1)
+        leader.start()
+        self._lead(leader)
 
     def _lose_power(self) -> None:
         replica = self._somebody_to_stop()

@@ -1,6 +1,6 @@
 """A client of simulated brokers: it finds leaders and coordinators, asks them, and knows what its batches hold."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ PLAIN, TRANSACTIONAL = "t", "x"
 TOPICS = (PLAIN, TRANSACTIONAL)
 GROUP_KIND, TRANSACTION_KIND = 0, 1
 ASK_S = 2.0
+ANSWERS_S = 2.5  # to several requests at a time
 METADATA_VERSION, FIND_VERSION = 12, 4
 FETCH_BYTES = 16 * 1024
 FIRST_FETCH_BY_ID = 13
@@ -60,11 +61,11 @@ class Line(Link):
 
 
 class SimClient:
-    def __init__(self, world: "BrokersWorld", name: str) -> None:
+    def __init__(self, world: "BrokersWorld", name: str, host: str | None = None) -> None:
         self.world = world
         self.name = name
         self.random = Random(f"{world.seed} {name}")
-        self.host = f"10.0.1.{1 + len(world.client_hosts)}"
+        self.host = host or f"10.0.1.{1 + len(world.client_hosts)}"
         self.peers = Peers(name, world.net.dial_from(self.host))
         self.leaders: dict[Place, tuple[int, int]] = {}  # who, and in which epoch
         self.topic_ids: dict[str, bytes] = {}
@@ -101,6 +102,25 @@ class SimClient:
             if "was expected" in str(error):
                 self.world.violate(f"{self.name}: an answer to another question: {error}")
             return None
+
+    async def talk(self, node: int, line: Line | None, exchange: Callable[[Line], Awaitable[bool]]) -> Line | None:
+        """Several requests at a time, through a line to a node that was there, or a new one. The line, as long as
+        `exchange` says that it is good."""
+        is_good = False
+        with trio.move_on_after(ANSWERS_S):
+            try:
+                if line is None:
+                    line = Line(await self.world.net.connect(self.host, self.addresses[node]))  # type: ignore[arg-type]
+                is_good = await exchange(line)
+            except (OSError, trio.ClosedResourceError):
+                pass
+            except errors.ProtocolError as error:
+                self.world.violate(f"{self.name}: an answer to another question: {error}")
+        if is_good:
+            return line
+        if line is not None:
+            line.close()
+        return None
 
     def anybody(self) -> int:
         return self.random.choice(sorted(self.addresses))

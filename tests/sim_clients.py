@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from history import Assign, Outcome, Send
 from sim_client import PASSES, PLAIN, TOPICS, TRANSACTIONAL, Line, Place, SimClient, key_of
+from sim_denied import Denied, make_rules
 from sim_group import Member
 from sim_transactions import TransactionalProducer
 
@@ -18,7 +19,6 @@ from trioka.protocol.errors import (
     NONE,
     DuplicateSequenceNumber,
     OutOfOrderSequenceNumber,
-    ProtocolError,
     TopicAlreadyExists,
 )
 from trioka.protocol.frame import frame_request, read_response
@@ -31,10 +31,9 @@ from trioka.protocol.wire import NULL_UUID
 if TYPE_CHECKING:
     from brokers_world import BrokersWorld
 
-PRODUCERS, MEMBERS = 2, 2
+PRODUCERS, TRANSACTIONAL_PRODUCERS, MEMBERS = 2, 2, 2
 IN_FLIGHT = 5
 PRODUCE_MS = 1000
-ANSWERS_S = 2.5
 FIRST_PRODUCE_BY_ID = 13
 
 
@@ -48,18 +47,23 @@ class Clients:
         others = [place for place in places if place[0] == TRANSACTIONAL]
         self._places = places
         self._producers = [Producer(self, world, f"p{number}", plain) for number in range(1, PRODUCERS + 1)]
-        self._transactional = [TransactionalProducer(self, world, "x1", others)]
+        self._transactional = [
+            TransactionalProducer(self, world, f"x{number}", others) for number in range(1, TRANSACTIONAL_PRODUCERS + 1)
+        ]
         self._consumers = [
             Consumer(self, world, "c1", places, is_committed=True),
             Consumer(self, world, "c2", plain, is_committed=False),
         ]
         self._members = [Member(self, world, f"m{number}", PLAIN) for number in range(1, MEMBERS + 1)]
         self._final = Consumer(self, world, "final", places, is_committed=True)
+        self._denied = [Denied(world)] if world.weather.guarded else []
 
     async def begin(self, nursery: trio.Nursery) -> None:
         for topic in TOPICS:
             await self._create(topic)
-        for each in (*self._producers, *self._transactional, *self._consumers, *self._members):
+        if self._denied:
+            await make_rules(self._admin)
+        for each in (*self._producers, *self._transactional, *self._consumers, *self._members, *self._denied):
             nursery.start_soon(each.run)
 
     async def _create(self, name: str) -> None:
@@ -112,20 +116,14 @@ class Batch:
         self.began = began
         self.is_acknowledged = False
         self.offset: int | None = None
-        self.company = 0  # how many were on their way at a time, it among them, when it was sent last
-
-
-class _Forgotten(Exception):
-    """The leader knows only the last of several batches whose answers were lost."""
 
 
 class Producer(SimClient):
     """Idempotent, acks=all, up to five batches of a partition on their way at a time; one, before the first is
     acknowledged, since a broker takes any sequence of a producer that it does not know.
 
-    A snapshot of producers, as Kafka writes it, tells of the last batch of each. So if the answers to several were lost
-    with a leader that stops, the next one calls the first of them out of order: then nobody knows what became of them,
-    and the producer goes on under another id. In any other case, to be out of order is a violation.
+    If the answers to several were lost with a leader that stops, the next one, or the same after a restart, knows all
+    of them: to be out of order is a violation.
     """
 
     def __init__(self, clients: Clients, world: "BrokersWorld", name: str, places: list[Place]) -> None:
@@ -167,14 +165,8 @@ class Producer(SimClient):
                 waiting.append(Batch(sequence, values, self.now()))
                 sequence += len(values)
             if waiting:
-                try:
-                    line = await self._burst(place, waiting, line)
-                    waiting = self._settle(place, waiting)
-                except _Forgotten:
-                    for each in waiting:
-                        self._note(place, each, Outcome.OK if each.is_acknowledged else Outcome.INFO)
-                    waiting, sequence, line = [], 0, None
-                    self._who[place] = await self._init()
+                line = await self._burst(place, waiting, line)
+                waiting = self._settle(place, waiting)
             await self.pause(0.25)
         self._left -= 1
 
@@ -204,27 +196,15 @@ class Producer(SimClient):
         if line is not None and line[0] != leader:
             line[1].close()
             line = None
-        is_good = False
-        with trio.move_on_after(ANSWERS_S):
-            try:
-                if line is None:
-                    line = (leader, Line(await self.world.net.connect(self.host, self.addresses[leader])))  # type: ignore[arg-type]
-                is_good = await self._exchange(place, [each for each in waiting if not each.is_acknowledged], line[1])
-            except (OSError, trio.ClosedResourceError):
-                pass
-            except ProtocolError as error:
-                self.world.violate(f"{self.name}: an answer to another question: {error}")
-        if not is_good:
-            if line is not None:
-                line[1].close()
+        batches = [each for each in waiting if not each.is_acknowledged]
+        used = await self.talk(leader, line and line[1], lambda used: self._exchange(place, batches, used))
+        if used is None:
             await self.refresh()
             return None
-        return line
+        return leader, used
 
     async def _exchange(self, place: Place, batches: list[Batch], line: Line) -> bool:
-        companies = [each.company for each in batches]
         for number, each in enumerate(batches):
-            each.company = len(batches)
             await line.put(frame_request(number, self.name, self._request(place, each), self._version))
         is_good = True
         for number, each in enumerate(batches):
@@ -235,9 +215,6 @@ class Producer(SimClient):
                 each.offset = told.base_offset if told.error_code == NONE else None
                 continue
             if told.error_code == OutOfOrderSequenceNumber.code:
-                if is_good and companies[number] > 1:
-                    line.close()
-                    raise _Forgotten
                 if is_good:  # nothing before it has failed
                     self.surprise(f"{key_of(place)}, sequence {each.sequence}", told.error_code)
             elif told.error_code not in PASSES:

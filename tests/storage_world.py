@@ -2,8 +2,8 @@
 
 What runs is the storage that ships: `LogDirectory`, its log, its checkpoints, its recovery. The disk is `MemoryDisk`,
 which forgets what was not synced under one of three models. A power loss comes between any two operations of the disk,
-in the middle of an append, a cut, a checkpoint or a recovery. While a sync or an append goes on, the other threads of a
-broker have their turn: a checkpoint is written, records are appended.
+in the middle of an append, a cut, a checkpoint or a recovery. While a sync goes on, the other threads of a broker have
+their turn, before it takes the log's lock too: a checkpoint is written, records are appended, the log is cut.
 
 The model is a list of records. After a crash the log must be a beginning of it, of whole batches, and have everything
 that was synced (S1); nothing is missing that the checkpoints promise (S2, S3, S6); a disk that fails is given up (S4);
@@ -14,7 +14,8 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple
 
 from crashes import READS
 from logs import NOW_MS, batch, read_all
@@ -46,6 +47,21 @@ class Violation(AssertionError):
 
 class PowerLost(BaseException):
     """In the middle of something. Nobody may catch it, for there is nobody any more."""
+
+
+class Turnstile:
+    """A log's lock: before one thread takes it, others may have their turn."""
+
+    def __init__(self, before: Callable[[], None]) -> None:
+        self._before = before
+        self._lock = Lock()
+
+    def __enter__(self) -> None:
+        self._before()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 class Row(NamedTuple):
@@ -110,6 +126,7 @@ class StorageWorld:
         self._is_fair = False
         self._is_alone = True  # nobody else may do anything just now
         self._is_looking = False  # nothing happens while we look
+        self._lowest = 0  # where the log ended, while a sync went on
         self._found: MemoryDisk | None = None  # what the last loss of power has left
 
     @property
@@ -185,10 +202,13 @@ class StorageWorld:
     def _sync(self) -> None:
         """In a worker thread, while the others go on."""
         end = len(self.rows)
+        self._lowest = end
         self._is_alone = False
         self.log.sync()
         self._is_alone = True
-        self.kept = max(self.kept, end)
+        self.kept = max(self.kept, min(end, self._lowest))
+        if self.log.recovery_point > len(self.rows):
+            raise Violation(f"S2: the recovery point is {self.log.recovery_point}, the log ends at {len(self.rows)}")
 
     def _checkpoint(self) -> None:
         self.directory.checkpoint()
@@ -202,7 +222,7 @@ class StorageWorld:
             return
         offset = self.random.randrange(max(self.start, len(self.rows) - 20), len(self.rows))
         offset = self.rows[offset].batch
-        self.kept = min(self.kept, offset)
+        self.kept, self._lowest = min(self.kept, offset), min(self._lowest, offset)
         self.log.truncate_to(offset, now_ms=NOW_MS)
         self.start = min(self.start, offset)
         del self.rows[offset:]
@@ -242,12 +262,14 @@ class StorageWorld:
             self.crashes += 1
             self._found = self.disk.crash(self.weather.model or self.random.choice(list(Model)), self.random)
             raise PowerLost
+        self._meanwhile()
+
+    def _meanwhile(self) -> None:
+        """The log's own thread, or another, has its turn while one syncs."""
         if not self._is_alone and self.random.random() < self.weather.meanwhile:
             self._is_alone = True
-            if operation.kind is Kind.SYNC and self.random.random() < 0.5:
-                self._append()
-            else:
-                self.directory.checkpoint()
+            others = (self._append, self._cut, self._checkpoint)
+            self.random.choices(others, (4, 1 if self.weather.cut else 0, 4))[0]()
             self._is_alone = False
 
     def _die(self) -> None:
@@ -287,6 +309,8 @@ class StorageWorld:
             if self.kept:
                 raise Violation("S1: the log is gone")
             self.directory.create(NAME, self._config, now_ms=NOW_MS)
+        lock: Any = Turnstile(self._meanwhile)
+        self.log.lock = self.log.segments._lock = lock
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 

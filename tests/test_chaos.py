@@ -15,7 +15,8 @@ from random import Random
 
 import pytest
 from chaos_events import KINDS, schedule
-from chaos_load import GROUP, Done, Journal, runs
+from chaos_load import CLASSIC_GROUP as GROUP
+from chaos_load import Done, Journal, runs
 from chaos_network import Proxies
 from chaos_node import MISTAKES, planted
 from chaos_verdict import Verdict, count, differences, judged, passed_over
@@ -76,7 +77,7 @@ def sent(*offsets: int | None) -> list[tuple[str, Outcome, list[Step]]]:
 def verdict_of(done: list[tuple[str, Outcome, list[Step]]], found: list[tuple[int, bytes]]) -> Verdict:
     reads = [Read(KEY, offset, value) for offset, value in found]
     judge: list[tuple[str, Outcome, list[Step]]] = [("judge", Outcome.OK, [Assign(frozenset([KEY])), *reads])]
-    return judged(journal_of(*done, *judge).history(), {KEY: reads}, GROUP)
+    return judged(journal_of(*done, *judge).history(), {KEY: reads}, [GROUP])
 
 
 ALL_THERE = [(0, b"writer:0"), (1, b"writer:1"), (2, b"writer:2")]

@@ -3,13 +3,14 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -94,6 +95,21 @@ def consume(client: Client) -> list[bytes | None]:
     answer = client.ask(FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics), 11)
     records = answer.responses[0].partitions[0].records
     return [record.value for header in batch.headers(records) for record in batch.records(records, header)]
+
+
+def test_a_broker_whose_only_disk_fails_ends_with_a_sentence_and_exit_code_1(tmp_path: Path) -> None:
+    with running("dev", "--port", "0", "--data", str(tmp_path), "--topic", "orders:1") as broker:
+        with closing(Client("127.0.0.1", broker.port)) as client:
+            assert produce(client, b"1") == 0
+            resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE, (1, 1))  # no file can grow any more
+            with pytest.raises(AssertionError):
+                produce(client, b"2")
+        _, said = broker.process.communicate(timeout=60)
+    assert broker.process.returncode == 1
+    error, hint = said.splitlines()[-2:]
+    assert error.startswith(f"error: this node has ended: the log directory of the metadata, {tmp_path}, is offline: ")
+    assert hint.strip() == "mend or replace the disk, then start the node again"
+    assert "Traceback" not in said
 
 
 def test_dev_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:
@@ -261,7 +277,10 @@ def test_two_brokers_do_not_share_a_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["serve", "--override", "node.id=first"], "error: node.id is 'first', and must be a whole number of 32 bits."),
+        (
+            ["serve", "--override", "node.id=first"],
+            "error: Invalid value 'first' for configuration node.id: it must be a whole number of 32 bits.",
+        ),
         (["serve", "no-such-file"], "error: no-such-file cannot be read: No such file or directory."),
         (["serve"], "error: process.roles is not set"),
         (["dev", "--topic", "orders:many"], "error: --topic orders:many must be NAME or NAME:PARTITIONS"),
@@ -286,6 +305,26 @@ def test_serve_reads_kafkas_properties(tmp_path: Path) -> None:
     with running("serve", str(properties), "--override", "num.partitions=4") as broker:
         assert broker.stop() == 0
     assert "node.id=4" in (tmp_path / "b" / "meta.properties").read_text()
+
+
+def test_what_cannot_be_secured_is_not_served(tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=EXTERNAL://:0,CONTROLLER://localhost:0\ncontroller.quorum.voters=1@localhost:9093\n"
+        "listener.security.protocol.map=EXTERNAL:SASL_SSL,CONTROLLER:PLAINTEXT\n"
+        f"inter.broker.listener.name=EXTERNAL\nlog.dirs={tmp_path}/data\n"
+    )
+    for arguments in (
+        ["serve", str(properties)],
+        ["serve", str(properties), "--check"],
+        ["config", "lint", str(properties)],
+    ):
+        answer = run(*arguments)
+        assert answer.returncode == 1, arguments
+        assert "listeners has EXTERNAL://:0, whose protocol is SASL_SSL" in answer.stderr
+        assert answer.stderr.count("\n") == 1 and not answer.stdout
+    assert not (tmp_path / "data").exists()
 
 
 def test_help_and_version_are_there() -> None:

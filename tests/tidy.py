@@ -33,7 +33,9 @@ ROOMS = PURE_ROOMS | {"broker", COMMAND_ROOM, TESTING_ROOM}
 ENTRY_POINT = "trioka/__main__.py"
 SOCKETS = "broker/network.py"
 SOCKETS_IN_USE = "broker/channel.py"
-ALL_SOCKETS = frozenset({SOCKETS, SOCKETS_IN_USE, "broker/listener.py", "broker/links.py", "cli/wire.py"})
+ALL_SOCKETS = frozenset(
+    {SOCKETS, SOCKETS_IN_USE, "broker/listener.py", "broker/links.py", "cli/wire.py", "cli/scrub_report.py"}
+)
 # A broker that a test runs as a child process answers its parent on standard output; nobody else reads it.
 SCREENS = frozenset({"cli/output.py", "cli/node.py", "testing/child.py"})
 # Who minds signals, and who sends them: the nodes of a cluster on this machine are stopped, killed and paused by one.

@@ -6,15 +6,19 @@ from hashlib import sha256
 from typing import Any
 
 import brokers_weather
+import compaction_world
 import producer_world
 import raft_world
 import replication_parts
+import rot_world
 import storage_world
 import transaction_world
 from brokers_world import BrokersWorld
+from compaction_world import CompactionWorld
 from producer_world import ProducerWorld
 from raft_world import RaftWorld
 from replication_world import ReplicationWorld
+from rot_world import RotWorld
 from storage_world import StorageWorld
 from transaction_world import TransactionWorld
 
@@ -98,6 +102,13 @@ WORLDS = {
         live=_walk,
         trace=StorageWorld.trace,
     ),
+    "compaction": World(
+        weather=compaction_world.Weather.of,
+        calm=compaction_world.CALM,
+        begin=CompactionWorld,
+        live=_walk,
+        trace=CompactionWorld.trace,
+    ),
     "producers": World(
         weather=producer_world.Weather.of,
         calm=producer_world.CALM,
@@ -111,6 +122,13 @@ WORLDS = {
         begin=TransactionWorld,
         live=_walk,
         trace=TransactionWorld.trace,
+    ),
+    "rot": World(
+        weather=rot_world.Weather.of,
+        calm=rot_world.CALM,
+        begin=RotWorld,
+        live=_walk,
+        trace=RotWorld.trace,
     ),
     "brokers": World(
         weather=brokers_weather.Weather.of,

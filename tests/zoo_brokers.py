@@ -5,15 +5,17 @@ which a mistake was found last; each is found within `ENOUGH_SEEDS`, and most wi
 """
 
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
 from worlds import run
 
-from trioka.broker.connection import Connection
+from trioka.broker.connection import PRODUCE_KEY, Call, Connection
 from trioka.broker.coordinators import Shards
 from trioka.broker.handlers import produce
 from trioka.broker.partitions import Replica
+from trioka.cluster import authorizer, host_address
 from trioka.storage.producers import ProducerState
 
 ENOUGH_SEEDS = 300
@@ -44,11 +46,20 @@ def answers_out_of_order(patch: pytest.MonkeyPatch) -> None:
             for _ in self._replies.take():
                 pass
             self._send(self._pieces(call, response) or [])
-            if not self._is_serving:
-                self._serve_all()
-                self.on_output()
+            self.go_on()
 
     patch.setattr(Connection, "answered", answered)
+
+
+def produces_pass_each_other(patch: pytest.MonkeyPatch) -> None:
+    """A Produce is served while the one before it waits for the coordinator of its transaction."""
+    started = Call.__init__
+
+    def may_be_passed(self: Call, connection: Connection, route: Any, correlation_id: int) -> None:
+        started(self, connection, route, correlation_id)
+        self.may_be_passed = route.key == PRODUCE_KEY
+
+    patch.setattr(Call, "__init__", may_be_passed)
 
 
 def shows_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
@@ -75,14 +86,23 @@ def shows_open_transactions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProducerState, "last_stable_offset", lambda self, high_watermark: high_watermark)
 
 
+def envelopes_spell_as_python_does(patch: pytest.MonkeyPatch) -> None:
+    """The address of a client whose request is passed on is spelled otherwise than that of one who comes straight, and
+    rules are compared letter by letter."""
+    patch.setattr(host_address, "from_bytes", lambda data: str(ip_address(data)))
+    patch.setattr(authorizer, "is_address_of", lambda host, spelled: host == spelled)
+
+
 ANIMALS: tuple[tuple[str, int, Callable[[int], None]], ...] = tuple(
     (name, seed, lambda number, plant=plant: live(number, plant))  # type: ignore[misc]
     for name, seed, plant in (
         ("acks=all is answered before it is replicated", 3, answers_at_once),
         ("answers leave in the order in which they are ready", 3, answers_out_of_order),
+        ("a Produce passes one that is not appended yet", 0, produces_pass_each_other),
         ("what is appended is shown", 2, shows_what_is_not_committed),
         ("a new leader knows no producers", 0, forgets_producers),
         ("coordinators answer before it is replicated", 3, coordinators_answer_at_once),
         ("consumers see open transactions", 0, shows_open_transactions),
+        ("forwarded addresses have a spelling of their own", 3, envelopes_spell_as_python_does),
     )
 )

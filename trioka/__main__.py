@@ -10,7 +10,7 @@ import gc
 import sys
 from collections.abc import Sequence
 
-from trioka.cli.failure import CannotStart, Exit
+from trioka.cli.failure import Exit, Failure
 from trioka.cli.flags import STARTERS, read
 
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 from trioka.cli.node import RUN
 
                 RUN[words[0]](values)
-            except CannotStart as reason:
+            except Failure as reason:
                 print(reason, file=sys.stderr)
                 return reason.exit_code
             except KeyboardInterrupt:

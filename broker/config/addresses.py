@@ -4,7 +4,7 @@
     host:port             a server                                                          [::1]:9093
     id@host:port          a voter of the quorum                                             1@node-1:9093
 
-An IPv6 address stands in brackets. Whatever cannot be read raises a ValueError that goes on after "…, and": "must
+An IPv6 address stands in brackets. Whatever cannot be read raises a ValueError that goes on after "it": "must
 be …". Names are not looked up here.
 """
 

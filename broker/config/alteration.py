@@ -106,7 +106,7 @@ def check_broker(config: Config, after: Mapping[str, str], *, per_broker: bool) 
 def _check_modes(names: Collection[str], per_broker: bool) -> None:
     """A key that only a new start changes; a listener's key without its listener; a broker's key without a broker."""
     if fixed := [name for name in names if name in BROKER_KEYS and BROKER_KEYS[name].mode is Mode.READ_ONLY]:
-        raise InvalidRequest(f"Only a new start changes {', '.join(fixed)}.")
+        raise InvalidRequest(f"Cannot update these configs dynamically: only a new start changes {', '.join(fixed)}.")
     if bare := [name for name in names if name.startswith(_FOR_A_LISTENER) and name in BROKER_KEYS]:
         example = f"{LISTENER_PREFIX}<listener>.{bare[0]}"
         raise InvalidRequest(f"A running broker changes {', '.join(bare)} for one listener at a time: set {example}.")
@@ -131,10 +131,12 @@ def alter_loggers(changes: Sequence[Change], loggers: Collection[str] = LOGGERS)
         if operation not in (Operation.SET, Operation.DELETE):
             raise InvalidRequest("A logger's level is set or deleted; it is no list.")
         if name not in loggers:
-            raise InvalidConfig(f"There is no logger {name[:200]}{did_you_mean(name, loggers)}")
+            raise InvalidConfig(f"Logger {name[:200]} does not exist{did_you_mean(name, loggers)}")
         if operation == Operation.DELETE and name == ROOT_LOGGER:
             raise InvalidRequest("The root logger always has a level.")
         if operation == Operation.SET and value not in LEVELS:
-            raise InvalidConfig(f"The level of {name} is '{value}', and must be one of {', '.join(LEVELS)}.")
+            raise InvalidConfig(
+                f"The log level of {name} cannot be {value}, which is not a supported log level: {', '.join(LEVELS)}."
+            )
         levels[name] = value if operation == Operation.SET else None
     return levels

@@ -142,7 +142,7 @@ TRANSACTION_TWO_PHASE_COMMIT_ENABLE = broker_key("transaction.two.phase.commit.e
     effect=NOTHING_UNSTABLE,
     doc="Whether a transaction may be prepared by an outside coordinator and then never times out.")
 ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MS = broker_key("add.partitions.to.txn.retry.backoff.ms", Int(min=1), 20, HIGH,
-    doc="The first pause before a partition is added to a transaction again.")
+    doc="The pause before a partition is added to a transaction again.")
 ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS = broker_key("add.partitions.to.txn.retry.backoff.max.ms",
     Int(min=0), 100, HIGH,
-    doc="The longest pause before that.")
+    doc="How long that is tried before the client is told to try again.")

@@ -22,6 +22,7 @@ from trioka.storage.log_config import NO_LIMIT, LogConfig
 from . import topic_keys as topic
 from .group_keys import GROUP_BOUNDS
 from .key import BROKER_KEYS, GROUP_KEYS, HOUR_MS, LISTENER_PREFIX, MINUTE_MS, TOPIC_KEYS, Key
+from .own_keys import VALIDATE_RECORDS
 from .values import Whole
 
 T = TypeVar("T")
@@ -215,6 +216,7 @@ def log_config(config: TopicConfig) -> LogConfig:
         compression_gzip_level=config[topic.COMPRESSION_GZIP_LEVEL],
         compression_lz4_level=config[topic.COMPRESSION_LZ4_LEVEL],
         compression_zstd_level=config[topic.COMPRESSION_ZSTD_LEVEL],
+        validate_records=cast(Literal["full", "header"], config.config[VALIDATE_RECORDS]),
         flush_messages=config[topic.FLUSH_MESSAGES],
         flush_ms=config[topic.FLUSH_MS],
     )

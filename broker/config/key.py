@@ -173,7 +173,7 @@ class Key(Generic[T_co]):
             value: T_co = self.type.parse(text)
         except ValueError as error:
             shown = "[hidden]" if self.sensitive else f"'{text[:80]}'"
-            raise ValueError(f"{self.name} is {shown}, and {error}.") from None
+            raise ValueError(f"Invalid value {shown} for configuration {self.name}: it {error}.") from None
         return value
 
 

@@ -76,6 +76,7 @@ def node_of(config: Config) -> Node:
     )
     _check_quorum(described)
     _check_controller_listeners(described, protocols)
+    _check_protocols(described, protocols)
     return _with_inter_broker(described, config, protocols)
 
 
@@ -202,6 +203,18 @@ def _check_controller_listeners(described: Node, protocols: dict[str, SecurityPr
         raise ConfigError(
             f"listeners has {described.broker_listeners[0]}, and a mere controller only has the listeners {wanted}."
         )
+
+
+def _check_protocols(described: Node, protocols: dict[str, SecurityProtocol]) -> None:
+    """What a configuration says is encrypted or asks for a login must not be served, nor asked for, without it."""
+    used = [(f"listeners has {endpoint}", endpoint.name) for endpoint in described.listeners]
+    used += [(f"controller.listener.names has {name}", name) for name in described.controller_names]
+    for where, name in used:
+        if protocols[name] is not SecurityProtocol.PLAINTEXT:
+            raise ConfigError(
+                f"{where}, whose protocol is {protocols[name].name}, and TLS and SASL are not there yet: "
+                "what would be served in plaintext and to anybody is not served."
+            )
 
 
 def _with_inter_broker(described: Node, config: Config, protocols: dict[str, SecurityProtocol]) -> Node:

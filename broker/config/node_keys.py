@@ -119,9 +119,9 @@ DEFAULT_REPLICATION_FACTOR = broker_key("default.replication.factor", Int(), 1, 
 MAX_REQUEST_PARTITION_SIZE_LIMIT = broker_key("max.request.partition.size.limit", Int(min=1), 2000, MEDIUM,
     doc="The most partitions in one answer to DescribeTopicPartitions.")
 CREATE_TOPIC_POLICY_CLASS_NAME = broker_key("create.topic.policy.class.name", Class(), None, LOW, effect=JAVA,
-    doc="A class that judges the creation of topics.")
+    doc="A class that judges the creation of topics. No node starts with one here.")
 ALTER_CONFIG_POLICY_CLASS_NAME = broker_key("alter.config.policy.class.name", Class(), None, LOW, effect=JAVA,
-    doc="A class that judges changes of configurations.")
+    doc="A class that judges changes of configurations. No node starts with one here.")
 
 # Of Kafka's own tests.
 

@@ -36,7 +36,7 @@ PRINCIPAL_BUILDER_CLASS = broker_key(
     "principal.builder.class",
     Class(),
     "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", MEDIUM, PER_BROKER, effect=JAVA,
-    doc="A class that makes the name of a user from a connection.")
+    doc="A class that makes the name of a user from a connection. No node starts with another one here.")
 SECURITY_PROVIDERS = broker_key("security.providers", String(), None, LOW, effect=JAVA,
     doc="Classes of Java security providers.")
 

@@ -16,7 +16,9 @@ from . import coordinator_keys as coordinator
 from . import group_keys as group
 from . import log_keys as log
 from . import network_keys as network
+from . import node_keys as node
 from . import replication_keys as replication
+from . import security_keys as security
 from . import share_keys as share
 from . import tier_keys as tier
 from . import topic_keys as topic
@@ -26,6 +28,12 @@ from .key import CLIENT_METRICS_KEYS, GROUP_KEYS, MIB, TOPIC_KEYS, Key
 
 SIMILAR: Final = 0.75  # how alike two names must be for one to be suggested in the place of the other
 
+# Java classes that refuse something, or say who somebody is. Without them more would be allowed than was asked for.
+JUDGES: Final[tuple[Key[str | None], ...]] = (
+    node.CREATE_TOPIC_POLICY_CLASS_NAME,
+    node.ALTER_CONFIG_POLICY_CLASS_NAME,
+    security.PRINCIPAL_BUILDER_CLASS,
+)
 # In a broker's configuration the first of each pair must not be more than the second.
 NOT_MORE: Final[tuple[tuple[Key[int], Key[int]], ...]] = (
     (coordinator.GROUP_MIN_SESSION_TIMEOUT_MS, coordinator.GROUP_MAX_SESSION_TIMEOUT_MS),
@@ -103,7 +111,7 @@ def _known(texts: Iterable[str], keys: Mapping[str, Key[object]], kind: str) -> 
     for name in texts:
         if name not in keys:
             suggestion = did_you_mean(name, (known for known, key in keys.items() if not key.hidden))
-            raise InvalidConfig(f"There is no {kind} config {name[:200]}{suggestion}")
+            raise InvalidConfig(f"Unknown {kind} config name: {name[:200]}{suggestion}")
 
 
 def _check_tiers(after: TopicConfig, before: Mapping[str, str]) -> None:
@@ -149,7 +157,9 @@ def validate_group(configs: Mapping[str, str], config: Config) -> GroupConfig:
             continue
         value = key.parse(text)
         if low is not None and value < config[low]:
-            raise InvalidConfig(f"{key.name} is {value}, and must not be less than {low.name}, {config[low]}.")
+            raise InvalidConfig(
+                f"{key.name} is {value}, and must be greater than or equal to {low.name}, {config[low]}."
+            )
         if value > config[high]:
             raise InvalidConfig(f"{key.name} is {value}, and must not be more than {high.name}, {config[high]}.")
     for less, more in LESS_IN_A_GROUP:
@@ -163,7 +173,7 @@ def validate_client_metrics(configs: Mapping[str, str]) -> None:
     for name in configs:
         if name not in CLIENT_METRICS_KEYS:
             raise InvalidRequest(
-                f"There is no client metrics config {name[:200]}{did_you_mean(name, CLIENT_METRICS_KEYS)}"
+                f"Unknown client metrics configuration: {name[:200]}{did_you_mean(name, CLIENT_METRICS_KEYS)}"
             )
     for name, text in configs.items():
         try:
@@ -173,7 +183,7 @@ def validate_client_metrics(configs: Mapping[str, str]) -> None:
     interval_ms = group.INTERVAL_MS.parse(configs.get("interval.ms", str(group.INTERVAL_MS.default)))
     if not group.MIN_INTERVAL_MS <= interval_ms <= group.MAX_INTERVAL_MS:
         raise InvalidRequest(
-            f"interval.ms is {interval_ms}, and must be {group.MIN_INTERVAL_MS} to {group.MAX_INTERVAL_MS}."
+            f"interval.ms is {interval_ms}, and must be between {group.MIN_INTERVAL_MS} and {group.MAX_INTERVAL_MS}."
         )
     for pattern in group.MATCH.parse(configs.get("match", "")):
         what, _, expression = (part.strip() for part in pattern.partition("="))
@@ -215,6 +225,12 @@ def validate_broker(config: Config) -> None:
         raise ConfigError(f"offsets.topic.compression.codec is {codec}, and must be between 0 and {max(Codec)}.")
     connections_per_address(config)
     authorizer_of(config)
+    for judge in JUDGES:
+        if config[judge] != judge.default:
+            raise ConfigError(
+                f"{judge.name} is '{str(config[judge])[:200]}', and must not be set: no Java class is loaded here, "
+                "and what it would refuse is not let through."
+            )
 
 
 def connections_per_address(config: Config) -> dict[str, int]:

@@ -49,7 +49,7 @@ def api_versions(broker: "Broker", call: "Call", request: ApiVersionsRequest) ->
         finalized_features=[
             ApiVersionsResponse.FinalizedFeature(name=name, max_version_level=level, min_version_level=level)
             for name, level in {**features.levels, KRAFT_VERSION: broker.quorum.kraft_version}.items()
-            if level > 0
+            if level > 0 and name in broker.supported_features
         ],
     )
 

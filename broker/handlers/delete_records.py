@@ -7,6 +7,7 @@ Where there are followers it is gone when the logs of all that are alive start t
 that takes longer than the client waits, nobody knows when it will be.
 """
 
+import logging
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ from trioka.protocol.errors import (
     PolicyViolation,
     RequestTimedOut,
     TopicAuthorizationFailed,
+    UnknownServerError,
 )
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from trioka.storage.log import Log
@@ -33,6 +35,8 @@ from . import handles
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..connection import Call
+
+log = logging.getLogger("trioka.partitions")
 
 Told = DeleteRecordsResponse.Topic.Partition
 
@@ -130,8 +134,15 @@ class _ParkedDeletion(Waiter):
         return True
 
     def expire(self) -> None:
+        self._give_up(RequestTimedOut.code)
+
+    def fail(self, mistake: Exception) -> None:
+        log.error("a mistake of ours: DeleteRecords", exc_info=mistake)
+        self._give_up(UnknownServerError.code)
+
+    def _give_up(self, code: int) -> None:
         for _, _, told in self._waiting:
-            told.error_code, told.low_watermark = RequestTimedOut.code, UNKNOWN  # type: ignore[misc]
+            told.error_code, told.low_watermark = code, UNKNOWN  # type: ignore[misc]
         self._is_there.set()
 
 

@@ -90,9 +90,9 @@ def _broker_entries(broker: "Broker", name: str, names: Collection[str] | None) 
 def must_be_this_broker(broker: "Broker", name: str) -> None:
     """What only the broker itself knows is asked of that broker."""
     if not NUMBER.fullmatch(name):
-        raise InvalidRequest(f"a broker is named by its id, and {name[:200]!r} is not a number")
+        raise InvalidRequest(f"a broker id must be an integer, and it is: {name[:200]}")
     if int(name) != broker.node_id:
-        raise InvalidRequest(f"this is broker {broker.node_id}, and knows nothing of {name}")
+        raise InvalidRequest(f"unexpected broker id: expected {broker.node_id}, and received {name}")
 
 
 def _result(request: DescribeConfigsRequest, resource: DescribeConfigsRequest.Resource, entries: list[Entry]) -> Result:

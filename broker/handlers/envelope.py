@@ -6,6 +6,7 @@ broker tries elsewhere; what the client is to know is said by the answer in it.
 
 from typing import TYPE_CHECKING
 
+from trioka.cluster import host_address
 from trioka.protocol.errors import (
     NONE,
     InvalidRequest,
@@ -19,7 +20,7 @@ from trioka.protocol.header import REQUEST_START, client_id_and_body
 from trioka.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 from ..controller_channel import is_misdirected
-from ..forwarding import address_text, read_principal
+from ..forwarding import read_principal
 from ..inner_calls import serve_inside
 from . import handles
 
@@ -37,7 +38,10 @@ async def envelope(broker: "Broker", call: "Call", request: EnvelopeRequest) -> 
     if not broker.quorum.is_active:
         raise NotController
     principal = read_principal(request.request_principal)
-    peer = address_text(request.client_host_address)
+    try:
+        host = host_address.from_bytes(bytes(request.client_host_address))
+    except ValueError:
+        raise InvalidRequest(f"{len(request.client_host_address)} bytes are no address of a client") from None
     frame = memoryview(request.request_data)
     if len(frame) < HEADER_KEY_BYTES:
         raise InvalidRequest("there is no request in the envelope")
@@ -52,7 +56,7 @@ async def envelope(broker: "Broker", call: "Call", request: EnvelopeRequest) -> 
     except ProtocolError as error:
         raise InvalidRequest(str(error)) from None
     answer = await serve_inside(
-        broker, inner, version, peer=f"{peer}:0", client_id=name, principal=f"{principal.type}:{principal.name}"
+        broker, inner, version, host=host, client_id=name, principal=f"{principal.type}:{principal.name}"
     )
     if is_misdirected(answer):
         raise NotController

@@ -23,11 +23,13 @@ asks stands in a field of its own · v16 who leads instead
 """
 
 from collections.abc import Container, Coroutine, Hashable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from trioka.cluster.acls import Operation
 from trioka.cluster.delayed import Waiter
 from trioka.protocol.errors import (
+    CorruptMessage,
     FencedLeaderEpoch,
     InvalidRequest,
     KafkaError,
@@ -67,6 +69,7 @@ FIRST_VERSION_WITH_RACKS: Final = 11  # from here on consumers know that they ma
 FIRST_VERSION_WITH_LEADERS: Final = 16
 LED_ELSEWHERE: Final = (NotLeaderOrFollower, FencedLeaderEpoch)
 WARMINGS: Final = 2
+HEALER: Final = -2  # the replica id of a broker that looks for good copies of damaged records (healing.py)
 BEFORE_THE_LOG: Final = (TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition)
 
 # What most results have to say of these, made once: three objects for each partition would cost more than the rest.
@@ -245,6 +248,8 @@ class _Reading:
                 self.must_answer = True
                 self.unfinished.append(asked)
                 result = self._failed(asked, error)
+                if self.asker >= 0 and isinstance(error, CorruptMessage):  # others may need what it knows committed
+                    result.high_watermark = replica.log.high_watermark  # type: ignore[misc]
             results.append((asked, result))
         self.is_noting = False
         return results
@@ -352,7 +357,7 @@ class _Reading:
             # No batch was small enough. Kafka tells of aborted transactions only if there was no room at all.
             self.unfinished.append(asked)
             return self._nothing(asked, log) if limit <= 0 else _empty(asked, log)
-        return self._found(asked, replica, read.records, read.next_offset)
+        return self._found(asked, replica, log.files.for_answer(read.records), read.next_offset)
 
     def _found(self, asked: Asked, replica: Replica, records: RecordBytes, next_offset: int) -> Result:
         """These records, up to that offset, are to be sent."""
@@ -369,7 +374,7 @@ class _Reading:
             found = log.aborted_transactions(asked.fetch_offset, next_offset)
             result.aborted_transactions = [  # type: ignore[misc]
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in sorted(found, key=_by_first_offset)
+                for aborted in sorted(found, key=attrgetter("first_offset"))
             ]
         return result
 
@@ -418,8 +423,8 @@ class _Reading:
 
 
 class _GuardedReading(_Reading):
-    """Where there is an authorizer: only of topics that the client may read, or of all if it is a broker. That is asked
-    once, at the beginning, however often it is looked again."""
+    """Where there is an authorizer: only of topics that the client may read, or of all if it is a broker, which follows
+    or heals. That is asked once, at the beginning, however often it is looked again."""
 
     __slots__ = ("_allowed",)
 
@@ -429,10 +434,11 @@ class _GuardedReading(_Reading):
         super().__init__(broker, context, request, call, asker)
         names = {asked.topic for asked in context.asked if asked.topic}
         self._allowed: Container[str] | None
-        if self.asker < 0:
-            self._allowed = broker.guard.allowed(call, Operation.READ, TOPIC, names)
+        is_broker = self.asker >= 0 or request.replica_state.replica_id == HEALER
+        if is_broker and broker.guard.may(call, Operation.CLUSTER_ACTION):
+            self._allowed = _Everything()
         else:
-            self._allowed = _Everything() if broker.guard.may(call, Operation.CLUSTER_ACTION) else None
+            self._allowed = broker.guard.allowed(call, Operation.READ, TOPIC, names) if self.asker < 0 else None
 
     def _replica(self, asked: Asked) -> Replica:
         if self._allowed is None or (asked.topic and asked.topic not in self._allowed):
@@ -470,14 +476,14 @@ class _ParkedFetch(Waiter):
         results = reading.read_all()
         if not reading.has_enough():
             return False
-        self._answer(results)
+        self._call.reply(reading.answer(results))
         return True
 
     def expire(self) -> None:
-        self._answer(self._reading.read_all())
+        self._call.reply(self._reading.answer(self._reading.read_all()))
 
-    def _answer(self, results: list[tuple[Asked, Result]]) -> None:
-        self._call.reply(self._reading.answer(results))
+    def fail(self, mistake: Exception) -> None:
+        self._call.fail(mistake)
 
     def abandon(self) -> None:
         self._reading.broker.delayed.abandon(self)
@@ -520,9 +526,12 @@ class _ParkedFollower(Waiter):
     def expire(self) -> None:
         self._answer(self._reading.read_all() if self._reading.context.is_current else [])
 
+    def fail(self, mistake: Exception) -> None:
+        self.abandon()
+        self._call.fail(mistake)
+
     def hurry(self) -> None:
-        self._reading.broker.delayed.abandon(self)
-        self.expire()
+        self._reading.broker.delayed.end(self)
 
     def _answer(self, results: list[tuple[Asked, Result]]) -> None:
         self._leave()
@@ -562,10 +571,6 @@ def _divergence(log: Log, asked: Asked) -> Result.DivergingEpoch | None:
     if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
         return Result.DivergingEpoch(epoch=epoch, end_offset=end)
     return None
-
-
-def _by_first_offset(aborted: object) -> int:
-    return aborted.first_offset  # type: ignore[attr-defined, no-any-return]
 
 
 def _empty(asked: Asked, log: Log, diverging: Result.DivergingEpoch | None = None) -> Result:

@@ -16,6 +16,7 @@ v12 partitions take part in a transaction without being added · v13 topics by i
 """
 
 from collections.abc import Callable, Coroutine, Hashable
+from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -38,6 +39,7 @@ from trioka.protocol.errors import (
     RequestTimedOut,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
+    UnknownServerError,
     UnsupportedCompressionType,
 )
 from trioka.protocol.frame import ResponseTemplate
@@ -45,7 +47,7 @@ from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
 from trioka.protocol.record import NO_TIMESTAMP
 from trioka.protocol.wire import RecordBytes
 from trioka.storage.admission import record_errors
-from trioka.storage.log import Appended
+from trioka.storage.log_end import Appended
 
 from ..authorization import TOPIC, TRANSACTIONAL_ID
 from ..committed import make_durable
@@ -111,11 +113,11 @@ class Uncommitted(NamedTuple):
 class Afterwards:
     """What is left to do for a request when its records are appended."""
 
-    __slots__ = ("_broker", "_call", "to_commit", "to_flush")
+    __slots__ = ("_broker", "call", "to_commit", "to_flush")
 
     def __init__(self, broker: "Broker", call: "Call") -> None:
         self._broker = broker
-        self._call = call
+        self.call = call
         self.to_flush: list[Replica] = []
         self.to_commit: list[Uncommitted] = []
 
@@ -124,9 +126,9 @@ class Afterwards:
         elsewhere: Elsewhere | None = None
         for topic in response.responses:
             for told in topic.partition_responses:
-                if told.error_code == NotLeaderOrFollower.code and self._call.version >= FIRST_VERSION_WITH_LEADERS:
+                if told.error_code == NotLeaderOrFollower.code and self.call.version >= FIRST_VERSION_WITH_LEADERS:
                     if elsewhere is None:
-                        elsewhere = Elsewhere(self._broker, self._call.connection.listener)
+                        elsewhere = Elsewhere(self._broker, self.call.connection.listener)
                     leader = elsewhere.leader(topic.name, topic.topic_id, told.index)
                     told.current_leader = Told.CurrentLeader(leader_id=leader.id, leader_epoch=leader.epoch)  # type: ignore[misc]
         if elsewhere is not None:
@@ -182,6 +184,9 @@ class _PartlyDenied(Call):
     def reply(self, response: "Answer") -> None:
         self._whole.reply(_together(response, self._denied))
 
+    def let_pass(self) -> None:
+        self._whole.let_pass()
+
 
 async def _with(answer: "Coroutine[Any, Any, Answer]", denied: ProduceResponse) -> ProduceResponse | None:
     return _together(await answer, denied)
@@ -235,6 +240,7 @@ async def _append_later(
     if not request.acks:
         _close_if_refused(call, response)
         return None
+    call.let_pass()
     return await _finished(broker, request, response, afterwards)
 
 
@@ -248,13 +254,16 @@ def _append(
     assert isinstance(response, ProduceResponse)
     if not request.acks:
         _close_if_refused(call, response)
-        return _finished(broker, request, response, afterwards) if afterwards.to_flush else None
     if afterwards.to_flush:
+        call.let_pass()
         return _finished(broker, request, response, afterwards)
+    if not request.acks:
+        return None
     if afterwards.to_commit:
-        parked = _ParkedProduce(broker, afterwards.to_commit, lambda: call.reply(afterwards.answer(response)))
+        parked = _ParkedProduce(broker, call, afterwards.to_commit, lambda: call.reply(afterwards.answer(response)))
         call.on_abandoned = parked.abandon
         parked.park(request.timeout_ms)
+        call.let_pass()
         return LATER
     return afterwards.answer(response)
 
@@ -273,7 +282,7 @@ async def _finished(
         await make_durable(broker, replica)
     if afterwards.to_commit:
         is_there = trio.Event()
-        parked = _ParkedProduce(broker, afterwards.to_commit, is_there.set)
+        parked = _ParkedProduce(broker, afterwards.call, afterwards.to_commit, is_there.set)
         if not parked.look(None):
             parked.park(request.timeout_ms)
         await is_there.wait()
@@ -283,11 +292,12 @@ async def _finished(
 class _ParkedProduce(Waiter):
     """Waits until all its partitions have committed what was appended, or cannot any more."""
 
-    __slots__ = ("_broker", "_then", "_waiting")
+    __slots__ = ("_broker", "_call", "_then", "_waiting")
 
-    def __init__(self, broker: "Broker", waiting: list[Uncommitted], then: Callable[[], None]) -> None:
+    def __init__(self, broker: "Broker", call: "Call", waiting: list[Uncommitted], then: Callable[[], None]) -> None:
         super().__init__()
         self._broker = broker
+        self._call = call
         self._waiting = waiting
         self._then = then
 
@@ -307,6 +317,13 @@ class _ParkedProduce(Waiter):
             if not _is_settled(each):
                 each.told.error_code = RequestTimedOut.code  # type: ignore[misc]
         self._then()
+
+    def fail(self, mistake: Exception) -> None:
+        for each in self._waiting:
+            each.told.error_code = UnknownServerError.code  # type: ignore[misc]
+        self._call.fail(mistake)
+        with suppress(Exception):  # a task may wait for it; the client has gone
+            self._then()
 
     def abandon(self) -> None:
         self._broker.delayed.abandon(self)

@@ -85,10 +85,10 @@ ALERTS: Final = (
     ),
     Alert(
         "TriokaDamagedPartitions",
-        f"{s.DAMAGED_PARTITIONS.name} > 0",
-        "1m",
+        f"{s.UNHEALED_RANGES.name} > 0 or {s.DAMAGED_PARTITIONS.name} > 0",
+        "10m",
         CRITICAL,
-        "{{ $value }} replicas on {{ $labels.instance }} have damaged records, and take no new ones.",
+        "Records on {{ $labels.instance }} are damaged, and are not healed by other replicas.",
         "corrupt-segment",
     ),
     Alert(

@@ -125,6 +125,7 @@ class _Sums:
         self.all = departed.copy()
         self.topics: dict[str, Traffic] = {}
         self.leaders = self.under_replicated = self.under_min = self.at_min = self.damaged = 0
+        self.damaged_ranges = self.unhealed_ranges = 0
 
     def add(self, replica: Replica) -> None:
         self.all.add(replica)
@@ -133,6 +134,7 @@ class _Sums:
             topic = self.topics[replica.topic] = Traffic()
         topic.add(replica)
         self.damaged += bool(replica.log.quarantine.damages)
+        self.damaged_ranges += len(replica.log.quarantine.damages)
         if replica.leads:
             self.leaders += 1
             self.under_replicated += is_under_replicated(replica)
@@ -149,6 +151,7 @@ def _partitions(broker: "Broker") -> Steps[dict[str, int]]:
     sums = _Sums(broker.partitions.departed)
     for number, replica in enumerate(replicas, start=1):
         sums.add(replica)
+        sums.unhealed_ranges += broker.replication.unhealed(replica)
         if number % PARTITIONS_AT_ONCE == 0:
             yield PAUSE
     yield one(s.PARTITION_COUNT, len(replicas))
@@ -158,6 +161,11 @@ def _partitions(broker: "Broker") -> Steps[dict[str, int]]:
     yield one(s.AT_MIN_ISR, sums.at_min)
     yield one(s.DAMAGED_PARTITIONS, sums.damaged)
     for series, count in (
+        (s.DAMAGED_RANGES, sums.damaged_ranges),
+        (s.UNHEALED_RANGES, sums.unhealed_ranges),
+        (s.HEALED_RANGES, broker.counts.damage_healed),
+        (s.SCRUBBED_BYTES, broker.counts.scrubbed_bytes),
+        (s.SCRUB_FOUND, broker.counts.damage_found),
         (s.ISR_SHRINKS, broker.counts.isr_shrinks),
         (s.ISR_EXPANDS, broker.counts.isr_expansions),
         (s.FAILED_ISR_UPDATES, broker.counts.isr_refusals),
@@ -189,6 +197,7 @@ OF_REPLICAS: Final[Mapping[s.Series, Callable[[Replica], float]]] = {
     s.LOG_SEGMENTS: lambda each: len(each.log.segments),
     s.LOG_START: lambda each: each.log.log_start_offset,
     s.LOG_END: lambda each: each.log.log_end_offset,
+    s.SCRUB_LAST: lambda each: each.scrubbed_ms / 1000,
 }
 OF_LEADERS: Final[Mapping[s.Series, Callable[[Replica], float]]] = {
     s.PARTITION_AT_MIN_ISR: lambda each: each.in_sync == each.min_in_sync,

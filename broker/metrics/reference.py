@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..config.key import BROKER_KEYS
-from ..config.own_keys import PREFIX
 from ..log_lines import EVENTS
 from .alerts import ALERTS, RUNBOOKS
 from .series import SERIES, Dialect
+
+_KEYS: Final = ("trioka.http.", "trioka.metrics.")
 
 _OPENING: Final = """\
 # Metrics, health and logs
@@ -24,7 +25,7 @@ curl http://localhost:10092/readyz
 
 | path | 200 means | 503 says why not |
 |---|---|---|
-| `/livez` | the event loop answers | never: no answer is the bad news |
+| `/livez` | the event loop answers, and there is a log directory to work with | until the node has ended |
 | `/startupz` | the logs are loaded, and the cluster has let the broker in | yes |
 | `/readyz` | clients are served: not fenced, not stopping, no log directory offline | yes |
 | `/metrics` | everything below, as Prometheus reads it | never |
@@ -61,7 +62,7 @@ def _lines() -> Iterator[str]:
     yield "| key | meaning | default |"
     yield "|---|---|---|"
     for name, key in sorted(BROKER_KEYS.items()):
-        if name.startswith(PREFIX):
+        if name.startswith(_KEYS):
             yield f"| `{name}` | {key.doc} | {f'`{key.default_text}`' if key.default_text else '*empty*'} |"
     yield ""
     yield "## Series\n"
@@ -85,8 +86,9 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "## Log events\n"
     yield "Log lines go to standard error: for people on a terminal, one JSON object to a line otherwise"
-    yield "(`--log-format`, `--log-level`). `event` is one of these, and stays what it is when sentences change;"
-    yield "`bug.…` is a mistake in trioka, and worth a report.\n"
+    yield "(`--log-format`, `--log-level`). A warning that is said again in the same words is written once a minute,"
+    yield "with the number of those left out (`repeated`). `event` is one of these, and stays what it is when"
+    yield "sentences change; `bug.…` is a mistake in trioka, and worth a report.\n"
     yield "| event | logger | fields |"
     yield "|---|---|---|"
     told = {(event.name, logger, event.fields) for (logger, _), event in EVENTS.items()}

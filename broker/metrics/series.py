@@ -224,7 +224,14 @@ LOG_DIRECTORY_FREE = _own("trioka_log_directory_free_bytes",
     "What may still be written to the volume of a log directory.", "directory")
 LOG_DIRECTORY_TOTAL = _own("trioka_log_directory_size_bytes", "The size of that volume.", "directory")
 DAMAGED_PARTITIONS = _own("trioka_damaged_partitions",
-    "Replicas with damage below their recovery point: they serve what is whole, and take no records.")
+    "Replicas with damaged records: they serve what is whole, refuse what is not, and are being healed.")
+DAMAGED_RANGES = _own("trioka_damaged_ranges", "Ranges of records on this broker that are damaged now.")
+UNHEALED_RANGES = _own("trioka_unhealed_ranges", "Those of them of which no replica had a good copy.")
+HEALED_RANGES = _own("trioka_healed_ranges_total", "Damaged ranges that were replaced by a copy of another replica.")
+SCRUBBED_BYTES = _own("trioka_scrub_bytes_total", "Bytes of logs that the scrubber has compared with their checksums.")
+SCRUB_FOUND = _own("trioka_scrub_damaged_ranges_total", "Damaged ranges that the scrubber has found.")
+SCRUB_LAST = _own("trioka_scrub_last_complete_timestamp_seconds",
+    "When all of a replica was last scrubbed, since the broker was started; 0 if it was not yet.", "topic", "partition")
 LEFT_OUT = _own("trioka_metrics_left_out",
     "What is not told of one by one, because there are more than trioka.metrics.max.…", "what")
 PROCESS_CPU = _own("process_cpu_seconds_total", "CPU time of this process.")

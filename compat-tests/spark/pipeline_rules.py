@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark.pipelines import Workshop
 from trioka.pipeline import backfill, stages, tables
+from trioka.pipeline.delivery import always
 from trioka.pipeline.positions import Commit
 from trioka.pipeline.run import spark_for
 
@@ -44,6 +45,43 @@ def refused_records_stop_nothing(module: ModuleType, workshop: Workshop, spark: 
     assert sorted(row["kafka_offset"] for row in stages.refused(given).collect()) == [1, 2, 3, 4]
 
 
+def no_decimal_is_rounded(module: ModuleType, workshop: Workshop, spark: SparkSession) -> None:
+    """Each of these is a JSON value of the field, and whether DECIMAL(10,2) keeps it as it is."""
+    given = {
+        "1.23": True,
+        "1.230": True,
+        "1.239": False,
+        "123e-2": True,
+        "1239e-3": False,
+        "0.005": False,
+        "-0.10": True,
+        "99999999.99": True,
+        '"1.239"': False,
+        '"1,000.5"': True,
+        "null": True,
+    }
+    shapes = {
+        "a DECIMAL(10,2)": '{"a": %s}',
+        "a ARRAY<STRUCT<b: DECIMAL(10,2)>>": '{"a": [{"b": 1}, {"b": %s}]}',
+        "a MAP<STRING, DECIMAL(10,2)>": '{"a": {"x": 1, "y": %s}}',
+        "a DECIMAL(38,2), b INT": '{"b": 1, "a": %s}',
+    }
+    for ddl, text in shapes.items():
+        declared = workshop.pipeline(
+            name="exact",
+            source={"topics": ["t"]},
+            decode={"format": "json", "schema": ddl},
+            sink=TABLE,
+            dead_letters={"kind": "discard"},
+        ).declared
+        rows = records(spark, *((text % one).encode() for one in given))
+        stages = module.Stages(declared)
+        kept = sorted(row["kafka_offset"] for row in stages.accepted(rows).collect())
+        assert kept == [number for number, is_exact in enumerate(given.values()) if is_exact], ddl
+        reasons = {row["reason"] for row in stages.refused(rows).collect()}
+        assert reasons == {"the field 'a' has more digits than its type keeps"}
+
+
 def added_columns_are_taken_in(module: ModuleType, workshop: Workshop, spark: SparkSession) -> None:
     name = f"evolved{next(NUMBERS)}"
     declared = workshop.pipeline(name="evolved", source={"topics": ["t"]}, sink=workshop.iceberg_sink(name)).declared
@@ -53,7 +91,7 @@ def added_columns_are_taken_in(module: ModuleType, workshop: Workshop, spark: Sp
             [((1,), "id INT"), ((2, "x"), "id INT, note STRING"), ((3,), "id INT")]
         ):
             commit = Commit(pipeline="evolved", run="run", batch=number, start={}, end={})
-            table.append(spark.createDataFrame([row], columns), commit)
+            table.append(spark.createDataFrame([row], columns), commit, always)
         found = spark.table(declared.sink.full_name).collect()  # type: ignore[union-attr]
     assert {row["id"]: row["note"] for row in found} == {1: None, 2: "x", 3: None}
 
@@ -77,6 +115,7 @@ ALL: list[tuple[Rule, ModuleType, list[tuple[str, str]]]] = [
             ("rows.where(F.col(REASON).isNull())", "rows"),
         ],
     ),
+    (no_decimal_is_rounded, stages, [("reason = reason.when(rounded,", "reason = reason.when(F.lit(False),")]),
     (added_columns_are_taken_in, tables, [("        if new:\n", "        if False:\n")]),
     (
         a_bounded_read_ends_at_its_end,

@@ -177,7 +177,7 @@ class Driver:
                 assert self.process.returncode == 0, self.log.read_text()
                 return False
             # Looked for anew until it stays: before Spark's own, others are only asked for their version.
-            jvm = [one for one in jvm if one.is_running()] or self._javas()
+            jvm = [one for one in jvm if one.is_running()] or self.javas()
             if happened():
                 for one in jvm:
                     with suppress(psutil.NoSuchProcess):  # it may have come to its end just now
@@ -198,7 +198,7 @@ class Driver:
             assert time.monotonic() < deadline, f"it never happened:\n{self.log.read_text()}"
             time.sleep(50 * POLL_S)
 
-    def _javas(self) -> list[psutil.Process]:
+    def javas(self) -> list[psutil.Process]:
         with suppress(psutil.NoSuchProcess):
             return [one for one in psutil.Process(self.process.pid).children() if one.name() == "java"]
         return []
@@ -213,6 +213,10 @@ class Driver:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+    def talk(self) -> list[str]:
+        """Its lines, without empty ones."""
+        return [line for line in self.log.read_text().splitlines() if line.strip()]
 
     def batches(self) -> int:
         """How many batches of rows it says to have delivered."""

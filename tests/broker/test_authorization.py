@@ -13,7 +13,6 @@ from wishes import GROUP, TOPIC, TRANSACTION, versions, wish
 
 from trioka.broker.broker import Broker
 from trioka.broker.config.effective import ConfigError
-from trioka.broker.connection import Connection
 from trioka.broker.handlers import SERVED
 from trioka.broker.operations import TOPIC_OPERATIONS, bits
 from trioka.cluster.acls import AclFilter, Operation, ResourceKind
@@ -25,7 +24,6 @@ from trioka.protocol.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
-from trioka.protocol.frame import Scratch
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
@@ -186,21 +184,6 @@ async def test_a_rule_for_another_host_does_not_count(tmp_path: Path) -> None:
         assert verdicts(await ask(broker, wish(29, 3, topic_ids(broker)), 3)) == [0]
 
 
-@pytest.mark.parametrize(
-    ("peer", "host"),
-    [
-        ("10.0.0.7:5000", "10.0.0.7"),
-        ("::ffff:10.0.0.7:5000", "10.0.0.7"),
-        ("::1:5000", "0:0:0:0:0:0:0:1"),
-        ("fe80::1%eth0:5000", "fe80:0:0:0:0:0:0:1%eth0"),
-    ],
-)
-def test_a_host_is_called_what_kafka_calls_it(tmp_path: Path, peer: str, host: str) -> None:
-    dispatch = new_broker(tmp_path).dispatch
-    connection = Connection(dispatch, Scratch(), peer=peer, listener="PLAINTEXT", max_bytes=1000)
-    assert (connection.host, connection.principal) == (host, "User:ANONYMOUS")
-
-
 @on_trio
 async def test_the_brokers_own_topics_are_in_no_clients_transaction(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
@@ -240,7 +223,7 @@ async def test_without_an_authorizer_there_are_no_rules(tmp_path: Path) -> None:
     ],
 )
 def test_what_nobody_can_authorise_by_is_not_started_with(tmp_path: Path, settings: dict[str, str], word: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{word} is '.*', and must be .*[.]$"):
+    with pytest.raises(ConfigError, match=f"{word}.* must be .*[.]$"):
         new_broker(tmp_path, None, **settings)
 
 

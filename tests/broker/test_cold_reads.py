@@ -154,7 +154,9 @@ async def test_less_than_was_wanted_is_answered_when_it_had_to_be_waited_for(tmp
 async def test_a_disk_that_fails_there_is_said_to_the_reader_and_the_broker_goes_on(tmp_path: Path) -> None:
     disk = SlowDisk()
     disk.may_go_on.set()
-    async with running_broker(tmp_path, disk) as broker, Asking(broker) as client:
+    # There are two other disks that work, one of them the metadata's: without them the node would end.
+    settings = {"log_dirs": f"{tmp_path}/a,{tmp_path}/b", "metadata_log_dir": f"{tmp_path}/metadata"}
+    async with running_broker(tmp_path, disk, **settings) as broker, Asking(broker) as client:
         await broker.create_missing_topics({"t": 1})
         await client.ask(produce(b"old"), 9)
         disk.fails = True

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,13 +14,14 @@ import pytest
 import trio
 import trio.testing
 from configuring import GROUP, SET, TOPIC, alter
+from lanes import connected, said
 from planted import Rule, assert_noticed
-from serving import LISTENER, Asking, Client, ask, on_trio, running_broker
+from serving import LISTENER, Asking, Client, ask, on_trio, read_answer, request_frame, running_broker
 
 from trioka.broker import coordinators
 from trioka.broker.broker import Broker
-from trioka.broker.host_address import java_text
 from trioka.broker.housekeeping import Housekeeping
+from trioka.coordinator import groups
 from trioka.coordinator.decision import Kept, Producer
 from trioka.coordinator.ledger import GROUPS
 from trioka.protocol import batch
@@ -380,12 +382,50 @@ async def test_when_the_topic_of_groups_is_deleted_groups_begin_anew(tmp_path: P
 @on_trio
 async def test_old_offsets_and_empty_groups_are_cleaned_up(tmp_path: Path) -> None:
     async with coordinating(tmp_path, offsets_retention_check_interval_ms=20) as broker, Asking(broker) as client:
-        old = commit(5)
-        expiring = OffsetCommitRequest(group_id="g", member_id="", topics=old.topics, retention_time_ms=1)
-        assert code_of(await client.ask(expiring, 2)) == 0
+        assert code_of(await client.ask(expiring("g"), 2)) == 0
         while (await client.ask(ListGroupsRequest(), 5)).groups:
             await trio.sleep(0.005)
         assert offsets_of(await client.ask(fetch(), 9)) == {}
+
+
+def expiring(group: str, topic: str = "t", partition: int = 0) -> OffsetCommitRequest:
+    """A commit that expires at once."""
+    topics = commit(5, topic=topic, partition=partition).topics
+    return OffsetCommitRequest(group_id=group, member_id="", topics=topics, retention_time_ms=0)
+
+
+@on_trio
+async def test_a_commit_that_comes_between_two_parts_of_a_clean_up_is_kept() -> None:
+    """The parts wait for the disk, and the broker serves others meanwhile."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(groups, "RECORDS_AT_ONCE", 2)
+        async with coordinating("/data", MemoryDisk()) as broker, Asking(broker) as client:
+            for topic, partition in product("tu", range(3)):
+                assert code_of(await client.ask(expiring("g", topic, partition), 2)) == 0
+            assert await alter(broker, TOPIC, OFFSETS_TOPIC, ("flush.messages", SET, "1")) == 0
+            end = log_of(broker).log_end_offset
+            broker.groups.tell_all(lambda coordinator, now: coordinator.clean_up(now))
+            assert log_of(broker).log_end_offset == end + 2, "one part is written, and not committed"
+            connection = connected(broker)
+            said(connection, request_frame(commit(77, topic="u", partition=2), 8))
+            assert log_of(broker).log_end_offset == end + 3, "the commit stands behind it"
+            while len(offsets_of(await client.ask(fetch(), 9))) > 1:
+                await trio.sleep(0.005)
+            assert offsets_of(await client.ask(fetch(), 9)) == {("u", 2): 77}
+            answer = said(connection, b"")
+            assert code_of(read_answer(commit(77), 8, answer[4:])) == 0
+            connection.close()
+
+
+@on_trio
+async def test_a_clean_up_may_have_any_number_of_parts(shell: ModuleType) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(groups, "RECORDS_AT_ONCE", 1)
+        async with coordinating("/data", MemoryDisk(), shell) as broker, Asking(broker) as client:
+            for number in range(400):
+                assert code_of(await client.ask(expiring(f"g{number}"), 2)) == 0
+            broker.groups.tell_all(lambda coordinator, now: coordinator.clean_up(now))
+            assert (await client.ask(ListGroupsRequest(), 5)).groups == []
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
@@ -441,19 +481,6 @@ async def test_a_broker_without_groups_loads_nothing_of_them(tmp_path: Path) -> 
         assert broker.addresses[LISTENER]
 
 
-@pytest.mark.parametrize(
-    ("host", "written"),
-    [
-        ("10.0.0.7", "10.0.0.7"),
-        ("::1", "0:0:0:0:0:0:0:1"),
-        ("::ffff:10.0.0.7", "10.0.0.7"),
-        ("fe80::1%eth0", "fe80:0:0:0:0:0:0:1%eth0"),
-    ],
-)
-def test_hosts_are_written_as_java_writes_them(host: str, written: str) -> None:
-    assert java_text(host) == written
-
-
 # -- planted mistakes --------------------------------------------------------------------------------------------------
 
 
@@ -474,6 +501,7 @@ MISTAKES = [
      "            end = loaded.log_end_offset\n            while offset < end:",
      test_a_marker_that_comes_while_it_is_loaded_counts),
     ("                    coordinator.replay_end(producer, marker.commit)", "                    pass", _a_transaction),
+    ("        if shard.is_following:\n            return\n", "", test_a_clean_up_may_have_any_number_of_parts),
 ]  # fmt: skip
 
 

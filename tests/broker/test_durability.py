@@ -73,7 +73,8 @@ class SlowDisk:
 
     def __init__(self, broker: Broker) -> None:
         self._is_quick = trio.Event()
-        broker.commit._offload = self._offload
+        for commit in broker.commit.by_disk.values():
+            commit._offload = self._offload
 
     async def _offload(self, work: Callable[[], None]) -> None:
         await self._is_quick.wait()
@@ -235,13 +236,15 @@ async def test_metadata_survives_in_a_snapshot(tmp_path: Path) -> None:
 
 @on_trio
 async def test_a_disk_that_fails_takes_its_directory_offline_and_not_the_broker(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker:
-        log = await with_topic(broker)
+    async with running_broker(f"{tmp_path}/a,{tmp_path}/b") as broker:
+        log = await with_topic(broker)  # where the fewest partitions are: the metadata's is in the other one
+        assert log.directory.startswith(f"{tmp_path}/b")
         log.files.disk.fail(OSError(5, "the disk is broken"))  # type: ignore[attr-defined]
         answer = await ask(broker, produce((None, b"v")), 9)
         assert code(answer) == 56  # KAFKA_STORAGE_ERROR
-        assert broker.directories[0].failure is not None
-    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+        assert broker.directories[1].failure is not None
+    assert (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    assert not (tmp_path / "b" / ".kafka_cleanshutdown").exists()
 
 
 class Interrupted:

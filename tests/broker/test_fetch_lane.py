@@ -284,8 +284,13 @@ async def test_the_third_request_like_the_first_goes_through_the_lane(
         assert decoded == (1 if in_session else 2)
 
 
-@pytest.mark.parametrize("in_session", [False, True])
-@pytest.mark.parametrize("version", [11, 13])
+@pytest.mark.parametrize(
+    ("version", "in_session"),
+    [
+        (13, True),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in [(11, False), (11, True), (13, False)]),
+    ],
+)
 @on_trio
 async def test_many_partitions_go_through_the_lane_together(tmp_path: Path, version: int, in_session: bool) -> None:
     """As many that their number takes two bytes, and now and then as few that it takes one."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
+from unittest import mock
 
 import pytest
 import trio
@@ -118,6 +119,18 @@ async def what_is_written_while_a_fetch_waits_answers_it(directory: Path) -> Non
         await write(broker, 2)
         told = await session.hear(request)
         assert list(told) == [2] and sizes(told)[2] > 0
+
+
+async def what_goes_wrong_with_a_fetch_that_waits_concerns_its_follower_only(directory: Path) -> None:
+    """Who writes is answered, and the follower is sent away."""
+    async with followed(directory) as (broker, session):
+        request = await session.say(FOR_EVER_MS)
+        await broker_waits(broker)
+        with mock.patch.object(handler._ParkedFollower, "look", side_effect=ZeroDivisionError):
+            await write(broker, 2)
+        with pytest.raises(AttributeError):  # of an answer that is None
+            await session.hear(request)
+        assert len(broker.delayed) == 0 and not broker.delayed._watchers
 
 
 async def broker_waits(broker: Broker) -> None:
@@ -256,6 +269,7 @@ RULES: list[Rule] = [
     who_waits_when_a_partition_is_led_anew_is_answered_and_may_ask_for_it,
     what_is_written_between_two_fetches_comes_with_the_next,
     what_is_written_while_a_fetch_waits_answers_it,
+    what_goes_wrong_with_a_fetch_that_waits_concerns_its_follower_only,
     where_a_follower_is_counts_at_once,
     what_is_written_because_a_follower_has_come_so_far_comes_at_once,
     what_is_written_because_of_a_fetch_that_is_answered_comes_with_the_next,
@@ -304,7 +318,12 @@ def test_what_is_not_read_again_is_missed(tmp_path: Path, monkeypatch: pytest.Mo
 
 MISTAKES: list[tuple[str, str, Rule]] = [
     ("self._delayed.watch(replica, self)", "pass", what_is_written_between_two_fetches_comes_with_the_next),
-    ("self.parked.look(key)", "pass", what_is_written_while_a_fetch_waits_answers_it),
+    ("parked.look(key)", "pass", what_is_written_while_a_fetch_waits_answers_it),
+    (
+        "except Exception as mistake:",
+        "except KeyError as mistake:",
+        what_goes_wrong_with_a_fetch_that_waits_concerns_its_follower_only,
+    ),
     (
         "            self.news[asked.key] = asked\n",
         "            pass\n",

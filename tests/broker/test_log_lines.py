@@ -5,7 +5,7 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -30,6 +30,75 @@ SECRET = b"a-record-that-nobody-else-may-read"
 
 def record(message: str, *arguments: object, logger: str = "trioka.dispatch") -> logging.LogRecord:
     return logging.LogRecord(logger, logging.WARNING, "x.py", 1, message, arguments, None)
+
+
+# What is said again and again.
+
+
+def complaint(
+    at_s: float, message: str = "no: %s", argument: object = 1, level: int = logging.WARNING
+) -> logging.LogRecord:
+    made = logging.LogRecord("trioka.controller", level, "x.py", 1, message, (argument,), None)
+    made.created = at_s
+    return made
+
+
+def repeated_once_a_minute(module: ModuleType) -> None:
+    repetitions = module.Repetitions()
+    assert [repetitions.filter(complaint(at)) for at in range(60)] == [True] + 59 * [False]
+    again = complaint(60)
+    assert repetitions.filter(again)
+    assert json.loads(module.JsonLines().format(again))["repeated"] == 59
+    assert module.HumanLines().format(again).endswith("no: 1 (and 59 times more since the last such line)")
+    assert not repetitions.filter(complaint(61))
+
+
+def other_words_are_heard(module: ModuleType) -> None:
+    repetitions = module.Repetitions()
+    assert all(repetitions.filter(complaint(0, argument=number)) for number in range(5))
+    assert repetitions.filter(complaint(0, message="yes: %s"))
+    assert all(repetitions.filter(complaint(0, level=logging.INFO)) for _ in range(5)), "information is no complaint"
+
+
+def so_many_are_remembered_and_time_may_go_back(module: ModuleType) -> None:
+    repetitions = module.Repetitions()
+    for number in range(3 * module.MAX_REPEATED):
+        assert repetitions.filter(complaint(1e9, argument=number))
+        assert len(repetitions._said) <= module.MAX_REPEATED
+    assert repetitions.filter(complaint(1.0, argument=3 * module.MAX_REPEATED - 1)), "not silent until it comes again"
+
+
+REPETITIONS = [
+    repeated_once_a_minute,
+    other_words_are_heard,
+    so_many_are_remembered_and_time_may_go_back,
+]
+
+
+@pytest.mark.parametrize("rule", REPETITIONS)
+def test_a_complaint_is_not_repeated_for_ever(rule: Callable[[ModuleType], None]) -> None:
+    rule(log_lines)
+
+
+REPETITION_MISTAKES = [
+    (
+        "self._said[words] = (last, count + 1)\n            return False",
+        "return True",
+        repeated_once_a_minute,
+    ),
+    ("(last, count + 1)", "(record.created, count + 1)", repeated_once_a_minute),
+    ("(record.name, said[:MAX_LINE])", "(record.name, str(record.msg))", other_words_are_heard),
+    ("record.levelno < logging.WARNING", "False", other_words_are_heard),
+    ("            self._said.clear()\n", "            pass\n", so_many_are_remembered_and_time_may_go_back),
+    ("0 <= record.created - last", "record.created - last", so_many_are_remembered_and_time_may_go_back),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "rule"), REPETITION_MISTAKES)
+def test_a_mistake_in_counting_complaints_is_noticed(
+    right: str, wrong: str, rule: Callable[[ModuleType], None]
+) -> None:
+    assert_noticed(log_lines, right, wrong, rule)
 
 
 # The table.

@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 import trio
 from clustering import Cluster, on_cluster, running_cluster
+from planted import planted
 from serving import ask
 
+from trioka.broker import membership
 from trioka.broker.active_controller import ActiveController
 from trioka.broker.broker import Broker
 from trioka.broker.membership import CannotJoin, Membership
 from trioka.cluster.brokers import Broker as Registered
 from trioka.cluster.partition import NO_LEADER, Partition, RecoveryState
-from trioka.protocol.errors import DuplicateBrokerRegistration, StaleBrokerEpoch
+from trioka.protocol.errors import DuplicateBrokerRegistration, RequestTimedOut, StaleBrokerEpoch
 from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -78,6 +80,67 @@ async def test_a_broker_that_stops_hands_over_what_it_leads_and_need_not_wait_to
         assert partition(others[0], "orders").isr == (1, 2)
         await cluster.until(lambda: all(registered(broker, 3).fenced for broker in others))  # far within its session
         await cluster.start(3)  # within its patience, which is that of one session
+        await all_there(cluster)
+
+
+async def stop_without_a_controller(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits until there is one again, and then hands over what it leads."""
+    in_vain, let_go = trio.Event(), trio.Event()
+    heartbeat = Membership._heartbeat
+
+    async def noted(self: Membership, **how: Any) -> Any:
+        try:
+            told = await heartbeat(self, **how)
+        except RequestTimedOut:
+            if how.get("wants_to_stop"):
+                in_vain.set()
+            raise
+        if told.should_shut_down:
+            let_go.set()
+        return told
+
+    monkeypatch.setattr(Membership, "_heartbeat", noted)
+    monkeypatch.setattr(membership, "UNREACHABLE_S", 0.2)
+    async with running_cluster(directory, broker_session_timeout_ms=60_000) as cluster:
+        await all_there(cluster)
+        lonely = next(node for node in cluster.brokers if not cluster[node].quorum.is_active)
+        others = [cluster[node] for node in cluster.brokers if node != lonely]
+        await create(cluster, "orders", [lonely, *(broker.node_id for broker in others)])
+        cluster.isolate(lonely)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.stop, lonely)
+            await in_vain.wait()
+            cluster.heal()
+        assert let_go.is_set(), "it stops only after a controller has let it go"
+        await cluster.until(lambda: all(partition(broker, "orders").leader != lonely for broker in others))
+        await cluster.until(lambda: all(registered(broker, lonely).fenced for broker in others))
+
+
+@on_cluster
+async def test_a_broker_that_stops_without_a_controller_waits_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stop_without_a_controller(tmp_path, monkeypatch)
+
+
+@on_cluster
+async def test_a_broker_that_does_not_wait_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistaken = planted(membership, "if not broker.alive - {broker.node_id}:", "if True:")
+    monkeypatch.setattr(Membership, "_is_let_go", mistaken.Membership._is_let_go)
+    monkeypatch.setattr(mistaken, "UNREACHABLE_S", 0.2)
+    with pytest.raises(AssertionError):
+        await stop_without_a_controller(tmp_path, monkeypatch)
+
+
+@on_cluster
+async def test_a_broker_that_stops_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, trioka_controlled_shutdown_timeout_ms=100) as cluster:
+        await all_there(cluster)
+        lonely = next(node for node in cluster.brokers if not cluster[node].quorum.is_active)
+        cluster.isolate(lonely)
+        await cluster.stop(lonely)
+        cluster.heal()
+        await cluster.start(lonely)
         await all_there(cluster)
 
 

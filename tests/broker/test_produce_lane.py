@@ -4,16 +4,29 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from types import ModuleType
+from typing import Any
 
 import pytest
 import trio
 from company import led_by_another, with_others
-from lanes import HELLO, BothWays, both_ways, connected, framed, produce, records, said
+from lanes import (
+    HELLO,
+    BothWays,
+    both_ways,
+    connected,
+    every_record_can_be_read,
+    framed,
+    poisoned,
+    produce,
+    records,
+    said,
+)
 from planted import planted
 from serving import Asking, on_trio, running_broker
 
 from trioka.broker import produce_lane
 from trioka.broker.broker import Broker
+from trioka.protocol.batch import read_header, seal
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
@@ -49,6 +62,8 @@ def stream(broker: Broker, random: Random, version: int, length: int) -> list[by
                 data = random.choice((None, b"", b"short", data and data[:-1], data and data + b"x", data and data * 2))
             case 5 if data:
                 data = data[:30] + bytes([data[30] ^ 1]) + data[31:]
+            case 6 | 7 if data:
+                data = poisoned(random, data)
         frame = framed(
             produce(broker, data, version, topic=topic, partition=partition, acks=acks), version, number, client_id
         )
@@ -69,6 +84,7 @@ def compare_logs(both: BothWays) -> None:
         assert logs[0].log_end_offset == logs[1].log_end_offset == logs[0].high_watermark
         a, b = (log.segments.active.range(0, log.segments.active.size).read() for log in logs)
         assert a == b
+        every_record_can_be_read(logs[0])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -336,3 +352,21 @@ def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str, mo
     monkeypatch.setattr(produce_lane, "ProduceLanes", mistaken.ProduceLanes)
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
         trio.run(say_everything_odd, tmp_path, 9)
+
+
+@pytest.mark.parametrize("setting", [None, "full", "header"])
+@on_trio
+async def test_records_are_checked_unless_the_broker_is_told_not_to(tmp_path: Path, setting: str | None) -> None:
+    """On the usual road first, and then in the lane, where it is the only request and where it is one of several."""
+    settings: dict[str, Any] = {} if setting is None else {"trioka_validate_records": setting}
+    async with running_broker(tmp_path, **settings) as broker:
+        await broker.create_missing_topics(TOPICS)
+        log = broker.partitions.get("t", 0).log
+        plain = framed(produce(broker, records(), 9), 9, 1)
+        poison = framed(produce(broker, bytes(seal(read_header(records()), b"garbage" * 9)), 9), 9, 2)
+        connection = connected(broker)
+        for asked in (poison, plain + plain + plain, poison, plain + poison + plain, poison):
+            said(connection, asked)
+        assert log.log_end_offset == (9 if setting == "header" else 5)
+        if setting != "header":
+            every_record_can_be_read(log)

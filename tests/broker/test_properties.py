@@ -107,7 +107,10 @@ def test_a_node_knows_its_listeners_quorum_and_directories() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"num.partitions": "x"}, "num.partitions is 'x', and must be a whole number of 32 bits."),
+        (
+            {"num.partitions": "x"},
+            "Invalid value 'x' for configuration num.partitions: it must be a whole number of 32 bits.",
+        ),
         (
             {"listeners": "localhost:9092"},
             "listeners has 'localhost:9092', which must be NAME://host:port, such as PLAINTEXT://localhost:9092.",
@@ -120,11 +123,13 @@ def test_a_node_knows_its_listeners_quorum_and_directories() -> None:
         ),
         (
             {"controller.quorum.voters": "1-localhost"},
-            "controller.quorum.voters is '1-localhost', and must be id@host:port, such as 1@localhost:9093.",
+            "Invalid value '1-localhost' for configuration controller.quorum.voters: "
+            "it must be id@host:port, such as 1@localhost:9093.",
         ),
         (
             {"listener.name.plaintext.max.connections": "x"},
-            "listener.name.plaintext.max.connections is 'x', and must be a whole number of 32 bits.",
+            "Invalid value 'x' for configuration listener.name.plaintext.max.connections: "
+            "it must be a whole number of 32 bits.",
         ),
         ({"broker.id": "2"}, "broker.id is 2, and must be as node.id, 1."),
     ],

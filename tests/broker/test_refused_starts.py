@@ -91,7 +91,7 @@ def test_an_identity_that_takes_any_directory_is_noticed(
     right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mistaken = planted(the_real_identity, right, wrong)
-    monkeypatch.setattr("trioka.broker.broker.check_whose", mistaken.check_whose)
+    monkeypatch.setattr("trioka.broker.log_directories.check_whose", mistaken.check_whose)
     with pytest.raises((Exception, BaseExceptionGroup)):
         test_a_directory_of_another_node_or_of_two_clusters_is_refused(tmp_path)
 

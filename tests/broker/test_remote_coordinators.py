@@ -11,6 +11,7 @@ from group_requests import commit
 from planted import assert_noticed
 from routed import GROUP, TRANSACTION, place, seen, state, until_state, with_topic
 from serving import ask
+from transacting import produced
 from transaction_requests import NAME, Refused, Writer, produce
 
 from trioka.broker import verification
@@ -20,6 +21,7 @@ from trioka.coordinator.decision import Producer
 from trioka.protocol.errors import NONE, InvalidTxnState, NotCoordinator, TransactionAbortable
 
 NODES = (1, 2, 3)
+TRANSACTIONS = 20
 
 
 @on_cluster
@@ -62,6 +64,33 @@ def test_a_transaction_spans_partitions_of_all_nodes(generation: int, tmp_path: 
             assert [await seen(routed, index) for index in range(3)] == [[b"a"]] * 3
 
     test()
+
+
+@on_cluster
+async def test_pipelined_writes_of_a_transaction_are_written_in_the_order_in_which_they_were_sent(
+    tmp_path: Path,
+) -> None:
+    """A producer of the second generation does not wait for the answer to its first write, which the leader of the
+    partition may write only when the coordinator, on another node, has answered."""
+    async with running_cluster(tmp_path, add_partitions_to_txn_retry_backoff_max_ms=60_000) as cluster:
+        routed = await with_topic(cluster)
+        writer = Writer(routed.ask)
+        await writer.init()
+        coordinator = await routed.coordinator(TRANSACTION, NAME)
+        leader = next(node for node in NODES if node != coordinator)
+        expected = []
+        async with cluster.asking(leader) as connection:
+            for number in range(TRANSACTIONS):
+                values = [b"%d.%d" % (number, sequence) for sequence in range(3)]
+                requests = [produce(writer.who, n, value, partitions=[leader - 1]) for n, value in enumerate(values)]
+                for request in requests:
+                    await connection.say(request, 12)
+                answers = [await connection.hear(request, 12) for request in requests]
+                assert [produced(answer) for answer in answers] == [NONE] * 3
+                await writer.commit()
+                expected += values
+        await until_state(routed, "CompleteCommit")
+        assert await seen(routed, leader - 1) == expected
 
 
 @on_cluster

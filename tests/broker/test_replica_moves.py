@@ -256,7 +256,8 @@ async def test_a_copy_whose_log_is_nowhere_is_left_alone(tmp_path: Path) -> None
 
 @on_trio
 async def test_a_move_to_a_disk_that_fails_is_given_up(tmp_path: Path) -> None:
-    async with broker_at(tmp_path, "a", "b") as broker:
+    # The metadata has a directory of its own: without it the node would end.
+    async with broker_at(tmp_path, "a", "b", metadata_log_dir=str(tmp_path / "metadata")) as broker:
         await create(broker, NAME.topic)
         values = await fill(broker)
         here = await place(broker)

@@ -16,7 +16,7 @@ from topics import create, produce
 from trioka.broker import broker as broker_module
 from trioka.broker import replicas as replicas_module
 from trioka.broker.broker import Broker
-from trioka.broker.replicas import AT_ONCE
+from trioka.broker.replicas import AT_ONCE, Replicas
 from trioka.cluster.changes import PartitionChanged, TopicDeleted
 from trioka.cluster.partition import Partition
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
@@ -237,3 +237,20 @@ def test_a_planted_mistake_is_noticed(
     monkeypatch.setattr(broker_module, "Replicas", mistaken.Replicas)
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
         trio.run(rule, tmp_path)
+
+
+@on_trio
+async def test_a_start_configures_each_topic_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not once for each of its partitions: a topic may have thousands."""
+    async with running_broker(tmp_path) as broker:
+        await broker.create_missing_topics({"a": 20, "b": 20})
+    configured: list[str] = []
+    configure = Replicas.configure
+
+    def counted(replicas: Replicas, topic: str) -> None:
+        configured.append(topic)
+        configure(replicas, topic)
+
+    monkeypatch.setattr(Replicas, "configure", counted)
+    async with running_broker(tmp_path):
+        assert sorted(configured) == ["a", "b"]

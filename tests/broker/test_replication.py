@@ -1,155 +1,37 @@
 """Replication, in a cluster of real brokers: what was acknowledged with acks=all is there, whoever goes."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from clustering import Cluster, running_cluster
+from replicating import (
+    TOPIC,
+    Producer,
+    are_the_same,
+    create,
+    fetch,
+    leader,
+    partition,
+    produce,
+    read,
+    replica,
+    wait_leader,
+)
 from serving import Asking, on_trio_patiently
-from topics import producing
 
-from trioka.broker.partitions import Replica
-from trioka.cluster.partition import LOST_DIRECTORY, Partition
-from trioka.protocol.batch import build, headers, records
+from trioka.cluster.partition import LOST_DIRECTORY
 from trioka.protocol.errors import (
     NONE,
     CorruptMessage,
-    KafkaStorageError,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     RequestTimedOut,
-    error_class,
 )
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest
-from trioka.protocol.messages.fetch import FetchRequest
-from trioka.protocol.messages.produce import ProduceRequest
-from trioka.protocol.record import Record
 from trioka.storage import retention
 from trioka.storage.quarantine import Damage
-
-TOPIC = "t"
-
-
-async def create(cluster: Cluster, name: str = TOPIC, *, on: tuple[int, ...] = (1, 2, 3), **configs: object) -> None:
-    """A topic of one partition with its replicas on these, which all of them know."""
-    topic = CreateTopicsRequest.Topic(
-        name=name,
-        num_partitions=-1,
-        replication_factor=-1,
-        assignments=[CreateTopicsRequest.Topic.Assignment(partition_index=0, broker_ids=list(on))],
-        configs=[
-            CreateTopicsRequest.Topic.Config(name=key.replace("_", "."), value=str(value))
-            for key, value in configs.items()
-        ],
-    )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=False)
-    await cluster.until(lambda: all(len(broker.alive) == len(cluster.brokers) for broker in cluster.brokers.values()))
-    async with Asking(next(iter(cluster.brokers.values()))) as connection:
-        (told,) = (await connection.ask(request, 7)).topics
-        assert told.error_code == NONE, told
-    await cluster.until(lambda: all(cluster[node].partitions.find(name, 0) for node in on))
-
-
-def partition(cluster: Cluster, name: str = TOPIC) -> Partition:
-    """As the active controller has it; as anybody has it, while there is none."""
-    broker = cluster.active or next(iter(cluster.brokers.values()))
-    topic = broker.metadata.topics.by_name(name)
-    assert topic is not None
-    return topic.partitions[0]
-
-
-def replica(cluster: Cluster, node: int, name: str = TOPIC) -> Replica:
-    return cluster[node].partitions.get(name, 0)
-
-
-def leader(cluster: Cluster, name: str = TOPIC) -> int | None:
-    """Who leads, and knows it."""
-    found = [
-        node
-        for node, broker in cluster.brokers.items()
-        if (its := broker.partitions.find(name, 0)) is not None and its.leads
-    ]
-    return found[0] if len(found) == 1 and partition(cluster, name).leader == found[0] else None
-
-
-async def wait_leader(cluster: Cluster, name: str = TOPIC) -> int:
-    await cluster.until(lambda: leader(cluster, name) is not None)
-    found = leader(cluster, name)
-    assert found is not None
-    return found
-
-
-async def produce(
-    cluster: Cluster, node: int, count: int = 1, *, acks: int = -1, name: str = TOPIC, timeout_ms: int = 60_000
-) -> Any:
-    """What the partition is told."""
-    async with cluster.asking(node) as connection:
-        request = producing(name, *range(count), acks=acks)
-        request.timeout_ms = timeout_ms  # type: ignore[misc]
-        response = await connection.ask(request, 9)
-        return response.responses[0].partition_responses[0]
-
-
-class Producer:
-    """As a client does it: to whoever leads, again and again, until it is acknowledged; and nothing comes twice."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._sequence = 0
-
-    async def send(self, count: int = 1, *, among: Sequence[int] = (1, 2, 3)) -> int:
-        """Records with the timestamps 0, 1, …; their first offset."""
-        batch = build(
-            [Record(number, number, b"k", b"v") for number in range(count)],
-            producer_id=4000,
-            producer_epoch=0,
-            base_sequence=self._sequence,
-        )
-        self._sequence += count
-        with trio.fail_after(60):
-            while True:
-                told = await self._try(bytes(batch), among)
-                if told is not None and told.error_code == NONE:
-                    return int(told.base_offset)
-                assert told is None or error_class(told.error_code).retriable, told
-                await trio.sleep(0.02)
-
-    async def _try(self, batch: bytes, among: Sequence[int]) -> Any:
-        brokers = self._cluster.brokers
-        leaders = [n for n in among if n in brokers and (r := brokers[n].partitions.find(TOPIC, 0)) and r.leads]
-        if not leaders:
-            return None
-        data = ProduceRequest.Topic.Partition(index=0, records=batch)
-        topic = ProduceRequest.Topic(name=TOPIC, partition_data=[data])
-        async with self._cluster.asking(leaders[0]) as connection:
-            response = await connection.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic]), 9)
-        return None if response is None else response.responses[0].partition_responses[0]
-
-
-async def fetch(cluster: Cluster, node: int, offset: int, *, rack: str = "", name: str = TOPIC) -> Any:
-    topic = cluster[node].metadata.topics.by_name(name)
-    assert topic is not None
-    asked = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    request = FetchRequest(
-        max_wait_ms=0,
-        min_bytes=0,
-        topics=[FetchRequest.Topic(topic_id=topic.topic_id, partitions=[asked])],
-        rack_id=rack,
-    )
-    async with cluster.asking(node) as connection:
-        (told,) = (await connection.ask(request, 13)).responses[0].partitions
-        return told
-
-
-async def read(cluster: Cluster, node: int, offset: int = 0, name: str = TOPIC) -> tuple[int, list[int]]:
-    """The error, and the timestamps of the records from an offset on, as a consumer sees them."""
-    told = await fetch(cluster, node, offset, name=name)
-    data = bytes(told.records or b"")
-    return told.error_code, [record.timestamp for header in headers(data) for record in records(data, header)]
 
 
 async def delete_records(cluster: Cluster, node: int, offset: int, timeout_ms: int) -> tuple[int, int]:
@@ -168,22 +50,6 @@ async def reassign(cluster: Cluster, *nodes: int) -> None:
         response = await connection.ask(AlterPartitionReassignmentsRequest(topics=[topic]), 1)
         assert response.error_code == NONE, response
         assert response.responses[0].partitions[0].error_code == NONE, response
-
-
-def contents(cluster: Cluster, node: int) -> bytes:
-    """All bytes of a replica's log, from the same offset on everywhere."""
-    log = replica(cluster, node).log
-    found, offset = b"", log.log_start_offset
-    while offset < log.log_end_offset:
-        piece = log.read(offset, 1 << 20)
-        assert piece.records is not None
-        found, offset = found + bytes(piece.records.read()), piece.next_offset
-    return found
-
-
-def are_the_same(cluster: Cluster, *nodes: int) -> bool:
-    """Everybody is in sync, and has the same."""
-    return len(partition(cluster).isr) == len(nodes) and len({contents(cluster, node) for node in nodes}) == 1
 
 
 @on_trio_patiently
@@ -271,7 +137,7 @@ async def test_a_follower_that_cannot_fetch_falls_out_and_comes_back(tmp_path: P
         assert await delete_records(cluster, a, 7, 60_000) == (NONE, 7)
         await a_damaged_replica_is_mended(cluster, b)
         await a_damaged_replica_is_mended(cluster, a)
-        assert partition(cluster).leader != a  # it has resigned
+        assert partition(cluster).leader == a
         await a_replica_moves(cluster, a, b, active)
 
 
@@ -284,7 +150,7 @@ def damage(cluster: Cluster, node: int, offset: int, name: str = TOPIC) -> None:
     damaged = Damage(
         first_offset=found.start_offset,
         end_offset=found.next_offset,
-        base_offset=log.segments.active.base_offset,
+        base_offset=log.segments.holding(found.start_offset).base_offset,
         position=position,
         end_position=position + found.records.size,
         reason="fails its CRC",
@@ -293,11 +159,11 @@ def damage(cluster: Cluster, node: int, offset: int, name: str = TOPIC) -> None:
 
 
 async def a_damaged_replica_is_mended(cluster: Cluster, damaged: int) -> None:
-    """It falls out of the ISR first, and is in it again when it is whole (S6)."""
+    """By the others, and it is in sync all the time (S6)."""
     damage(cluster, damaged, 8)
-    log = replica(cluster, damaged).log
-    await cluster.until(lambda: damaged not in partition(cluster).isr)
+    log, epoch = replica(cluster, damaged).log, partition(cluster).partition_epoch
     await cluster.until(lambda: not log.quarantine)
+    assert partition(cluster).partition_epoch == epoch
     await cluster.until(lambda: are_the_same(cluster, 1, 2, 3))
 
 
@@ -317,7 +183,7 @@ async def a_replica_moves(cluster: Cluster, a: int, b: int, active: int) -> None
 
 
 @on_trio_patiently
-async def test_a_damaged_leader_that_is_alone_in_the_isr_gives_way_to_who_is_eligible_and_else_stays(
+async def test_a_leader_whose_damage_is_not_committed_gives_way_to_who_is_eligible_and_else_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_cluster(tmp_path, **PATIENT, replica_socket_receive_buffer_bytes=50_000) as cluster:
@@ -338,6 +204,7 @@ async def test_a_damaged_leader_that_is_alone_in_the_isr_gives_way_to_who_is_eli
         await cluster.until(lambda: partition(cluster).eligible_leader_replicas == (b,))
         assert partition(cluster).isr == (a,)
         damage(cluster, a, 2)
+        damage(cluster, a, 9)  # which is not committed, so that nobody can be asked for it
         await cluster.until(lambda: leader(cluster) == b)
         assert a not in (*partition(cluster).isr, *partition(cluster).eligible_leader_replicas)
         cluster.heal()
@@ -346,9 +213,27 @@ async def test_a_damaged_leader_that_is_alone_in_the_isr_gives_way_to_who_is_eli
         await cluster.until(lambda: partition(cluster).directory(a) != LOST_DIRECTORY)
         # Nobody else has this one: it serves what is whole, and says what is not.
         damage(cluster, a, 2, "alone")
-        await cluster.until(lambda: "nobody else has it all" in caplog.text)
+        await cluster.until(lambda: "no replica has a good copy of offsets 2 to 4" in caplog.text)
         assert leader(cluster, "alone") == a and partition(cluster, "alone").isr == (a,)
         assert await read(cluster, a, 0, "alone") == (NONE, [0, 1])
         assert (await read(cluster, a, 2, "alone"))[0] == CorruptMessage.code
         assert await read(cluster, a, 5, "alone") == (NONE, [0, 1, 2, 3])
-        assert (await produce(cluster, a, name="alone")).error_code == KafkaStorageError.code
+        assert (await produce(cluster, a, name="alone")).error_code == NONE
+
+
+@on_trio_patiently
+async def test_a_follower_whose_disk_cannot_flush_goes_on_with_what_is_on_its_other_disk(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, roles={1: "broker,controller", 2: "broker"}) as cluster:
+        await cluster.stop(2)
+        await cluster.start(2, log_dirs=f"{tmp_path}/2,{tmp_path}/second")
+        for name in ("a", "b"):
+            await create(cluster, name, on=(1, 2), flush_messages=1)
+        await cluster.until(lambda: leader(cluster, "a") == leader(cluster, "b") == 1)
+        on_first, on_second = sorted(("a", "b"), key=lambda name: replica(cluster, 2, name).log.directory)
+        volume = replica(cluster, 2, on_second).log.files.disk
+        cluster[2].commit.by_disk[volume].failure = OSError(5, "the disk is broken")
+        for _ in range(3):
+            for name in (on_second, on_first):
+                await produce(cluster, 1, name=name, acks=1)
+            end = replica(cluster, 1, on_first).log.log_end_offset
+            await cluster.until(lambda end=end: replica(cluster, 2, on_first).log.recovery_point == end)  # type: ignore[misc]

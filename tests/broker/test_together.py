@@ -21,7 +21,8 @@ from trioka.broker import produce_lane, together
 from trioka.broker.broker import Broker
 from trioka.broker.channel import READ, Channel
 from trioka.broker.partitions import Replica
-from trioka.protocol.batch import read_header
+from trioka.protocol.batch import read_header, seal
+from trioka.protocol.errors import InvalidRecord
 from trioka.storage.log import Log
 
 VERSION = 9
@@ -151,6 +152,9 @@ def some_of(random: Random, who: int, sequences: dict[int, int], odd: bool) -> l
         case 2 if odd:
             partition, data, _ = one_of(random, NOBODY, sequences)
             return [(partition, data[:-1] + bytes([data[-1] ^ 1]), CORRUPT_MESSAGE)]
+        case 4 if odd:
+            partition, data, _ = one_of(random, NOBODY, sequences)
+            return [(partition, bytes(seal(read_header(data), b"garbage" * 9)), InvalidRecord.code)]
         case 3 if odd:
             return [(9, one_of(random, NOBODY, sequences)[1], UNKNOWN_TOPIC_OR_PARTITION)]
         case _:

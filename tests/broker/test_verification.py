@@ -159,8 +159,9 @@ def test_a_mistake_with_guards_is_noticed(tmp_path: Path) -> None:
 @on_trio
 async def test_a_write_that_waits_for_the_coordinator_is_written_as_it_came(tmp_path: Path) -> None:
     """The topic of transactions is flushed with each message: then nothing is known at once, and the buffer of the
-    request is used for others before its records are written."""
-    async with transacting(tmp_path) as (broker, connection):
+    request is used for others before its records are written. The next write waits for the end of the transaction
+    before, however long the disk takes for it."""
+    async with transacting(tmp_path, add_partitions_to_txn_retry_backoff_max_ms=60_000) as (broker, connection):
         kept = broker.partitions.get("__transaction_state", 0).log
         kept.config = replace(kept.config, flush_messages=1)
         writer = Writer(connection.ask)

@@ -8,7 +8,7 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from lanes import HELLO, BothWays, both_ways, connected, framed, records, said
+from lanes import HELLO, BothWays, both_ways, connected, every_record_can_be_read, framed, poisoned, records, said
 from planted import planted
 from serving import on_trio, running_broker
 
@@ -76,6 +76,8 @@ def stream(broker: Broker, random: Random, version: int, length: int) -> list[by
                 asked[at] = index, records(b"a gap", producer=(7, 0, 1_000_000), count=2)
             case 8:
                 asked.clear()
+            case 9 | 10:
+                asked[at] = index, poisoned(random, told)
             case _:
                 pass
         frame = framed(wide(broker, asked, version, acks=acks), version, number, client_id)
@@ -98,6 +100,7 @@ def compare_logs(both: BothWays) -> None:
         assert logs[0].log_end_offset == logs[1].log_end_offset == logs[0].high_watermark
         a, b = (log.segments.active.range(0, log.segments.active.size).read() for log in logs)
         assert a == b
+        every_record_can_be_read(logs[0])
         assert logs[0].producers._producers.keys() == logs[1].producers._producers.keys()
 
 

@@ -1,5 +1,7 @@
 """Every command of the runbook is run, against a broker that was broken in the way the page speaks of."""
 
+import errno
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +15,6 @@ from serving import HOST, LISTENER, broker_in_thread
 
 from trioka.cli.local_nodes import LocalCluster, local_folder
 from trioka.storage.layout import Kind, segment_file
-from trioka.testing.faulty_disk import FaultyDisk
 
 __all__ = ["home"]
 
@@ -92,12 +93,10 @@ def has_a_flipped_bit(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def has_a_full_disk(folder: Path) -> Iterator[str]:
-    disk = FaultyDisk()
-    with broker_in_thread(folder / "data", disk) as broker:
+    with broker_in_thread(f"{folder / 'data'},{folder / 'full'}") as broker:
         at = f"{HOST}:{broker.addresses[LISTENER][1]}"
         furnish(at)
-        disk.condition.is_full = True
-        assert command("produce", "orders", "--timeout", "2s", at=at, stdin=b"one more\n").code != 0
+        broker.directories[1].volume.fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         yield at
 
 

@@ -118,6 +118,17 @@ def test_rules_are_for_a_host_or_for_all(rules: ModuleType) -> None:
     assert may(rules, stored(record(), deny(host=THERE)))
 
 
+def test_an_address_is_denied_in_every_spelling_and_allowed_in_javas(rules: ModuleType) -> None:
+    for host, spellings in (
+        ("10.0.0.7", ("10.0.0.7", "::ffff:10.0.0.7")),
+        ("0:0:0:0:0:0:0:1", ("0:0:0:0:0:0:0:1", "::1", "0:0:0:0:0:0:0:0001")),
+        ("fe80:0:0:0:0:0:0:1%2", ("fe80:0:0:0:0:0:0:1%2", "fe80::1", "fe80::1%eth0")),
+    ):
+        for spelled in spellings:
+            assert not may(rules, stored(record(), deny(host=spelled)), host=host), spelled
+            assert may(rules, stored(record(host=spelled)), host=host) is (spelled == host), spelled
+
+
 def test_a_rule_names_an_operation_or_all(rules: ModuleType) -> None:
     assert not may(rules, stored(record(operation=WRITE)))
     assert may(rules, stored(record(operation=Operation.ALL)))
@@ -193,9 +204,13 @@ MISTAKES: list[tuple[str, str, Callable[[ModuleType], None]]] = [
     ("                    return Verdict(False, rule)\n        if allowed_by", "                    continue\n"
      "        if allowed_by", test_a_denial_wins_in_any_order_and_pattern),
     ("allowed_by = rule\n", "return Verdict(True, rule)\n", test_a_denial_wins_in_any_order_and_pattern),
-    ("rule.principal in (who.principal, EVERYBODY)", "True", test_rules_are_for_a_principal_or_for_everybody),
+    ("rule.principal not in (who.principal, EVERYBODY)", "False", test_rules_are_for_a_principal_or_for_everybody),
     ("(who.principal, EVERYBODY)", "(who.principal,)", test_rules_are_for_a_principal_or_for_everybody),
     ("(who.host, ANYTHING)", "(who.host, ANYTHING, rule.host)", test_rules_are_for_a_host_or_for_all),
+    (" and is_address_of(who.host, rule.host)", " and False",
+     test_an_address_is_denied_in_every_spelling_and_allowed_in_javas),
+    ("return rule.permission_type != Permission.ALLOW and", "return",
+     test_an_address_is_denied_in_every_spelling_and_allowed_in_javas),
     ("    if rule.operation in (operation, Operation.ALL):\n        return True",
      "    if rule.operation == operation:\n        return True", test_a_rule_names_an_operation_or_all),
     ("Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}",

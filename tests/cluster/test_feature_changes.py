@@ -80,6 +80,18 @@ def test_a_level_counts_when_it_is_replayed_and_nought_means_off() -> None:
     assert "group.version" not in cluster.metadata.features.levels
 
 
+def test_what_nobody_serves_is_not_turned_on_and_can_be_turned_off() -> None:
+    cluster = SmallCluster()
+    assert update(cluster, to("share.version", 1)) is InvalidUpdateVersion
+    assert update(cluster, to("share.version", 0, SAFE)) is InvalidUpdateVersion, "it is not there"
+    cluster.append([FeatureLevelRecord(name="share.version", feature_level=1)])
+    cluster.append([FeatureLevelRecord(name="streams.version", feature_level=1)])
+    assert update(cluster, to("share.version", 0)) is InvalidUpdateVersion, "nobody has asked for a downgrade"
+    assert update(cluster, to("share.version", 0, SAFE)) is None
+    assert update(cluster, to("streams.version", 2)) is InvalidUpdateVersion
+    assert dict(cluster.metadata.features.levels) == {**FRESH_LEVELS, "streams.version": 1}
+
+
 def test_one_wrong_update_refuses_all() -> None:
     cluster = SmallCluster()
     assert update(cluster, to("group.version", 0, SAFE), to("nope", 1)) is InvalidUpdateVersion

@@ -9,6 +9,7 @@ from planted import Rule, assert_noticed
 from trioka.coordinator import offsets
 from trioka.coordinator.decision import Kept, Producer
 from trioka.protocol.ledgers.classic_groups import OffsetCommitKey, OffsetCommitValue
+from trioka.protocol.wire import NULL_UUID
 
 P = Producer(7, 0)
 Q = Producer(8, 0)
@@ -32,9 +33,12 @@ class Book:
         partition: int = 0,
         at_ms: int = 1000,
         expire_ms: int = -1,
+        topic_id: bytes = NULL_UUID,
     ) -> None:
         key = OffsetCommitKey(group=group, topic=topic, partition=partition)
-        value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=at_ms, expire_timestamp=expire_ms)
+        value = OffsetCommitValue(
+            offset=offset, metadata="", commit_timestamp=at_ms, expire_timestamp=expire_ms, topic_id=topic_id
+        )
         self._write(Kept(key, value), producer)
 
     def write(self, kept: list[Kept]) -> None:
@@ -170,16 +174,40 @@ def test_deleting_topics_forgets_them_in_every_group(storage: ModuleType) -> Non
     book.commit(2, group="other")
     book.commit(3, topic="u")
     book.commit(4, partition=1, producer=P)
-    book.write(list(book.offsets.tombstones_of_topics(["t", "nothing"])))
+    book.commit(5, group="third", producer=P)
+    forget_topics(book, t=None, nothing=None)
     book.end_transaction(P, commits=True)
     assert (book.at(), book.at("other"), book.at(partition=1), book.at(topic="u")) == (None, None, None, 3)
+    assert book.at("third") is None
+
+
+def forget_topics(book: Book, **gone: bytes | None) -> None:
+    for group in book.offsets.groups_in_topics(gone.keys()):
+        book.write(list(book.offsets.tombstones_of_topics(group, gone)))
+
+
+def test_what_is_committed_in_a_topic_that_was_created_again_stays(storage: ModuleType) -> None:
+    old, new = b"o" * 16, b"n" * 16
+    book = Book(storage)
+    book.commit(1, topic_id=old)
+    book.commit(2, partition=1, topic_id=new)
+    book.commit(3, partition=2, topic_id=new, producer=P)
+    book.commit(4, partition=3, topic_id=old)
+    book.commit(5, partition=3, topic_id=new, producer=P)
+    book.commit(6, partition=4, topic_id=old, producer=P)
+    book.commit(7, partition=5)  # of a time when commits had no ids
+    forget_topics(book, t=new)
+    book.end_transaction(P, commits=True)
+    assert [book.at(partition=index) for index in range(6)] == [None, 2, 3, 5, None, None]
 
 
 # -- expiry ------------------------------------------------------------------------------------------------------------
 
 
-def gone(book: Book, group: Group, now_ms: int, retention_ms: int = DAY_MS) -> tuple[list[tuple[str, int]], bool]:
-    tombstones, nothing_remains = book.offsets.expired("g", group, retention_ms, now_ms)
+def gone(
+    book: Book, group: Group, now_ms: int, retention_ms: int = DAY_MS, limit: int = 9
+) -> tuple[list[tuple[str, int]], bool]:
+    tombstones, nothing_remains = book.offsets.expired("g", group, retention_ms, now_ms, limit)
     assert all(kept.value is None and kept.key.group == "g" for kept in tombstones)
     return [(kept.key.topic, kept.key.partition) for kept in tombstones], nothing_remains
 
@@ -189,6 +217,19 @@ def test_an_offset_expires_after_its_retention(storage: ModuleType) -> None:
     book.commit(1, at_ms=1000)
     assert gone(book, Group(), 1000 + DAY_MS - 1) == ([], False)
     assert gone(book, Group(), 1000 + DAY_MS) == ([("t", 0)], True)
+
+
+def test_what_expires_is_told_in_parts_and_the_last_says_that_nothing_remains(storage: ModuleType) -> None:
+    book = Book(storage)
+    for partition in range(5):
+        book.commit(1, partition=partition)
+    parts = []
+    for _ in range(3):
+        tombstones, nothing_remains = book.offsets.expired("g", Group(), DAY_MS, 2 * DAY_MS, 2)
+        parts.append((len(tombstones), nothing_remains))
+        book.write(tombstones)
+    assert parts == [(2, False), (2, False), (1, True)]
+    assert gone(book, Group(), 2 * DAY_MS) == ([], True)
 
 
 def test_the_retention_counts_from_when_the_group_became_empty(storage: ModuleType) -> None:
@@ -268,6 +309,13 @@ def last_that_counts(log: list[tuple[Producer | None, int | None, bool | None]])
 # -- planted mistakes --------------------------------------------------------------------------------------------------
 
 MISTAKES = [
+    ("                    return gone, False\n", "                    return gone, not remains\n",
+     test_what_expires_is_told_in_parts_and_the_last_says_that_nothing_remains),
+    ("(committed, *self._pending_at(place))", "(committed,)",
+     test_what_is_committed_in_a_topic_that_was_created_again_stays),
+    ("one.topic_id != gone[topic]", "True", test_what_is_committed_in_a_topic_that_was_created_again_stays),
+    ("one.topic_id != gone[place.topic]", "True", test_what_is_committed_in_a_topic_that_was_created_again_stays),
+    ("committed | pending", "committed", test_deleting_topics_forgets_them_in_every_group),
     ("        if producer is None:\n            self._put", "        if True:\n            self._put",
      test_what_a_transaction_commits_is_hidden_until_its_marker),
     ("before.written_at < committed.written_at", "True",

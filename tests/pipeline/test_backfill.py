@@ -34,8 +34,11 @@ def a_stream_that_never_ran_has_nothing_before_it(module: ModuleType) -> None:
 def the_same_range_has_the_same_name(module: ModuleType) -> None:
     declared = read({"name": "orders", "source": {"topics": ["orders"]}, "sink": {"kind": "console"}})
     end = {"orders": {0: 10, 1: 5}}
-    names = [module._commit(declared, {"orders": {0: 0, 1: at}}, end).name for at in (4, 4, 5, 9)]
+    ids = {"orders": "a"}
+    names = [module._commit(declared, {"orders": {0: 0, 1: at}}, end, ids).name for at in (4, 4, 5, 9)]
     assert [names.index(name) for name in names] == [0, 0, 2, 2]  # a start behind the end is an empty part
+    again = module._commit(declared, {"orders": {0: 0, 1: 4}}, end, {"orders": "b"})
+    assert again.name not in names  # the same offsets of a topic that was created again are other records
 
 
 RULES = [
@@ -59,7 +62,8 @@ def test_a_backfill_is_bounded_by_the_stream(rule: Rule) -> None:
         ("if late and is_given:", "if False:", an_end_inside_the_stream_is_refused),
         ("if began is None:", "if False:", a_stream_that_never_ran_has_nothing_before_it),
         ("{one: min(at, end.get(t, {}).get(one, 0))", "{one: at", the_same_range_has_the_same_name),
-        ("{to_json(start)}{to_json(end)}", "{to_json(end)}", the_same_range_has_the_same_name),
+        ("{to_json(start)}{to_json(end)}{sorted", "{to_json(end)}{sorted", the_same_range_has_the_same_name),
+        ("{sorted(ids.items())}", "", the_same_range_has_the_same_name),
     ],
 )
 def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:

@@ -1,4 +1,5 @@
-"""Logs, simulated: on disks that lose their power and fail, with producers that repeat themselves, and in transactions.
+"""Logs, simulated: on disks that lose power, fail and rot, compacted, with producers that repeat themselves, and in
+transactions.
 
 `test_raft_world.py` and `test_replication_world.py` have the other pure machines; together that is 300 seeds.
 """
@@ -13,7 +14,7 @@ from worlds import fingerprint, run
 
 SEEDS = int(os.environ.get("TRIOKA_LOGS_SEEDS", "40"))
 PARTS = 2
-LOGS = ("storage", "producers", "transactions")
+LOGS = ("storage", "compaction", "producers", "transactions", "rot")
 MACHINES = ("raft", "replication", *LOGS)
 
 
@@ -54,9 +55,17 @@ def test_something_happens_in_every_world() -> None:
     storage = [run("storage", seed) for seed in range(8)]
     assert sum(world.crashes for world in storage) > 10
     assert sum(len(world.rows) for world in storage) > 100
+    compaction = [run("compaction", seed) for seed in range(8)]
+    assert sum(world.rounds for world in compaction) > 20
+    assert sum(world.abandoned for world in compaction) > 3
+    assert sum(world.life for world in compaction) > 20
     producers = [run("producers", seed) for seed in range(8)]
     assert sum(world.repeated for world in producers) > 20
     assert sum(world.acked for world in producers) > 200
+    rotten = [run("rot", seed) for seed in range(8)]
+    assert sum(world.flips for world in rotten) > 50
+    assert sum(world.healed for world in rotten) > 40
+    assert sum(world.crashes for world in rotten) > 10
     transactions = [run("transactions", seed) for seed in range(8)]
     assert sum(len(found.read) for world in transactions for found in world.logs) > 50
     assert sum(world.crashes for world in transactions) > 5

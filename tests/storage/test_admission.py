@@ -7,15 +7,18 @@ from logs import NOW_MS, batch
 from planted import planted
 
 from trioka.protocol.batch import (
+    BatchHeader,
     build,
     build_marker,
     check_crc,
     headers,
     read_header,
     records,
+    seal,
     set_max_timestamp,
     set_timestamp,
 )
+from trioka.protocol.batch import payload as payload_of
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import (
     CorruptMessage,
@@ -25,7 +28,7 @@ from trioka.protocol.errors import (
     MessageTooLarge,
     UnsupportedCompressionType,
 )
-from trioka.protocol.record import NO_TIMESTAMP, EndTxnMarker, Record
+from trioka.protocol.record import NO_TIMESTAMP, EndTxnMarker, Record, encode
 from trioka.storage import admission
 from trioka.storage.admission import (
     MAX_RECORD_ERRORS,
@@ -112,6 +115,13 @@ def test_the_common_path_returns_the_same_buffer_untouched() -> None:
 def test_a_batch_that_cannot_be_is_refused(data: bytearray, error: type[KafkaError]) -> None:
     with pytest.raises(error):
         admitted(data)
+
+
+def test_a_batch_that_is_cut_off_anywhere_is_half_a_batch() -> None:
+    data = batch("a")
+    for end in range(len(data)):
+        with pytest.raises(InvalidRecord):
+            admitted(data[:end])
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -240,6 +250,141 @@ def test_a_batch_that_is_too_large_after_packing_is_refused() -> None:
 # What a follower takes -----------------------------------------------------------------------------------------------
 
 
+# --- every record, of every batch that a client sends
+
+BY_HEADER = LogConfig(validate_records="header")
+CONFIGS = {
+    "plain": PLAIN,
+    "compacted": COMPACTED,
+    "stamping": STAMPING,
+    "not before": LogConfig(message_timestamp_before_max_ms=HOUR_MS),
+    "as lz4": LogConfig(compression_type=Codec.LZ4),
+}
+SENT = [
+    Record(0, NOW_MS, b"key", b"value", (("name", b"x"), ("none", None))),
+    Record(1, NOW_MS - 7, b"", None),
+    Record(2, NOW_MS + 9, b"k", b"v" * 70),
+]
+
+
+def resealed(data: bytearray, payload: bytes) -> bytearray:
+    """The batch with another payload, under the same header."""
+    return seal(read_header(data), payload)
+
+
+def may_be_admitted(data: bytearray, config: LogConfig) -> bool:
+    """By what the careful decoder reads of it, and nothing else."""
+    header = read_header(data)
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        return False
+    try:
+        found = list(records(data, header))
+    except KafkaError:
+        return False
+    assert [each.offset for each in found] == list(range(header.record_count))
+    if config.compacts and any(each.key is None for each in found):
+        return False
+    times = [each.timestamp for each in found if each.timestamp != NO_TIMESTAMP]
+    return config is STAMPING or all(
+        NOW_MS - config.message_timestamp_before_max_ms <= time <= NOW_MS + config.message_timestamp_after_max_ms
+        for time in times
+    )
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
+@given(flips=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 7)), max_size=3), counts=st.integers(-4, 4))
+def test_a_batch_is_admitted_if_and_only_if_the_decoder_reads_it_and_it_is_what_the_header_says(
+    codec: Codec, config: LogConfig, flips: list[tuple[int, int]], counts: int
+) -> None:
+    """Bits of the records are flipped, the header announces more or fewer of them, and the CRC is right."""
+    payload = bytearray(b"".join(encode(each, base_offset=0, base_timestamp=NOW_MS) for each in SENT))
+    for at, bit in flips:
+        payload[at % len(payload)] ^= 1 << bit
+    whole = read_header(build(SENT, codec=codec))
+    count = whole.record_count + counts * bool(flips)
+    data = seal(whole._replace(record_count=count, last_offset_delta=count - 1), bytes(payload))
+    expected = may_be_admitted(data, config)
+    try:
+        stored, header, _ = admit(bytearray(data), config, now_ms=NOW_MS)
+    except (InvalidRecord, InvalidTimestamp):
+        assert not expected
+        return
+    assert expected
+    assert check_crc(stored, header)
+    read = list(records(stored, header))
+    assert [each[2:] for each in read] == [each[2:] for each in records(data, read_header(data))]
+    assert header.max_timestamp == max(NO_TIMESTAMP, *(each.timestamp for each in read))
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
+def test_garbage_with_a_good_crc_is_refused(codec: Codec, config: LogConfig) -> None:
+    with pytest.raises(InvalidRecord):
+        admitted(resealed(build(SENT, codec=codec), b"garbage" * 9), config)
+
+
+def test_a_hidden_future_timestamp_is_refused_and_named() -> None:
+    late = [*SENT[:2], Record(2, NOW_MS + 2 * HOUR_MS, b"k", b"v")]
+    data = build(late)
+    set_max_timestamp(data, read_header(data), NOW_MS, 0)
+    with pytest.raises(InvalidTimestamp) as refusal:
+        admitted(data)
+    assert [error.batch_index for error in record_errors(refusal.value)] == [2]
+
+
+def test_a_newest_timestamp_that_no_record_has_is_mended() -> None:
+    data = build(SENT)
+    set_max_timestamp(data, read_header(data), NOW_MS + 1000, 0)
+    _, header, _ = admit(data, PLAIN, now_ms=NOW_MS)
+    assert header.max_timestamp == NOW_MS + 9
+    assert check_crc(data, header)
+
+
+def test_unreadable_records_are_refused_as_such_before_their_timestamps_are_judged() -> None:
+    data = resealed(build([Record(0, NOW_MS + 2 * HOUR_MS, b"k", b"v")]), b"garbage" * 9)
+    with pytest.raises(InvalidRecord):
+        admitted(data)
+
+
+def test_by_the_header_alone_records_are_not_opened() -> None:
+    garbage = resealed(build(SENT), b"garbage" * 9)
+    before = bytes(garbage)
+    assert admitted(garbage, BY_HEADER)[0] == before
+    compacted = LogConfig(cleanup_policy=frozenset(("compact",)), validate_records="header")
+    with pytest.raises(InvalidRecord):
+        admitted(garbage, compacted)  # whose keys must be looked at all the same
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
+def test_a_batch_is_decompressed_once(config: LogConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[int] = []
+
+    def counted(data: object, header: BatchHeader) -> bytes:
+        times.append(1)
+        return payload_of(data, header)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(admission, "payload", counted)
+    admitted(build(SENT, codec=Codec.ZSTD), config)
+    assert len(times) == 1
+
+
+def test_records_that_are_above_the_limit_when_decompressed_are_too_large() -> None:
+    data = build([Record(0, NOW_MS, b"k", bytes(8 * 1024 * 1024))], codec=Codec.ZSTD)
+    assert len(data) < 10_000
+    with pytest.raises(MessageTooLarge):
+        admitted(data)
+
+
+def test_the_search_for_records_to_name_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "MAX_NAMED_AMONG", 2)
+    late = Record(2, NOW_MS + 2 * HOUR_MS, None, b"v")
+    for config, error in ((PLAIN, InvalidTimestamp), (COMPACTED, InvalidRecord)):
+        with pytest.raises(error) as refusal:
+            admitted(build([*SENT[:2], late]), config)
+        assert record_errors(refusal.value) == ()
+
+
 def fetched(*batches: bytearray) -> bytearray:
     return bytearray().join(batches)
 
@@ -286,3 +431,42 @@ def test_a_follower_that_goes_back_is_noticed(right: str, wrong: str, monkeypatc
     monkeypatch.setitem(globals(), "check_fetched", mistaken.check_fetched)
     with pytest.raises((Exception, pytest.fail.Exception)):
         test_a_follower_never_goes_back()
+
+
+def every_record_is_checked() -> None:
+    for config in CONFIGS.values():
+        admitted(build(SENT, codec=Codec.GZIP), config)
+        test_garbage_with_a_good_crc_is_refused(Codec.NONE, config)
+        test_garbage_with_a_good_crc_is_refused(Codec.GZIP, config)
+    test_a_hidden_future_timestamp_is_refused_and_named()
+    test_a_newest_timestamp_that_no_record_has_is_mended()
+    test_unreadable_records_are_refused_as_such_before_their_timestamps_are_judged()
+    test_by_the_header_alone_records_are_not_opened()
+    test_a_compacted_topic_takes_no_record_without_a_key_and_names_them()
+    test_timestamps_too_far_behind_are_refused_where_the_topic_says_so()
+    with pytest.raises(InvalidTimestamp):
+        admitted(build([Record(0, NOW_MS, b"k", b"v"), Record(1, -(1 << 63), b"k", b"v")]))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ('if self._config.validate_records == "full":', "if False:"),
+        ('if self._config.validate_records == "full":', "if True:"),
+        ("and (opened is None or opened.agrees_with_header())", ""),
+        ("self.newest == self._header.max_timestamp and", ""),
+        (" and self.oldest >= 0", ""),
+        ("needs_keys = config.compacts and self._without_key > 0", "needs_keys = False"),
+        ("oldest_allowed <= self.oldest and", ""),
+        ("and self.newest <= newest_allowed", ""),
+        ("if header.attributes & CODEC_MASK:", "if False:"),
+        ("_check_claims(header)\n            if", "_check_claims(header)\n            if not self.is_plain and"),
+    ],
+)
+def test_a_record_that_is_not_checked_is_noticed(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    every_record_is_checked()
+    mistaken = planted(admission, right, wrong)
+    monkeypatch.setitem(globals(), "admit", mistaken.admit)
+    monkeypatch.setattr(mistaken, "RejectedRecords", admission.RejectedRecords)
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        every_record_is_checked()

@@ -6,12 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+from types import ModuleType
 
 import pytest
 from crashes import Promise, crash_everywhere
 from logs import NOW_MS, append, values
+from planted import planted
 
+from trioka.protocol import batch
 from trioka.protocol.errors import KafkaStorageError
+from trioka.protocol.record import Record
+from trioka.storage import directory as directory_module
 from trioka.storage.checkpoint import MetaProperties, read_offsets, write_meta_properties
 from trioka.storage.directory import DirectoryInUse, LogDirectory
 from trioka.storage.disk import Disk, OsDisk
@@ -20,6 +26,7 @@ from trioka.storage.layout import DamagedFile, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.memory_disk import MemoryDisk
+from trioka.storage.power_loss import Model
 
 A, B = TopicPartition("a.b-c", 3), TopicPartition("orders", 0)
 CONFIG = LogConfig(segment_bytes=1000, file_delete_delay_ms=100)
@@ -77,6 +84,29 @@ def test_the_marker_is_the_last_thing_that_is_written() -> None:
     disk = prepared()
     last = [operation for operation in disk.operations if operation.kind in (Kind.WRITE, Kind.RENAME)][-1]
     assert last.detail.endswith("/.kafka_cleanshutdown")
+
+
+def lose_power_after_the_first_sync(log_directory: ModuleType = directory_module) -> None:
+    for path in ("/logs", "/var/lib/trioka/logs"):
+        for model in Model:
+            disk = MemoryDisk()
+            made = log_directory.LogDirectory.open(disk, path, lambda name: CONFIG, now_ms=NOW_MS, threads=1)
+            append(made.create(B, CONFIG, now_ms=NOW_MS), "promised")
+            made.logs[B].sync()
+            disk = disk.crash(model, Random(1))
+            again = LogDirectory.open(disk, path, lambda name: CONFIG, now_ms=NOW_MS, threads=1)
+            assert values(again.logs[B]) == ["promised"]
+
+
+def test_what_is_synced_in_a_new_directory_is_not_lost_with_the_name_of_the_directory() -> None:
+    lose_power_after_the_first_sync()
+
+
+def test_a_directory_whose_own_name_is_not_synced_is_noticed() -> None:
+    with pytest.raises(KeyError):
+        lose_power_after_the_first_sync(
+            planted(directory_module, "volume.make_root()", "volume.make_directory(self.path)")
+        )
 
 
 def test_checkpoints_have_recovery_points_high_watermarks_and_starts() -> None:
@@ -365,3 +395,18 @@ def test_checkpoints_that_are_written_from_two_threads_do_not_clash(tmp_path: Pa
             done.result()
     assert directory.failure is None
     directory.close(broker_epoch=1)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_many_logs_are_closed_as_cleanly_as_few(tmp_path: Path, threads: int) -> None:
+    names = [TopicPartition("t", number) for number in range(3 * directory_module.CLOSED_ALONE)]
+    directory = LogDirectory.open(OsDisk(), str(tmp_path), lambda name: LogConfig(), now_ms=1, threads=threads)
+    for name in names:
+        directory.create(name, LogConfig(), now_ms=1).append_as_leader(
+            batch.build([Record(0, 1, None, b"v")]), leader_epoch=0, now_ms=1
+        )
+    directory.close(broker_epoch=7)
+    found = LogDirectory.open(OsDisk(), str(tmp_path), lambda name: LogConfig(), now_ms=1)
+    assert found.report.clean and sorted(found.logs) == sorted(names)
+    assert all(log.log_end_offset == log.recovery_point == 1 and log.report is None for log in found.logs.values())
+    found.let_go()

@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import resource
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -463,3 +465,32 @@ def test_a_lock_holds_against_another_process(root: str) -> None:
     assert child.exitcode == 0
     held.close()
     OsDisk().lock(f"{root}/.lock").close()
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+from trioka.storage.disk import OsDisk
+disk, folder = OsDisk(), sys.argv[1]
+disk.sync_directory(folder)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    pass
+for _ in range(3):
+    disk.sync_directory(folder)
+try:
+    disk.open(folder + "/f", create=True)
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_a_directory_can_be_synced_when_no_descriptor_is_left(tmp_path: Path) -> None:
+    """Its sync is the last of several steps that cannot be taken back."""
+    told = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path)], check=True, timeout=60, capture_output=True
+    )
+    assert int(told.stdout) == errno.EMFILE

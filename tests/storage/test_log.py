@@ -1,5 +1,6 @@
 """A log's rules, one by one. (`test_log_walk.py` puts them together, `test_log_crashes.py` takes the power away.)"""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -117,6 +118,31 @@ def test_a_failed_write_changes_nothing_that_is_known_and_ends_the_volume() -> N
     assert volume.failure is not None
     found = open_log(MemoryDisk(disk.files()), clean=False)
     assert values(found) == ["a"], "the half batch is cut off by the next start"
+
+
+def test_a_batch_behind_one_that_a_failed_disk_refused_is_not_called_out_of_order() -> None:
+    """A client with several batches in flight would begin a new epoch, and write some of them twice."""
+    disk = MemoryDisk()
+    disk.make_directory(DIRECTORY)
+    log = open_log(files=FilePool(Volume(disk, "/logs")))
+    append(log, "a", producer=(7, 0, 0))
+    with pytest.raises(OutOfOrderSequenceNumber):
+        append(log, "c", producer=(7, 0, 2))
+    disk.faults.add(Fault(kinds=frozenset({Kind.WRITE}), effect=Effect.HALF))
+    for sequence in (1, 2, 3):
+        with pytest.raises(KafkaStorageError):
+            append(log, "b", producer=(7, 0, sequence))
+
+
+def test_a_segment_whose_first_batch_is_damaged_takes_records() -> None:
+    """Damage that nobody has met yet: rolling by time asks the first batch for its time."""
+    log = open_log()
+    append(log, "a")
+    again = reopen(log)
+    file = again.files.get(again.segments.active.log_path)
+    file.write(16, b"\x0a")  # the magic
+    assert append(again, "b").first_offset == 1
+    assert again.append_as_follower(batch("c", base_offset=2, leader_epoch=0), now_ms=NOW_MS).last_offset == 2
 
 
 def test_a_closed_log_takes_nothing() -> None:
@@ -274,6 +300,22 @@ def test_a_transaction_holds_the_last_stable_offset_until_its_end_is_replicated(
     log.advance_high_watermark(3)
     assert log.last_stable_offset == 3
     assert log.aborted_transactions(0, 3) == []
+
+
+@pytest.mark.parametrize("event", [lambda log: log, reopen], ids=["at once", "after a new start"])
+def test_the_last_stable_offset_is_not_below_the_start_of_the_log(event: Callable[[Log], Log]) -> None:
+    log = open_log()
+    append(log, "a", producer=(7, 0, 0), transactional=True)
+    for text in "bcd":
+        append(log, text)
+    log.advance_high_watermark(4)
+    log.delete_records_before(2)
+    log = event(log)
+    log.advance_high_watermark(4)
+    assert log.last_stable_offset == log.log_start_offset == 2
+    finish(log, 7, commit=False)
+    log.advance_high_watermark(5)
+    assert log.last_stable_offset == 5
 
 
 def test_aborted_transactions_are_told_over_segments_and_restarts() -> None:
@@ -434,6 +476,22 @@ def test_kafkas_files_are_there_after_a_clean_stop() -> None:
         assert {f"{base}.log", f"{base}.index", f"{base}.timeindex"} <= set(names)
     assert f"{log.log_end_offset:020d}.snapshot" in names
     assert "leader-epoch-checkpoint" in names
+
+
+def test_kafkas_files_are_there_for_a_log_without_records() -> None:
+    """Where the index is missing, a start of Kafka's logs an error for each such partition."""
+    expected = {f"{0:020d}.log", f"{0:020d}.index", f"{0:020d}.timeindex"}
+    log = open_log()
+    disk = log.files.disk
+    assert set(disk.list(DIRECTORY)) == expected
+    for name in (f"{0:020d}.index", f"{0:020d}.timeindex"):  # as earlier versions left it
+        disk.remove(f"{DIRECTORY}/{name}")
+    log = reopen(log)
+    assert set(disk.list(DIRECTORY)) == expected
+    for text in "abc":
+        append(log, text)
+    log.roll(now_ms=NOW_MS)
+    assert {f"{3:020d}.log", f"{3:020d}.index", f"{3:020d}.timeindex"} <= set(disk.list(DIRECTORY))
 
 
 def test_a_config_may_change_while_the_log_is_used() -> None:

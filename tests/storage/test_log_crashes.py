@@ -25,6 +25,7 @@ from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
+from trioka.storage.log_end import LogEnd
 from trioka.storage.memory_disk import MemoryDisk, MemoryFile
 from trioka.storage.power_loss import Model
 from trioka.storage.rebuild import epochs_of
@@ -95,6 +96,7 @@ def recover(disk: MemoryDisk) -> Found:
         return Found(0, ())
     log = directory.logs[NAME]
     assert not log.quarantine, log.quarantine.damages[0]
+    assert log.report is None or not log.report.missing_offsets, "a recovery point beyond the log's end"
     found = contents(log)
     assert len(found.values) == log.log_end_offset - log.log_start_offset, "a gap"
     in_log = [entry for entry in epochs_of(log.segments) if entry.start_offset >= log.log_start_offset]
@@ -317,8 +319,8 @@ def test_a_disk_that_fails_at_any_operation_loses_nothing_that_was_promised(
 def sync_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The recovery point moves without an fsync."""
 
-    def sync(self: Segments, end_offset: int) -> None:
-        self.recovery_point = end_offset
+    def sync(self: Segments, end: LogEnd) -> None:
+        end.recovery_point = end.log_end_offset
 
     monkeypatch.setattr(Segments, "sync", sync)
 

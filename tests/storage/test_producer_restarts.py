@@ -192,7 +192,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("                self.snapshots.remove(offset)\n", "                break\n",
      test_a_damaged_snapshot_gives_way_to_an_older_one),
     ("        self._forget_all()\n        damaged", "        damaged", test_truncation_forgets_what_was_cut),
-    ("            self.log_start_moved(log_start)\n            return ()\n", "            pass\n",
+    ("            self.log_start_moved(start)\n            return ()\n", "            pass\n",
      test_truncation_at_the_end_keeps_what_is_known),
     ("if not _is_idle(producer, now_ms, expiration_ms):", "if True:",
      test_an_expired_producer_does_not_come_back_from_a_snapshot),

@@ -9,7 +9,7 @@ from planted import Rule, assert_noticed
 from trioka.storage import producer_snapshot
 from trioka.storage.layout import DamagedFile
 from trioka.storage.memory_disk import MemoryDisk
-from trioka.storage.producer_snapshot import SnapshotEntry, SnapshotFiles
+from trioka.storage.producer_snapshot import Snapshot, SnapshotBatch, SnapshotEntry, SnapshotFiles
 
 DIRECTORY = "/logs/orders-0"
 
@@ -26,6 +26,8 @@ THREE = [
     SnapshotEntry(1001, 0, 1, 22, 1, 1700000000002, 7, 18),
     SnapshotEntry(1002, 9, -1, -1, 0, 1700000000003, 12, -1),
 ]
+EARLIER = SnapshotBatch(1000, 0, 3, 0, 1699999999000)
+BATCHES = [EARLIER, SnapshotBatch(1000, 0, 10, 4, 1700000000000)]
 
 
 @pytest.fixture
@@ -38,28 +40,74 @@ def files(storage: ModuleType, *offsets: int) -> tuple[SnapshotFiles, MemoryDisk
     disk.make_directory(DIRECTORY)
     found = storage.SnapshotFiles(disk, DIRECTORY)
     for offset in offsets:
-        found.write(offset, [], sync=True)
+        found.write(offset, Snapshot([]), sync=True)
     return found, disk
 
 
 def test_snapshots_are_kafkas_bytes_in_both_directions(storage: ModuleType) -> None:
-    assert storage.encode(THREE) == KAFKA
-    assert storage.decode("path", KAFKA) == THREE
-    assert storage.encode([]) == NOBODY
-    assert storage.decode("path", NOBODY) == []
+    assert storage.encode(Snapshot(THREE)) == KAFKA
+    assert storage.decode("path", KAFKA) == Snapshot(THREE)
+    assert storage.encode(Snapshot([])) == NOBODY
+    assert storage.decode("path", NOBODY) == Snapshot([])
 
 
-def test_any_flipped_bit_and_any_missing_byte_is_noticed(storage: ModuleType) -> None:
-    for position in range(len(KAFKA)):
+def test_our_batches_stand_behind_kafkas_bytes_under_the_same_checksum(storage: ModuleType) -> None:
+    data = storage.encode(Snapshot(THREE, BATCHES))
+    assert data[6 : len(KAFKA)] == KAFKA[6:]
+    assert data[2:6] == crc32c(data[6:]).to_bytes(4, "big")
+    assert data[len(KAFKA) :].hex() == (
+        b"TRIOKA-1".hex() + "00000002"
+        "00000000000003e80000000000000000000000030000000000000" + "18bcfe56418"
+        "00000000000003e8000000000000000000000" + "00a00000004" + "0000018bcfe56800"
+    )
+    assert storage.decode("path", data) == Snapshot(THREE, BATCHES)
+    assert storage.decode("path", storage.encode(Snapshot(THREE, []))) == Snapshot(THREE, [])
+
+
+def with_checksum(body: bytes) -> bytes:
+    return b"\0\1" + crc32c(body).to_bytes(4, "big") + body
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [EARLIER],  # the last one is not the one of the entry
+        [*BATCHES, BATCHES[-1]],
+        [BATCHES[1], BATCHES[0]],
+        [BATCHES[0]._replace(offset_delta=-1), BATCHES[1]],
+        [BATCHES[0]._replace(producer_id=7)],
+    ],
+)
+def test_batches_that_do_not_belong_to_the_entries_are_refused(
+    storage: ModuleType, batches: list[SnapshotBatch]
+) -> None:
+    with pytest.raises(DamagedFile):
+        storage.decode("path", storage.encode(Snapshot(THREE, batches)))
+
+
+def test_bytes_that_nobody_knows_behind_the_entries_are_refused(storage: ModuleType) -> None:
+    body = storage.encode(Snapshot(THREE, BATCHES))[6:]
+    for strange in (body[:-1], body + b"\0", body[:150], body.replace(b"TRIOKA-1", b"TRIOKA-2"), KAFKA[6:] + bytes(12)):
         with pytest.raises(DamagedFile):
-            storage.decode("path", KAFKA[:position])
+            storage.decode("path", with_checksum(strange))
+
+
+@pytest.mark.parametrize("whole", [KAFKA, producer_snapshot.encode(Snapshot(THREE, BATCHES))])
+def test_any_flipped_bit_and_any_missing_byte_is_noticed(whole: bytes) -> None:
+    notice_any_damage(producer_snapshot, whole)
+
+
+def notice_any_damage(storage: ModuleType, whole: bytes = KAFKA) -> None:
+    for position in range(len(whole)):
+        with pytest.raises(DamagedFile):
+            storage.decode("path", whole[:position])
         for bit in range(8):
-            damaged = bytearray(KAFKA)
+            damaged = bytearray(whole)
             damaged[position] ^= 1 << bit
             with pytest.raises(DamagedFile):
                 storage.decode("path", bytes(damaged))
     with pytest.raises(DamagedFile):
-        storage.decode("path", KAFKA + b"\0")
+        storage.decode("path", whole + b"\0")
     with pytest.raises(DamagedFile):
         storage.decode("path", bytes(200))
 
@@ -71,11 +119,10 @@ def test_a_count_that_does_not_fit_or_a_producer_that_cannot_be_is_refused(stora
         THREE[0]._replace(epoch=-2),
     ):
         with pytest.raises(DamagedFile, match="cannot be"):
-            storage.decode("path", storage.encode([entry]))
-    body = (4).to_bytes(4, "big") + KAFKA[10:]
-    data = b"\0\1" + crc32c(body).to_bytes(4, "big") + body
-    with pytest.raises(DamagedFile, match="announces 4"):
-        storage.decode("path", data)
+            storage.decode("path", storage.encode(Snapshot([entry])))
+    for count in (4, -1):
+        with pytest.raises(DamagedFile, match=f"announces {count}"):
+            storage.decode("path", with_checksum(count.to_bytes(4, "big", signed=True) + KAFKA[10:]))
 
 
 def test_only_whole_names_are_found_in_the_directory(storage: ModuleType) -> None:
@@ -85,15 +132,15 @@ def test_only_whole_names_are_found_in_the_directory(storage: ModuleType) -> Non
     found = storage.SnapshotFiles.scan(disk, DIRECTORY)
     assert found.offsets == [7, 42]
     assert found.latest == 42
-    assert found.read(42) == THREE
+    assert found.read(42) == Snapshot(THREE)
 
 
 def test_an_unsynced_snapshot_replaces_a_longer_one_whole(storage: ModuleType) -> None:
     found, disk = files(storage)
     for sync in (True, False):
-        found.write(42, THREE, sync=sync)
+        found.write(42, Snapshot(THREE), sync=sync)
         assert disk.read(found.path(42)) == KAFKA
-        found.write(42, [], sync=sync)
+        found.write(42, Snapshot([]), sync=sync)
         assert disk.read(found.path(42)) == NOBODY
         assert found.offsets == [42]
 
@@ -112,9 +159,9 @@ def test_snapshots_before_an_offset_are_removed(storage: ModuleType) -> None:
     assert not disk.exists(found.path(10))
 
 
-def test_only_snapshots_inside_of_the_log_are_kept_and_none_at_its_start(storage: ModuleType) -> None:
+def test_only_snapshots_inside_of_the_log_are_kept_its_ends_among_them(storage: ModuleType) -> None:
     found, disk = files(storage, 10, 20, 30, 40)
-    found.remove_outside(10, 30)
+    found.remove_outside(20, 30)
     assert found.offsets == [20, 30]
     assert disk.list(DIRECTORY) == ["00000000000000000020.snapshot", "00000000000000000030.snapshot"]
 
@@ -141,16 +188,31 @@ def test_removing_what_is_gone_already_is_no_error(storage: ModuleType) -> None:
     assert found.latest is None
 
 
+def refuse_strange_batches(storage: ModuleType) -> None:
+    test_batches_that_do_not_belong_to_the_entries_are_refused(storage, [EARLIER])
+
+
+def refuse_the_same_batch_twice(storage: ModuleType) -> None:
+    test_batches_that_do_not_belong_to_the_entries_are_refused(storage, [*BATCHES, BATCHES[-1]])
+
+
 MISTAKES: list[tuple[str, str, Rule]] = [
     (">qhiqiqiq", ">qhiqiqqi", test_snapshots_are_kafkas_bytes_in_both_directions),
-    ("!= crc:", "== -1:", test_any_flipped_bit_and_any_missing_byte_is_noticed),
-    ("if version != VERSION:", "if False:", test_any_flipped_bit_and_any_missing_byte_is_noticed),
-    ("if count * _ENTRY.size != len(data) - start:", "if False:",
+    ("!= crc:", "== -1:", notice_any_damage),
+    ("if version != VERSION:", "if False:", notice_any_damage),
+    ("if not start <= end <= len(data):", "if False:",
      test_a_count_that_does_not_fit_or_a_producer_that_cannot_be_is_refused),
     ("and not file.suffix", "", test_only_whole_names_are_found_in_the_directory),
     ("                file.truncate(len(data))\n", "", test_an_unsynced_snapshot_replaces_a_longer_one_whole),
-    ("if not log_start < offset <= log_end", "if not log_start <= offset <= log_end",
-     test_only_snapshots_inside_of_the_log_are_kept_and_none_at_its_start),
+    ("if not start <= offset <= end", "if not start < offset <= end",
+     test_only_snapshots_inside_of_the_log_are_kept_its_ends_among_them),
+    (">qiqiq", ">qiqqi", test_our_batches_stand_behind_kafkas_bytes_under_the_same_checksum),
+    ("if count * _BATCH.size != len(view) - start:", "if False:",
+     test_bytes_that_nobody_knows_behind_the_entries_are_refused),
+    ("bytes(view[: len(_BATCHES_MAGIC)]) != _BATCHES_MAGIC", "False",
+     test_bytes_that_nobody_knows_behind_the_entries_are_refused),
+    ("if last_offsets.get(producer_id) != last_offset:", "if False:", refuse_strange_batches),
+    (" or batch.first_offset <= newest.get(batch.producer_id, -1):", ":", refuse_the_same_batch_twice),
     ("if offset != strays[-1] or offset < newest_base:", "if True:",
      test_strays_are_removed_but_not_the_one_of_the_clean_stop),
     ("if offset != strays[-1] or offset < newest_base:", "if offset != strays[-1]:",

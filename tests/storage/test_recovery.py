@@ -4,7 +4,7 @@ made again."""
 import pytest
 from logs import DIRECTORY, NOW_MS, SMALL, append, batch, open_log, read_all, reopen, values
 
-from trioka.protocol.errors import CorruptMessage, KafkaStorageError
+from trioka.protocol.errors import CorruptMessage
 from trioka.storage.disk import Disk
 from trioka.storage.log import Log
 from trioka.storage.memory_disk import MemoryDisk
@@ -13,11 +13,15 @@ from trioka.storage.rebuild import epochs_of
 from trioka.storage.segment import Segment
 
 
+def value(number: int) -> str:
+    return f"{number}:{'x' * 20}"
+
+
 def stopped(count: int = 30, *, clean: bool = True) -> MemoryDisk:
     """A log of `count` records, one to a batch, in three or four segments."""
     log = open_log()
     for number in range(count):
-        append(log, f"{number}:{'x' * 20}", epoch=number // 12, producer=(7, 0, number))
+        append(log, value(number), epoch=number // 12, producer=(7, 0, number))
     if clean:
         log.close()
     else:
@@ -47,7 +51,7 @@ def readable(log: Log) -> list[int]:
             first = read_all(log, offset, upto=offset + 1)
         except CorruptMessage:
             continue
-        assert [(record.offset, record.value) for record in first] == [(offset, f"{offset}:{'x' * 20}".encode())]
+        assert [(record.offset, record.value) for record in first] == [(offset, value(offset).encode())]
         found.append(offset)
     return found
 
@@ -162,10 +166,12 @@ def test_damage_below_the_recovery_point_is_quarantined_and_not_cut(where: int) 
     first = log.segments[1].base_offset
     assert (found.first_offset, found.end_offset) == (first, first + 1)
     assert readable(log) == [offset for offset in range(30) if offset != first]
-    with pytest.raises(KafkaStorageError, match="quarantined"):
-        append(log, "more", epoch=9)
-    with pytest.raises(KafkaStorageError, match="quarantined"):
-        log.append_as_follower(batch("more", base_offset=30), now_ms=NOW_MS)
+    assert append(log, value(30), epoch=9).first_offset == 30, "the log goes on at its end"
+    log.append_as_follower(batch(value(31), base_offset=31, leader_epoch=9), now_ms=NOW_MS)
+    assert readable(log) == [offset for offset in range(32) if offset != first]
+    log = reopen(log, clean=False)
+    assert log.quarantine.damages == (found,)
+    assert readable(log) == [offset for offset in range(32) if offset != first]
 
 
 def test_damage_above_the_recovery_point_is_a_torn_tail() -> None:
@@ -212,15 +218,28 @@ def test_quarantine_outlives_a_clean_restart_and_ends_with_the_damaged_part() ->
     assert not reopen(log).quarantine
 
 
-def test_bytes_that_were_promised_and_are_missing_are_damage() -> None:
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_recovery_point_beyond_the_end_is_told_and_the_log_goes_on_where_it_ends(clean: bool) -> None:
+    """As in Kafka. What is there is whole: a wrong checkpoint must not make a partition refuse all that comes."""
     disk = stopped(30, clean=False)
     last = segments(disk)[-1]
     base = int(last[-24:-4])
     disk.open(last).truncate(0)
-    log = open_log(disk, clean=False, recovery_point=30)
-    assert [(found.first_offset, found.end_offset) for found in log.quarantine.damages] == [(base, 30)]
-    assert log.log_end_offset == 30, "those offsets are not given twice"
+    log = open_log(disk, clean=clean, recovery_point=30)
+    assert not log.quarantine
+    assert (log.log_end_offset, log.recovery_point) == (base, base)
+    assert log.report is not None
+    assert log.report.missing_offsets == 30 - base
     assert readable(log) == list(range(base))
+    assert append(log, "again", epoch=9).first_offset == base
+
+
+def test_a_log_of_which_nothing_is_left_begins_where_it_started() -> None:
+    disk = MemoryDisk()
+    disk.make_directory(DIRECTORY)
+    log = open_log(disk, clean=False, recovery_point=30, log_start=20)
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (20, 20, 20)
+    assert not log.quarantine
 
 
 def test_a_scrub_finds_what_nobody_has_read() -> None:

@@ -9,10 +9,12 @@ from crc32c import crc32c
 from logs import DIRECTORY, NOW_MS, SMALL, batch, open_log
 from planted import Rule, assert_noticed
 
+from trioka.protocol.batch import build, seal, set_max_timestamp
 from trioka.protocol.batch import read_header as header_of
-from trioka.protocol.batch import set_max_timestamp
+from trioka.protocol.batch import records as records_of
 from trioka.protocol.compression import Codec
-from trioka.protocol.errors import KafkaError, KafkaStorageError
+from trioka.protocol.errors import InvalidRecord, InvalidTimestamp, KafkaError, KafkaStorageError
+from trioka.protocol.record import Record, encode
 from trioka.storage import plain_batch, run
 from trioka.storage.disk_faults import Fault, Kind
 from trioka.storage.log import Log
@@ -22,6 +24,7 @@ from trioka.storage.volume import Volume
 
 Outcome = tuple[int, int, bool] | type[KafkaError]
 LARGE = LogConfig(index_interval_bytes=500, max_message_bytes=5000)
+BY_HEADER = LogConfig(index_interval_bytes=500, max_message_bytes=5000, validate_records="header")
 
 
 def by_ones(alone: ModuleType) -> ModuleType:
@@ -142,7 +145,7 @@ def stream(random: Random, length: int) -> list[bytearray]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-@pytest.mark.parametrize("config", [SMALL, LARGE], ids=["small segments", "one segment"])
+@pytest.mark.parametrize("config", [SMALL, LARGE, BY_HEADER], ids=["small segments", "one segment", "by header"])
 def test_a_run_leaves_what_appends_one_by_one_leave(seed: int, config: LogConfig, storage: ModuleType) -> None:
     batches = stream(Random(seed), 60)
     a, b = open_log(config=config), open_log(config=config)
@@ -183,10 +186,80 @@ ODD = {
 }
 
 
+def poisoned(name: str, codec: Codec) -> bytearray:
+    """A batch whose header is in order and whose CRC is right."""
+    two = [Record(0, NOW_MS, b"k", b"one"), Record(1, NOW_MS + 5, b"k", b"two")]
+    header = header_of(build(two, codec=codec))
+    data = [encode(each, base_offset=0, base_timestamp=NOW_MS) for each in two]
+    match name:
+        case "garbage":
+            data = [b"garbage" * 9]
+        case "a record count that is one too large":
+            header = header._replace(record_count=3, last_offset_delta=2)
+        case "a record count that is one too small":
+            header = header._replace(record_count=1, last_offset_delta=0)
+        case "two records with one offset":
+            data = [data[0], encode(two[1], base_offset=1, base_timestamp=NOW_MS)]
+        case "a byte behind the records":
+            data.append(b"?")
+        case "a hidden time to come":
+            data[0] = encode(Record(0, NOW_MS + 10**9, b"k", b"one"), base_offset=0, base_timestamp=NOW_MS)
+        case "a newest time that no record has":
+            header = header._replace(max_timestamp=NOW_MS + 6)
+        case "a time before all times":
+            data[0] = encode(Record(0, -(1 << 63), b"k", b"one"), base_offset=0, base_timestamp=NOW_MS)
+        case "compression that is damaged":
+            return changed(seal(header._replace(attributes=0), b"garbage"), attributes=int(codec) or 1)
+        case _:
+            raise AssertionError(name)
+    return seal(header, b"".join(data))
+
+
+POISON: dict[str, type[KafkaError] | None] = {
+    "garbage": InvalidRecord,
+    "a record count that is one too large": InvalidRecord,
+    "a record count that is one too small": InvalidRecord,
+    "two records with one offset": InvalidRecord,
+    "a byte behind the records": InvalidRecord,
+    "a hidden time to come": InvalidTimestamp,
+    "a newest time that no record has": None,  # it is mended
+    "a time before all times": InvalidTimestamp,
+    "compression that is damaged": InvalidRecord,
+}
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("name", POISON)
+def test_a_run_ends_before_records_that_are_not_what_the_header_says(
+    name: str, codec: Codec, storage: ModuleType
+) -> None:
+    """And the usual way refuses them, or mends the header."""
+    poison = poisoned(name, codec)
+    log = open_log(config=LARGE)
+    one_by_one(log, [FIRST])
+    buffer, places = laid_out([*PLAIN, poison])
+    assert storage.append_run(log, buffer, places, 0, NOW_MS) == [1, 2, 3]
+    position, size = places[3]
+    assert buffer[position : position + size] == poison, "it is as it was"
+    error = POISON[name]
+    assert one_by_one(log, [poison]) == ([(4, 5, False)] if error is None else [error])
+    if error is None:
+        newest = max(record.timestamp for record in records_of(poison, header_of(poison)))
+        assert log.segments.active.largest_timestamp()[0] == newest
+        assert log.log_end_offset == 6
+
+
+def every_poison(storage: ModuleType) -> None:
+    for name in POISON:
+        for codec in (Codec.NONE, Codec.GZIP):
+            test_a_run_ends_before_records_that_are_not_what_the_header_says(name, codec, storage)
+
+
+@pytest.mark.parametrize("config", [LARGE, BY_HEADER], ids=["full", "header"])
 @pytest.mark.parametrize("odd", ODD)
-def test_a_run_ends_before_what_is_not_plain(odd: str, storage: ModuleType) -> None:
+def test_a_run_ends_before_what_is_not_plain(odd: str, config: LogConfig, storage: ModuleType) -> None:
     batches = [*PLAIN, ODD[odd], batch("behind", producer=(7, 0, 3))]
-    a, b = open_log(config=LARGE), open_log(config=LARGE)
+    a, b = open_log(config=config), open_log(config=config)
     assert one_by_one(a, [FIRST]) == one_by_one(b, [FIRST])
     buffer, places = laid_out(batches)
     assert storage.append_run(b, buffer, places, 0, NOW_MS) == [1, 2, 3]
@@ -198,7 +271,8 @@ def test_a_run_ends_before_what_is_not_plain(odd: str, storage: ModuleType) -> N
 
 def everything_odd(storage: ModuleType) -> None:
     for odd in ODD:
-        test_a_run_ends_before_what_is_not_plain(odd, storage)
+        for config in (LARGE, BY_HEADER):
+            test_a_run_ends_before_what_is_not_plain(odd, config, storage)
 
 
 def test_a_run_does_not_begin_where_a_look_is_due(storage: ModuleType) -> None:
@@ -269,6 +343,11 @@ def test_a_run_that_cannot_be_written_changes_nothing(storage: ModuleType) -> No
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
+    ("if validates and not has_plain_records(", "if has_plain_records is None and (", every_poison),
+    ("and walked[1] == newest", "", every_poison),
+    ("and walked[0] >= 0", "", every_poison),
+    ("return walked is not None and", "return walked is None or", every_poison),
+    ("        except KafkaError:\n            return False", "        finally:\n            pass", every_poison),
     ("length + LOG_OVERHEAD != size", "False", everything_odd),
     ("or magic != MAGIC\n", "\n", everything_odd),
     ("or base\n", "\n", everything_odd),
@@ -308,6 +387,7 @@ def everything(storage: ModuleType) -> None:
     """All rules, for one that is alone."""
     asked = by_ones(storage)
     everything_odd(asked)
+    every_poison(asked)
     test_a_run_does_not_begin_where_a_look_is_due(asked)
     test_a_run_begins_with_the_next_batch_of_its_producer_and_with_no_other(asked)
     test_a_run_that_cannot_be_written_changes_nothing(asked)
@@ -316,6 +396,7 @@ def everything(storage: ModuleType) -> None:
 
 
 ALONE = [
+    ("if validates and not has_plain_records(", "if has_plain_records is None and ("),
     ("length + LOG_OVERHEAD != size", "False"),
     ("or magic != MAGIC\n", "\n"),
     ("or base\n", "\n"),

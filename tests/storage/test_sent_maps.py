@@ -97,3 +97,18 @@ def test_a_file_in_memory_is_read_instead() -> None:
     part = FilePool(disk).range("/log", 0, 3)
     assert part.view() is None
     assert part.read() == b"abc"
+
+
+def test_maps_that_slow_clients_hold_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a descriptor, and outlives the handle that it was made by."""
+    monkeypatch.setattr(file_pool, "HELD_MAPS_LIMIT", 5)
+    pool = FilePool(OsDisk(), limit=2)
+    views = []
+    for number in range(10):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        views.append(pool.range(new_file(folder, 9000), 0, 9000).view())
+    assert [view is None for view in views] == [False] * 5 + [True] * 5
+    views.clear()
+    assert pool.range(f"{new_file(tmp_path, 9000)}", 0, 9000).view() is not None
+    pool.close()

@@ -9,7 +9,7 @@ from trioka.protocol.errors import KafkaStorageError
 from trioka.storage.disk import Disk
 from trioka.storage.disk_faults import Effect, Fault, Kind
 from trioka.storage.memory_disk import MemoryDisk
-from trioka.storage.volume import Volume
+from trioka.storage.volume import OutOfDescriptors, Volume, finishing
 
 
 def volume_on(disk: MemoryDisk) -> Volume:
@@ -83,6 +83,49 @@ def test_an_answer_is_not_a_failure() -> None:
     part.release()
     assert volume.failure is None
     assert volume.read("/logs/d") == b"123"
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("kind", [Kind.OPEN, Kind.CREATE, Kind.MAP, Kind.LIST, Kind.SYNC_DIRECTORY])
+def test_a_shortage_of_descriptors_is_no_failure(kind: Kind, error: int) -> None:
+    disk = MemoryDisk()
+    volume = volume_on(disk)
+    volume.replace("/logs/f", b"123")
+    file = volume.open("/logs/f")
+    actions: dict[Kind, Callable[[], object]] = {
+        Kind.OPEN: lambda: volume.open("/logs/f"),
+        Kind.CREATE: lambda: volume.open("/logs/g", create=True),
+        Kind.MAP: lambda: file.map(3),
+        Kind.LIST: lambda: volume.list("/logs"),
+        Kind.SYNC_DIRECTORY: lambda: volume.sync_directory("/logs"),
+    }
+    disk.faults.add(Fault(kinds=frozenset({kind}), error=error))
+    with pytest.raises(OutOfDescriptors) as shortage:
+        actions[kind]()
+    assert (shortage.value.code, shortage.value.retriable) == (KafkaStorageError.code, True)
+    assert volume.failure is None
+    actions[kind]()
+
+
+@pytest.mark.parametrize("kind", [Kind.WRITE, Kind.SYNC])
+def test_what_is_open_needs_no_descriptor_so_the_same_error_is_a_failure(kind: Kind) -> None:
+    disk = MemoryDisk()
+    volume = volume_on(disk)
+    file = volume.open("/logs/f", create=True)
+    disk.faults.add(Fault(kinds=frozenset({kind}), error=errno.EMFILE))
+    with pytest.raises(KafkaStorageError, match="offline"):
+        file.sync() if kind is Kind.SYNC else file.write(0, b"x")
+    assert volume.failure is not None
+
+
+def test_steps_that_belong_together_and_find_no_descriptor_take_the_volume_offline() -> None:
+    disk = MemoryDisk()
+    volume = volume_on(disk)
+    disk.faults.add(Fault(kinds=frozenset({Kind.SYNC_DIRECTORY}), error=errno.EMFILE))
+    with pytest.raises(OutOfDescriptors), finishing(volume):
+        volume.sync_directory("/logs")
+    assert volume.failure is not None
+    assert volume.failure.errno == errno.EMFILE
 
 
 def test_the_first_failure_is_told_once() -> None:

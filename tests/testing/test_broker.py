@@ -156,10 +156,11 @@ sys.stdin.read()
     ) as test:
         assert test.stdout is not None
         *pids, first, second = test.stdout.readline().split()
+        started = {pid: started_at(pid) for pid in pids}
         test.kill()
     for pid in pids:
         deadline = time.monotonic() + PATIENCE_S
-        while is_alive(int(pid)):
+        while started_at(pid) == started[pid]:
             assert time.monotonic() < deadline, f"process {pid} outlives its test"
             time.sleep(0.02)
     scratch.sweep()  # as the first broker of any other process would
@@ -175,11 +176,13 @@ def test_only_what_nobody_holds_is_swept_away() -> None:
         assert kafka.produce("orders", "b") == [1]
 
 
-def is_alive(pid: int) -> bool:
+def started_at(pid: str) -> str | None:
+    """When this process was started; None if it has ended. Its number may belong to another one soon."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state in "ZX" else fields[18]
 
 
 def test_a_broker_that_breaks_off_at_its_start_says_why(nothing_left: None) -> None:

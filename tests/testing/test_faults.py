@@ -32,7 +32,7 @@ from trioka.protocol.messages.metadata import MetadataRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 from trioka.protocol.schema import Request
-from trioka.testing import Broker, Chaos, faults, interception, node, weather
+from trioka.testing import Broker, Chaos, HasEnded, faults, interception, node, weather
 
 PATIENCE_S = 60.0
 BY_NAME = {ProduceRequest: 9, FetchRequest: 12}  # the last versions that name topics
@@ -203,6 +203,28 @@ def test_a_delayed_produce_is_carried_out_later_and_not_overtaken() -> None:
     delayed_produce_is_not_overtaken(interception)
 
 
+def test_a_request_like_the_last_ones_throws_the_dice_too() -> None:
+    equal_requests_throw_the_dice(interception)
+
+
+def equal_requests_throw_the_dice(module: ModuleType) -> None:
+    """No lane leads past a storm, which strikes the seventeenth request here."""
+    with (
+        mock.patch.object(node, "FaultyRoute", module.FaultyRoute),
+        Broker() as kafka,
+        closing(Asking(kafka)) as client,
+    ):
+        kafka.create_topic("orders")
+        kafka.produce("orders", "x")
+        storm = Chaos(kafka).storm(seed=4, rate=0.05, faults=1, apis=["Fetch"]).start()
+        for _ in range(16):
+            assert client.ask(fetch("orders")).responses[0].partitions[0].high_watermark == 1
+        assert storm.faults == []
+        with suppress(HungUp):
+            client.ask(fetch("orders"))
+        assert len(storm.faults) == 1
+
+
 def test_a_dropped_request_is_not_carried_out_and_a_dropped_answer_is(
     kafka: Broker, client: Asking, orders: str
 ) -> None:
@@ -296,9 +318,11 @@ def test_a_full_disk_takes_its_directory_offline_until_a_restart(kafka: Broker, 
     kafka.produce(orders, "kept")
     kafka.disk_full()
     assert client.produce(orders)[0] == KafkaStorageError.code
+    until(lambda: not kafka.is_running)  # as Kafka, which has no other log directory
     kafka.heal()
-    assert client.produce(orders)[0] == KafkaStorageError.code
-    assert "offline" in kafka.describe()
+    with pytest.raises(HasEnded, match="is offline"):
+        kafka.slow_disk()
+    assert "is offline" in kafka.describe()
     kafka.restart()
     with closing(Asking(kafka)) as another:
         assert another.produce(orders) == (0, 1)
@@ -395,7 +419,7 @@ MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
     (weather, "dice.random() < self._rate, dice", "Random().random() < self._rate, dice", dice_are_thrown_by_the_seed),
     (weather, "self._faults >= self._most", "self._faults > self._most", dice_are_thrown_by_the_seed),
     (weather, "[int(which * len(choices))]", "[0]", dice_are_thrown_by_the_seed),
-    (interception, "        self.lane_key = NO_LANE\n", "", delayed_produce_is_not_overtaken),
+    (interception, "        self.lane_key = NO_LANE\n", "", equal_requests_throw_the_dice),
     (interception, "memoryview(bytearray(frame))", "frame", delayed_produce_is_not_overtaken),
 ]
 

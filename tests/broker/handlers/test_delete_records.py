@@ -3,13 +3,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planted import planted
 from serving import ask, on_trio, running_broker
 from topics import EARLIEST, LATEST, create, offset_at, produce
+from transacting import transacting
+from transaction_requests import Writer, fetch, values_in
 
 from trioka.broker.broker import Broker
 from trioka.broker.handlers import delete_records as handler_module
 from trioka.protocol.errors import OffsetOutOfRange, PolicyViolation, UnknownTopicOrPartition
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest
+from trioka.protocol.messages.list_offsets import ListOffsetsRequest
+from trioka.storage import log as log_module
 from trioka.storage.log import Log
 
 END = -1
@@ -51,6 +56,55 @@ async def test_what_cannot_be_deleted_stays(tmp_path: Path) -> None:
         assert await delete(broker, "compacted", END) == (PolicyViolation.code, -1)
         assert await offset_at(broker, "compacted", EARLIEST) == 0
         assert await delete(broker, "both", END) == (0, 2)
+
+
+def read_committed_goes_on(directory: Path) -> None:
+    """Records are deleted, the first ones of an open transaction among them. A consumer of committed records that
+    begins at the latest offset waits there, and reads what is committed."""
+
+    @on_trio
+    async def run() -> None:
+        async with transacting(directory) as (broker, connection):
+            writer = Writer(connection.ask)
+            await writer.init()
+            await writer.write(b"a", b"b", b"c")
+            assert await delete(broker, "t", 2) == (0, 2)
+            latest = await latest_committed(broker)
+            assert latest == 2
+            told = await ask(broker, fetch(offset=latest), 12)
+            (partition,) = told.responses[0].partitions
+            assert (partition.error_code, partition.last_stable_offset, partition.log_start_offset) == (0, 2, 2)
+            await writer.commit()
+            told = await ask(broker, fetch(offset=latest), 12)
+            assert values_in(told)[-1:] == [b"c"]
+            assert await latest_committed(broker) == 4
+
+    run()
+
+
+async def latest_committed(broker: Broker) -> int:
+    asked = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=LATEST)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=1, topics=[ListOffsetsRequest.Topic(name="t", partitions=[asked])]
+    )
+    (told,) = (await ask(broker, request, 11)).topics[0].partitions
+    assert told.error_code == 0
+    return int(told.offset)
+
+
+def test_an_open_transaction_whose_first_records_are_deleted_stops_no_reader(tmp_path: Path) -> None:
+    read_committed_goes_on(tmp_path)
+
+
+def test_a_last_stable_offset_below_the_start_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistaken = planted(
+        log_module,
+        "return max(self.producers.last_stable_offset(self.high_watermark), self.log_start_offset)",
+        "return self.producers.last_stable_offset(self.high_watermark)",
+    )
+    monkeypatch.setattr(Log, "last_stable_offset", mistaken.Log.last_stable_offset)
+    with pytest.raises(AssertionError):
+        read_committed_goes_on(tmp_path)
 
 
 def assert_a_killed_broker_remembers(tmp_path: Path) -> None:

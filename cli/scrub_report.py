@@ -1,0 +1,78 @@
+"""What brokers say of damaged records and of the last scrub of each partition, for `trioka doctor`.
+
+Kafka's protocol has no place for it, so it is read where metrics are served: `trioka.http.listeners` of a broker's
+configuration says where. Other brokers than trioka's have no such key, and nothing is said of them.
+"""
+
+import re
+import time
+from collections.abc import Iterable
+from http.client import HTTPException
+from typing import Final, NamedTuple
+from urllib.request import ProxyHandler, build_opener
+
+MAX_METRICS_BYTES: Final = 64 * 1024 * 1024
+LAST_SCRUB: Final = "trioka_scrub_last_complete_timestamp_seconds"
+_SAMPLE: Final = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+class ScrubReport(NamedTuple):
+    damaged: int = 0  # ranges of records
+    unhealed: int = 0  # those of them of which no replica had a good copy
+    scrubbed_s: tuple[tuple[float, str], ...] = ()  # of each partition, by time: 0 if not since the broker was started
+
+    def words(self, now_s: float) -> str:
+        """How long ago the partition was scrubbed that was not scrubbed for the longest time."""
+        never = [name for at, name in self.scrubbed_s if at == 0]
+        if never:
+            return f"{len(never)} of {len(self.scrubbed_s)} partitions not yet scrubbed since its start"
+        if not self.scrubbed_s:
+            return "no partitions to scrub"
+        at, name = self.scrubbed_s[0]
+        return f"{len(self.scrubbed_s)} partitions scrubbed, the longest ago {name}: {_ago(now_s - at)}"
+
+
+def addresses(listeners: str, host: str) -> list[str]:
+    """Where the metrics of a broker on this host may be found: `:port` is for its own machine alone."""
+    found = []
+    for listener in filter(None, (each.strip() for each in listeners.split(","))):
+        at, _, port = listener.rpartition(":")
+        found.append(f"{host if at in ('0.0.0.0', '[::]') else at or '127.0.0.1'}:{port}")
+    return found
+
+
+def fetch(at: Iterable[str], timeout_s: float) -> ScrubReport | None:
+    """From the first of these addresses that answers; None if none of them does."""
+    opener = build_opener(ProxyHandler({}))
+    for address in at:
+        try:
+            with opener.open(f"http://{address}/metrics", timeout=timeout_s) as answer:
+                return parse(answer.read(MAX_METRICS_BYTES).decode(errors="replace"))
+        except (OSError, ValueError, HTTPException):
+            continue
+    return None
+
+
+def parse(metrics: str) -> ScrubReport:
+    numbers = {"trioka_damaged_ranges": 0, "trioka_unhealed_ranges": 0}
+    scrubbed: list[tuple[float, str]] = []
+    for name, labels, value in _SAMPLE.findall(metrics):
+        if name in numbers:
+            numbers[name] += int(float(value))
+        elif name == LAST_SCRUB:
+            told = dict(_LABEL.findall(labels))
+            scrubbed.append((float(value), f"{told.get('topic')}-{told.get('partition')}"))
+    damaged, unhealed = numbers.values()
+    return ScrubReport(damaged, unhealed, tuple(sorted(scrubbed)))
+
+
+def now_s() -> float:
+    return time.time()
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{max(seconds, 0):.0f} s ago"

@@ -1,0 +1,45 @@
+"""What tests of pipelines share: for each file of tests one broker, and one JVM with one session."""
+
+import gc
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from trioka_process import TriokaProcess
+
+from spark.pipelines import Workshop, own_jvm
+
+
+@pytest.fixture(autouse=True)
+def swept() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TriokaProcess]:
+    with TriokaProcess(tmp_path_factory.mktemp("trioka")) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def spark(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with own_jvm(tmp_path_factory.mktemp("warehouse")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def numbers() -> Iterator[int]:
+    return itertools.count()
+
+
+@pytest.fixture
+def topic(numbers: Iterator[int]) -> str:
+    return f"records-{next(numbers)}"
+
+
+@pytest.fixture
+def workshop(spark: SparkSession, broker: TriokaProcess, tmp_path: Path) -> Workshop:
+    return Workshop(folder=tmp_path, bootstrap=broker.bootstrap)
