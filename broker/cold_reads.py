@@ -5,6 +5,7 @@ their fsyncs, nor set the disk against itself. Others wait for their turn; their
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
@@ -26,4 +27,6 @@ class ColdReads:
         if self._limiter is None:
             self._limiter = trio.CapacityLimiter(THREADS)
         for part in parts:
-            warmed(part, await trio.to_thread.run_sync(partial(warm, part), limiter=self._limiter))
+            with nullcontext() if part.segment is None else part.segment.checked.suspended():
+                sound_end = await trio.to_thread.run_sync(partial(warm, part), limiter=self._limiter)
+            warmed(part, sound_end)

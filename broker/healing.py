@@ -214,14 +214,13 @@ class Healing:
         prepare(its_log, segment, now_ms=now_ms)
         await self._broker.commit.flush(its_log)
         work = begin(its_log, segment, now_ms=now_ms)
-        segment.checked.cut(0)  # what is read now comes into memory before it is checked (storage/scrub.py)
         try:
-            built = await trio.to_thread.run_sync(build, work, patches, limiter=self._limiter)
+            with segment.checked.suspended():  # bytes come into memory before they are checked (storage/scrub.py)
+                built = await trio.to_thread.run_sync(build, work, patches, limiter=self._limiter)
         except BadBatch:
             scrub = SegmentScrub(its_log, segment)
-            scrub.distrust(0)
-            await trio.to_thread.run_sync(scrub.run, limiter=self._limiter)
-            scrub.distrust(0)
+            with scrub.distrusted():
+                await trio.to_thread.run_sync(scrub.run, limiter=self._limiter)
             scrub.note(its_log)
             raise Changed(f"{segment} has more damage than was known") from None
         put_in(work, built, patches)

@@ -76,10 +76,8 @@ class Scrubber:
         scrub = SegmentScrub(replica.log, segment)
         while not scrub.is_done and self._broker.config[SCRUB_ENABLE]:
             began = self._broker.clock.now()
-            position = scrub.position
-            scrub.distrust(position)
-            size = await trio.to_thread.run_sync(scrub.step, limiter=self._limiter)
-            scrub.distrust(position)
+            with scrub.distrusted():
+                size = await trio.to_thread.run_sync(scrub.step, limiter=self._limiter)
             self._broker.counts.scrubbed_bytes += size
             took = self._broker.clock.now() - began
             await trio.sleep(max(size / self._broker.config[SCRUB_BYTES_PER_SECOND] - took, 0))

@@ -5,6 +5,10 @@ files that its tests import, a mark of a package and the class of a broker that 
 written beside the others. What the tests say of their broker's configuration stands in `SETTINGS`.
 
 Left out are the tests of TLS and SASL, which want brokers of their own.
+
+This version of the client has a race of its own, whatever the broker: a consumer that subscribes while the response to
+its bootstrap request is on its way takes that response, which names no topic, for the metadata of its topics, and does
+not ask again for five minutes. A test that failed with the trace of this race in its log is run again.
 """
 
 import hashlib
@@ -32,6 +36,8 @@ FETCH_TIMEOUT_SECONDS = 300
 RUN_TIMEOUT_SECONDS = 480
 LAST_WORDS_CHARS = 12_000
 WORKERS = 4  # the tests wait more than they work
+LOST_SUBSCRIPTION = "Updated partition assignment: []"
+RUNS = 4  # at most
 TESTS = 55  # of which none is skipped, for a broker of this version
 
 # Node 0 is given partitions, a session lasts for three seconds, and a group is expected to settle without delay. A
@@ -137,13 +143,27 @@ def test_kafka_pythons_own_integration_tests_pass(node: Node, suite: Path) -> No
 
 def run(suite: Path, node: Node, left_out: list[str]) -> dict[str, str]:
     """Every test by its name, with how it ended."""
+    outcomes: dict[str, str] = {}
+    selected: list[str] = []
+    for _ in range(RUNS):
+        cases = _run_once(suite, node, left_out, selected)
+        outcomes |= {_name(case): _outcome(case) for case in cases}
+        selected = [_node_id(case) for case in cases if _outcome(case) == "failure" and _lost_its_subscription(case)]
+        if not selected:
+            break
+    return outcomes
+
+
+def _run_once(suite: Path, node: Node, left_out: list[str], selected: list[str]) -> list[ElementTree.Element]:
     report = suite / "report.xml"
+    report.unlink(missing_ok=True)
     places = [f"--ignore=test/integration/test_{kind}_integration.py" for kind in ("sasl", "ssl")]
     places += [f"--deselect=test/integration/{name}" for name in left_out]
     # In the order of their files: two of them write to the same topic, and the first must not read the second's.
     in_order = ["-n", str(WORKERS), "--dist", "loadfile"]
     command = [sys.executable, "-m", "pytest", "-q", *in_order, "-p", "no:cacheprovider", "-W", "ignore"]
-    command += [f"--junitxml={report}", *places, "test/integration"]
+    command += [f"--junitxml={report}", "-o", "junit_logging=all", "-o", "log_level=INFO"]
+    command += selected or [*places, "test/integration"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment |= {"KAFKA_URI": f"kafka://{node.bootstrap}", "KAFKA_VERSION": "4.3.1", "KAFKA_ROOT": str(suite)}
     done = subprocess.run(
@@ -151,11 +171,19 @@ def run(suite: Path, node: Node, left_out: list[str]) -> dict[str, str]:
     )
     print(done.stdout[-LAST_WORDS_CHARS:], done.stderr[-LAST_WORDS_CHARS:])  # shown if something failed
     assert report.exists()
-    return {_name(case): _outcome(case) for case in ElementTree.parse(report).iter("testcase")}
+    return list(ElementTree.parse(report).iter("testcase"))
 
 
 def _name(case: ElementTree.Element) -> str:
     return f"{case.get('classname')}::{case.get('name')}"
+
+
+def _node_id(case: ElementTree.Element) -> str:
+    return f"{str(case.get('classname')).replace('.', '/')}.py::{case.get('name')}"
+
+
+def _lost_its_subscription(case: ElementTree.Element) -> bool:
+    return any(LOST_SUBSCRIPTION in text for text in case.itertext())
 
 
 def _outcome(case: ElementTree.Element) -> str:

@@ -25,10 +25,11 @@ published only if nobody else has changed the table since it was staged; then it
 
 import json
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -51,15 +52,29 @@ STAGING_ENABLED = "write.wap.enabled"
 COMMIT_RETRIES = "20"
 MERGE_ATTEMPTS = 10
 CREATE_ATTEMPTS = 5
+# A catalog on a file system publishes a table by several renames: a load in between fails and succeeds a moment later.
+LOAD_ATTEMPTS = 5
+LOAD_RETRY_S = 0.2
 NOT_PUBLISHED = ("org.apache.iceberg.exceptions.ValidationException", "CommitFailedException")
 
 NO_SNAPSHOT = -1
 
 Confirm = Callable[[], object]
+T = TypeVar("T")
 
 
 class Overtaken(Exception):
     """Somebody else has changed the table since a merge of it was staged."""
+
+
+def _load(load: Callable[[], T]) -> T:
+    """Call `load`, and again while another query creates the table at the same moment."""
+    for _ in range(LOAD_ATTEMPTS - 1):
+        try:
+            return load()
+        except Py4JJavaError:
+            time.sleep(LOAD_RETRY_S)
+    return load()
 
 
 class Table(Protocol):
@@ -108,7 +123,8 @@ class IcebergTable:
         self._spark = spark
 
     def exists(self) -> bool:
-        return bool(self._spark.catalog.tableExists(f"{self._sink.catalog}.{self._sink.table}"))
+        name = f"{self._sink.catalog}.{self._sink.table}"
+        return _load(lambda: bool(self._spark.catalog.tableExists(name)))
 
     def commits(self) -> list[Commit]:
         return commits_of(self._metadata(), self._sink.target) if self.exists() else []
@@ -203,7 +219,8 @@ class IcebergTable:
 
     def _loaded(self) -> Any:
         jvm: Any = self._spark.sparkContext._jvm
-        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark._jsparkSession, self._name)
+        session = self._spark._jsparkSession
+        return _load(lambda: jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, self._name))
 
     def _create(self, schema: StructType) -> None:
         """Another query or pipeline may create the namespace or the table at the same moment: then it is there."""
@@ -230,7 +247,7 @@ class IcebergTable:
         schema = StructType([StructField(one.name, one.dataType, nullable=True) for one in rows.schema])
         if not self.exists():
             self._create(schema)
-        there = {field.name.lower(): field for field in self._spark.table(self._name).schema}
+        there = {field.name.lower(): field for field in _load(lambda: self._spark.table(self._name).schema)}
         new = [field for field in schema if field.name.lower() not in there]
         for field in schema:
             known = there.get(field.name.lower())

@@ -7,11 +7,12 @@ noted by the log's own thread (`note`), if the segment is still what it was.
 What is in the page cache is checked as it is there. What is not comes from the disk, and is let go again afterwards,
 so that a scrub of old segments does not push out what readers need. That some of it was not in memory also tells that
 what was checked earlier may have been read from the disk again since: the log believes nothing of that segment any more
-(`Segment.checked`), and checks what it hands out anew. The same holds while a piece is read (`distrust`): what it
+(`Segment.checked`), and checks what it hands out anew. The same holds while a piece is read (`distrusted`): what it
 brings into memory is there before it is compared with its checksum, and must not be sent for what was checked before.
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from trioka.protocol.batch import HEADER_SIZE, read_header
@@ -55,9 +56,9 @@ class SegmentScrub:
     def is_done(self) -> bool:
         return self._position >= self._held.size
 
-    def distrust(self, position: int) -> None:
-        """Call it in the log's own thread, before and after a worker thread reads from this position on."""
-        self._segment.checked.cut(position)
+    def distrusted(self) -> AbstractContextManager[None]:
+        """Hold it in the log's own thread while a worker thread takes the next steps."""
+        return self._segment.checked.suspended(self._position)
 
     def run(self) -> None:
         """All of it at once. Blocks."""

@@ -89,12 +89,8 @@ async def nothing_is_believed_meanwhile(module: ModuleType, directory: Path) -> 
         assert not segment.checked.covers(0, segment.size)
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_scrubber_that_believes_what_it_reads_is_noticed(which: int, tmp_path: Path) -> None:
-    step = "            size = await trio.to_thread.run_sync(scrub.step, limiter=self._limiter)\n"
-    distrust = "            scrub.distrust(position)\n"
-    wrong = step + distrust if which == 0 else distrust + step
-    mistaken = planted(scrubber, distrust + step + distrust, wrong)
+def test_a_scrubber_that_believes_what_it_reads_is_noticed(tmp_path: Path) -> None:
+    mistaken = planted(scrubber, "with scrub.distrusted():", "if True:")
     with pytest.raises(AssertionError):
         trio.run(nothing_is_believed_meanwhile, mistaken, tmp_path)
 
@@ -197,15 +193,16 @@ class Rot:
             header.base_offset == offset and check_crc(data, header) for header in _headers_of(segment, data)
         )
 
-    def flip(self, end: int) -> None:
+    async def flip(self, end: int) -> None:
         """One bit of a batch before `end`. What this looked at is not left in memory: a broker does not know that
-        others read its files, and would believe that what is there never was away."""
+        others read its files, and would believe that what is there never was away. The kernel keeps a page that a
+        thread reads or a socket sends at this moment; that one is tried again."""
         nodes = list(self._cluster.brokers)
         node, offset = self._random.choice(nodes), self._random.randrange(end)
         if not any(self.is_damaged(other, offset) for other in nodes):
             self._flip(node, offset)
-        for each in nodes:
-            forget(replica(self._cluster, each).log)
+        while not all(forget(replica(self._cluster, each).log) for each in nodes):
+            await trio.sleep(0.001)
 
     def _flip(self, node: int, offset: int) -> None:
         log = replica(self._cluster, node).log
@@ -262,7 +259,7 @@ async def rot_and_heal(tmp_path: Path, flips: int) -> None:
             nursery.start_soon(produce)
             while rot.flips < flips:
                 async with unread:
-                    rot.flip(BATCHES)
+                    await rot.flip(BATCHES)
                 await trio.sleep(0.02)
             logs = [replica(cluster, node).log for node in (1, 2, 3)]
             counts = [cluster[node].counts for node in (1, 2, 3)]

@@ -1,5 +1,7 @@
 """The set of checked bytes, against a set of numbers."""
 
+from contextlib import ExitStack
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,3 +29,20 @@ def test_too_many_spans_are_forgotten_and_never_made_up() -> None:
     assert not spans.covers(30, 31), "the shortest went"
     assert not spans.covers(0, 10)
     assert spans.covers((MAX_SPANS * 2 - 1) * 10, (MAX_SPANS * 2 - 1) * 10 + 5)
+
+
+@given(st.lists(RANGES, max_size=12), st.lists(st.integers(0, 60), min_size=1, max_size=3), RANGES)
+def test_nothing_is_remembered_of_what_a_worker_thread_reads(
+    added: list[list[int]], positions: list[int], asked: list[int]
+) -> None:
+    spans, model = Spans(), set[int]()
+    with ExitStack() as workers:
+        for position in positions:
+            workers.enter_context(spans.suspended(position))
+        for start, end in added:
+            spans.grow(start, end)
+            model |= set(range(start, min(end, *positions, end)))
+        assert spans.covers(*asked) == (set(range(*asked)) <= model)
+    assert spans.covers(*asked) == (set(range(*asked)) <= model)
+    spans.grow(0, 60)
+    assert spans.covers(0, 60)
