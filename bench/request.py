@@ -28,10 +28,10 @@ import trio
 
 from trioka.broker.broker import Broker
 from trioka.broker.clock import SystemClock
-from trioka.broker.config.effective import Config
+from trioka.broker.config.layers import Config
 from trioka.broker.config.listeners import node_of
-from trioka.broker.connection import LANE_TRIES, Call, Connection
 from trioka.broker.handlers.produce import _new_template
+from trioka.broker.network.connection import LANE_TRIES, Call, Connection
 from trioka.protocol.batch import build
 from trioka.protocol.codec import decoder, encode
 from trioka.protocol.decoding import MAX_ELEMENTS

@@ -5,7 +5,7 @@
 1,000 records a second go to one partition, by the load generator's clock. Meanwhile a topic with many partitions is
 made, which eight worker threads do, Python and disk in turns; and, in another row, a thread computes and does nothing
 else, as one that loads a large group's offsets would. Brokers with the interpreter's default turns of 5 ms and with
-those that a broker asks for (broker/time_slice.py) take turns, each fresh; the best round of each counts.
+those that a broker asks for (broker/network/scheduling.py) take turns, each fresh; the best round of each counts.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Final
 from load_generator import program, run_load
 from nodes import TriokaNode, allow_many_files, end_in_order
 
-from trioka.broker.time_slice import INTERPRETER_TURN_S
+from trioka.broker.network.scheduling import INTERPRETER_TURN_S
 
 DEFAULT_TURN_S: Final = 0.005
 SECONDS: Final = 4.0

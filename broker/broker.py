@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.cluster.brokers import FeatureRange
+from trioka.cluster.brokers import NOT_REGISTERED, FeatureRange
 from trioka.cluster.changes import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.configs import ALL_BROKERS, Resource, ResourceType, topic_resource
 from trioka.cluster.delayed import Delayed, Waiter
@@ -36,13 +36,10 @@ from trioka.storage.layout import TopicPartition
 from trioka.storage.log_config import LogConfig
 from trioka.storage.sync import GroupCommits
 
-from .active_controller import ActiveController
-from .admittance import Admittance, ConnectionLimits
-from .authorization import guard_of
-from .auto_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, create_topics
+from .api import CONTROLLER
 from .clock import Clock
-from .cold_reads import ColdReads
-from .config.effective import Config, log_config
+from .config.controller_rules import DeclaredRules
+from .config.layers import Config, log_config
 from .config.listeners import Node
 from .config.log_keys import LOG_INITIAL_TASK_DELAY_MS
 from .config.network_keys import (
@@ -61,40 +58,43 @@ from .config.node_keys import (
     NUM_PARTITIONS,
 )
 from .config.topic_keys import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION_ENABLE
-from .config_rules import DeclaredRules
-from .connection import Connection
-from .controller_channel import ControllerChannel
-from .counts import Counts
-from .descriptors import free_descriptors
-from .dispatch import Dispatch
-from .fetch_sessions import FetchSessions
-from .handlers import CONTROLLER
-from .identity import Identity
-from .listening import Listening
-from .log_directories import LogDirectoriesOffline, Opened, of_partitions, open_directories, why_it_must_end
-from .membership import NOT_REGISTERED, Membership
-from .network import RECEIVE_BUFFER, SEND_BUFFER, Network
-from .partitions import Partitions
-from .peers import Peers
-from .producer_ids import ProducerIds
-from .quorum import Quorum
-from .quorum_files import QuorumFiles
-from .quorum_opening import join_quorum
-from .recovery_report import say_recovered
-from .replica_moves import ReplicaMoves
-from .replicas import Replicas
-from .replication import Replication
-from .together import Together
-from .told_topics import ToldTopics
+from .controller.active import ActiveController
+from .controller.client import ControllerChannel
+from .controller.topic_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, create_topics
+from .coordinators.producer_ids import ProducerIds
+from .counters.traffic import Counts
+from .fastpath.coalescer import Together
+from .logs.recovery_report import say_recovered
+from .membership.identity import Identity
+from .membership.lifecycle import Membership
+from .membership.log_directories import LogDirectoriesOffline, Opened, of_partitions, open_directories, why_it_must_end
+from .metadata.response_cache import ToldTopics
+from .network.connection import Connection
+from .network.connection_quotas import Admittance, ConnectionLimits
+from .network.descriptors import free_descriptors
+from .network.dispatch import Dispatch
+from .network.listeners import Listening
+from .network.server import RECEIVE_BUFFER, SEND_BUFFER, Network
+from .peers.peer import Peers
+from .quorum.driver import Quorum
+from .quorum.startup import join_quorum
+from .quorum.store import QuorumFiles
+from .replication.applier import Replicas
+from .replication.cold_reads import ColdReads
+from .replication.fetch_session_cache import FetchSessions
+from .replication.log_dir_moves import ReplicaMoves
+from .replication.partitions import Partitions
+from .replication.transitions import Replication
+from .security.guard import guard_of
 
 if TYPE_CHECKING:
     from trioka.coordinator.groups import GroupCoordinator
 
-    from .coordinators import Shards
-    from .forwarding import Forwarding
-    from .quorum_following import Following
-    from .transactions import TransactionShards
-    from .verification import Verification
+    from .controller.forwarding import Forwarding
+    from .coordinators.runtime import Shards
+    from .coordinators.transactions import TransactionShards
+    from .coordinators.txn_verification import Verification
+    from .quorum.remote import Following
 
 log = logging.getLogger("trioka.broker")
 
@@ -218,28 +218,28 @@ class Broker:
     @cached_property
     def groups(self) -> "Shards[GroupCoordinator]":
         """The groups that this broker coordinates."""
-        from .group_shards import group_shards
+        from .coordinators.groups import group_shards
 
         return group_shards(self)
 
     @cached_property
     def transactions(self) -> "TransactionShards":
         """The transactional ids that this broker coordinates."""
-        from .transactions import transaction_shards
+        from .coordinators.transactions import transaction_shards
 
         return transaction_shards(self)
 
     @cached_property
     def forwarding(self) -> "Forwarding":
         """Of what only the active controller can do."""
-        from .forwarding import Forwarding
+        from .controller.forwarding import Forwarding
 
         return Forwarding(self)
 
     @cached_property
     def verification(self) -> "Verification":
         """Of the first writes of transactions."""
-        from .verification import Verification
+        from .coordinators.txn_verification import Verification
 
         return Verification(self)
 
@@ -433,7 +433,7 @@ class Broker:
     async def _keep_house(self) -> None:
         """Begins when a start has settled; what it needs is loaded then, in a thread."""
         await trio.sleep(self.config[LOG_INITIAL_TASK_DELAY_MS] / 1000)
-        loaded = await trio.to_thread.run_sync(import_module, ".housekeeping", __package__)
+        loaded = await trio.to_thread.run_sync(import_module, ".background", __package__)
         await loaded.Housekeeping(self).run()
 
     def _size_buffers(self) -> None:
@@ -519,7 +519,7 @@ class Broker:
     async def _coordinate_transactions(self) -> None:
         """Those that this broker leads now."""
         if "transactions" not in vars(self):
-            await trio.to_thread.run_sync(import_module, ".transactions", __package__)
+            await trio.to_thread.run_sync(import_module, ".coordinators.transactions", __package__)
         self.transactions.follow_all()
 
     async def _coordinate_groups(self) -> None:
@@ -530,7 +530,7 @@ class Broker:
     async def _load_groups(self) -> None:
         """In a worker thread: it takes a tenth of a second, which other clients should not feel."""
         if "groups" not in vars(self):
-            await trio.to_thread.run_sync(import_module, ".group_shards", __package__)
+            await trio.to_thread.run_sync(import_module, ".coordinators.groups", __package__)
 
     def say_directories_soon(self) -> None:
         """The controller learns where new replicas are, and moved ones. Soon: whoever calls may be acting upon a

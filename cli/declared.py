@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trioka.broker.config import key as keys
-from trioka.broker.config.effective import ConfigError
+from trioka.broker.config.layers import ConfigError
+from trioka.broker.config.properties import PropertiesError, parse_environment, parse_properties
 from trioka.broker.config.server import load
-from trioka.broker.properties import PropertiesError, parse_environment, parse_properties
 
 from .failure import Exit, Failure
 

@@ -7,7 +7,7 @@ broker is ready is taken out of collections, and so is what a collection that to
 looked at once, and from then on a collection costs what has come since.
 
 The price: what is taken out and becomes garbage in a circle later is never found. The broker breaks its circles itself
-(broker/connection.py), and everything else goes when its last user does.
+(broker/network/connection.py), and everything else goes when its last user does.
 """
 
 import gc

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from trioka.broker.broker import Broker
     from trioka.broker.config.server import Loaded
-    from trioka.broker.http_door import Door
+    from trioka.broker.http.server import Door
 
     from .local_nodes import LocalCluster
 
@@ -143,7 +143,7 @@ def _fast_folder() -> str | None:
 
 
 def _serve(options: Mapping[str, Any]) -> None:
-    from trioka.broker.properties import parse_environment, parse_overrides, parse_properties
+    from trioka.broker.config.properties import parse_environment, parse_overrides, parse_properties
 
     try:
         file: Mapping[str, str] = {}
@@ -173,7 +173,7 @@ def _run(
 ) -> None:
     started = time.perf_counter()
     _set_up_logging(options["log_format"], options["log_level"])
-    from trioka.broker.config.effective import ConfigError
+    from trioka.broker.config.layers import ConfigError
     from trioka.broker.config.server import load
 
     try:
@@ -187,12 +187,12 @@ def _run(
 
     import trio
 
-    from trioka.broker.identity import ForeignDirectory, NotFormatted
-    from trioka.broker.listener import PortInUse
-    from trioka.broker.log_directories import LogDirectoriesOffline
-    from trioka.broker.membership import CannotJoin
-    from trioka.broker.quorum_files import VotersDisagree
-    from trioka.storage.directory import DirectoryInUse
+    from trioka.broker.membership.identity import NotFormatted
+    from trioka.broker.membership.lifecycle import CannotJoin
+    from trioka.broker.membership.log_directories import LogDirectoriesOffline
+    from trioka.broker.network.listener import PortInUse
+    from trioka.broker.quorum.store import VotersDisagree
+    from trioka.storage.directory import DirectoryInUse, ForeignDirectory
     from trioka.storage.disk import allow_many_descriptors
     from trioka.storage.layout import DamagedFile
     from trioka.storage.volume import OutOfDescriptors
@@ -228,7 +228,7 @@ def _single(error: Exception) -> Iterator[Exception]:
 
 
 def _set_up_logging(form: str, level: str) -> None:
-    from trioka.broker.log_lines import HumanLines, JsonLines, Repetitions
+    from trioka.broker.logs.formatters import HumanLines, JsonLines, Repetitions
 
     is_human = form == "human" or (form == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler()
@@ -242,7 +242,7 @@ async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, is_de
 
     from trioka.broker.broker import Broker
     from trioka.broker.clock import SystemClock
-    from trioka.broker.http_door import open_door
+    from trioka.broker.http.server import open_door
     from trioka.storage.disk import OsDisk
 
     gc.freeze()  # modules stay, and need not be looked through
@@ -266,8 +266,8 @@ async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, is_de
                     print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
                 if is_demo:
                     _start_demo([("127.0.0.1", port) for _, port in broker.addresses.values()])
-                from trioka.broker.nearness import Nearness
-                from trioka.broker.time_slice import ask_for_short_turns
+                from trioka.broker.network.cpu_affinity import Nearness
+                from trioka.broker.network.scheduling import ask_for_short_turns
 
                 from .own_thread import own_thread
 

@@ -1,6 +1,6 @@
 """The thread of a broker, as the system sees it: where it may run, and how long it waits for its turns.
 
-What it is for is said in broker/nearness.py. A broker inside of somebody else's process has none of this.
+What it is for is said in broker/network/cpu_affinity.py. A broker inside of somebody else's process has none of this.
 """
 
 import contextlib

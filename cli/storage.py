@@ -21,15 +21,15 @@ from typing import Final
 
 import click
 
-from trioka.broker.config.effective import ConfigError
+from trioka.broker.config.layers import ConfigError
 from trioka.broker.config.listeners import Node
+from trioka.broker.config.properties import parse_environment, parse_properties
 from trioka.broker.config.server import load
-from trioka.broker.formatting import AlreadyFormatted, Founder, directories_of, format_node
-from trioka.broker.identity import random_uuid
-from trioka.broker.properties import parse_environment, parse_properties
+from trioka.broker.membership.format import AlreadyFormatted, Founder, directories_of, format_node
 from trioka.cluster.feature_changes import NEEDED
 from trioka.cluster.features import KRAFT_VERSION, METADATA_VERSION, NOT_SERVED, SUPPORTED
 from trioka.cluster.metadata_log import LATEST_METADATA_VERSION, MetadataRecord
+from trioka.cluster.partition import random_uuid
 from trioka.cluster.releases import RELEASES, SCRAM_SINCE, fresh_levels, metadata_version_of
 from trioka.cluster.scram import SALT_BYTES, credential_of
 from trioka.protocol.errors import ProtocolError

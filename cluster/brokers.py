@@ -28,6 +28,9 @@ UNFENCE: Final = -1
 FENCE: Final = 1
 SHUTTING_DOWN: Final = 1
 
+NOT_REGISTERED: Final = -1
+"""The broker epoch of a broker that is not registered yet."""
+
 
 @frozen
 class Listener:

@@ -16,10 +16,14 @@ acknowledged; behind its damage may stand the last good copy of a batch that is 
 
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
+from typing import Final
 
 from trioka.storage.quarantine import Damage
 
 from .partition import Partition
+
+HEALER: Final = -2
+"""The replica id in a Fetch of a broker that looks for good copies of damaged records."""
 
 
 class Cure(Enum):

@@ -5,10 +5,12 @@ It is frozen; a change makes another one. `leader_epoch` counts leaders: whoever
 """
 
 from enum import IntEnum
+from random import Random
 from typing import Final
 
 from trioka.protocol.data_class import frozen
 from trioka.protocol.ledgers.metadata import PartitionChangeRecord, PartitionRecord
+from trioka.protocol.wire import uuid_text
 
 from .replay import ReplayError
 
@@ -24,6 +26,14 @@ LOST_DIRECTORY: Final = bytes(15) + b"\x02"  # in a directory that is offline
 
 def is_reserved_directory(directory: bytes) -> bool:
     return int.from_bytes(directory, "big") < 100
+
+
+def random_uuid(random: Random) -> bytes:
+    """One that means nothing else, and does not begin with a dash when it is printed, which tools take for a flag."""
+    while True:
+        uuid = random.randbytes(16)
+        if not is_reserved_directory(uuid) and not uuid_text(uuid).startswith("-"):
+            return uuid
 
 
 class RecoveryState(IntEnum):

@@ -18,7 +18,7 @@ from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
-from trioka.broker.handlers import SERVED
+from trioka.broker.api import SERVED
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "COMPATIBILITY.md"

@@ -22,8 +22,8 @@ from serving import HOST, LISTENER, TIMEOUT_S, Client
 
 from trioka.broker.broker import Broker
 from trioka.broker.clock import SystemClock
+from trioka.broker.config.properties import parse_properties
 from trioka.broker.config.server import load
-from trioka.broker.properties import parse_properties
 from trioka.storage.disk import OsDisk
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from guests import GUEST, Guests
 from side_by_side import PATIENCE_S, POLL_S, Asked, Order, Side, SideBySide, side_by_side
 from wishes import GROUP, TOPIC, TRANSACTION, versions, wish
 
-from trioka.broker.handlers import SERVED
+from trioka.broker.api import SERVED
 from trioka.cluster.acls import Operation, ResourceKind
 from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from trioka.protocol.messages.create_acls import CreateAclsRequest

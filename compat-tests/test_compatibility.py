@@ -8,7 +8,7 @@ from pathlib import Path
 import compatibility
 from eavesdropper import Eavesdropper
 
-from trioka.broker.handlers import SERVED
+from trioka.broker.api import SERVED
 from trioka.protocol.codec import encode
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 

@@ -15,9 +15,10 @@ import serving
 from oracle import ApacheKafka, run_program
 from small_cluster import SmallCluster
 
-from trioka.broker.config import description, own_keys
+from trioka.broker.config import description
+from trioka.broker.config import trioka_keys as own_keys
 from trioka.broker.config.alteration import Change
-from trioka.broker.config.effective import Config
+from trioka.broker.config.controller_rules import DeclaredRules
 from trioka.broker.config.key import (
     BROKER_KEYS,
     CLIENT_METRICS_KEYS,
@@ -28,10 +29,10 @@ from trioka.broker.config.key import (
     Resource,
     Synonym,
 )
+from trioka.broker.config.layers import Config
+from trioka.broker.config.properties import parse_properties
 from trioka.broker.config.server import UNDECLARED, with_node_id
 from trioka.broker.config.validation import validate_topic
-from trioka.broker.config_rules import DeclaredRules
-from trioka.broker.properties import parse_properties
 from trioka.cluster.configs import Operation
 from trioka.cluster.configs import Resource as ClusterResource
 from trioka.protocol.errors import KafkaError, UnknownTopicOrPartition

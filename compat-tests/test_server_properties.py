@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from oracle import run_program
 
-from trioka.broker.config.effective import ConfigError
+from trioka.broker.config.layers import ConfigError
+from trioka.broker.config.properties import PropertiesError, parse_properties
 from trioka.broker.config.server import load
-from trioka.broker.properties import PropertiesError, parse_properties
 
 Json = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("apache_kafka")

@@ -18,7 +18,6 @@ from portrait import TOPIC, Name, Portrait, differences, leader_epochs, portrait
 from serving import Client
 from shared_directory import VOTERS_IN_THE_CONFIGURATION, VOTERS_IN_THE_LOG, SharedDirectory, take_snapshot
 
-from trioka.broker.identity import ForeignDirectory
 from trioka.cluster.bootstrap import fresh_records
 from trioka.cluster.features import NOT_SERVED
 from trioka.cluster.metadata_log import MetadataRecord, decode_record, written_version
@@ -29,6 +28,7 @@ from trioka.protocol.ledgers.metadata import BrokerRegistrationChangeRecord, Par
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.wire import uuid_text
 from trioka.storage.checkpoint import read_clean_marker, read_offsets
+from trioka.storage.directory import ForeignDirectory
 from trioka.storage.disk import OsDisk
 from trioka.storage.layout import BOOTSTRAP, CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS
 

@@ -17,10 +17,10 @@ from random import SystemRandom
 
 from commanding import command
 
-from trioka.broker.identity import random_uuid
 from trioka.cli.failure import Exit
 from trioka.cli.local_nodes import HOST, LocalCluster, LocalNode
 from trioka.cli.wire import Reserved
+from trioka.cluster.partition import random_uuid
 from trioka.protocol.wire import uuid_text
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"

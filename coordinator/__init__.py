@@ -1,1 +1,1 @@
-"""The coordinator room: how clients agree. Everything here is pure; `broker/coordinators.py` carries it out."""
+"""The coordinator room: how clients agree. Everything here is pure; `broker/coordinators/runtime.py` carries it out."""

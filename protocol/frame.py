@@ -72,7 +72,7 @@ class FrameReader:
     """Cuts what is received into frames.
 
     What has come and was not taken yet stands in `view`, from `start` to `end`. Whoever can tell where a frame ends
-    without being told (broker/produce_lane.py) may take it by moving `start` behind it.
+    without being told (broker/fastpath/produce.py) may take it by moving `start` behind it.
     """
 
     __slots__ = ("ahead", "end", "max_bytes", "own", "scratch", "start", "view")

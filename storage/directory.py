@@ -98,6 +98,10 @@ Progress: TypeAlias = Callable[[int, int, TopicPartition], None]
 """Told after each log: how many are loaded, of how many, and which one it was."""
 
 
+class ForeignDirectory(Exception):
+    """A log directory that belongs to another node or another cluster."""
+
+
 class DirectoryInUse(Exception):
     """Another process has this log directory open."""
 

@@ -1,6 +1,6 @@
 """Damaged ranges of a segment are replaced by good copies from other replicas, and nothing else changes.
 
-    1  ask other replicas for exactly the offsets of the damage          (broker/healing.py)
+    1  ask other replicas for exactly the offsets of the damage          (broker/replication/healing.py)
     2  `accept`: the bytes are whole batches of these offsets, each with a right CRC, and with the epochs that this log
        has there: a batch with the same offset and the same leader epoch is the same batch on every replica
     3  `build`: write a new segment file, of the sound batches of the old one, each checked again, and the good copies

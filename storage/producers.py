@@ -20,7 +20,7 @@ into the transaction index (txn_index.py).
 
 Checking and applying are apart: `check` changes nothing, `apply` cannot fail, and the write stands between them.
 Followers and recovery call only `replay`: what stands in the log is true. (Before the first write of a transaction its
-coordinator is asked: T6, in `broker/verification.py`.)
+coordinator is asked: T6, in `broker/coordinators/txn_verification.py`.)
 
 Hot path: check and apply run once for each idempotent batch, hence slots and tuples instead of frozen data classes:
 together they take 0.84 µs for an idempotent batch and 1.06 µs for a transactional one (`python bench/producers.py`).

@@ -6,8 +6,8 @@ a node that no other node reaches.
 
 from collections.abc import Callable
 
-from trioka.broker.links import Link, dial
-from trioka.broker.peers import Dial
+from trioka.broker.peers.link import Link, dial
+from trioka.broker.peers.peer import Dial
 
 Pair = frozenset[int]
 

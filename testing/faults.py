@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from trioka.broker.handlers import SERVED
+from trioka.broker.api import SERVED
 from trioka.cli.failure import did_you_mean
 from trioka.cli.moments import parse_duration_ms
 from trioka.protocol.data_class import frozen

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.broker.connection import FETCH_KEY, LATER, Answer, Call, Later
-from trioka.broker.dispatch import Route
-from trioka.broker.handlers import Handler
+from trioka.broker.api import Handler
+from trioka.broker.network.connection import FETCH_KEY, LATER, Answer, Call, Later
+from trioka.broker.network.dispatch import Route
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.schema import Request, Struct
@@ -35,7 +35,7 @@ from .weather import Weather
 
 if TYPE_CHECKING:
     from trioka.broker.broker import Broker
-    from trioka.broker.partitions import Partitions, Replica
+    from trioka.broker.replication.partitions import Partitions, Replica
 
 log = logging.getLogger("trioka.testing")
 

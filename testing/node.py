@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import trio
 
+from trioka.broker.api import Handler
 from trioka.broker.broker import Broker
-from trioka.broker.config.effective import ConfigError
+from trioka.broker.config.layers import ConfigError
 from trioka.broker.config.server import load
-from trioka.broker.dispatch import Route
-from trioka.broker.handlers import Handler
+from trioka.broker.network.dispatch import Route
 
 from .clock import MovableClock
 from .diagnosis import describe

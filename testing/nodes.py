@@ -12,11 +12,11 @@ from typing import Any, Final
 import trio
 
 from trioka.broker.broker import Broker
-from trioka.broker.config.effective import ConfigError
-from trioka.broker.formatting import Founder, format_node
-from trioka.broker.identity import random_uuid
+from trioka.broker.config.layers import ConfigError
+from trioka.broker.membership.format import Founder, format_node
 from trioka.cli.wire import Reserved
 from trioka.cluster.bootstrap import fresh_records
+from trioka.cluster.partition import random_uuid
 from trioka.cluster.raft import Leader, Role
 from trioka.cluster.topics import Topic
 from trioka.protocol.errors import UnknownTopicOrPartition

@@ -5,7 +5,7 @@ from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any
 
-from trioka.broker.log_directories import LogDirectoriesOffline
+from trioka.broker.membership.log_directories import LogDirectoriesOffline
 
 from .host import ANSWER_S, Unresponsive
 from .loop import Loop

@@ -31,10 +31,10 @@ from sim_time import EPOCH_MS, PROCESS, Process, SimClock, WallClock, simulated_
 
 from trioka.broker.broker import Broker
 from trioka.broker.config.server import load
-from trioka.broker.formatting import Founder, format_node
-from trioka.broker.identity import random_uuid
-from trioka.broker.membership import CannotJoin
+from trioka.broker.membership.format import Founder, format_node
+from trioka.broker.membership.lifecycle import CannotJoin
 from trioka.cluster.bootstrap import fresh_records
+from trioka.cluster.partition import random_uuid
 from trioka.protocol.wire import uuid_text
 from trioka.storage.memory_disk import MemoryDisk
 from trioka.testing.nodes import SHORT_TIMEOUTS

@@ -23,11 +23,11 @@ from serving import HOST, LISTENER, Asking
 from trioka.broker.broker import Broker
 from trioka.broker.clock import SystemClock
 from trioka.broker.config.server import load
-from trioka.broker.formatting import Founder, format_node
-from trioka.broker.identity import random_uuid
-from trioka.broker.log_directories import LogDirectoriesOffline
+from trioka.broker.membership.format import Founder, format_node
+from trioka.broker.membership.log_directories import LogDirectoriesOffline
 from trioka.cli.wire import Reserved
 from trioka.cluster.bootstrap import fresh_records
+from trioka.cluster.partition import random_uuid
 from trioka.protocol.wire import uuid_text
 from trioka.storage.disk import OsDisk
 from trioka.testing.cuts import Cuts

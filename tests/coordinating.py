@@ -1,7 +1,7 @@
 """A coordinator at work without a broker: what it decides is carried out on a log that is a list.
 
-It does what `broker/coordinators.py` does, in the same order, and checks what a coordinator owes: nobody is answered
-twice, or without having asked. Writing can be made to fail, or to take its time.
+It does what `broker/coordinators/runtime.py` does, in the same order, and checks what a coordinator owes: nobody is
+answered twice, or without having asked. Writing can be made to fail, or to take its time.
 """
 
 from collections import deque

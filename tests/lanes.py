@@ -9,7 +9,7 @@ from random import Random
 from serving import LISTENER, running_broker
 
 from trioka.broker.broker import Broker
-from trioka.broker.connection import Connection
+from trioka.broker.network.connection import Connection
 from trioka.protocol import batch
 from trioka.protocol.codec import encode
 from trioka.protocol.header import RequestHeader

@@ -10,10 +10,11 @@ from planted import planted
 from serving import Asking
 
 from trioka.broker import broker as broker_file
-from trioka.broker import channel, network
 from trioka.broker.broker import Broker
-from trioka.broker.channel import BULK_BYTES
-from trioka.broker.network import SMALL_S
+from trioka.broker.network import channel
+from trioka.broker.network import server as network
+from trioka.broker.network.channel import BULK_BYTES
+from trioka.broker.network.server import SMALL_S
 from trioka.protocol import batch
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest

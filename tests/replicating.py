@@ -8,7 +8,7 @@ from clustering import Cluster
 from serving import Asking
 from topics import producing
 
-from trioka.broker.partitions import Replica
+from trioka.broker.replication.partitions import Replica
 from trioka.cluster.partition import Partition
 from trioka.protocol.batch import build, headers, records
 from trioka.protocol.errors import NONE, error_class

@@ -146,7 +146,7 @@ class RotWorld:
         self.written[appended.first_offset] = bytes(answer.records.read())
 
     def fetch(self) -> None:
-        """A follower asks its leader for what comes next, as broker/followers.py does."""
+        """A follower asks its leader for what comes next, as broker/replication/fetcher.py does."""
         replica, leader = self.random.choice(self.replicas), self.replicas[self.leader]
         log = replica.log
         if replica is leader:
@@ -211,7 +211,7 @@ class RotWorld:
         self._heal(self.random.choice(self.replicas))
 
     def _heal(self, replica: Replica) -> None:
-        """As broker/healing.py does."""
+        """As broker/replication/healing.py does."""
         log = replica.log
         patches: dict[Damage, bytes] = {}
         for damage in log.quarantine.damages:

@@ -8,8 +8,8 @@ import trio
 from history import Read
 from passing_errors import PASSES as PASSES_ANYWHERE
 
-from trioka.broker.links import Link
-from trioka.broker.peers import Peers
+from trioka.broker.peers.link import Link
+from trioka.broker.peers.peer import Peers
 from trioka.protocol import batch, errors
 from trioka.protocol.errors import NONE, NetworkException, error_class
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse

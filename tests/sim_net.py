@@ -1,9 +1,9 @@
 """A network in one process: sockets, an epoll and connections of simulated machines, whose bytes a seed delays, cuts
 into pieces, holds back and loses together with their connection.
 
-What is replaced is what `trioka.broker.network` and `listener` take from the operating system (`socket`, `select`, and
-the wait for an epoll), and whom a node dials (`dial_from`); everything between, the code that receives, serves and
-sends, is the one that ships.
+What is replaced is what `trioka.broker.network.server` and `listener` take from the operating system (`socket`,
+`select`, and the wait for an epoll), and whom a node dials (`dial_from`); everything between, the code that receives,
+serves and sends, is the one that ships.
 
 TCP's promises hold: bytes come in order and whole, or the connection ends. So a cut does not lose bytes; it keeps them
 until it is healed, or until somebody gives up. Whoever is cut off in one direction only still hears.
@@ -24,9 +24,10 @@ from typing import Any
 import trio
 from sim_time import SimClock
 
-from trioka.broker import listener, network
-from trioka.broker.links import Link
-from trioka.broker.peers import Dial
+from trioka.broker.network import listener
+from trioka.broker.network import server as network
+from trioka.broker.peers.link import Link
+from trioka.broker.peers.peer import Dial
 
 Address = tuple[str, int]
 GONE = real_select.EPOLLERR | real_select.EPOLLHUP

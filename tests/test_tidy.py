@@ -313,9 +313,9 @@ def test_a_file_of_more_than_200_kilobytes_is_caught() -> None:
 @pytest.mark.parametrize(
     ("rule", "home", "text"),
     [
-        (tidy.only_the_network_touches_sockets, "broker/network.py", "import socket"),
-        (tidy.only_the_network_touches_sockets, "broker/links.py", "import socket"),
-        (tidy.only_the_network_touches_sockets, "broker/channel.py", "import socket"),
+        (tidy.only_the_network_touches_sockets, "broker/network/server.py", "import socket"),
+        (tidy.only_the_network_touches_sockets, "broker/peers/link.py", "import socket"),
+        (tidy.only_the_network_touches_sockets, "broker/network/channel.py", "import socket"),
         (tidy.only_the_network_touches_sockets, "storage/disk.py", "import os\nos.sendfile(1, 2, 3, 4)"),
         (tidy.only_the_disk_opens_files, "storage/disk.py", "import mmap\nopen('x')"),
         (tidy.only_the_disk_opens_files, "testing/scratch.py", "import tempfile"),

@@ -31,10 +31,17 @@ TESTING_ROOM = "testing"
 ROOMS = PURE_ROOMS | {"broker", COMMAND_ROOM, TESTING_ROOM}
 
 ENTRY_POINT = "trioka/__main__.py"
-SOCKETS = "broker/network.py"
-SOCKETS_IN_USE = "broker/channel.py"
+SOCKETS = "broker/network/server.py"
+SOCKETS_IN_USE = "broker/network/channel.py"
 ALL_SOCKETS = frozenset(
-    {SOCKETS, SOCKETS_IN_USE, "broker/listener.py", "broker/links.py", "cli/wire.py", "cli/scrub_report.py"}
+    {
+        SOCKETS,
+        SOCKETS_IN_USE,
+        "broker/network/listener.py",
+        "broker/peers/link.py",
+        "cli/wire.py",
+        "cli/scrub_report.py",
+    }
 )
 # A broker that a test runs as a child process answers its parent on standard output; nobody else reads it.
 SCREENS = frozenset({"cli/output.py", "cli/node.py", "testing/child.py"})
@@ -83,7 +90,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
         "trio",
     ): "trio.testing takes longer to load than a broker to start, and few tests travel in time",
     ("testing/plugin.py", "."): "pytest loads the plugin for everyone who has trioka, and most sessions want no broker",
-    ("broker/log_lines.py", "json"): "most starts have nothing to say, and should not wait for it",
+    ("broker/logs/formatters.py", "json"): "most starts have nothing to say, and should not wait for it",
     ("broker/config/validation.py", "difflib"): "only a mistake needs a suggestion",
     ("broker/broker.py", "."): "a broker without groups should not load what coordinates them before it serves",
     ("cluster/controller.py", "."): "most families of decisions are not needed before a broker serves",

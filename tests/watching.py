@@ -14,7 +14,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from trioka.broker.broker import Broker
-from trioka.broker.http_door import Door, open_door
+from trioka.broker.http.server import Door, open_door
 from trioka.broker.metrics.exposition import scrape
 from trioka.broker.metrics.loop_watch import LoopWatch
 from trioka.broker.metrics.readings import Room

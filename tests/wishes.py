@@ -1,13 +1,13 @@
 """One request for each API that is served, in any of its versions: what somebody who may not do it could wish for.
 
 All are about the topic `orders`, the group `billing` and the transactional id `copier`, or about the cluster itself;
-`topic_id` finds the id of a topic, for the versions that name topics so. tests/broker/test_authorization.py asks
+`topic_id` finds the id of a topic, for the versions that name topics so. tests/broker/security/test_guard.py asks
 them of one broker, compat-tests/test_acl_enforcement.py of two.
 """
 
 from collections.abc import Callable
 
-from trioka.broker.handlers import BROKER, SERVED
+from trioka.broker.api import BROKER, SERVED
 from trioka.protocol.batch import build
 from trioka.protocol.messages import add_offsets_to_txn as aot
 from trioka.protocol.messages import add_partitions_to_txn as apt

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from worlds import run
 
-from trioka.broker.connection import PRODUCE_KEY, Call, Connection
-from trioka.broker.coordinators import Shards
+from trioka.broker.coordinators.runtime import Shards
 from trioka.broker.handlers import produce
-from trioka.broker.partitions import Replica
+from trioka.broker.network.connection import PRODUCE_KEY, Call, Connection
+from trioka.broker.replication.partitions import Replica
 from trioka.cluster import authorizer, host_address
 from trioka.storage.producers import ProducerState
 

@@ -2,7 +2,7 @@
 
     values.py      types of values: text to value and back        addresses.py   listeners, servers, voters
     key.py         a key, and the registries of keys              *_keys.py      the declarations
-    effective.py   Config, TopicConfig, GroupConfig: look-ups     description.py what DescribeConfigs says
+    config/layers.py   Config, TopicConfig, GroupConfig: look-ups     description.py what DescribeConfigs says
     validation.py  what contradicts what                          alteration.py  what may be changed, and to what
     listeners.py   where the node listens, and who it is          server.py      server.properties to a Config
     reference.py   docs/CONFIG.md
@@ -16,13 +16,13 @@ from . import (
     log_keys,
     network_keys,
     node_keys,
-    own_keys,
     replication_keys,
     security_keys,
     share_keys,
     tier_keys,
     topic_keys,
 )
+from . import trioka_keys as own_keys
 
 __all__ = [
     "coordinator_keys",

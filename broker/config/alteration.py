@@ -17,9 +17,9 @@ from trioka.protocol.errors import InvalidConfig, InvalidRequest
 from . import log_keys as log
 from . import network_keys as network
 from . import replication_keys as replication
-from .effective import NOTHING, Config, ConfigError
 from .group_keys import LEVELS, LOGGERS, ROOT_LOGGER
 from .key import BROKER_KEYS, LISTENER_PREFIX, Key, Mode, Resource, broker_key_of
+from .layers import NOTHING, Config, ConfigError
 from .validation import did_you_mean, validate_broker, validate_client_metrics, validate_group, validate_topic
 
 # Security settings hold for a listener each: as a dynamic key they are written with its prefix. Listeners themselves

@@ -4,8 +4,8 @@ from typing import Final, TypeVar
 
 from trioka.cluster.authorizer import Authorizer
 
-from .effective import Config, ConfigError
 from .key import Key
+from .layers import Config, ConfigError
 from .security_keys import ALLOW_EVERYONE_IF_NO_ACL_FOUND, AUTHORIZER_CLASS_NAME, SUPER_USERS
 
 T = TypeVar("T")

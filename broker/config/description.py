@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import dropwhile
 from typing import Final
 
-from .effective import NOTHING, SAME_THING, Config, GroupConfig, TopicConfig, unit_ms
 from .key import (
     BROKER_KEYS,
     CLIENT_METRICS_KEYS,
@@ -27,6 +26,7 @@ from .key import (
     Synonym,
     broker_key_of,
 )
+from .layers import NOTHING, SAME_THING, Config, GroupConfig, TopicConfig, unit_ms
 from .values import Whole
 
 UNKNOWN_TYPE: Final = 0

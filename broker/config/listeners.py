@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from . import log_keys as log
 from . import node_keys as node
 from .addresses import Endpoint, SecurityProtocol, Server, Voter, parse_listener, parse_server, parse_voter
-from .effective import Config, ConfigError
+from .layers import Config, ConfigError
 
 BROKER: Final = "broker"
 CONTROLLER: Final = "controller"

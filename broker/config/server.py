@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from . import node_keys as node
-from .effective import NOTHING, Config, ConfigError
 from .key import AUTHORIZER_KEYS, BROKER_KEYS, JAVA, TOPIC_KEYS, broker_key_of
+from .layers import NOTHING, Config, ConfigError
 from .listeners import Node, node_of
 from .validation import did_you_mean, validate_broker
 

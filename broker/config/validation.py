@@ -23,8 +23,8 @@ from . import share_keys as share
 from . import tier_keys as tier
 from . import topic_keys as topic
 from .authorization import authorizer_of
-from .effective import NOTHING, Config, ConfigError, GroupConfig, TopicConfig
 from .key import CLIENT_METRICS_KEYS, GROUP_KEYS, MIB, TOPIC_KEYS, Key
+from .layers import NOTHING, Config, ConfigError, GroupConfig, TopicConfig
 
 SIMILAR: Final = 0.75  # how alike two names must be for one to be suggested in the place of the other
 

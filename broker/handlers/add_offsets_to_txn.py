@@ -14,13 +14,13 @@ from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from trioka.protocol.schema import Response
 
-from ..authorization import GROUP, TRANSACTIONAL_ID
-from ..auto_creation import OFFSETS_TOPIC
-from . import handles
+from ..api import handles
+from ..controller.topic_creation import OFFSETS_TOPIC
+from ..security.guard import GROUP, TRANSACTIONAL_ID
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 FIRST_VERSION_WITH_FENCED: Final = 2
 ADDED: Final = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)

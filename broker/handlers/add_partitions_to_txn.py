@@ -33,12 +33,12 @@ from trioka.protocol.messages.add_partitions_to_txn import (
 )
 from trioka.protocol.schema import Response
 
-from ..authorization import TOPIC, TRANSACTIONAL_ID
-from . import handles
+from ..api import handles
+from ..security.guard import TOPIC, TRANSACTIONAL_ID
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 Transaction = AddPartitionsToTxnRequest.Transaction
 Errors = Mapping[TopicPartition, KafkaError | None]

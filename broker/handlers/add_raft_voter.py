@@ -12,13 +12,13 @@ from trioka.protocol.errors import NONE, InvalidRequest, KafkaError
 from trioka.protocol.ledgers.control import VotersRecord
 from trioka.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
-from ..quorum_questions import check_cluster
-from ..voter_changes import add_voter
-from . import handles
+from ..api import handles
+from ..quorum.rpc_checks import check_cluster
+from ..quorum.voters import add_voter
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 
 def refuse(request: AddRaftVoterRequest, error: KafkaError) -> AddRaftVoterResponse:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 
 def refuse(request: AllocateProducerIdsRequest, error: KafkaError) -> AllocateProducerIdsResponse:

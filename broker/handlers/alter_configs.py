@@ -16,14 +16,14 @@ from trioka.cluster.decision import Outcome
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
-from ..authorization import denied_alterations
+from ..api import handles
 from ..config.network_keys import REQUEST_TIMEOUT_MS
-from ..inner_calls import asked_broker
-from . import handles
+from ..network.internal_call import asked_broker
+from ..security.guard import denied_alterations
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 
 Wanted = AlterConfigsRequest.Resource

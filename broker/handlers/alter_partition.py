@@ -10,11 +10,11 @@ from trioka.cluster.isr_changes import PartitionReply
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = AlterPartitionResponse.Topic
 

@@ -16,12 +16,12 @@ from trioka.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
 )
 
-from ..request_timeout import check_timeout
-from . import handles
+from ..api import handles
+from .timeouts import check_timeout
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = AlterPartitionReassignmentsResponse.Topic
 

@@ -22,12 +22,12 @@ from trioka.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsR
 from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import MAX_NAME_BYTES, UNIQUE_DIGITS, DirectoryState, TopicPartition, renamed_directory
 
-from ..partitions import Replica
-from . import handles
+from ..api import handles
+from ..replication.partitions import Replica
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = AlterReplicaLogDirsResponse.Topic
 

@@ -13,11 +13,11 @@ from trioka.protocol.errors import InvalidRequest, KafkaError, UnsupportedVersio
 from trioka.protocol.header import API_VERSIONS_KEY
 from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-from . import BROKER, CONTROLLER, SERVED, handles
+from ..api import BROKER, CONTROLLER, SERVED, handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

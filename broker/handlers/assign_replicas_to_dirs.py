@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = AssignReplicasToDirsResponse.Directory
 

@@ -11,13 +11,13 @@ from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import NONE, FencedLeaderEpoch, InvalidRequest, KafkaError
 from trioka.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 
-from ..quorum_messages import number, only
-from ..quorum_questions import check_addressee, check_quorum_request, known_endpoints
-from . import handles
+from ..api import handles
+from ..quorum.rpc import number, only
+from ..quorum.rpc_checks import check_addressee, check_quorum_request, known_endpoints
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = BeginQuorumEpochResponse.Topic
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 
 def refuse(request: BrokerHeartbeatRequest, error: KafkaError) -> BrokerHeartbeatResponse:

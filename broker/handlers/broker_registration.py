@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 
 def refuse(request: BrokerRegistrationRequest, error: KafkaError) -> BrokerRegistrationResponse:

@@ -12,14 +12,14 @@ from trioka.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 
-from ..authorization import GROUP, TOPIC
-from ..group_shards import has_consumer_groups
-from ..operations import GROUP_OPERATIONS
-from . import handles
+from ..api import handles
+from ..coordinators.groups import has_consumer_groups
+from ..security.authorized_operations import GROUP_OPERATIONS
+from ..security.guard import GROUP, TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Group = ConsumerGroupDescribeResponse.Group
 

@@ -19,13 +19,13 @@ from trioka.protocol.messages.consumer_group_heartbeat import (
 )
 from trioka.protocol.schema import Response
 
-from ..authorization import GROUP, TOPIC
-from ..group_shards import client_of, has_consumer_groups
-from . import handles
+from ..api import handles
+from ..coordinators.groups import client_of, has_consumer_groups
+from ..security.guard import GROUP, TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 
 DENIED: Final = (GroupAuthorizationFailed, TopicAuthorizationFailed)  # of which Kafka says no more

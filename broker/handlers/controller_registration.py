@@ -8,11 +8,11 @@ from trioka.protocol.messages.controller_registration import (
     ControllerRegistrationResponse,
 )
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 
 def refuse(request: ControllerRegistrationRequest, error: KafkaError) -> ControllerRegistrationResponse:

@@ -9,11 +9,11 @@ from trioka.cluster.acls import Operation
 from trioka.protocol.errors import KafkaError, SecurityDisabled
 from trioka.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = CreateAclsResponse.Result
 

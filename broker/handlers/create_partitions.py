@@ -11,13 +11,13 @@ from trioka.cluster.decision import Outcome
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
-from ..authorization import TOPIC
-from ..request_timeout import check_timeout
-from . import handles
+from ..api import handles
+from ..security.guard import TOPIC
+from .timeouts import check_timeout
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = CreatePartitionsResponse.Topic
 

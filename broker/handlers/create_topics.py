@@ -17,14 +17,14 @@ from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
-from ..authorization import TOPIC
+from ..api import handles
 from ..config.description import describe_created_topic
-from ..request_timeout import check_timeout
-from . import handles
+from ..security.guard import TOPIC
+from .timeouts import check_timeout
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = CreateTopicsResponse.Topic
 

@@ -10,11 +10,11 @@ from trioka.cluster.acls import AclFilter, Operation
 from trioka.protocol.errors import KafkaError, SecurityDisabled
 from trioka.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = DeleteAclsResponse.FilterResult
 

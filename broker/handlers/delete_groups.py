@@ -10,12 +10,12 @@ from trioka.cluster.acls import Operation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
-from ..authorization import GROUP
-from . import handles
+from ..api import handles
+from ..security.guard import GROUP
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Result = DeleteGroupsResponse.Result
 

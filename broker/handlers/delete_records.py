@@ -28,13 +28,13 @@ from trioka.protocol.errors import (
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from trioka.storage.log import Log
 
-from ..authorization import TOPIC
-from ..partitions import Replica
-from . import handles
+from ..api import handles
+from ..replication.partitions import Replica
+from ..security.guard import TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 log = logging.getLogger("trioka.partitions")
 

@@ -11,14 +11,14 @@ from trioka.protocol.errors import InvalidRequest, KafkaError, TopicAuthorizatio
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from trioka.protocol.wire import NULL_UUID
 
-from ..authorization import TOPIC
+from ..api import handles
 from ..config.node_keys import DELETE_TOPIC_ENABLE
-from ..request_timeout import check_timeout
-from . import handles
+from ..security.guard import TOPIC
+from .timeouts import check_timeout
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Asked = DeleteTopicsRequest.Topic
 Told = DeleteTopicsResponse.Topic

@@ -9,11 +9,11 @@ from trioka.cluster.acls import AclFilter, Operation
 from trioka.protocol.errors import InvalidRequest, KafkaError, SecurityDisabled
 from trioka.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = DescribeAclsResponse.Resource
 

@@ -14,11 +14,11 @@ from trioka.cluster.quotas import CLIENT_ID, IP, USER, QuotaEntity
 from trioka.protocol.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, UnsupportedVersion
 from trioka.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Component = DescribeClientQuotasRequest.Component
 Entry = DescribeClientQuotasResponse.Entry

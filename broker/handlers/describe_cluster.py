@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 from trioka.protocol.errors import KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from trioka.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
-from ..authorization import cluster_operations
-from ..quorum_messages import number
-from ..topic_description import whom_to_ask
-from . import handles
+from ..api import handles
+from ..metadata.topic_description import whom_to_ask
+from ..quorum.rpc import number
+from ..security.guard import cluster_operations
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2

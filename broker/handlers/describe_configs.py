@@ -16,7 +16,7 @@ from trioka.cluster.topic_names import check_topic_name
 from trioka.protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
-from ..authorization import must_with_config
+from ..api import handles
 from ..config.description import (
     describe_all_brokers,
     describe_broker,
@@ -26,12 +26,12 @@ from ..config.description import (
     describe_topic,
 )
 from ..config.key import Entry, Source
-from ..loggers import levels
-from . import handles
+from ..logs.levels import levels
+from ..security.guard import must_with_config
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Result = DescribeConfigsResponse.Result
 NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")

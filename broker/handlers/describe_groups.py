@@ -10,13 +10,13 @@ from trioka.cluster.acls import Operation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
-from ..authorization import GROUP
-from ..operations import GROUP_OPERATIONS
-from . import handles
+from ..api import handles
+from ..security.authorized_operations import GROUP_OPERATIONS
+from ..security.guard import GROUP
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Group = DescribeGroupsResponse.Group
 

@@ -22,11 +22,11 @@ from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Result = DescribeLogDirsResponse.Result
 

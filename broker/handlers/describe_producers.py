@@ -7,12 +7,12 @@ from trioka.cluster.topic_names import check_topic_name
 from trioka.protocol.errors import InvalidTopic, KafkaError, TopicAuthorizationFailed, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 
-from ..authorization import TOPIC
-from . import handles
+from ..api import handles
+from ..security.guard import TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Asked = DescribeProducersRequest.Topic
 Told = DescribeProducersResponse.Topic.Partition

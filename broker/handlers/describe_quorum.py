@@ -17,12 +17,12 @@ from trioka.protocol.errors import KafkaError, NotController, UnknownTopicOrPart
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse, ReplicaState
 from trioka.protocol.wire import NULL_UUID
 
-from ..quorum import METADATA_PARTITION
-from . import handles
+from ..api import handles
+from ..quorum.driver import METADATA_PARTITION
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = DescribeQuorumResponse.Topic
 Node = DescribeQuorumResponse.Node

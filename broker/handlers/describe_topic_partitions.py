@@ -16,15 +16,15 @@ from trioka.protocol.messages.describe_topic_partitions import (
 )
 from trioka.protocol.wire import NULL_UUID
 
-from ..authorization import TOPIC
+from ..api import handles
 from ..config.node_keys import MAX_REQUEST_PARTITION_SIZE_LIMIT
-from ..operations import TOPIC_OPERATIONS
-from ..topic_description import Described, TopicDescription, why_unknown
-from . import handles
+from ..metadata.topic_description import Described, TopicDescription, why_unknown
+from ..security.authorized_operations import TOPIC_OPERATIONS
+from ..security.guard import TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = DescribeTopicPartitionsResponse.Topic
 NextCursor = DescribeTopicPartitionsResponse.NextCursor

@@ -10,12 +10,12 @@ from trioka.coordinator.transaction import Transaction, must_be_named
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
-from ..authorization import TRANSACTIONAL_ID, take_denied
-from . import handles
+from ..api import handles
+from ..security.guard import TRANSACTIONAL_ID, take_denied
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = DescribeTransactionsResponse.TransactionState
 

@@ -15,12 +15,12 @@ from trioka.cluster.elections import ElectionReply
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
-from ..request_timeout import check_timeout
-from . import handles
+from ..api import handles
+from .timeouts import check_timeout
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = ElectLeadersResponse.ReplicaElectionResult
 

@@ -11,13 +11,13 @@ from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import NONE, FencedLeaderEpoch, InvalidRequest, KafkaError
 from trioka.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 
-from ..quorum_messages import number, only
-from ..quorum_questions import check_quorum_request, known_endpoints
-from . import handles
+from ..api import handles
+from ..quorum.rpc import number, only
+from ..quorum.rpc_checks import check_quorum_request, known_endpoints
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = EndQuorumEpochResponse.Topic
 

@@ -15,12 +15,12 @@ from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from trioka.protocol.schema import Response
 
-from ..authorization import TRANSACTIONAL_ID
-from . import handles
+from ..api import handles
+from ..security.guard import TRANSACTIONAL_ID
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_WITH_EPOCHS: Final = 5

@@ -19,14 +19,14 @@ from trioka.protocol.frame import HEADER_KEY_BYTES, SIZE_BYTES, frame_response
 from trioka.protocol.header import REQUEST_START, client_id_and_body
 from trioka.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
-from ..controller_channel import is_misdirected
-from ..forwarding import read_principal
-from ..inner_calls import serve_inside
-from . import handles
+from ..api import handles
+from ..controller.client import is_misdirected
+from ..controller.forwarding import read_principal
+from ..network.internal_call import serve_inside
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 
 def refuse(request: EnvelopeRequest, error: KafkaError) -> EnvelopeResponse:

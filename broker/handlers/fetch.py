@@ -9,14 +9,14 @@ own limit and to what is left of the whole; the first that has anything gives at
 A range holds whole batches only (storage/reads.py). What is not in memory is brought there by a worker thread first
 (storage/warmth.py): nothing here waits for a disk.
 
-A client that reads on does not come by here after its second request (fetch_lane.py); what is asked of a Fetch here
+A client that reads on does not come by here after its second request (fastpath/fetch.py); what is asked of a Fetch here
 must be asked there too.
 
 **Followers** (whoever gives a broker's id) read up to the log's end, and what they ask for is noted once, when it is
-asked: it says how far they are (replication.py). Whoever is no replica, or speaks of another epoch, changes nothing.
-Of their sessions only what has changed is looked at (follower_watch.py): the work for a record must not grow with the
-partitions that nobody writes to. Consumers may read from a follower, too, up to what it knows to be committed
-(KIP-392).
+asked: it says how far they are (replication/transitions.py). Whoever is no replica, or speaks of another epoch, changes
+nothing. Of their sessions only what has changed is looked at (replication/follower_session.py): the work for a record
+must not grow with the partitions that nobody writes to. Consumers may read from a follower, too, up to what it knows to
+be committed (KIP-392).
 
 v4 read_committed · v5 log start · v7 sessions · v9 leader epochs · v12 diverging epochs · v13 topics by id · v15 who
 asks stands in a field of its own · v16 who leads instead
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trioka.cluster.acls import Operation
 from trioka.cluster.delayed import Waiter
+from trioka.cluster.healing import HEALER
 from trioka.protocol.errors import (
     CorruptMessage,
     FencedLeaderEpoch,
@@ -46,18 +47,18 @@ from trioka.storage.log import Log
 from trioka.storage.small_reads import take
 from trioka.storage.warmth import ColdPart, cold_part
 
-from ..authorization import TOPIC
+from ..api import handles
 from ..config.network_keys import FETCH_MAX_BYTES
-from ..connection import FETCH_KEY, LATER
-from ..elsewhere import Elsewhere
-from ..fetch_sessions import FIRST_VERSION_BY_ID, Asked, FetchContext
-from ..follower_watch import FollowerWatch
-from ..partitions import Replica
-from . import handles
+from ..metadata.leader_hints import Elsewhere
+from ..network.connection import FETCH_KEY, LATER
+from ..replication.fetch_session_cache import FIRST_VERSION_BY_ID, Asked, FetchContext
+from ..replication.follower_session import FollowerWatch
+from ..replication.partitions import Replica
+from ..security.guard import TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 Result = FetchResponse.Topic.Partition
 AbortedTransaction = Result.AbortedTransaction
@@ -69,7 +70,6 @@ FIRST_VERSION_WITH_RACKS: Final = 11  # from here on consumers know that they ma
 FIRST_VERSION_WITH_LEADERS: Final = 16
 LED_ELSEWHERE: Final = (NotLeaderOrFollower, FencedLeaderEpoch)
 WARMINGS: Final = 2
-HEALER: Final = -2  # the replica id of a broker that looks for good copies of damaged records (healing.py)
 BEFORE_THE_LOG: Final = (TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition)
 
 # What most results have to say of these, made once: three objects for each partition would cost more than the rest.

@@ -18,14 +18,14 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
-from ..quorum_messages import number, only
-from ..quorum_questions import check_cluster, known_endpoints
-from . import handles
+from ..api import handles
+from ..quorum.rpc import number, only
+from ..quorum.rpc_checks import check_cluster, known_endpoints
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
-    from ..quorum import Quorum
+    from ..network.connection import Call
+    from ..quorum.driver import Quorum
 
 Told = FetchSnapshotResponse.Topic
 Asked = FetchSnapshotRequest.Topic.Partition

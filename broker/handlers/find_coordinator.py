@@ -19,13 +19,13 @@ from trioka.coordinator.partitioning import partition_of
 from trioka.protocol.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
-from ..authorization import FAILURES
-from ..auto_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, create_topics, topic_to_create
-from . import handles
+from ..api import handles
+from ..controller.topic_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, create_topics, topic_to_create
+from ..security.guard import FAILURES
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 log = logging.getLogger("trioka.coordinators")
 

@@ -12,13 +12,13 @@ from trioka.protocol.errors import CoordinatorLoadInProgress, KafkaError
 from trioka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from trioka.protocol.schema import Response
 
-from ..authorization import GROUP
-from ..group_shards import client_of
-from . import handles
+from ..api import handles
+from ..coordinators.groups import client_of
+from ..security.guard import GROUP
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 
 def refuse(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:

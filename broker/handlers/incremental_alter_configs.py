@@ -19,17 +19,17 @@ from trioka.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-from ..authorization import denied_alterations
+from ..api import handles
 from ..config.alteration import Change, alter_loggers
 from ..config.network_keys import REQUEST_TIMEOUT_MS
-from ..inner_calls import asked_broker
-from ..loggers import set_levels
-from . import handles
+from ..logs.levels import set_levels
+from ..network.internal_call import asked_broker
+from ..security.guard import denied_alterations
 from .describe_configs import must_be_this_broker
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Wanted = IncrementalAlterConfigsRequest.Resource
 

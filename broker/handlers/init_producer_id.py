@@ -18,13 +18,13 @@ from trioka.protocol.errors import ClusterAuthorizationFailed, InvalidRequest, K
 from trioka.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from trioka.protocol.schema import Response
 
-from ..authorization import TOPIC, TRANSACTIONAL_ID
+from ..api import handles
 from ..config.coordinator_keys import TRANSACTION_MAX_TIMEOUT_MS
-from . import handles
+from ..security.guard import TOPIC, TRANSACTIONAL_ID
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 NO_PRODUCER: Final = -1
 FIRST_EPOCH: Final = 0

@@ -11,13 +11,13 @@ from trioka.protocol.errors import GroupAuthorizationFailed, KafkaError
 from trioka.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from trioka.protocol.schema import Response
 
-from ..authorization import GROUP
-from ..group_shards import client_of
-from . import handles
+from ..api import handles
+from ..coordinators.groups import client_of
+from ..security.guard import GROUP
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 FIRST_WITHOUT_A_NAME: Final = 7
 

@@ -10,13 +10,13 @@ from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from trioka.protocol.schema import Response
 
-from ..authorization import GROUP
-from ..group_shards import client_of
-from . import handles
+from ..api import handles
+from ..coordinators.groups import client_of
+from ..security.guard import GROUP
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 
 def refuse(request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:

@@ -13,11 +13,11 @@ from trioka.cluster.configs import ResourceType
 from trioka.protocol.errors import KafkaError, UnsupportedVersion
 from trioka.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 LISTED: Final = tuple(kind for kind in ResourceType if kind != ResourceType.UNKNOWN)
 

@@ -27,13 +27,13 @@ from trioka.protocol.errors import (
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from trioka.storage.timestamps import offset_for_timestamp, offset_of_max_timestamp
 
-from ..authorization import TOPIC
-from ..partitions import Replica
-from . import handles
+from ..api import handles
+from ..replication.partitions import Replica
+from ..security.guard import TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Asked = ListOffsetsRequest.Topic.Partition
 Told = ListOffsetsResponse.Topic.Partition

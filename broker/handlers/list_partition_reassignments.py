@@ -10,11 +10,11 @@ from trioka.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = ListPartitionReassignmentsResponse.Topic
 

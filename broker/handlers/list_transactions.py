@@ -14,12 +14,12 @@ from trioka.coordinator.transactions import Wanted
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
-from ..authorization import TRANSACTIONAL_ID
-from . import handles
+from ..api import handles
+from ..security.guard import TRANSACTIONAL_ID
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = ListTransactionsResponse.TransactionState
 

@@ -5,7 +5,7 @@ UNKNOWN_TOPIC_OR_PARTITION first, and its client asks again; here the answer wai
 client finds a leader at once. If it cannot be created, the answer is Kafka's.
 
 Topics are told once, however often they are asked for, and if one is named by its id then those named by name count for
-nothing. How a topic is told is kept until it changes (broker/told_topics.py).
+nothing. How a topic is told is kept until it changes (broker/metadata/response_cache.py).
 
 v0 an empty list asks for all topics; replicas out of reach are left out · v1 null asks for all topics, an empty list
 for none · v4 the client may forbid creation · v6 a leader that is only not on this listener is told so · v8 what the
@@ -29,15 +29,15 @@ from trioka.protocol.errors import (
 from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from trioka.protocol.wire import NULL_UUID
 
-from ..authorization import TOPIC, cluster_operations
-from ..auto_creation import create_topics, topic_to_create
-from ..operations import TOPIC_OPERATIONS
-from ..topic_description import Described, TopicDescription, whom_to_ask, why_unknown
-from . import handles
+from ..api import handles
+from ..controller.topic_creation import create_topics, topic_to_create
+from ..metadata.topic_description import Described, TopicDescription, whom_to_ask, why_unknown
+from ..security.authorized_operations import TOPIC_OPERATIONS
+from ..security.guard import TOPIC, cluster_operations
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 log = logging.getLogger("trioka.metadata")
 

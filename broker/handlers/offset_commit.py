@@ -15,13 +15,13 @@ from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from trioka.protocol.schema import Response
 
-from ..authorization import GROUP, take_denied
-from ..group_shards import client_of
-from . import handles
+from ..api import handles
+from ..coordinators.groups import client_of
+from ..security.guard import GROUP, take_denied
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 Told = OffsetCommitResponse.Topic
 

@@ -10,12 +10,12 @@ from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from trioka.protocol.schema import Response
 
-from ..authorization import GROUP, take_denied
-from . import handles
+from ..api import handles
+from ..security.guard import GROUP, take_denied
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 Told = OffsetDeleteResponse.Topic
 

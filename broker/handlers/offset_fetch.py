@@ -14,12 +14,12 @@ from trioka.coordinator.offset_requests import fetch_refused
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
-from ..authorization import GROUP, take_denied
-from . import handles
+from ..api import handles
+from ..security.guard import GROUP, take_denied
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Group = OffsetFetchResponse.Group
 

@@ -13,12 +13,12 @@ from trioka.cluster.acls import Operation
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
-from ..authorization import TOPIC
-from . import handles
+from ..api import handles
+from ..security.guard import TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Asked = OffsetForLeaderEpochRequest.Topic.Partition
 Told = OffsetForLeaderEpochResponse.Topic.Partition

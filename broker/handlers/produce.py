@@ -49,17 +49,17 @@ from trioka.protocol.wire import RecordBytes
 from trioka.storage.admission import record_errors
 from trioka.storage.log_end import Appended
 
-from ..authorization import TOPIC, TRANSACTIONAL_ID
-from ..committed import make_durable
-from ..connection import LATER, Call
-from ..elsewhere import Elsewhere
-from ..partitions import ALL_REPLICAS, Replica
-from . import handles
+from ..api import handles
+from ..metadata.leader_hints import Elsewhere
+from ..network.connection import LATER, Call
+from ..replication.commit_wait import make_durable
+from ..replication.partitions import ALL_REPLICAS, Replica
+from ..security.guard import TOPIC, TRANSACTIONAL_ID
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Answer, Later
-    from ..verification import Permit
+    from ..coordinators.txn_verification import Permit
+    from ..network.connection import Answer, Later
 
 Asked = ProduceRequest.Topic.Partition
 Told = ProduceResponse.Topic.Partition

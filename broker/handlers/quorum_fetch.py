@@ -18,15 +18,15 @@ from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 
-from ..quorum_files import READ_BYTES
-from ..quorum_messages import fetch_response, only
-from ..quorum_questions import check_cluster, known_endpoints
-from . import handles
+from ..api import handles
+from ..quorum.rpc import fetch_response, only
+from ..quorum.rpc_checks import check_cluster, known_endpoints
+from ..quorum.store import READ_BYTES
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
-    from ..quorum import Quorum
+    from ..network.connection import Call
+    from ..quorum.driver import Quorum
 
 FIRST_VERSION: Final = 12  # from which on a log that has parted can be told so
 FIRST_VERSION_BY_ID: Final = 13

@@ -8,14 +8,14 @@ from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import NONE, KafkaError
 from trioka.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
+from ..api import handles
 from ..config.network_keys import REQUEST_TIMEOUT_MS
-from ..quorum_questions import check_cluster
-from ..voter_changes import remove_voter
-from . import handles
+from ..quorum.rpc_checks import check_cluster
+from ..quorum.voters import remove_voter
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 
 def refuse(request: RemoveRaftVoterRequest, error: KafkaError) -> RemoveRaftVoterResponse:

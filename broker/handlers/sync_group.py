@@ -10,13 +10,13 @@ from trioka.protocol.errors import InconsistentGroupProtocol, KafkaError
 from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from trioka.protocol.schema import Response
 
-from ..authorization import GROUP
-from ..group_shards import client_of
-from . import handles
+from ..api import handles
+from ..coordinators.groups import client_of
+from ..security.guard import GROUP
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 FIRST_WITH_PROTOCOL: Final = 5
 

@@ -27,16 +27,16 @@ from trioka.protocol.errors import (
 from trioka.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from trioka.protocol.schema import Response
 
-from ..authorization import GROUP, TRANSACTIONAL_ID, take_denied
-from ..auto_creation import OFFSETS_TOPIC
-from ..group_shards import client_of
-from ..partitions import Replica
-from ..verification import Generation, Guard, Outcome
-from . import handles
+from ..api import handles
+from ..controller.topic_creation import OFFSETS_TOPIC
+from ..coordinators.groups import client_of
+from ..coordinators.txn_verification import Generation, Guard, Outcome
+from ..replication.partitions import Replica
+from ..security.guard import GROUP, TRANSACTIONAL_ID, take_denied
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call, Later
+    from ..network.connection import Call, Later
 
 Told = TxnOffsetCommitResponse.Topic
 

@@ -6,11 +6,11 @@ from trioka.cluster.acls import Operation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-from . import handles
+from ..api import handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 
 def refuse(request: UnregisterBrokerRequest, error: KafkaError) -> UnregisterBrokerResponse:

@@ -13,12 +13,12 @@ from trioka.protocol.errors import KafkaError
 from trioka.protocol.ledgers.metadata import NoOpRecord
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
-from ..voter_changes import name_voters
-from . import handles
+from ..api import handles
+from ..quorum.voters import name_voters
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 
 def refuse(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:

@@ -7,15 +7,15 @@ from trioka.protocol.errors import NONE, FencedLeaderEpoch, KafkaError, UnknownL
 from trioka.protocol.ledgers.control import VotersRecord
 from trioka.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 
-from ..quorum_messages import number
-from ..quorum_questions import check_cluster, known_endpoints
-from ..voter_changes import update_voter
-from . import handles
+from ..api import handles
+from ..quorum.rpc import number
+from ..quorum.rpc_checks import check_cluster, known_endpoints
+from ..quorum.voters import update_voter
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
-    from ..quorum import Quorum
+    from ..network.connection import Call
+    from ..quorum.driver import Quorum
 
 Told = UpdateRaftVoterResponse.CurrentLeader
 Voter = VotersRecord.Voter

@@ -11,13 +11,13 @@ from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
 from trioka.protocol.errors import NONE, FencedLeaderEpoch, KafkaError
 from trioka.protocol.messages.vote import VoteRequest, VoteResponse
 
-from ..quorum_messages import number, vote_asked
-from ..quorum_questions import check_addressee, check_quorum_request, known_endpoints
-from . import handles
+from ..api import handles
+from ..quorum.rpc import number, vote_asked
+from ..quorum.rpc_checks import check_addressee, check_quorum_request, known_endpoints
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Told = VoteResponse.Topic
 

@@ -16,13 +16,13 @@ from trioka.coordinator.transaction import TopicPartition
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-from ..transaction_peers import Marker
-from ..transactions import write_marker
-from . import handles
+from ..api import handles
+from ..coordinators.transactions import write_marker
+from ..coordinators.txn_rpc import Marker
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..connection import Call
+    from ..network.connection import Call
 
 Asked = WriteTxnMarkersRequest.Marker
 Told = WriteTxnMarkersResponse.Marker

@@ -4,5 +4,6 @@
     exposition.py readings as text, in slices            loop_watch.py the event loop, watched from inside
     alerts.py     dashboard.py  reference.py             what `make docs` writes from the declarations
 
-State is read when somebody asks. What no state remembers is counted where it happens (request_times.py, counts.py).
+State is read when somebody asks. What no state remembers is counted where it happens (counters/latency.py,
+counters/traffic.py).
 """

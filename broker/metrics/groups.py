@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from trioka.coordinator.groups import GroupCoordinator
 from trioka.storage.log import Log
 
-from ..config.own_keys import METRICS_MAX_GROUPS
+from ..config.trioka_keys import METRICS_MAX_GROUPS
 from . import series as s
 from .samples import PAUSE, Sample, Steps, one
 

@@ -13,11 +13,11 @@ from trioka import __version__
 from trioka.cluster.partition import Partition
 from trioka.protocol.errors import error_class
 
-from ..config.own_keys import METRICS_MAX_PARTITIONS
-from ..counts import Traffic
-from ..partitions import Replica
-from ..quorum_following import PURPOSES as QUORUM_PURPOSES
-from ..request_times import BOUNDS_S, ApiTimes, api_name
+from ..config.trioka_keys import METRICS_MAX_PARTITIONS
+from ..counters.latency import BOUNDS_S, ApiTimes, api_name
+from ..counters.traffic import Traffic
+from ..quorum.remote import PURPOSES as QUORUM_PURPOSES
+from ..replication.partitions import Replica
 from . import series as s
 from .groups import group_readings
 from .loop_watch import LoopWatch

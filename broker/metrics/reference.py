@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..config.key import BROKER_KEYS
-from ..log_lines import EVENTS
+from ..logs.formatters import EVENTS
 from .alerts import ALERTS, RUNBOOKS
 from .series import SERIES, Dialect
 
@@ -13,7 +13,7 @@ _KEYS: Final = ("trioka.http.", "trioka.metrics.")
 _OPENING: Final = """\
 # Metrics, health and logs
 
-<!-- Written by `make docs` from broker/metrics/ and broker/log_lines.py. Change it there. -->
+<!-- Written by `make docs` from broker/metrics/ and broker/logs/formatters.py. Change it there. -->
 
 `trioka dev` serves HTTP at the port of Kafka plus 1000 (`--http-port N`, `--http-port off`); `trioka serve` does where
 `trioka.http.listeners` says, and nowhere if it says nothing:

@@ -13,10 +13,10 @@ import trio.testing
 from planted import planted
 from serving import Asking, ask, on_trio, running_broker
 
-from trioka.broker import housekeeping
+from trioka.broker import background as housekeeping
+from trioka.broker.background import Housekeeping
 from trioka.broker.broker import Broker
-from trioka.broker.housekeeping import Housekeeping
-from trioka.broker.partitions import Replica
+from trioka.broker.replication.partitions import Replica
 from trioka.cluster.configs import topic_resource
 from trioka.protocol import batch
 from trioka.protocol.errors import TransactionalIdAuthorizationFailed

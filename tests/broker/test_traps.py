@@ -9,9 +9,9 @@ import pytest
 from configuring import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, alter, described
 from serving import LISTENER, ask, on_trio, running_broker
 
-from trioka.broker import handlers
+from trioka.broker import api
+from trioka.broker.api import SERVED
 from trioka.broker.broker import Broker
-from trioka.broker.handlers import SERVED
 from trioka.protocol import batch
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import (
@@ -96,8 +96,8 @@ async def test_5_what_is_advertised_is_served(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         for key, served in SERVED.items():
             listeners = {
-                LISTENER: served.listeners & handlers.BROKER,
-                "CONTROLLER": served.listeners & handlers.CONTROLLER,
+                LISTENER: served.listeners & api.BROKER,
+                "CONTROLLER": served.listeners & api.CONTROLLER,
             }
             declared = request_type(key).__versions__
             first = served.first if key else 3  # trap 2

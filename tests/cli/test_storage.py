@@ -15,9 +15,9 @@ from serving import on_trio
 
 from trioka.broker.broker import Broker
 from trioka.broker.clock import SystemClock
+from trioka.broker.config.properties import parse_properties
 from trioka.broker.config.server import load
-from trioka.broker.identity import NotFormatted
-from trioka.broker.properties import parse_properties
+from trioka.broker.membership.identity import NotFormatted
 from trioka.cli.failure import Exit
 from trioka.cluster import scram
 from trioka.cluster.features import FRESH_LEVELS

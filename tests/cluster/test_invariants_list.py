@@ -13,15 +13,23 @@ from typing import NamedTuple
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-FOLLOWERS, REPLICA, ELECTIONS = "broker/test_followers.py", "cluster/test_replica.py", "cluster/test_elections.py"
+FOLLOWERS, REPLICA, ELECTIONS = (
+    "broker/replication/test_fetcher.py",
+    "cluster/test_replica.py",
+    "cluster/test_elections.py",
+)
 BROKERS, CONFIGS, REPLICAS = (
     "cluster/test_broker_changes.py",
     "cluster/test_config_changes.py",
-    "broker/test_replicas.py",
+    "broker/replication/test_applier.py",
 )
-RAFT, STEPS, ZOO = "cluster/test_raft.py", "broker/test_quorum_steps.py", "zoo.py"
+RAFT, STEPS, ZOO = "cluster/test_raft.py", "broker/quorum/test_driver_steps.py", "zoo.py"
 RAFT_WORLD, WORLD = "simulation/test_raft_world.py", "simulation/test_replication_world.py"
-CLUSTER, REPLICATION, MEMBERSHIP = "broker/test_cluster.py", "broker/test_replication.py", "broker/test_membership.py"
+CLUSTER, REPLICATION, MEMBERSHIP = (
+    "broker/test_cluster.py",
+    "broker/replication/test_replication.py",
+    "broker/membership/test_lifecycle.py",
+)
 EPOCHS, ADMISSION, SNAPSHOT = "storage/test_epochs.py", "storage/test_admission.py", "cluster/test_snapshot.py"
 
 
@@ -191,7 +199,10 @@ PROMISES = (
             (BROKERS, "test_a_broker_epoch_is_the_offset_of_its_registration"),
             (BROKERS, "test_another_broker_of_the_same_id_waits_until_the_first_is_gone"),
             (BROKERS, "test_a_replica_that_has_stopped_cleanly_is_still_fit_to_lead"),
-            ("broker/test_refused_starts.py", "test_a_start_that_fails_does_not_make_the_last_stop_an_unclean_one"),
+            (
+                "broker/membership/test_refused_starts.py",
+                "test_a_start_that_fails_does_not_make_the_last_stop_an_unclean_one",
+            ),
         ),
         (
             (BROKERS, "if before is not None and not is_same and has_session:"),
@@ -300,7 +311,7 @@ PROMISES = (
             (RAFT, "test_a_leader_that_was_voted_out_stays_until_that_is_committed"),
             (RAFT, "test_a_voter_whose_disk_was_wiped_is_another_one"),
             (RAFT, "test_voters_of_the_configuration_are_named_all_together_and_from_the_directories_they_fetch_from"),
-            ("broker/test_voter_changes.py", "a_voter_must_listen_where_it_says_and_understand_what_is_spoken"),
+            ("broker/quorum/test_voters.py", "a_voter_must_listen_where_it_says_and_understand_what_is_spoken"),
         ),
         (
             (RAFT, "high_watermark <= role.epoch_start or self.voters.latest_offset >= high_watermark"),

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from planted import Rule, assert_noticed
 
-from trioka.broker.config.effective import ConfigError
+from trioka.broker.config.layers import ConfigError
 from trioka.protocol.errors import UnknownTopicOrPartition
 from trioka.storage.layout import CLEAN_SHUTDOWN
 from trioka.testing import Cluster, Unresponsive, cluster, cuts, nodes

@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 from planted import assert_noticed
 
-from trioka.broker.connection import Connection as BrokersConnection
+from trioka.broker.network.connection import Connection as BrokersConnection
 from trioka.cli.wire import Connection, HungUp
 from trioka.protocol import batch
 from trioka.protocol.errors import (

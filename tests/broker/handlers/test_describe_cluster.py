@@ -2,7 +2,7 @@ from pathlib import Path
 
 from serving import HOST, LISTENER, ask, on_trio, running_broker
 
-from trioka.broker.operations import CLUSTER_OPERATIONS, bits
+from trioka.broker.security.authorized_operations import CLUSTER_OPERATIONS, bits
 from trioka.protocol.errors import BrokerIdNotRegistered, MismatchedEndpointType, UnsupportedEndpointType
 from trioka.protocol.messages.describe_cluster import DescribeClusterRequest
 from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest

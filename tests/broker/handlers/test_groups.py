@@ -5,7 +5,7 @@ from pathlib import Path
 from group_requests import codes_of, commit, consumer_heartbeat, delete_offsets, fetch, grouping, offsets_of, settle
 from serving import Asking, on_trio
 
-from trioka.broker.operations import GROUP_OPERATIONS, bits
+from trioka.broker.security.authorized_operations import GROUP_OPERATIONS, bits
 from trioka.protocol.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,

@@ -5,7 +5,7 @@ from serving import LISTENER, Asking, ask, on_trio, running_broker
 from topics import create, told_of
 
 from trioka.broker.broker import Broker
-from trioka.broker.operations import TOPIC_OPERATIONS, bits
+from trioka.broker.security.authorized_operations import TOPIC_OPERATIONS, bits
 from trioka.protocol.errors import (
     InvalidRequest,
     InvalidTopic,

@@ -6,13 +6,13 @@ from random import Random
 import pytest
 from serving import SETTINGS, ask, on_trio, running_broker
 
+from trioka.broker.api import SERVED
 from trioka.broker.broker import Broker
 from trioka.broker.config.server import load
-from trioka.broker.formatting import format_node
-from trioka.broker.handlers import SERVED
-from trioka.broker.identity import random_uuid
+from trioka.broker.membership.format import format_node
 from trioka.cluster.bootstrap import fresh_records
 from trioka.cluster.features import NOT_SERVED
+from trioka.cluster.partition import random_uuid
 from trioka.protocol.errors import InvalidUpdateVersion
 from trioka.protocol.ledgers.metadata import FeatureLevelRecord
 from trioka.protocol.messages.api_versions import ApiVersionsRequest

@@ -1,0 +1,222 @@
+"""The configuration that counts: layers of texts, and the values that win.
+
+    of a broker     default  <  server.properties  <  set for all brokers  <  set for this broker
+    of a topic      the broker's synonyms of a key, as they stand there  <  set for the topic
+    of a group      the broker's synonym of a key, as it stands there    <  set for the group
+
+    config[NUM_PARTITIONS]                       an int
+    config.topic({"retention.ms": "-1"})[RETENTION_MS]
+
+These are values: a change makes a new `Config`. Texts are kept beside the parsed values, because DescribeConfigs shows
+both. What comes from the metadata log was checked when it was set, perhaps by another program or an older version; a
+text that makes no sense here is passed over and stands in `rejected`, for the log, rather than stopping a broker.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeVar, cast
+
+from trioka.protocol.compression import Codec
+from trioka.storage.log_config import NO_LIMIT, LogConfig
+
+from . import topic_keys as topic
+from .group_keys import GROUP_BOUNDS
+from .key import BROKER_KEYS, GROUP_KEYS, HOUR_MS, LISTENER_PREFIX, MINUTE_MS, TOPIC_KEYS, Key
+from .trioka_keys import VALIDATE_RECORDS
+from .values import Whole
+
+T = TypeVar("T")
+
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+# Broker keys that say the same in other units, the strongest first. Setting one of them while the broker runs puts
+# all the others out of force.
+SAME_THING: Final[Mapping[str, tuple[str, ...]]] = {
+    synonym.name: tuple(other.name for other in key.synonyms)
+    for key in TOPIC_KEYS.values()
+    for synonym in key.synonyms
+    if len(key.synonyms) > 1 and synonym is not topic.FLUSH_MS.synonyms[1]
+}
+
+_UNITS: Final = (("minutes", MINUTE_MS), ("hours", HOUR_MS))
+
+
+class ConfigError(ValueError):
+    """This configuration cannot be started with; the message is one sentence that names the key."""
+
+
+class Layered:
+    """Texts of declared keys over something to fall back to."""
+
+    __slots__ = ("_values", "rejected")
+
+    def __init__(self, keys: Mapping[str, Key[object]], layers: tuple[Mapping[str, str], ...]) -> None:
+        self._values: dict[str, Any] = {}
+        rejected: list[str] = []
+        for texts in layers:
+            for name, text in texts.items():
+                if (key := keys.get(name)) is not None:
+                    try:
+                        self._values[name] = key.parse(text)
+                    except ValueError as error:
+                        rejected.append(str(error))
+        self.rejected = tuple(rejected)  # sentences about texts that were passed over
+
+
+class Config(Layered):
+    """A broker's configuration."""
+
+    __slots__ = ("_inherited", "broker", "cluster", "static")
+
+    def __init__(
+        self,
+        static: Mapping[str, str] = NOTHING,
+        *,
+        cluster: Mapping[str, str] = NOTHING,
+        broker: Mapping[str, str] = NOTHING,
+    ) -> None:
+        super().__init__(BROKER_KEYS, (_without_synonyms(static, cluster, broker), cluster, broker))
+        self.static = static  # server.properties, environment, overrides
+        self.cluster = cluster  # set for all brokers
+        self.broker = broker  # set for this broker
+        self._inherited: dict[str, Any] = {}
+
+    def __getitem__(self, key: Key[T]) -> T:
+        value: T = self._values.get(key.name, key.default)
+        assert not (value is key.default and key.required), f"{key.name} has no value; was this configuration checked?"
+        return value
+
+    def is_set(self, key: Key[object]) -> bool:
+        """Whether anybody has said anything about it."""
+        return key.name in self._values
+
+    def changed(self, *, cluster: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> "Config":
+        """The same node with other dynamic layers."""
+        return Config(
+            self.static,
+            cluster=self.cluster if cluster is None else cluster,
+            broker=self.broker if broker is None else broker,
+        )
+
+    def of_listener(self, listener: str, key: Key[T]) -> T:
+        """The value for one listener: `listener.name.<listener>.<key>`, or what holds for all."""
+        name = f"{LISTENER_PREFIX}{listener.lower()}.{key.name}"
+        for texts in (self.broker, self.cluster, self.static):
+            if (text := texts.get(name)) is not None:
+                return key.parse(text)
+        return self[key]
+
+    def inherited(self, key: Key[T]) -> T:
+        """What a topic or group gets that sets nothing: of the broker's synonyms the first that is set."""
+        if key.name not in self._inherited:
+            self._inherited[key.name] = self._inherit(key)
+        return cast(T, self._inherited[key.name])
+
+    def _inherit(self, key: Key[object]) -> object:
+        for synonym in key.synonyms:
+            if synonym.name in self._values:
+                value = self._values[synonym.name]
+                if isinstance(key.type, Whole):
+                    value *= unit_ms(synonym)
+                    # -5 hours of retention and -1 ms between flushes are let through by Kafka's brokers, too.
+                    return value if key.type.min is None else max(value, key.type.min)
+                return value
+        return key.default
+
+    def topic(self, overrides: Mapping[str, str] = NOTHING) -> "TopicConfig":
+        return TopicConfig(self, overrides)
+
+    def group(self, overrides: Mapping[str, str] = NOTHING) -> "GroupConfig":
+        return GroupConfig(self, overrides)
+
+
+class TopicConfig(Layered):
+    """A topic's configuration: its own texts over a broker's configuration."""
+
+    __slots__ = ("config", "overrides")
+
+    def __init__(self, config: Config, overrides: Mapping[str, str] = NOTHING) -> None:
+        super().__init__(TOPIC_KEYS, (overrides,))
+        self.config = config
+        self.overrides = overrides
+
+    def __getitem__(self, key: Key[T]) -> T:
+        if key.name in self._values:
+            return cast(T, self._values[key.name])
+        return self.config.inherited(key)
+
+    def is_set(self, key: Key[object]) -> bool:
+        return key.name in self._values
+
+
+class GroupConfig(Layered):
+    """A group's configuration. What it has set counts within the broker's bounds, which may have moved since."""
+
+    __slots__ = ("config", "overrides")
+
+    def __init__(self, config: Config, overrides: Mapping[str, str] = NOTHING) -> None:
+        super().__init__(GROUP_KEYS, (overrides,))
+        self.config = config
+        self.overrides = overrides
+
+    def __getitem__(self, key: Key[T]) -> T:
+        if key.name not in self._values:
+            return self.config.inherited(key)
+        value = self._values[key.name]
+        for bounded, low, high in GROUP_BOUNDS:
+            if bounded is key:
+                value = value if low is None else max(value, self.config[low])
+                value = min(value, self.config[high])
+        return cast(T, value)
+
+
+def unit_ms(synonym: Key[object]) -> int:
+    """By how much to multiply for milliseconds; names say their unit last, and all others count what they count."""
+    return next((factor for unit, factor in _UNITS if synonym.name.endswith(f".{unit}")), 1)
+
+
+def _without_synonyms(static: Mapping[str, str], *dynamic: Mapping[str, str]) -> Mapping[str, str]:
+    hidden = {other for texts in dynamic for name in texts for other in SAME_THING.get(name, ())}
+    return {name: text for name, text in static.items() if name not in hidden} if hidden else static
+
+
+_CODECS: Final[Mapping[str, Codec | None]] = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def log_config(config: TopicConfig) -> LogConfig:
+    """What storage is told about the logs of a topic."""
+    internal_segment_bytes = config[topic.INTERNAL_SEGMENT_BYTES]
+    return LogConfig(
+        segment_bytes=config[topic.SEGMENT_BYTES] if internal_segment_bytes is None else internal_segment_bytes,
+        segment_ms=config[topic.SEGMENT_MS],
+        segment_jitter_ms=config[topic.SEGMENT_JITTER_MS],
+        segment_index_bytes=config[topic.SEGMENT_INDEX_BYTES],
+        index_interval_bytes=config[topic.INDEX_INTERVAL_BYTES],
+        cleanup_policy=frozenset(cast(tuple[Literal["compact", "delete"], ...], config[topic.CLEANUP_POLICY])),
+        retention_ms=config[topic.RETENTION_MS],
+        retention_bytes=max(config[topic.RETENTION_BYTES], NO_LIMIT),
+        file_delete_delay_ms=config[topic.FILE_DELETE_DELAY_MS],
+        delete_retention_ms=config[topic.DELETE_RETENTION_MS],
+        min_cleanable_dirty_ratio=config[topic.MIN_CLEANABLE_DIRTY_RATIO],
+        # The two lags can contradict each other through the broker's dynamic defaults; then the upper one holds.
+        min_compaction_lag_ms=min(config[topic.MIN_COMPACTION_LAG_MS], config[topic.MAX_COMPACTION_LAG_MS]),
+        max_compaction_lag_ms=config[topic.MAX_COMPACTION_LAG_MS],
+        max_message_bytes=config[topic.MAX_MESSAGE_BYTES],
+        message_timestamp_type=cast(Literal["CreateTime", "LogAppendTime"], config[topic.MESSAGE_TIMESTAMP_TYPE]),
+        message_timestamp_before_max_ms=config[topic.MESSAGE_TIMESTAMP_BEFORE_MAX_MS],
+        message_timestamp_after_max_ms=config[topic.MESSAGE_TIMESTAMP_AFTER_MAX_MS],
+        compression_type=_CODECS[config[topic.COMPRESSION_TYPE]],
+        compression_gzip_level=config[topic.COMPRESSION_GZIP_LEVEL],
+        compression_lz4_level=config[topic.COMPRESSION_LZ4_LEVEL],
+        compression_zstd_level=config[topic.COMPRESSION_ZSTD_LEVEL],
+        validate_records=cast(Literal["full", "header"], config.config[VALIDATE_RECORDS]),
+        flush_messages=config[topic.FLUSH_MESSAGES],
+        flush_ms=config[topic.FLUSH_MS],
+    )

@@ -1,0 +1,1 @@
+"""The runtime of group and transaction coordinators, transaction verification, and producer ids."""

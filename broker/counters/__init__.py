@@ -1,0 +1,1 @@
+"""Counters that requests update: traffic, latency histograms, error codes. `metrics` reads them."""

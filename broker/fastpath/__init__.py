@@ -1,0 +1,1 @@
+"""Produce and Fetch requests that repeat the last one of their connection, served without decoding."""

@@ -1,0 +1,1 @@
+"""The HTTP listener: /metrics, /livez and /readyz, with limits on connections."""

@@ -1,0 +1,1 @@
+"""A node's life in the cluster: formatting, identity, log directories, registration, heartbeats, shutdown."""

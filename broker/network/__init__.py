@@ -1,0 +1,1 @@
+"""Sockets of clients: the epoll loop, connections and their request order, dispatch, listeners, connection quotas."""

@@ -1,0 +1,373 @@
+"""What a node of the quorum keeps: the metadata's log, its snapshots, and the file `quorum-state`. All of this blocks.
+
+A directory without a metadata log begins one. The files are those of Kafka's `StorageTool format`:
+`bootstrap.checkpoint` holds the cluster's first records; where the voters shall stand in the log and not in the
+configuration, the snapshot of nothing, `00000000000000000000-0000000000.checkpoint`, says who they are, and the first
+leader writes that into the log.
+
+Who votes, and which version of the quorum's protocol is spoken, counts from the moment it stands in the log, committed
+or not, and not any more when it is cut off. So both are read from all of the log, when it is opened, and kept with
+their offsets.
+
+Snapshots: the last two are kept. The log starts where the older of them ends; each snapshot begins a segment, so that
+what lies before can go.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from trioka.cluster.bootstrap import fresh_records
+from trioka.cluster.metadata_log import MetadataRecord, read_batch
+from trioka.cluster.quorum_state import decode_quorum_state, encode_quorum_state
+from trioka.cluster.raft_messages import LogEnd, Standing
+from trioka.cluster.snapshot import (
+    Snapshot,
+    SnapshotId,
+    build_snapshot,
+    parse_snapshot_name,
+    read_snapshot,
+    snapshot_name,
+)
+from trioka.cluster.topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
+from trioka.cluster.voters import BEFORE_THE_LOG, ReplicaKey, VoterHistory, VoterSet
+from trioka.protocol import batch
+from trioka.protocol.data_class import frozen
+from trioka.protocol.ledgers.control import KRaftVersionRecord, VotersRecord
+from trioka.protocol.ledgers.quorum_state import QuorumStateData
+from trioka.protocol.wire import NULL_UUID
+from trioka.storage import retention
+from trioka.storage.admission import Origin
+from trioka.storage.directory import LogDirectory
+from trioka.storage.layout import BOOTSTRAP, QUORUM_STATE, TopicPartition
+from trioka.storage.log import Log
+from trioka.storage.log_config import FOREVER_MS, NO_LIMIT, LogConfig
+
+from ..clock import Clock
+from ..config.layers import Config
+from ..config.node_keys import (
+    INTERNAL_METADATA_LOG_SEGMENT_BYTES,
+    METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS,
+    METADATA_LOG_MAX_SNAPSHOT_INTERVAL_MS,
+    METADATA_LOG_SEGMENT_BYTES,
+    METADATA_LOG_SEGMENT_MS,
+)
+
+METADATA_PARTITION: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
+READ_BYTES: Final = 1024 * 1024
+SNAPSHOTS_KEPT: Final = 2
+OF_NOTHING: Final = SnapshotId(0, 0)
+NOBODY: Final = -1
+
+
+class VotersDisagree(Exception):
+    """The configuration names other voters than those among whom this node has voted."""
+
+
+@frozen
+class QuorumSettings:
+    """What the configuration says of the metadata's log."""
+
+    log: LogConfig
+    snapshot_after_bytes: int
+    snapshot_after_ms: int  # 0: only bytes count
+
+    @classmethod
+    def of(cls, config: Config) -> "QuorumSettings":
+        small = config[INTERNAL_METADATA_LOG_SEGMENT_BYTES]
+        return cls(
+            log=LogConfig(
+                segment_bytes=config[METADATA_LOG_SEGMENT_BYTES] if small is None else small,
+                segment_ms=max(config[METADATA_LOG_SEGMENT_MS], 1),
+                retention_ms=NO_LIMIT,
+                retention_bytes=NO_LIMIT,
+                max_message_bytes=MAX_BATCH_BYTES,
+                flush_ms=FOREVER_MS,
+            ),
+            snapshot_after_bytes=config[METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS],
+            snapshot_after_ms=config[METADATA_LOG_MAX_SNAPSHOT_INTERVAL_MS],
+        )
+
+
+class QuorumFiles:
+    """Made by `open`. To Raft, this is the log."""
+
+    def __init__(self, directory: LogDirectory, metadata_log: Log, clock: Clock, configured: VoterSet) -> None:
+        self.log = metadata_log
+        self.durable_offset = metadata_log.recovery_point
+        self.voters = VoterHistory(configured)
+        self.are_voters_logged = False
+        self._directory = directory
+        self._clock = clock
+        self._voter_records: list[tuple[int, VotersRecord]] = []
+        self._kraft_versions: list[tuple[int, int]] = [(BEFORE_THE_LOG, 0)]
+        self._snapshots = self._find_snapshots()
+
+    @classmethod
+    def open(
+        cls,
+        directory: LogDirectory,
+        clock: Clock,
+        settings: QuorumSettings,
+        configured: VoterSet,
+        founders: VotersRecord | None = None,
+    ) -> "QuorumFiles":
+        """`founders` vote in a quorum that begins here, and `configured` where the log does not say who votes."""
+        metadata_log = directory.logs.get(METADATA_PARTITION)
+        if metadata_log is None:
+            metadata_log = directory.create(
+                METADATA_PARTITION, settings.log, now_ms=clock.now_ms(), topic_id=CLUSTER_METADATA_TOPIC_ID
+            )
+        files = cls(directory, metadata_log, clock, configured)
+        if not files.is_formatted:
+            files.format(fresh_records(), founders)
+        files._begin_with_snapshot()
+        files._read_controls()
+        return files
+
+    # -- the log, as Raft sees it --------------------------------------------------------------------------------------
+
+    @property
+    def start(self) -> LogEnd:
+        offset = self.log.log_start_offset
+        for snapshot in self._snapshots:
+            if snapshot.offset == offset:
+                return LogEnd(snapshot.epoch, offset)
+        return LogEnd(max(self.log.epochs.epoch_for_offset(offset - 1), 0), offset)
+
+    @property
+    def end(self) -> LogEnd:
+        if self.log.epochs.latest_epoch < 0:
+            return self.start
+        return LogEnd(self.log.epochs.latest_epoch, self.log.log_end_offset)
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark
+
+    def end_of_epoch(self, epoch: int) -> LogEnd:
+        end = self.end
+        if epoch >= end.epoch:
+            return end
+        earliest = self.log.epochs.earliest
+        if earliest is None or epoch < earliest.epoch:
+            return LogEnd(min(self.start.epoch, epoch), self.start.offset)
+        return LogEnd(*self.log.end_offset_for_epoch(epoch))
+
+    def append(self, data: bytearray, epoch: int) -> int:
+        """What this node, the leader, has decided. It is durable after the next sync. Where it ends."""
+        for header in list(batch.headers(data)):
+            one = memoryview(data)[header.position : header.end]
+            self.log.append_as_leader(one, leader_epoch=epoch, now_ms=self._clock.now_ms(), origin=Origin.RAFT_LEADER)
+        self._note_controls(data)
+        return self.log.log_end_offset
+
+    def append_fetched(self, data: memoryview) -> None:
+        """What the leader has sent. A batch that did not come whole is left out."""
+        before = self.log.log_end_offset
+        self.log.append_as_follower(data, now_ms=self._clock.now_ms())
+        if self.log.log_end_offset > before:
+            self._note_controls(data)
+
+    def sync(self) -> None:
+        """In a worker thread. Whoever calls sets `durable_offset` afterwards, to where the log ended before."""
+        self.log.sync()
+
+    def truncate(self, offset: int) -> None:
+        self.log.truncate_to(offset, now_ms=self._clock.now_ms())
+        self.durable_offset = min(self.durable_offset, self.log.log_end_offset)
+        self.voters.truncate(offset)
+        self._voter_records = [found for found in self._voter_records if found[0] < offset]
+        self._kraft_versions = [found for found in self._kraft_versions if found[0] < offset]
+        self.are_voters_logged = any(found[0] != BEFORE_THE_LOG for found in self._voter_records)
+
+    # -- who votes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def kraft_version(self) -> int:
+        return self._kraft_versions[-1][1]
+
+    @property
+    def voters_record(self) -> VotersRecord | None:
+        """Who votes, if the log says so (kraft.version 1); None where the configuration does."""
+        return self._voter_records[-1][1] if self._voter_records else None
+
+    def voters_before(self, offset: int) -> tuple[int, VotersRecord | None]:
+        """What a snapshot that ends there says of the quorum itself."""
+        versions = [version for at, version in self._kraft_versions if at < offset]
+        records = [record for at, record in self._voter_records if at < offset]
+        return versions[-1], records[-1] if records else None
+
+    def _read_controls(self) -> None:
+        offset = self.log.log_start_offset
+        while offset < self.log.log_end_offset:
+            read = self.log.read(offset, READ_BYTES)
+            if read.records is None:
+                break
+            self._note_controls(read.records.read())
+            offset = read.next_offset
+
+    def _note_controls(self, data: bytes | bytearray | memoryview) -> None:
+        for header in batch.headers(data):
+            if not header.is_control or header.last_offset >= self.log.log_end_offset:
+                continue
+            for entry in read_batch(data, header):
+                if isinstance(entry.control, KRaftVersionRecord):
+                    self._kraft_versions.append((entry.offset, entry.control.kraft_version))
+                elif isinstance(entry.control, VotersRecord) and entry.offset > self.voters.latest_offset:
+                    self._voter_records.append((entry.offset, entry.control))
+                    self.voters.append(entry.offset, voter_set(entry.control))
+                    self.are_voters_logged = True
+
+    # -- quorum-state --------------------------------------------------------------------------------------------------
+
+    def load_standing(self) -> Standing:
+        """What this node has promised. A log whose epochs are ahead of the file is believed more than the file."""
+        volume, path = self._directory.volume, self._path(QUORUM_STATE)
+        epoch, leader_id, voted = 0, NOBODY, None
+        if volume.exists(path):
+            state, _ = decode_quorum_state(volume.read(path).decode())
+            self._check_voters(path, state)
+            epoch, leader_id = max(state.leader_epoch, 0), state.leader_id
+            if state.voted_id != NOBODY:
+                voted = ReplicaKey(state.voted_id, state.voted_directory_id)
+        if self.end.epoch > epoch:
+            return Standing(epoch=self.end.epoch)
+        return Standing(epoch=epoch, leader_id=None if leader_id == NOBODY else leader_id, voted=voted)
+
+    def _check_voters(self, path: str, state: QuorumStateData) -> None:
+        """Two sets of voters could elect a leader each, so that those of the configuration must never change (K3)."""
+        known = sorted(voter.voter_id for voter in state.current_voters or ())
+        configured = [voter.id for voter in self.voters.latest]
+        if known and not self.kraft_version and known != configured:
+            raise VotersDisagree(
+                f"controller.quorum.voters names {configured}, and {path} says that {known} vote; "
+                "voters that stand in the configuration cannot be changed"
+            )
+
+    def save(self, standing: Standing) -> None:
+        """Durable when this returns (K1)."""
+        version = 1 if self.kraft_version else 0
+        voted = standing.voted
+        state = QuorumStateData(
+            leader_id=NOBODY if standing.leader_id is None else standing.leader_id,
+            leader_epoch=standing.epoch,
+            # Kafka forgets the vote once it knows who has won it, and so do its readers of this file.
+            voted_id=NOBODY if voted is None or standing.leader_id is not None else voted.id,
+            voted_directory_id=(
+                NULL_UUID if voted is None or standing.leader_id is not None or not version else voted.directory
+            ),
+            cluster_id="",
+            applied_offset=0,
+            current_voters=(
+                [QuorumStateData.CurrentVoter(voter_id=voter.id) for voter in self.voters.latest] if not version else []
+            ),
+        )
+        self._directory.volume.replace(self._path(QUORUM_STATE), encode_quorum_state(state, version).encode())
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_formatted(self) -> bool:
+        return self.log.log_end_offset > 0 or self._directory.volume.exists(f"{self._directory.path}/{BOOTSTRAP}")
+
+    def format(self, first: Sequence[MetadataRecord], founders: VotersRecord | None) -> None:
+        """What `StorageTool format` writes. bootstrap.checkpoint comes last: it says that this is done."""
+        volume, now_ms = self._directory.volume, self._clock.now_ms()
+        if founders is not None:
+            snapshot = build_snapshot(
+                [], epoch=0, now_ms=now_ms, last_contained_log_timestamp_ms=now_ms, kraft_version=1, voters=founders
+            )
+            volume.replace(self._path(snapshot_name(OF_NOTHING)), b"".join(snapshot))
+            self._snapshots = self._find_snapshots()
+        made = build_snapshot(first, epoch=0, now_ms=now_ms, last_contained_log_timestamp_ms=0)
+        volume.replace(f"{self._directory.path}/{BOOTSTRAP}", b"".join(made))
+
+    def bootstrap_records(self) -> tuple[MetadataRecord, ...] | None:
+        path = f"{self._directory.path}/{BOOTSTRAP}"
+        if not self._directory.volume.exists(path):
+            return None
+        return read_snapshot(self._directory.volume.read(path)).records
+
+    # -- snapshots -----------------------------------------------------------------------------------------------------
+
+    @property
+    def snapshots(self) -> list[SnapshotId]:
+        """Those that are there, the oldest first."""
+        return self._snapshots
+
+    def _find_snapshots(self) -> list[SnapshotId]:
+        names = self._directory.volume.list(self.log.directory)
+        return sorted(found for found in map(parse_snapshot_name, names) if found is not None)
+
+    def read_snapshot(self, snapshot: SnapshotId) -> Snapshot:
+        return read_snapshot(self._directory.volume.read(self._path(snapshot_name(snapshot))))
+
+    def snapshot_piece(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
+        """Some bytes of the file, and how many it has."""
+        file = self._directory.volume.open(self._path(snapshot_name(snapshot)))
+        try:
+            size = file.size()
+            return file.read(position, min(max_bytes, size - position)) if 0 <= position < size else b"", size
+        finally:
+            file.close()
+
+    def write_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
+        volume = self._directory.volume
+        volume.replace(self._path(snapshot_name(snapshot)), data)
+        found = self._find_snapshots()
+        for old in found[:-SNAPSHOTS_KEPT]:
+            volume.remove(self._path(snapshot_name(old)))
+        self._snapshots = found[-SNAPSHOTS_KEPT:]
+
+    def let_go_before_snapshots(self) -> None:
+        now_ms = self._clock.now_ms()
+        self.log.roll(now_ms=now_ms)
+        self.log.delete_records_before(self._snapshots[0].offset)
+        retention.enforce(self.log, now_ms=now_ms)
+
+    def begin_anew(self, snapshot: SnapshotId, content: Snapshot) -> None:
+        """A snapshot of the leader's stands here now, and the log goes on behind it."""
+        for old in self._find_snapshots():
+            if old != snapshot:
+                self._directory.volume.remove(self._path(snapshot_name(old)))
+        self._snapshots = [snapshot]
+        self.log.truncate_fully_and_start_at(snapshot.offset, now_ms=self._clock.now_ms())
+        self.durable_offset = snapshot.offset
+        self._begin_with(snapshot, content)
+
+    def _begin_with_snapshot(self) -> None:
+        if not self._snapshots:
+            return
+        newest = self._snapshots[-1]
+        if not self._leads_to(newest):
+            self.log.truncate_fully_and_start_at(newest.offset, now_ms=self._clock.now_ms())
+            self.durable_offset = newest.offset
+        self._begin_with(newest, self.read_snapshot(newest))
+
+    def _leads_to(self, snapshot: SnapshotId) -> bool:
+        """Whether the log has the records that the snapshot stands for, or begins behind them. If it does not, a crash
+        came between the snapshot of a leader and the log's new beginning."""
+        metadata_log = self.log
+        if not metadata_log.log_start_offset < snapshot.offset:
+            return metadata_log.log_start_offset == snapshot.offset
+        is_there = snapshot.offset <= metadata_log.log_end_offset
+        return is_there and metadata_log.epochs.epoch_for_offset(snapshot.offset - 1) == snapshot.epoch
+
+    def _begin_with(self, snapshot: SnapshotId, content: Snapshot) -> None:
+        """What it says of voters counts from its last record on: what the log has before is older."""
+        self.log.advance_high_watermark(snapshot.offset)
+        at = snapshot.offset - 1 if snapshot.offset else BEFORE_THE_LOG
+        self._kraft_versions = [(BEFORE_THE_LOG, content.kraft_version)]
+        self._voter_records = []
+        if content.voters is not None:
+            self._voter_records = [(at, content.voters)]
+            self.voters.restart(at, voter_set(content.voters))
+            self.are_voters_logged = snapshot.offset > 0
+
+    def _path(self, name: str) -> str:
+        return f"{self.log.directory}/{name}"
+
+
+def voter_set(record: VotersRecord) -> VoterSet:
+    return VoterSet.of(ReplicaKey(voter.voter_id, voter.voter_directory_id) for voter in record.voters)

@@ -1,0 +1,1 @@
+"""Replicas on this broker: applying metadata changes, fetching from leaders, ISR proposals, healing and scrubbing."""

@@ -1,0 +1,240 @@
+"""Healing: damaged ranges of this broker's logs are replaced by good copies from other replicas.
+
+What is to be done about a range, and who is asked, is decided in cluster/healing.py; whether an answer is good, and how
+it gets into the log, in storage/mend.py. Here others are asked: by an ordinary Fetch of a consumer, from the leader or
+from a follower, since what is committed may be read from both. It says that it is a broker's (`HEALER`), so that where
+there is an authorizer the right to replicate is enough.
+
+One segment at a time, and for each at most `MAX_PATCH_BYTES` before it is written. A segment file is made in a worker
+thread; the event loop only swaps it in.
+
+If no replica has a good copy, the range stays as it is: readers get CORRUPT_MESSAGE for it, everything else is served,
+producers go on, and it is tried again, less and less often. It is said once, as an error, and counted.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trioka.cluster.healing import HEALER, Cure, cure_of, sources
+from trioka.cluster.partition import Partition
+from trioka.protocol.errors import NONE, KafkaError, error_class
+from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
+from trioka.storage.log import Log
+from trioka.storage.mend import (
+    BadPatch,
+    Changed,
+    Patch,
+    accept,
+    begin,
+    build,
+    epochs_around,
+    mendable,
+    prepare,
+    put_in,
+)
+from trioka.storage.quarantine import Damage
+from trioka.storage.scan import BadBatch
+from trioka.storage.scrub import SegmentScrub
+from trioka.storage.segment import Segment
+
+from .fetch_session_client import VERSION
+from .partitions import Replica
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+log = logging.getLogger("trioka.healing")
+
+PURPOSE: Final = "healing"
+LOOK_S: Final = 0.5
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 60.0
+ANSWER_S: Final = 10.0
+FETCH_BYTES: Final = 4 * 1024 * 1024
+MAX_PATCH_BYTES: Final = 32 * 1024 * 1024
+"""Of one segment at a time. The rest of a wider range follows."""
+
+
+class Unavailable(Exception):
+    """A replica has no good copy, or does not answer."""
+
+
+class Healing:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._not_before: dict[Log, float] = {}
+        self._pause_s: dict[Log, float] = {}
+        self._offered: dict[Log, bytes] = {}
+        self._lamented: dict[Log, tuple[Damage, ...]] = {}
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def run(self) -> None:
+        """For as long as the broker does."""
+        while True:
+            await trio.sleep(LOOK_S)
+            await self.look()
+
+    def unhealed(self, its_log: Log) -> int:
+        """Ranges of which no replica had a good copy when it was last asked for."""
+        return len(self._lamented.get(its_log, ()))
+
+    def offer(self, replica: Replica, records: bytes) -> None:
+        """A leader's answer to a follower that said that it has what lies before its damage."""
+        self._offered[replica.log] = records
+        self._not_before.pop(replica.log, None)
+
+    async def look(self) -> None:
+        """Heals what is due."""
+        damaged = [each for each in self._broker.partitions if each.log.quarantine.damages and not each.log.closed]
+        for known in (self._not_before, self._pause_s, self._offered, self._lamented):
+            for gone in known.keys() - {each.log for each in damaged}:
+                known.pop(gone, None)
+        for replica in damaged:
+            if self._broker.clock.now() < self._not_before.get(replica.log, 0.0):
+                continue
+            try:
+                await self._heal(replica)
+            except (KafkaError, OSError, Changed) as error:
+                log.info("%r: not healed yet: %s", replica, error)
+            except Exception as mistake:  # ours; the broker has other things to do, and the next try may go better
+                log.error("a mistake of ours: healing %r", replica, exc_info=mistake)
+            self._rest(replica.log)
+
+    def _rest(self, its_log: Log) -> None:
+        pause_s = min(2 * self._pause_s.get(its_log, FIRST_PAUSE_S / 2), LONGEST_PAUSE_S)
+        self._pause_s[its_log] = pause_s
+        self._not_before[its_log] = self._broker.clock.now() + pause_s
+
+    def _has_gone_well(self, its_log: Log) -> None:
+        self._pause_s.pop(its_log, None)
+
+    async def _heal(self, replica: Replica) -> None:
+        its_log = replica.log
+        if its_log.is_compacting:
+            return
+        missing: list[Damage] = []
+        for segment, damages in mendable(its_log).items():
+            patches: list[Patch] = []
+            for damage in damages:
+                if sum(len(patch.data) for patch in patches) >= MAX_PATCH_BYTES:
+                    break
+                patch = await self._patch(replica, damage, missing)
+                if patch is not None:
+                    patches.append(patch)
+            if patches:
+                await self._mend(replica, segment, patches)
+        self._lament(replica, tuple(missing))
+
+    async def _patch(self, replica: Replica, damage: Damage, missing: list[Damage]) -> Patch | None:
+        """A good copy, if one can be had. What nobody has is missing."""
+        its_log = replica.log
+        cure = cure_of(
+            damage,
+            leads=replica.leads,
+            high_watermark=its_log.high_watermark,
+            log_end_offset=its_log.log_end_offset,
+        )
+        if cure is Cure.FETCH_AGAIN and its_log in self._offered:
+            try:
+                return self._accept(its_log, damage, self._offered.pop(its_log))
+            except BadPatch as reason:
+                log.info("%r: what its leader sent for %s is of no use: %s", replica, damage, reason)
+        if cure is not Cure.FETCH or damage.end_offset <= its_log.log_start_offset:
+            return None
+        topic = self._broker.metadata.topics.by_id(replica.topic_id)
+        partition = None if topic is None else topic.partitions.get(replica.index)
+        if partition is None:
+            return None
+        for node in self._sources(partition):
+            try:
+                return await self._fetch(node, replica, damage)
+            except (Unavailable, BadPatch, KafkaError) as reason:
+                log.info("%r: broker %d cannot heal %s: %s", replica, node, damage, reason)
+        missing.append(damage)
+        return None
+
+    def _sources(self, partition: Partition) -> tuple[int, ...]:
+        return sources(partition, self._broker.node_id, self._broker.metadata.brokers.is_active)
+
+    def _accept(self, its_log: Log, damage: Damage, data: bytes) -> Patch:
+        return accept(
+            damage,
+            data,
+            epochs_around(its_log, damage),
+            compacted=its_log.config.compacts,
+            log_start_offset=its_log.log_start_offset,
+        )
+
+    async def _fetch(self, node: int, replica: Replica, damage: Damage) -> Patch:
+        """All of the range, or as much of it as may be taken at once."""
+        data, end = b"", max(damage.first_offset, replica.log.log_start_offset)
+        while True:
+            data += await self._ask(node, replica, end)
+            patch = self._accept(replica.log, damage, data)
+            if patch.is_whole or len(data) >= MAX_PATCH_BYTES or patch.end_offset == end:
+                return patch
+            end = patch.end_offset
+
+    async def _ask(self, node: int, replica: Replica, offset: int) -> bytes:
+        """Whole batches from this offset on, as another replica has them."""
+        broker = self._broker.metadata.brokers.get(node)
+        listener = None if broker is None else broker.listener(self._broker.node.inter_broker)
+        if listener is None:
+            raise Unavailable("its address is not known")
+        asked = FetchRequest.Topic.Partition(
+            partition=replica.index,
+            current_leader_epoch=replica.leader_epoch,
+            fetch_offset=offset,
+            partition_max_bytes=FETCH_BYTES,
+        )
+        request = FetchRequest(
+            replica_state=FetchRequest.ReplicaState(replica_id=HEALER),
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=FETCH_BYTES,
+            topics=[FetchRequest.Topic(topic_id=replica.topic_id, partitions=[asked])],
+        )
+        peer = self._broker.peers.peer(listener.host, listener.port, PURPOSE)
+        response: FetchResponse = await peer.ask(request, VERSION, timeout_s=ANSWER_S)
+        for topic in response.responses:
+            for told in topic.partitions:
+                if told.error_code != NONE:
+                    raise Unavailable(error_class(told.error_code).name)
+                if told.records:
+                    assert isinstance(told.records, memoryview | bytes)
+                    return bytes(told.records)
+        raise Unavailable(f"it has nothing from offset {offset} on")
+
+    async def _mend(self, replica: Replica, segment: Segment, patches: Sequence[Patch]) -> None:
+        its_log, now_ms = replica.log, self._broker.clock.now_ms()
+        prepare(its_log, segment, now_ms=now_ms)
+        await self._broker.commit.flush(its_log)
+        work = begin(its_log, segment, now_ms=now_ms)
+        try:
+            with segment.checked.suspended():  # bytes come into memory before they are checked (storage/scrub.py)
+                built = await trio.to_thread.run_sync(build, work, patches, limiter=self._limiter)
+        except BadBatch:
+            scrub = SegmentScrub(its_log, segment)
+            with scrub.distrusted():
+                await trio.to_thread.run_sync(scrub.run, limiter=self._limiter)
+            scrub.note(its_log)
+            raise Changed(f"{segment} has more damage than was known") from None
+        put_in(work, built, patches)
+        for patch in patches:
+            self._broker.counts.damage_healed += patch.is_whole
+            log.warning("%r: healed by a copy from another replica: %s", replica, patch.damage)
+        self._has_gone_well(its_log)
+        self._broker.delayed.touch(replica)  # who waits may read on
+
+    def _lament(self, replica: Replica, missing: tuple[Damage, ...]) -> None:
+        known = self._lamented.get(replica.log, ())
+        for damage in missing:
+            if damage not in known:
+                log.error("%r: no replica has a good copy of %s", replica, damage)
+        if missing:
+            self._lamented[replica.log] = missing
+        else:
+            self._lamented.pop(replica.log, None)

@@ -1,0 +1,89 @@
+"""The scrubber: every byte of every log on this broker is compared with its checksum now and then, asked for or not.
+
+One partition after the other, the one that was not scrubbed for the longest time first; each again after
+trioka.scrub.interval.ms. It reads in a worker thread (storage/scrub.py), a megabyte at a time, and not more than
+trioka.scrub.bytes.per.second. Leaders and followers do it alike, closed segments and the active one.
+
+What it finds is noted in the log, from then on refused to readers, and healed (healing.py). When a partition was last
+read to its end is known since this broker was started; a start begins anew.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trioka.protocol.errors import KafkaError
+from trioka.storage.scrub import SegmentScrub
+from trioka.storage.segment import Segment
+
+from ..config.trioka_keys import SCRUB_BYTES_PER_SECOND, SCRUB_ENABLE, SCRUB_INTERVAL_MS
+from .partitions import NEVER_SCRUBBED, Replica
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+log = logging.getLogger("trioka.scrubber")
+
+LONGEST_PAUSE_S: Final = 10.0  # between two looks at whether something is due
+
+
+def due(replicas: Iterable[Replica], now_ms: int, interval_ms: int) -> list[Replica]:
+    """Those whose time has come; first the one that was scrubbed the longest time ago, or never."""
+    found = [
+        each
+        for each in replicas
+        if each.scrubbed_ms == NEVER_SCRUBBED or now_ms - each.scrubbed_ms >= interval_ms
+        if not each.log.closed
+    ]
+    return sorted(found, key=lambda each: (each.scrubbed_ms, each.topic, each.index))
+
+
+class Scrubber:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def run(self) -> None:
+        """For as long as the broker runs."""
+        while True:
+            interval_ms = self._broker.config[SCRUB_INTERVAL_MS]
+            if self._broker.config[SCRUB_ENABLE]:
+                for replica in due(self._broker.partitions, self._broker.clock.now_ms(), interval_ms):
+                    if self._broker.config[SCRUB_ENABLE] and not replica.log.closed:
+                        await self._scrub_safely(replica)
+            await trio.sleep(min(interval_ms / 1000, LONGEST_PAUSE_S))
+
+    async def _scrub_safely(self, replica: Replica) -> None:
+        try:
+            await self.scrub(replica)
+        except (KafkaError, OSError) as error:
+            log.warning("%r cannot be scrubbed: %s", replica, error)
+        except Exception as mistake:  # ours; the broker has other things to do, and the others are scrubbed
+            log.error("a mistake of ours: scrubbing %r", replica, exc_info=mistake)
+        replica.scrubbed_ms = self._broker.clock.now_ms()
+        await trio.lowlevel.checkpoint()
+
+    async def scrub(self, replica: Replica) -> None:
+        """All of its log, as it is now."""
+        its_log = replica.log
+        for segment in list(its_log.segments):
+            if segment.size and segment in its_log.segments and not its_log.closed:
+                await self._scrub_segment(replica, segment)
+
+    async def _scrub_segment(self, replica: Replica, segment: Segment) -> None:
+        scrub = SegmentScrub(replica.log, segment)
+        while not scrub.is_done and self._broker.config[SCRUB_ENABLE]:
+            began = self._broker.clock.now()
+            with scrub.distrusted():
+                size = await trio.to_thread.run_sync(scrub.step, limiter=self._limiter)
+            self._broker.counts.scrubbed_bytes += size
+            took = self._broker.clock.now() - began
+            await trio.sleep(max(size / self._broker.config[SCRUB_BYTES_PER_SECOND] - took, 0))
+        found = scrub.note(replica.log)
+        if found:
+            _ = self._broker.replication.healing  # it runs from now on
+        self._broker.counts.damage_found += len(found)
+        for damage in found:
+            log.warning("%r: a scrub has found damage: %s", replica, damage)

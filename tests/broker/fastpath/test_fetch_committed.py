@@ -1,0 +1,180 @@
+"""Who reads what is committed has a lane too, as long as nothing was aborted in it; nobody can tell."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import trio
+from lanes import NOW_MS, BothWays, both_ways, framed
+from planted import planted
+from serving import on_trio
+
+from trioka.broker.broker import Broker
+from trioka.broker.fastpath import fetch as fetch_lane
+from trioka.protocol import batch
+from trioka.protocol.codec import decode
+from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
+from trioka.protocol.record import EndTxnMarker, Record
+from trioka.storage.admission import Origin
+
+TOPICS = {"t": 2}
+VERSIONS = (9, 11, 12, 13, 18)
+SMALL, LARGE = 50, 20_000  # of a value: what is read at once, and what is sent as a range of a file
+
+
+def append(both: BothWays, data: bytearray, partition: int = 0) -> None:
+    for broker in both.brokers:
+        broker.partitions.get("t", partition).append(bytearray(data), 1, NOW_MS, Origin.COORDINATOR)
+
+
+class Producer:
+    def __init__(self, both: BothWays, producer_id: int, partition: int = 0) -> None:
+        self._both, self._id, self._partition = both, producer_id, partition
+        self._sequence = 0
+
+    def write(self, size: int, *, transactional: bool = True) -> None:
+        built = batch.build(
+            [Record(0, NOW_MS, None, bytes([self._id]) * size)],
+            producer_id=self._id,
+            producer_epoch=0,
+            base_sequence=self._sequence,
+            transactional=transactional,
+        )
+        self._sequence += 1
+        append(self._both, built, self._partition)
+
+    def end(self, *, commit: bool) -> None:
+        marker = batch.build_marker(
+            EndTxnMarker(commit=commit, coordinator_epoch=0),
+            offset=0,
+            leader_epoch=0,
+            producer_id=self._id,
+            producer_epoch=0,
+            timestamp=NOW_MS,
+        )
+        append(self._both, marker, self._partition)
+
+
+def fetch(broker: Broker, version: int, places: list[tuple[int, int]], limit: int, isolation: int = 1) -> FetchRequest:
+    known = broker.metadata.topics.by_name("t")
+    assert known is not None
+    named = {"topic_id": known.topic_id} if version >= 13 else {"topic": "t"}
+    asked = [
+        FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset, partition_max_bytes=limit)
+        for partition, offset in places
+    ]
+    topics = [FetchRequest.Topic(**named, partitions=asked)]
+    return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=isolation, topics=topics)
+
+
+def read_all(both: BothWays, version: int, limit: int, partitions: tuple[int, ...] = (0,)) -> list[bool]:
+    """Reads on from the start, batch by batch, now and then looking ahead. Which answers told of aborted ones."""
+    both.connect()
+    broker = both.brokers[0]
+    end = broker.partitions.get("t", 0).log.log_end_offset
+    told = []
+    for number, offset in enumerate((0, *range(end + 1))):
+        places = [(partition, offset) for partition in partitions]
+        said = both.say(framed(fetch(broker, version, places, limit), version, number))
+        answer = decode(FetchResponse, version, said[9 if version >= 12 else 8 :])
+        assert isinstance(answer, FetchResponse)
+        told.append(bool(answer.responses[0].partitions[0].aborted_transactions))
+        if number % 2:
+            both.connections[0].look_ahead(0.0)
+    return told
+
+
+async def what_is_committed_is_read_as_on_the_usual_road(path: Path) -> None:
+    for version in VERSIONS:
+        for size in (SMALL, LARGE):
+            async with both_ways(path / f"{version}-{size}", TOPICS) as both:
+                for partition in (0, 1):
+                    first, second = Producer(both, 1, partition), Producer(both, 2, partition)
+                    for _ in range(6):
+                        first.write(size)
+                    first.end(commit=True)
+                    for _ in range(3):
+                        first.write(size)
+                        second.write(size)
+                    first.end(commit=False)
+                    second.write(size)
+                    second.end(commit=True)
+                    for _ in range(6):
+                        first.write(size, transactional=False)
+                    second.write(size)  # and is not decided
+                    first.write(size, transactional=False)
+                for limit in (2 * size + 200, 6 * size):
+                    told = read_all(both, version, limit)
+                    assert any(told)
+                    assert not all(told)
+                read_all(both, version, 2 * size + 200, (0, 1))
+
+
+async def it_goes_through_the_lane(path: Path) -> None:
+    async with both_ways(path, TOPICS) as both:
+        producer = Producer(both, 1)
+        for _ in range(20):
+            producer.write(LARGE, transactional=False)
+        broker, connection = both.brokers[0], both.connections[0]
+        for number, offset in enumerate((0, 2, 4)):
+            both.say(framed(fetch(broker, 12, [(0, offset)], 2 * LARGE + 400), 12, number))
+        lane = connection._lane
+        assert lane is not None
+        frame = framed(fetch(broker, 12, [(0, 6)], 2 * LARGE + 400), 12, 3)
+        connection.room()[: len(frame)] = frame
+        connection.reader.end += len(frame)
+        assert lane.serve(connection) > 2 * LARGE
+
+
+async def whoever_changes_his_mind_leaves_it(path: Path) -> None:
+    """The same requests, but for what is to be read."""
+    async with both_ways(path, TOPICS) as both:
+        producer = Producer(both, 1)
+        for _ in range(10):
+            producer.write(SMALL)
+        for isolation in (0, 1, 0, 1):
+            for number, offset in enumerate((0, 1, 2)):
+                both.say(framed(fetch(both.brokers[0], 12, [(0, offset)], 500, isolation), 12, number))
+
+
+Rule = Callable[[Path], Awaitable[None]]
+RULES: list[Rule] = [
+    what_is_committed_is_read_as_on_the_usual_road,
+    it_goes_through_the_lane,
+    whoever_changes_his_mind_leaves_it,
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_reading_what_is_committed(tmp_path: Path, rule: Rule) -> None:
+    on_trio(rule)(tmp_path)
+
+
+MISTAKES = [
+    ("upto = stable if self._is_committed else high_watermark", "upto = high_watermark", RULES[0]),
+    (
+        "                if self._is_committed and log.aborted_transactions(offset, following):\n"
+        "                    return None\n",
+        "",
+        RULES[0],
+    ),
+    (
+        "upto = log.last_stable_offset if self._is_committed else log.high_watermark",
+        "upto = log.high_watermark",
+        RULES[0],
+    ),
+    ("aborted_transactions=[] if is_committed else None", "aborted_transactions=None", RULES[0]),
+    ("aborted_transactions=[] if is_committed else None", "aborted_transactions=[]", RULES[2]),
+    ("not in (READ_UNCOMMITTED, READ_COMMITTED)", "!= READ_UNCOMMITTED", RULES[1]),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
+def test_a_planted_mistake_is_noticed(
+    tmp_path: Path, right: str, wrong: str, rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistaken: ModuleType = planted(fetch_lane, right, wrong)
+    monkeypatch.setattr(fetch_lane, "lane_for", mistaken.lane_for)
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
+        trio.run(rule, tmp_path)

@@ -1,0 +1,208 @@
+"""Answers of megabytes: they arrive whole, whoever reads slowly too, and leave the connection as it was before."""
+
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from large_answers import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill, produce
+from serving import Asking, on_trio, running_broker
+
+from trioka.broker.network.channel import PORTION_BYTES
+from trioka.broker.network.listener import listen
+from trioka.broker.network.server import SMALL_S
+from trioka.protocol import batch
+from trioka.protocol.frame import frame_request
+from trioka.protocol.messages.api_versions import ApiVersionsRequest
+from trioka.storage.log import Log
+
+
+def is_whole(records: Any) -> bool:
+    data = bytes(records)
+    values = [record.value for header in batch.headers(data) for record in batch.records(data, header)]
+    return values == [bytes([number]) * (SIZE // BATCHES) for number in range(BATCHES)]
+
+
+async def all_of_it_arrives_and_nothing_is_held_back(directory: Path) -> None:
+    async with running_broker(directory) as broker, Asking(broker) as client:
+        await fill(broker, client)
+        for _ in range(3):
+            answer = await client.ask(fetch(2 * SIZE), VERSION)
+            assert is_whole(answer.responses[0].partitions[0].records)
+            (channel,) = broker.network._channels.values()
+            assert not channel.is_corked
+            assert not channel.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
+
+
+async def what_stands_around_the_records_leaves_with_them(directory: Path) -> None:
+    """While there is more to send than the kernel takes, it fills its segments."""
+    async with running_broker(directory, socket_send_buffer_bytes=100_000) as broker, Asking(broker) as client:
+        await fill(broker, client)
+        host, port = broker.addresses["PLAINTEXT"]
+        with trio.socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)
+            await slow.connect((host, port))
+            for number in range(2):
+                await slow.send(frame_request(number, "slow", fetch(2 * SIZE), VERSION))
+            await trio.sleep(0.2)
+            assert any(channel.is_corked for channel in broker.network._channels.values())
+            received = bytearray()
+            sizes: list[int] = []
+            while len(sizes) < 2:
+                received += await slow.recv(30_000)
+                while len(received) >= 4 and len(received) >= 4 + int.from_bytes(received[:4]):
+                    sizes.append(4 + int.from_bytes(received[:4]))
+                    del received[: sizes[-1]]
+        assert sizes[0] == sizes[1] > SIZE
+        assert not received
+
+
+async def what_server_properties_says_of_the_send_buffer_is_kept(directory: Path) -> None:
+    async with running_broker(directory, socket_send_buffer_bytes=50_000) as broker, Asking(broker) as client:
+        await fill(broker, client)
+        await client.ask(fetch(2 * SIZE), VERSION)
+        (channel,) = broker.network._channels.values()
+        assert channel.socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2 == 50_000
+
+
+class Sendfile:
+    """Counts, and has somebody ask a small thing during the first call."""
+
+    def __init__(self, asks: Callable[[], None] = lambda: None, sees: Callable[[], bool] = lambda: False) -> None:
+        self.sizes: list[int] = []
+        self.seen: list[bool] = []
+        self._asks, self._sees, self._send = asks, sees, os.sendfile
+
+    def __call__(self, out: int, file: int, offset: int, count: int) -> int:
+        self.seen.append(self._sees())
+        if not self.sizes:
+            self._asks()
+        self.sizes.append(count)
+        return self._send(out, file, offset, count)
+
+
+def _has_come(sock: socket.socket) -> bool:
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return False
+
+
+async def who_asks_for_little_need_not_wait_for_a_large_answer(directory: Path) -> None:
+    async with running_broker(directory) as broker, Asking(broker) as client:
+        asked = frame_request(1, "little", ApiVersionsRequest(), 0)
+        address = broker.addresses["PLAINTEXT"]
+        with socket.create_connection(address) as little, pytest.MonkeyPatch.context() as patch:
+            await fill(broker, client)
+            little.setblocking(False)
+            sendfile = Sendfile(lambda: little.sendall(asked), lambda: _has_come(little))
+            patch.setattr(os, "sendfile", sendfile)
+            await client.ask(ApiVersionsRequest(), 0)
+            answer = await client.ask(fetch(2 * SIZE), VERSION)
+            assert is_whole(answer.responses[0].partitions[0].records)
+            assert sendfile.seen[:2] == [False, True]
+            assert max(sendfile.sizes) <= PORTION_BYTES
+            await trio.sleep(2 * SMALL_S)
+            sendfile.sizes.clear()
+            answer = await client.ask(fetch(2 * SIZE), VERSION)
+            assert is_whole(answer.responses[0].partitions[0].records)
+            assert sendfile.sizes[0] > SIZE, "where all ask for much, nothing is cut into pieces"
+
+
+async def who_asks_for_little_need_not_wait_for_a_large_request(directory: Path) -> None:
+    """It comes in portions, and before the last of them is looked at, others are answered."""
+    async with running_broker(directory) as broker, Asking(broker) as client:
+        await broker.create_missing_topics({"t": 1})
+        asked = frame_request(1, "little", ApiVersionsRequest(), 0)
+        much = frame_request(1, "much", produce(4 * PORTION_BYTES, 0), 9)
+        address = broker.addresses["PLAINTEXT"]
+        with (
+            socket.create_connection(address) as little,
+            socket.create_connection(address) as large,
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            await client.ask(ApiVersionsRequest(), 0)
+            port = large.getsockname()[1]
+            (channel,) = (one for one in broker.network._channels.values() if one.connection.peer.endswith(f":{port}"))
+            receive, append = channel.receive, Log.append_as_leader
+            sizes: list[int] = []
+            seen: list[bool] = []
+
+            def received(room: memoryview) -> int:
+                sizes.append(receive(room))
+                if sum(sizes) == len(much):  # that was the last of it, and nobody has looked at it yet
+                    little.sendall(asked)
+                return sizes[-1]
+
+            def appended(log: Log, *arguments: Any, **named: Any) -> Any:
+                seen.append(_has_come(little))
+                return append(log, *arguments, **named)
+
+            channel.receive = received  # type: ignore[assignment]
+            patch.setattr(Log, "append_as_leader", appended)
+            little.setblocking(False)
+            large.setblocking(False)
+            left = memoryview(much)
+            while left:
+                await trio.lowlevel.wait_writable(large)
+                left = left[large.send(left) :]
+                await client.ask(ApiVersionsRequest(), 0)
+            while not seen:
+                await trio.sleep(0.01)
+            assert seen == [True]
+            assert max(sizes[1:]) <= PORTION_BYTES
+
+
+Rule = Callable[[Path], Awaitable[None]]
+
+RULES: list[Rule] = [
+    all_of_it_arrives_and_nothing_is_held_back,
+    what_stands_around_the_records_leaves_with_them,
+    what_server_properties_says_of_the_send_buffer_is_kept,
+    who_asks_for_little_need_not_wait_for_a_large_answer,
+    who_asks_for_little_need_not_wait_for_a_large_request,
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_large_answer(tmp_path: Path, rule: Rule) -> None:
+    on_trio(rule)(tmp_path)
+
+
+def congestion_control(host: str) -> bytes:
+    """Of who connects to a listener there."""
+    listener = listen("ANY", host, 0).socket
+    with listener, socket.create_connection(("127.0.0.1", listener.getsockname()[1])):
+        listener.setblocking(True)
+        accepted, _ = listener.accept()
+        with accepted:
+            return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+
+def test_nobody_is_paced_who_comes_from_this_machine_alone() -> None:
+    assert congestion_control("127.0.0.1") == b"reno"
+    with socket.socket() as usual:
+        systems = usual.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+    assert congestion_control("0.0.0.0") == systems
+
+
+MISTAKES: list[tuple[str, str, Rule]] = [
+    ("            self.cork(False)", "            pass", RULES[0]),
+    ("            self.cork(True)", "            pass", RULES[1]),
+    ("        self.range_sent += sent\n", "", RULES[1]),
+    ("sock.setsockopt(socket.SOL_SOCKET, option, size)", "pass", RULES[2]),
+    (" and not turns.is_asked_by_others(self)", "", RULES[3]),
+    ("        if not turns.is_shared:", "        if False:", RULES[3]),
+    ("self._round_began - self._small_at < SMALL_S", "False", RULES[3]),
+    ("            self._serve_others(channel)\n", "", RULES[4]),
+    ("channel.receive(room[:PORTION_BYTES] if is_much else room)", "channel.receive(room)", RULES[4]),
+    ("            self._small_at = self._round_began\n\n    @property", "            pass\n\n    @property", RULES[3]),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
+def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str, rule: Rule) -> None:
+    assert_noticed_by(rule, tmp_path, right, wrong, patience_s=5)
