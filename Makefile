@@ -75,13 +75,13 @@ check: $(STAMP) ## what is known without running: ruff, mypy --strict, import-li
 	@$(BIN)/python -m pytest -q tests/test_tidy.py
 
 sim: $(STAMP) ## simulated worlds, SEEDS=200 of each; says how many promises were broken
-	@$(BIN)/python tests/simulate.py --seeds $(or $(SEEDS),200) $(ARGS)
+	@$(BIN)/python tests/simulation/simulate.py --seeds $(or $(SEEDS),200) $(ARGS)
 
 zoo: $(STAMP) ## planted mistakes, and the seed at which the simulation finds each (minutes)
-	@$(BIN)/python tests/zoo.py $(ARGS)
+	@$(BIN)/python tests/mutants/catalog.py $(ARGS)
 
 chaos: $(STAMP) ## real nodes under load, killed, paused, cut off, by a seed; says what was lost (half an hour; ARGS=--planted: mistakes)
-	@$(BIN)/python tests/chaos.py $(or $(ARGS),--kills 100 --pauses 30 --partitions 30 --stops 20 --full-disks 10 --slow-disks 10)
+	@$(BIN)/python tests/chaos/run.py $(or $(ARGS),--kills 100 --pauses 30 --partitions 30 --stops 20 --full-disks 10 --slow-disks 10)
 
 compat: $(STAMP) ## only the compat tests: other people's clients and files, unmodified
 	@$(BIN)/python -m pytest -q compat-tests
@@ -114,7 +114,7 @@ bench-cluster: $(STAMP) ## three nodes beside three of Apache Kafka: replicated 
 docs: $(STAMP) ## write the generated pages of docs/ anew
 	@$(BIN)/python docs/generate.py
 
-lock: ## pin and hash requirements/dev.txt and pipeline/java.txt anew (needs uv); ARGS=--upgrade takes newer versions
+lock: ## pin and hash requirements/dev.txt and pipeline/installation/java.txt anew (needs uv); ARGS=--upgrade takes newer versions
 	@test -n "$(UV)" || { echo 'make lock needs uv on the PATH: it pins for every platform at once, which pip cannot.' >&2; exit 1; }
 	@for name in requirements/dev pipeline/java; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header $(ARGS) $$name.in -o $$name.txt >/dev/null || exit 1; done

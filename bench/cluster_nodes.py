@@ -23,8 +23,8 @@ from typing import Any, Final, Self
 
 from nodes import KAFKA_JVM, CannotStart
 
-from trioka.cli.failure import Failure
-from trioka.cli.wire import Connection, HungUp, free_ports
+from trioka.cli.client.connection import Connection, HungUp, free_ports
+from trioka.cli.terminal.failure import Failure
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest

@@ -33,8 +33,8 @@ from nodes import CannotStart, KafkaNode, Node, TriokaNode, end_in_order
 from pyspark.sql import SparkSession
 from ratios import as_data, lines_of, number, table
 
-from trioka.pipeline.cache import Unavailable
-from trioka.pipeline.session import session, sink_options, source_options
+from trioka.pipeline.installation.cache import Unavailable
+from trioka.pipeline.runner.session import session, sink_options, source_options
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD_BYTES = 100

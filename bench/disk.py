@@ -19,11 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from neighbours import forget
+from background_load import forget
 
 from trioka.storage.disk import Buffer, File, OsDisk
+from trioka.storage.failstop_disk import Volume, VolumeFile
 from trioka.storage.file_pool import FilePool
-from trioka.storage.volume import Volume, VolumeFile
 
 SIZE = 16 * 1024
 WRITES = 2_000  # 32 MB, written again and again over itself: it stays in the page cache

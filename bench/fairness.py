@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from background_load import forget, loading, read_from_disk
 from contestants import contestants
 from load_generator import LoadFailed, run_load
 from machine import WarmMemory, machine
 from measures import KIB, MIB
-from neighbours import forget, loading, read_from_disk
 from nodes import CannotStart, Node
 from ratios import number
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trioka.cli.wire import SIZE_BYTES, read_answer, request_frame
+from trioka.cli.client.connection import SIZE_BYTES, read_answer, request_frame
 from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from trioka.protocol.messages.heartbeat import HeartbeatRequest
 from trioka.protocol.messages.join_group import JoinGroupRequest

@@ -22,7 +22,7 @@ from nodes import KAFKA_JVM, allow_many_files, end_in_order
 from oracle import ApacheKafka
 from trioka_process import TriokaProcess
 
-from trioka.cli.wire import Connection
+from trioka.cli.client.connection import Connection
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest
 from trioka.protocol.messages.metadata import MetadataRequest

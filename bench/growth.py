@@ -28,15 +28,15 @@ from contestants import contestants
 from curves import FASTER, Curve, as_data, table
 from group_members import HEARTBEAT, ClassicGroup, Crowd
 from growth_chart import pictures
-from hollow_log import BATCH_BYTES, VALUE_BYTES, make_hollow_logs
 from load_generator import LoadFailed, run_load
 from machine import machine
 from measures import KIB
 from nodes import CannotStart, KafkaNode, Node
 from ratios import OURS, THEIRS
 from replay import MIN_CPU_SECONDS, WARMUP_SHARE, cpu_micros
+from sparse_log import BATCH_BYTES, VALUE_BYTES, make_hollow_logs
 
-from trioka.cli.wire import Connection
+from trioka.cli.client.connection import Connection
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest
 from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest
 from trioka.protocol.messages.metadata import MetadataRequest

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from trioka.pipeline.cache import Unavailable, folder, locked
+from trioka.pipeline.installation.cache import Unavailable, folder, locked
 
 SOURCES = Path(__file__).resolve().with_name("load")
 BUILD_TIMEOUT_SECONDS = 300

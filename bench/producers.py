@@ -22,9 +22,9 @@ from trioka.broker.config.listeners import node_of
 from trioka.protocol.batch import BatchHeader, build, read_header
 from trioka.protocol.record import Record
 from trioka.storage.disk import OsDisk
-from trioka.storage.memory_disk import MemoryDisk
 from trioka.storage.producer_snapshot import SnapshotFiles
-from trioka.storage.producers import ProducerState
+from trioka.storage.producer_state import ProducerState
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 PRODUCERS = 100
 BATCHES = 200_000

@@ -33,7 +33,7 @@ from load_generator import LoadFailed
 from nodes import KAFKA_JVM, die_with_parent
 from oracle import LOG_WARNINGS, PROGRAMS, compiled
 
-from trioka.pipeline.cache import Unavailable, folder, locked
+from trioka.pipeline.installation.cache import Unavailable, folder, locked
 
 SOURCES = Path(__file__).resolve().with_name("client_programs")
 BUILD_TIMEOUT_SECONDS = 600

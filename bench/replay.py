@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from load_generator import LoadFailed
 from nodes import Node, cpu_seconds
 
-from trioka.cli.wire import SIZE_BYTES, read_answer, request_frame
+from trioka.cli.client.connection import SIZE_BYTES, read_answer, request_frame
 from trioka.protocol.schema import Request
 
 ANSWER_SECONDS = 120.0

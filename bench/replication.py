@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from trioka.cli.wire import Connection
+from trioka.cli.client.connection import Connection
 from trioka.protocol.batch import build
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
 from trioka.protocol.record import Record

@@ -39,13 +39,13 @@ from trioka.protocol.frame import FrameReader, ResponseTemplate, Scratch, frame_
 from trioka.protocol.header import RequestHeader, client_id_and_body
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.record import Record
 from trioka.protocol.schema import Request, Response
-from trioka.protocol.wire import NULL_UUID
-from trioka.storage.admission import Admission
+from trioka.storage.append_validation import Admission
 from trioka.storage.disk import OsDisk
+from trioka.storage.page_cache_probe import cold_part
 from trioka.storage.plain_batch import append_one
-from trioka.storage.warmth import cold_part
 
 AT_ONCE = 50
 MANY = 1000  # partitions

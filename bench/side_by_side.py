@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from background_load import computing, stopped
 from chart import note_of, picture
 from contestants import contestants
 from load_generator import LoadFailed, run_latency, run_load
@@ -52,7 +53,6 @@ from measures import (
     chosen,
     figures_of,
 )
-from neighbours import computing, stopped
 from nodes import (
     CannotStart,
     KafkaNode,

@@ -13,8 +13,8 @@ What only the active controller can do is marked with `forwards`: another node p
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import KafkaError
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.schema import Request, Response
 
 if TYPE_CHECKING:

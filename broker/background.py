@@ -16,11 +16,11 @@ import trio
 
 from trioka.protocol.errors import KafkaError
 from trioka.storage import retention
+from trioka.storage.batch_scan import BadBatch
 from trioka.storage.cleaner import Abandoned, clean, dirt_of
 from trioka.storage.compaction import Candidate, dirtiest
 from trioka.storage.directory import LogDirectory
 from trioka.storage.log import Log
-from trioka.storage.scan import BadBatch
 
 from .config.key import Key
 from .config.layers import Config

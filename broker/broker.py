@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trioka.cluster.brokers import NOT_REGISTERED, FeatureRange
-from trioka.cluster.changes import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.configs import ALL_BROKERS, Resource, ResourceType, topic_resource
-from trioka.cluster.delayed import Delayed, Waiter
 from trioka.cluster.features import NOT_SERVED, SUPPORTED
+from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.producer_ids import ProducerIdBlock
+from trioka.cluster.purgatory import Delayed, Waiter
 from trioka.cluster.settings import ControllerSettings
 from trioka.protocol.errors import NONE, CoordinatorLoadInProgress, KafkaError, KafkaStorageError, error_class
 from trioka.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest

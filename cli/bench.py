@@ -21,15 +21,15 @@ from typing import Any, Final, NamedTuple
 import click
 
 from .bench_load import LOADS, Job, Outcome
-from .contexts import write_whole
-from .failure import Exit, Failure
+from .client.contexts import write_whole
+from .client.settings import Settings
 from .options import Duration, with_output, with_settings
-from .output import Column, show, talk
-from .produce import CODECS
-from .progress import Progress
-from .removal import delete_topics
-from .settings import Settings
-from .topics import create_topic
+from .terminal.failure import Exit, Failure
+from .terminal.output import Column, show, talk
+from .terminal.progress import Progress
+from .topics.command import create_topic
+from .topics.deletion import delete_topics
+from .topics.produce import CODECS
 
 MAX_CLIENTS: Final = 64
 LOOK_S: Final = 0.2  # at how far the clients are

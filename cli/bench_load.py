@@ -9,16 +9,16 @@ from typing import Any, Final, NamedTuple
 
 from trioka.protocol import batch
 from trioka.protocol.compression import Codec
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import NONE
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 
-from . import trouble
-from .offsets import LATEST, offsets_or_fail
-from .routing import Kafka, TopicPartition
-from .settings import Settings
+from . import problems
+from .client.cluster_client import Kafka, TopicPartition
+from .client.offsets import LATEST, offsets_or_fail
+from .client.settings import Settings
 
 BATCH_BYTES: Final = 64 * 1024
 FETCH_BYTES: Final = 4 << 20
@@ -120,7 +120,7 @@ def _send(connection: Any, request: ProduceRequest, version: int) -> None:
         return
     told = connection.ask(request, version).responses[0].partition_responses[0]
     if told.error_code != NONE:
-        raise trouble.refused(told.error_code, "a batch was not written", getattr(told, "error_message", None))
+        raise problems.refused(told.error_code, "a batch was not written", getattr(told, "error_message", None))
 
 
 def produce(job: Job) -> Outcome:
@@ -176,7 +176,7 @@ def _fetch(connection: Any, job: Job, offset: int) -> bytes:
     request = FetchRequest(max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, topics=[topic])
     told = connection.ask(request, at_most=BY_NAME).responses[0].partitions[0]
     if told.error_code != NONE:
-        raise trouble.refused(told.error_code, "records cannot be read")
+        raise problems.refused(told.error_code, "records cannot be read")
     return bytes(told.records or b"")
 
 

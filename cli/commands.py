@@ -11,10 +11,10 @@ import click
 
 from trioka import __version__
 
-from . import output
-from .failure import Exit, Failure
-from .flags import STARTERS
-from .tree import Group
+from .command_group import Group
+from .node.flags import STARTERS
+from .terminal import output
+from .terminal.failure import Exit, Failure
 
 
 class Lazy(NamedTuple):
@@ -27,24 +27,24 @@ class Lazy(NamedTuple):
 
 
 COMMANDS: Final[Mapping[str, Lazy]] = {
-    "dev": Lazy("trioka.cli.start", "dev", STARTERS["dev"].summary),
-    "serve": Lazy("trioka.cli.start", "serve", STARTERS["serve"].summary),
-    "run": Lazy("trioka.cli.run", "run", "a throw-away broker around one command"),
-    "cluster": Lazy("trioka.cli.cluster", "cluster", "a cluster on this machine, and the state of any"),
-    "topics": Lazy("trioka.cli.topics", "topics", "list, describe, create, alter, trim, delete"),
-    "groups": Lazy("trioka.cli.groups", "groups", "list, describe, reset-offsets, undo, delete"),
-    "lag": Lazy("trioka.cli.lag", "lag", "how far groups are behind, in records and in time"),
-    "produce": Lazy("trioka.cli.produce", "produce", "lines of standard input become records"),
-    "consume": Lazy("trioka.cli.consume", "consume", "records become lines of standard output"),
+    "dev": Lazy("trioka.cli.node.command", "dev", STARTERS["dev"].summary),
+    "serve": Lazy("trioka.cli.node.command", "serve", STARTERS["serve"].summary),
+    "run": Lazy("trioka.cli.node.run", "run", "a throw-away broker around one command"),
+    "cluster": Lazy("trioka.cli.cluster.command", "cluster", "a cluster on this machine, and the state of any"),
+    "topics": Lazy("trioka.cli.topics.command", "topics", "list, describe, create, alter, trim, delete"),
+    "groups": Lazy("trioka.cli.groups.command", "groups", "list, describe, reset-offsets, undo, delete"),
+    "lag": Lazy("trioka.cli.groups.lag", "lag", "how far groups are behind, in records and in time"),
+    "produce": Lazy("trioka.cli.topics.produce", "produce", "lines of standard input become records"),
+    "consume": Lazy("trioka.cli.topics.consume", "consume", "records become lines of standard output"),
     "config": Lazy("trioka.cli.configs", "config", "show, get, set, unset, lint"),
-    "doctor": Lazy("trioka.cli.doctor", "doctor", "is the cluster reachable and well?"),
-    "storage": Lazy("trioka.cli.storage", "storage", "format a node's directories, and look at them"),
-    "segments": Lazy("trioka.cli.segments", "segments", "list, dump and verify log files"),
+    "doctor": Lazy("trioka.cli.cluster.doctor", "doctor", "is the cluster reachable and well?"),
+    "storage": Lazy("trioka.cli.node.storage", "storage", "format a node's directories, and look at them"),
+    "segments": Lazy("trioka.cli.node.segments", "segments", "list, dump and verify log files"),
     "bench": Lazy("trioka.cli.bench", "bench", "how fast is this broker, from here?"),
     "explain": Lazy("trioka.cli.explain", "explain", "what an error code or a config key means"),
     "context": Lazy("trioka.cli.context", "context", "names for clusters"),
-    "completion": Lazy("trioka.cli.completion", "completion", "for bash, zsh and fish"),
-    "spark": Lazy("trioka.pipeline.commands", "spark", "Spark with Kafka, set up", "spark"),
+    "completion": Lazy("trioka.cli.terminal.completion", "completion", "for bash, zsh and fish"),
+    "spark": Lazy("trioka.pipeline.spark_commands", "spark", "Spark with Kafka, set up", "spark"),
     "pipeline": Lazy("trioka.pipeline.pipeline_commands", "pipeline", "pipelines of Spark, run and watched", "spark"),
 }
 ALIASES: Final = {

@@ -18,12 +18,12 @@ from trioka.protocol.errors import NONE, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
-from . import trouble
-from .failure import Exit, Failure, did_you_mean
+from . import problems
+from .client.cluster_client import Kafka
+from .command_group import group
 from .options import pairs, with_kafka, with_output
-from .output import Column, put, show, talk
-from .routing import Kafka
-from .tree import group
+from .terminal.failure import Exit, Failure, did_you_mean
+from .terminal.output import Column, put, show, talk
 
 R = TypeVar("R")
 Entry = DescribeConfigsResponse.Result.Config
@@ -152,7 +152,7 @@ def unset(kafka: Kafka, keys: tuple[str, ...], resource: Resource | None) -> Non
 @click.argument("file", metavar="server.properties")
 def lint(file: str) -> int:
     """Says what is wrong with a server.properties; exit code 1 if no broker would start with it."""
-    from .declared import lint as judge
+    from .config_reference import lint as judge
 
     remarks, refusal = judge(file, os.environ)
     for remark in remarks:
@@ -181,7 +181,7 @@ def described(kafka: Kafka, kind: int, names: Sequence[str]) -> dict[str, list[E
             raise kafka.no_such_topic(result.resource_name)
         if result.error_code != NONE:
             what = f"the configuration of {Resource(kind, result.resource_name)} is not known"
-            raise trouble.refused(result.error_code, what, result.error_message)
+            raise problems.refused(result.error_code, what, result.error_message)
         found[result.resource_name] = sorted(result.configs, key=lambda entry: entry.name)
     return found
 
@@ -206,7 +206,7 @@ def alter_configs(
     if told.error_code != NONE:
         what = f"{Resource(kind, name)} keeps its configuration"
         hints = unknown_keys(kind, [key for key, _ in changes])
-        return trouble.refused(told.error_code, what, told.error_message, hints)
+        return problems.refused(told.error_code, what, told.error_message, hints)
     if not dry_run:
         _wait_until_seen(kafka, Resource(kind, name), changes)
     return None
@@ -228,7 +228,7 @@ def _wait_until_seen(kafka: Kafka, resource: Resource, changes: Sequence[Change]
 
 def unknown_keys(kind: int, keys: Iterable[str]) -> list[str]:
     """A suggestion for each key that no resource of this kind has."""
-    from .declared import declared_keys
+    from .config_reference import declared_keys
 
     known = [name for name, places in declared_keys().items() if KINDS[kind] in dict(places)]
     return [hint for key in keys if key not in known for hint in did_you_mean(key, known)]

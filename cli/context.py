@@ -4,12 +4,12 @@ from typing import Final
 
 import click
 
-from .contexts import Context, Contexts, load_contexts, save_contexts
-from .failure import Exit, Failure, did_you_mean
+from .client.contexts import Context, Contexts, load_contexts, save_contexts
+from .client.settings import parse_servers
+from .command_group import group
 from .options import with_output
-from .output import Column, put, show, talk
-from .settings import parse_servers
-from .tree import group
+from .terminal.failure import Exit, Failure, did_you_mean
+from .terminal.output import Column, put, show, talk
 
 COLUMNS: Final = (
     Column("CURRENT", "current"),

@@ -6,9 +6,9 @@ import click
 
 from trioka.protocol import errors
 
-from .failure import KAFKA_CODES_FROM, Exit, Failure, did_you_mean
-from .output import put
-from .trouble import REMEDIES, TROUBLES, exit_code, label
+from .problems import REMEDIES, TROUBLES, exit_code, label
+from .terminal.failure import KAFKA_CODES_FROM, Exit, Failure, did_you_mean
+from .terminal.output import put
 
 
 @click.command("explain")
@@ -56,7 +56,7 @@ def _ends(code: int) -> str:
 
 
 def _key(what: str) -> Iterator[str]:
-    from .declared import declared_keys
+    from .config_reference import declared_keys
 
     for kind, key in declared_keys().get(what, []):
         yield f"{key.name} ({kind}, {key.type.name})"
@@ -75,7 +75,7 @@ def _key(what: str) -> Iterator[str]:
 
 
 def _near(what: str) -> list[str]:
-    from .declared import declared_keys
+    from .config_reference import declared_keys
 
     names = [error.name for error in errors.BY_CODE.values()]
     return did_you_mean(what.upper(), names) or did_you_mean(what, declared_keys())

@@ -6,10 +6,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from .failure import Exit, Failure
-from .moments import parse_duration_ms
-from .output import FORMATS, is_conversation, talk
-from .settings import DEFAULT_TIMEOUT_S, find_settings
+from .client.settings import DEFAULT_TIMEOUT_S, find_settings
+from .terminal.failure import Exit, Failure
+from .terminal.output import FORMATS, is_conversation, talk
+from .terminal.time_parsing import parse_duration_ms
 
 R = TypeVar("R")
 COMPLETE_WITHIN_S: Final = 1.0
@@ -79,7 +79,7 @@ def complete(noun: str) -> Callable[[click.Context, click.Parameter, str], list[
     """Completes names of topics or groups, for a shell. A cluster that does not answer at once has none."""
 
     def names(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-        from .group_state import all_groups
+        from .client.group_state import all_groups
 
         try:
             settings = find_settings(

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from random import Random
 from uuid import UUID
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import InvalidRequest, KafkaError, PolicyViolation
-from trioka.protocol.ledgers.metadata import RemoveAccessControlEntryRecord
+from trioka.protocol.internal_records.metadata import RemoveAccessControlEntryRecord
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 
 from .acls import (

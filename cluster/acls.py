@@ -14,12 +14,12 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from trioka.protocol.data_class import frozen
-from trioka.protocol.ledgers.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
-from trioka.protocol.wire import uuid_text
+from trioka.protocol.internal_records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from trioka.protocol.lazy_dataclass import frozen
+from trioka.protocol.primitives import uuid_text
 
 from .metadata_log import MetadataRecord
-from .replay import ReplayError
+from .replay_error import ReplayError
 
 ANYTHING: Final = "*"  # as the literal name of a resource, or as a host
 EVERYBODY: Final = "User:*"

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import UnknownServerError
+from trioka.protocol.lazy_dataclass import frozen
 
 from .acls import ANYTHING, EVERYBODY, AccessRule, Acls, Operation, Pattern, Permission, ResourceKind
 from .host_address import is_address_of

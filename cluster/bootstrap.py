@@ -8,7 +8,7 @@ one has left a transaction open, it is given up.
 from collections.abc import Iterable
 from typing import Final
 
-from trioka.protocol.ledgers.metadata import (
+from trioka.protocol.internal_records.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,

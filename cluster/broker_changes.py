@@ -18,7 +18,6 @@ be fetched from. Whoever becomes UNFENCED may lead the partitions that have no l
 from collections.abc import Sequence
 from enum import Enum
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -27,16 +26,17 @@ from trioka.protocol.errors import (
     StaleBrokerEpoch,
     UnsupportedVersion,
 )
-from trioka.protocol.ledgers.metadata import (
+from trioka.protocol.internal_records.metadata import (
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from trioka.protocol.messages.broker_registration import BrokerRegistrationRequest
 from trioka.protocol.messages.controller_registration import ControllerRegistrationRequest
-from trioka.protocol.wire import uuid_text
+from trioka.protocol.primitives import uuid_text
 
 from .brokers import FENCE, SHUTTING_DOWN, UNFENCE, Broker
 from .decision import DONE, Decision, Outcome

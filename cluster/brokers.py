@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from trioka.protocol.data_class import frozen
-from trioka.protocol.ledgers.metadata import (
+from trioka.protocol.internal_records.metadata import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
     RegisterBrokerRecord,
@@ -18,10 +17,11 @@ from trioka.protocol.ledgers.metadata import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from trioka.protocol.lazy_dataclass import frozen
 
 from .metadata_log import MetadataRecord
 from .partition import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
-from .replay import ReplayError
+from .replay_error import ReplayError
 
 # What the tagged fields of BrokerRegistrationChangeRecord mean. Nought: no change.
 UNFENCE: Final = -1

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
@@ -23,7 +22,8 @@ from trioka.protocol.errors import (
     PolicyViolation,
     UnknownTopicOrPartition,
 )
-from trioka.protocol.ledgers.metadata import ClearElrRecord, ConfigRecord
+from trioka.protocol.internal_records.metadata import ClearElrRecord, ConfigRecord
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.alter_configs import AlterConfigsRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
@@ -33,7 +33,7 @@ from .metadata import Metadata
 from .metadata_log import MAX_RECORDS_PER_BATCH, MetadataRecord
 from .settings import ControllerSettings
 from .topic_names import check_topic_name
-from .topic_settings import MIN_INSYNC_REPLICAS
+from .topic_overrides import MIN_INSYNC_REPLICAS
 
 MAX_VALUE_BYTES: Final = 0x7FFF  # of a string in a record
 STORED: Final = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP})

@@ -9,7 +9,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from trioka.protocol.ledgers.metadata import ConfigRecord
+from trioka.protocol.internal_records.metadata import ConfigRecord
 
 from .metadata_log import MetadataRecord
 

@@ -7,8 +7,8 @@ that cannot be done never hinders the others: its outcome carries the error.
 
 from typing import Final, Generic, TypeVar
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import NONE, KafkaError
+from trioka.protocol.lazy_dataclass import frozen
 
 from .metadata_log import MetadataRecord
 

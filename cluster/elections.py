@@ -4,7 +4,6 @@ time because things could be better than they are."""
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -12,6 +11,7 @@ from trioka.protocol.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
 
 from .decision import DONE, Decision, Outcome
@@ -20,7 +20,7 @@ from .metadata_log import MetadataRecord
 from .partition import Partition
 from .partition_change import Circumstances, Election, Wish, change_partition, circumstances
 from .settings import ControllerSettings
-from .topic_settings import is_unclean_election_allowed
+from .topic_overrides import is_unclean_election_allowed
 from .topics import Topic
 
 PREFERRED: Final = 0

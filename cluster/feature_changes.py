@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from trioka.protocol.errors import InvalidUpdateVersion, KafkaError
-from trioka.protocol.ledgers.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
+from trioka.protocol.internal_records.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
 
 from .brokers import FeatureRange
 from .configs import ALL_BROKERS, ResourceType
@@ -22,7 +22,7 @@ from .features import ELIGIBLE_LEADER_REPLICAS_VERSION, KRAFT_VERSION, METADATA_
 from .metadata import Metadata
 from .metadata_log import MetadataRecord
 from .settings import ControllerSettings
-from .topic_settings import MIN_INSYNC_REPLICAS
+from .topic_overrides import MIN_INSYNC_REPLICAS
 
 if TYPE_CHECKING:
     from trioka.protocol.messages.update_features import UpdateFeaturesRequest

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from trioka.protocol.ledgers.metadata import FeatureLevelRecord
+from trioka.protocol.internal_records.metadata import FeatureLevelRecord
 
 from .brokers import FeatureRange
 from .metadata_log import LATEST_METADATA_VERSION, MetadataRecord

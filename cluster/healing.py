@@ -1,8 +1,9 @@
 """How a damaged replica comes by good copies: what is to be done about each damaged range, and who is asked.
 
     the range is          on a leader               on a follower
-    committed             fetched from any replica that has a good copy, and put in its place (storage/mend.py)
-    not committed,        somebody else leads       its leader sends it again: this replica says that it has what lies
+    committed             fetched from any replica that has a good copy, and put in its place
+    (storage/segment_repair.py) not committed,        somebody else leads       its leader sends it again: this replica
+    says that it has what lies
       records behind it                             before, and takes of the answer what is damaged here
     not committed,        somebody else leads       the log is cut there, once the replica is not in sync
       nothing behind it

@@ -8,7 +8,8 @@ a topic that was deleted and made again has another id, and its name is free whe
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from .changes import (
+from .configs import Configs
+from .image_delta import (
     AccessRuleChanged,
     BrokerChanged,
     Change,
@@ -23,7 +24,6 @@ from .changes import (
     TopicCreated,
     TopicDeleted,
 )
-from .configs import Configs
 from .metadata import Metadata
 from .quotas import QuotaEntity, Quotas
 

@@ -7,7 +7,6 @@ checks tells the leader what to do: find the real controller, stop leading, look
 
 from collections.abc import Iterable, Mapping
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     FencedLeaderEpoch,
     IneligibleReplica,
@@ -20,10 +19,11 @@ from trioka.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from trioka.protocol.ledgers.metadata import PartitionChangeRecord
+from trioka.protocol.internal_records.metadata import PartitionChangeRecord
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from trioka.protocol.wire import uuid_text
+from trioka.protocol.primitives import uuid_text
 
 from .broker_changes import check_broker_epoch
 from .brokers import Broker

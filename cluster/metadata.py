@@ -21,11 +21,12 @@ each decision when it is appended, and throws it away when it no longer leads.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from trioka.protocol.ledgers import metadata as ledger
+from trioka.protocol.internal_records import metadata as ledger
 
-from .access import Access
 from .brokers import Brokers
-from .changes import (
+from .configs import Configs
+from .features import Features
+from .image_delta import (
     AccessRuleChanged,
     BrokerChanged,
     Change,
@@ -40,12 +41,11 @@ from .changes import (
     TopicCreated,
     TopicDeleted,
 )
-from .configs import Configs
-from .features import Features
 from .metadata_log import MetadataRecord
 from .partition import Partition
 from .quotas import Quotas
-from .replay import ReplayError
+from .replay_error import ReplayError
+from .security_image import Access
 from .topics import Topic, Topics
 
 # A transaction is what one controller writes for one purpose, such as the first records of a cluster. One that holds

@@ -5,7 +5,7 @@ A record of the log has no key and no headers; its value is
     frame version   uvarint    1
     key             uvarint    which record this is: the `key` of its declaration
     version         uvarint    of that record
-    the record                 as declared in protocol/ledgers/metadata.py
+    the record                 as declared in protocol/internal_records/metadata.py
 
 The records of one decision stand in one batch, so that they are appended, replicated and cut off together. Its leader
 epoch is the epoch of the quorum's leader. Batches with the control bit are the quorum's own: who leads, who votes,
@@ -24,19 +24,23 @@ from trioka.protocol import batch
 from trioka.protocol.batch import BatchHeader
 from trioka.protocol.codec import decode, decoder, encode
 from trioka.protocol.errors import ProtocolError
-from trioka.protocol.ledgers import metadata as ledger
-from trioka.protocol.ledgers.control import (
+from trioka.protocol.internal_records import metadata as ledger
+from trioka.protocol.internal_records.control import (
     KRaftVersionRecord,
     LeaderChangeMessage,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     VotersRecord,
 )
-from trioka.protocol.ledgers.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord, PartitionRecord
-from trioka.protocol.ledgers.metadata import RegisterBrokerRecord as RegisterBroker
+from trioka.protocol.internal_records.metadata import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+)
+from trioka.protocol.internal_records.metadata import RegisterBrokerRecord as RegisterBroker
+from trioka.protocol.primitives import read_uvarint, uvarint
 from trioka.protocol.record import ControlType, Record, control_key, read_control_key
 from trioka.protocol.schema import Entry
-from trioka.protocol.wire import read_uvarint, uvarint
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

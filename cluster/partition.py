@@ -8,11 +8,11 @@ from enum import IntEnum
 from random import Random
 from typing import Final
 
-from trioka.protocol.data_class import frozen
-from trioka.protocol.ledgers.metadata import PartitionChangeRecord, PartitionRecord
-from trioka.protocol.wire import uuid_text
+from trioka.protocol.internal_records.metadata import PartitionChangeRecord, PartitionRecord
+from trioka.protocol.lazy_dataclass import frozen
+from trioka.protocol.primitives import uuid_text
 
-from .replay import ReplayError
+from .replay_error import ReplayError
 
 NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import Enum
 
-from trioka.protocol.data_class import frozen
-from trioka.protocol.ledgers.metadata import PartitionChangeRecord
+from trioka.protocol.internal_records.metadata import PartitionChangeRecord
+from trioka.protocol.lazy_dataclass import frozen
 
 from .metadata import Metadata
 from .partition import (
@@ -31,7 +31,7 @@ from .partition import (
     is_reserved_directory,
 )
 from .settings import ControllerSettings
-from .topic_settings import min_insync_replicas
+from .topic_overrides import min_insync_replicas
 from .topics import Topic
 
 Replicas = tuple[int, ...]

@@ -19,8 +19,8 @@ from itertools import chain, zip_longest
 from random import Random
 from typing import TypeVar
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import InvalidReplicationFactor
+from trioka.protocol.lazy_dataclass import frozen
 
 from .brokers import Broker
 

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import UnknownServerError
-from trioka.protocol.ledgers.metadata import ProducerIdsRecord
+from trioka.protocol.internal_records.metadata import ProducerIdsRecord
+from trioka.protocol.lazy_dataclass import frozen
 
 from .broker_changes import check_broker_epoch
 from .decision import Decision

@@ -15,8 +15,8 @@ import json
 from typing import Final
 
 from trioka.protocol.errors import ProtocolError
-from trioka.protocol.ledgers.quorum_state import QuorumStateData
-from trioka.protocol.wire import NULL_UUID, uuid_from_text, uuid_text
+from trioka.protocol.internal_records.quorum_state import QuorumStateData
+from trioka.protocol.primitives import NULL_UUID, uuid_from_text, uuid_text
 
 MAX_SIZE_BYTES: Final = 1 << 20  # a cluster of thousands of voters would not need more
 _INT32: Final = range(-(1 << 31), 1 << 31)

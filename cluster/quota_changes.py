@@ -13,8 +13,8 @@ from math import isnan
 from types import MappingProxyType
 from typing import Final
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import InvalidRequest, KafkaError, PolicyViolation
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 
 from .decision import DONE, Decision, Outcome

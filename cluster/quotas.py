@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from trioka.protocol.ledgers.metadata import ClientQuotaRecord
+from trioka.protocol.internal_records.metadata import ClientQuotaRecord
 
 from .metadata_log import MetadataRecord
 

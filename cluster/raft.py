@@ -22,7 +22,6 @@ from dataclasses import field, replace
 from random import Random
 from typing import Final, TypeVar
 
-from trioka.protocol.data_class import frozen, mutable
 from trioka.protocol.errors import (
     DuplicateVoter,
     InvalidRequest,
@@ -31,7 +30,8 @@ from trioka.protocol.errors import (
     RequestTimedOut,
     VoterNotFound,
 )
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.lazy_dataclass import frozen, mutable
+from trioka.protocol.primitives import NULL_UUID
 
 from .raft_log import RaftLog
 from .raft_messages import (

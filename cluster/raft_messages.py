@@ -6,7 +6,7 @@ before what follows it is sent.
 
 from typing import NamedTuple, TypeAlias
 
-from trioka.protocol.data_class import frozen
+from trioka.protocol.lazy_dataclass import frozen
 
 from .voters import ReplicaKey, VoterSet
 

@@ -6,7 +6,6 @@ ones are removed. Until then it can be called off. Where nothing has to be copie
 
 from collections.abc import Sequence
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -14,7 +13,8 @@ from trioka.protocol.errors import (
     NoReassignmentInProgress,
     UnknownTopicOrPartition,
 )
-from trioka.protocol.ledgers.metadata import PartitionChangeRecord
+from trioka.protocol.internal_records.metadata import PartitionChangeRecord
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from trioka.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
@@ -26,7 +26,7 @@ from .metadata_log import MetadataRecord
 from .partition import Partition
 from .partition_change import Wish, change_partition, circumstances
 from .settings import ControllerSettings
-from .topic_settings import is_unclean_election_allowed
+from .topic_overrides import is_unclean_election_allowed
 from .topics import Topic
 
 

@@ -19,7 +19,7 @@ import re
 from base64 import b64decode
 from typing import Final
 
-from trioka.protocol.ledgers.metadata import UserScramCredentialRecord
+from trioka.protocol.internal_records.metadata import UserScramCredentialRecord
 
 MECHANISMS: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 FEWEST_ITERATIONS, MOST_ITERATIONS = 4096, 16384

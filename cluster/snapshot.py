@@ -16,14 +16,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trioka.protocol import batch
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import ProtocolError
-from trioka.protocol.ledgers.control import (
+from trioka.protocol.internal_records.control import (
     KRaftVersionRecord,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     VotersRecord,
 )
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.storage.layout import CheckpointState, metadata_snapshot, parse_metadata_snapshot
 
 from .metadata_log import (

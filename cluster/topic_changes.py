@@ -12,7 +12,6 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -26,11 +25,12 @@ from trioka.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from trioka.protocol.ledgers.metadata import RemoveTopicRecord, TopicRecord
+from trioka.protocol.internal_records.metadata import RemoveTopicRecord, TopicRecord
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
-from trioka.protocol.wire import NULL_UUID, uuid_text
+from trioka.protocol.primitives import NULL_UUID, uuid_text
 
 from .assignments import check_assignment, new_partition
 from .config_changes import new_topic_configs

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from typing import Final
 
-from trioka.protocol.ledgers.metadata import (
+from trioka.protocol.internal_records.metadata import (
     ClearElrRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
-from trioka.protocol.wire import uuid_text
+from trioka.protocol.primitives import uuid_text
 
 from .metadata_log import MetadataRecord
 from .partition import Partition
-from .replay import ReplayError
+from .replay_error import ReplayError
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 CLUSTER_METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"

@@ -12,8 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from trioka.protocol.data_class import frozen
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.lazy_dataclass import frozen
+from trioka.protocol.primitives import NULL_UUID
 
 BEFORE_THE_LOG: Final = -1  # since when the voters count that the configuration, or a snapshot, names
 

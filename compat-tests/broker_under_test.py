@@ -25,7 +25,7 @@ from oracle import ApacheKafka
 from toolchains import unavailable
 from trioka_process import TriokaProcess
 
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 
 HEARD = os.environ.get("TRIOKA_HEARD")  # a file, if what clients ask shall be noted (`make compatibility`)
 BROKERS = ("trioka", "kafka") if os.environ.get("TRIOKA_ORACLE") == "kafka" else ("trioka",)

@@ -6,7 +6,7 @@ import jars
 import pytest
 from java import java
 
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ import psutil
 from java_program import JavaProgram
 from toolchains import unavailable
 
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 
 MAIN_CLASS = "org.apache.kafka.connect.cli.ConnectDistributed"
 ANSWER_TIMEOUT_SECONDS = 90

@@ -1,4 +1,4 @@
-"""What copiers did, what others saw of it, and the history that follows from both (tests/history.py).
+"""What copiers did, what others saw of it, and the history that follows from both (tests/history/operations.py).
 
 Nothing here runs anything: `copying.py` does, and fills a `Copies`.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from clients.client import Record
 from clients.copier import Copied
-from history import Assign, Commit, Committed, History, Outcome, Read, Send, Step, Subscribe
+from history.operations import Assign, Commit, Committed, History, Outcome, Read, Send, Step, Subscribe
 
 PARTITIONS = 3
 SOURCE, TARGET, GROUP = "source", "target", "copiers"

@@ -3,7 +3,7 @@
     copying = Copying(broker, Plan(client="java", records=5000, kills=("client", "broker"), seed=1))
     copying.run()
     copying.copies.output            # what a read_committed consumer finds, by partition
-    check(copying.copies.history())  # tests/history_checker.py
+    check(copying.copies.history())  # tests/history/checker.py
 
 Two copiers (clients/copier.py) share a group. When one is killed, another takes over its transactional id, and
 meanwhile its partitions may go to the other one. Kills come when a part of the records has been copied, at places
@@ -24,7 +24,7 @@ from clients.copier import Copier
 from clients.patience import patient
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from copies import GROUP, PARTITIONS, SOURCE, TARGET, Copies, Saw, key, now_ms
-from history import Read
+from history.operations import Read
 from oracle import ApacheKafka
 from trioka_process import TriokaProcess
 

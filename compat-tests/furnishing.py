@@ -14,8 +14,8 @@ from typing import Any
 from kafka_directory import CLEAN, CODECS, FIRST_TIMESTAMP_MS, SEGMENT_BYTES, WAIT, sends, wait_until_compacted
 from oracle import ApacheKafka, run_program
 from portrait import BROKER, CLIENT_METRICS, GROUP, PATIENCE_S, POLL_S, START_MS, TOPIC, Name, Portrait
-from serving import Client
-from small_cluster import new_topic, quota
+from support.serving import Client
+from support.small_cluster import new_topic, quota
 
 from trioka.protocol import batch
 from trioka.protocol.compression import Codec
@@ -34,8 +34,8 @@ from trioka.protocol.messages.init_producer_id import InitProducerIdRequest
 from trioka.protocol.messages.offset_commit import OffsetCommitRequest
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.record import Record
-from trioka.protocol.wire import NULL_UUID
 
 Json = dict[str, Any]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
-from group_requests import LONG_MS, OFFSETS_TOPIC, join, sync
 from side_by_side import GENERATED_ID, Order, Side, SideBySide
+from support.group_requests import LONG_MS, OFFSETS_TOPIC, join, sync
 
-from trioka.coordinator.ledger import GROUPS
+from trioka.coordinator.record_codec import GROUPS
 from trioka.protocol import batch
 from trioka.protocol.errors import MemberIdRequired
 from trioka.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest

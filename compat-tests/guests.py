@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from serving import TIMEOUT_S, Client
 from side_by_side import PATIENCE_S, POLL_S, Asked, Order, Side, SideBySide
+from support.serving import TIMEOUT_S, Client
 
-from trioka.cli import wire
+from trioka.cli.client import connection
 
 GUEST = "127.0.0.2"
 
 
-class _FromElsewhere(wire.Connection):
+class _FromElsewhere(connection.Connection):
     def _connect(self) -> socket.socket:
         return socket.create_connection((self.host, self.port), TIMEOUT_S, source_address=(GUEST, 0))
 

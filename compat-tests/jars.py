@@ -1,11 +1,12 @@
-"""Apache Kafka's jars: `jars.txt` pins every one of them, `trioka.pipeline.repository` fetches and checks it."""
+"""Apache Kafka's jars: `jars.txt` pins every one of them, `trioka.pipeline.installation.repository` fetches and checks
+it."""
 
 import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from trioka.pipeline.repository import DOWNLOADS_AT_ONCE, Pin, all_checked, checked, read_pins
+from trioka.pipeline.installation.repository import DOWNLOADS_AT_ONCE, Pin, all_checked, checked, read_pins
 
 PINS = Path(__file__).with_name("jars.txt")
 COMPILER = "ecj"

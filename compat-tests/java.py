@@ -1,4 +1,4 @@
-"""A Java to run Apache Kafka with: `trioka.pipeline.java` finds the machine's own, else brings one along.
+"""A Java to run Apache Kafka with: `trioka.pipeline.installation.java` finds the machine's own, else brings one along.
 
 Kafka 4 needs Java 17 or newer. The small programs of these tests are compiled by a compiler that is itself a jar, so a
 mere runtime is enough.
@@ -7,7 +7,7 @@ mere runtime is enough.
 import functools
 from pathlib import Path
 
-from trioka.pipeline.java import find
+from trioka.pipeline.installation.java import find
 
 NEWEST_VERSION = 100
 

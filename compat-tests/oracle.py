@@ -30,7 +30,7 @@ from types import TracebackType
 import jars
 from java import java
 
-from trioka.pipeline.cache import folder, locked
+from trioka.pipeline.installation.cache import folder, locked
 
 START_TIMEOUT_SECONDS = 240
 STOP_TIMEOUT_SECONDS = 120

@@ -6,7 +6,7 @@ from typing import Any
 from trioka.protocol.batch import BatchHeader, build, build_marker, check_crc, headers, records
 from trioka.protocol.compression import Codec
 from trioka.protocol.record import EndTxnMarker, Record
-from trioka.storage.admission import Origin
+from trioka.storage.append_validation import Origin
 from trioka.storage.log import Log
 
 Json = dict[str, Any]

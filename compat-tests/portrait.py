@@ -12,7 +12,7 @@ partitions, addresses, times. A broker that has just started is asked again unti
 import time
 from typing import Any, Final
 
-from serving import Client
+from support.serving import Client
 
 from trioka.cluster.features import NOT_SERVED
 from trioka.protocol.batch import headers

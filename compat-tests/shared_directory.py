@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import trio
 from oracle import SETTINGS, ApacheKafka, _free_ports, run_tool
-from serving import HOST, LISTENER, TIMEOUT_S, Client
+from support.serving import HOST, LISTENER, TIMEOUT_S, Client
 
 from trioka.broker.broker import Broker
 from trioka.broker.clock import SystemClock

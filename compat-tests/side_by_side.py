@@ -25,14 +25,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from oracle import ApacheKafka
-from serving import HOST, LISTENER, Client, broker_in_thread
+from support.serving import HOST, LISTENER, Client, broker_in_thread
 
 from trioka.protocol.batch import headers
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.metadata import MetadataRequest
+from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.schema import Request, Struct
-from trioka.protocol.wire import NULL_UUID
 
 PATIENCE_S = 60
 POLL_S = 0.02

@@ -1,6 +1,6 @@
 """The batches of a partition as the broker sends them, which no client shows: one Fetch over a plain socket."""
 
-from serving import Client
+from support.serving import Client
 
 from trioka.protocol.batch import BatchHeader, headers
 from trioka.protocol.messages.fetch import FetchRequest

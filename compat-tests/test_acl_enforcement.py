@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from guests import GUEST, Guests
 from side_by_side import PATIENCE_S, POLL_S, Asked, Order, Side, SideBySide, side_by_side
-from wishes import GROUP, TOPIC, TRANSACTION, versions, wish
+from support.requests_by_api import GROUP, TOPIC, TRANSACTION, versions, wish
 
 from trioka.broker.api import SERVED
 from trioka.cluster.acls import Operation, ResourceKind
@@ -29,8 +29,8 @@ from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest
 from trioka.protocol.messages.init_producer_id import InitProducerIdRequest
 from trioka.protocol.messages.metadata import MetadataRequest
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
+from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.schema import Struct
-from trioka.protocol.wire import NULL_UUID
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 

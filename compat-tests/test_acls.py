@@ -17,7 +17,7 @@ from side_by_side import PATIENCE_S, POLL_S, Order, SideBySide, side_by_side
 from toolchains import unavailable
 from trioka_process import TriokaProcess
 
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.delete_acls import DeleteAclsRequest
 from trioka.protocol.messages.describe_acls import DescribeAclsRequest

@@ -8,9 +8,9 @@ import json
 from random import Random
 
 import pytest
-from group_specs import changed, random_members, random_topics
-from known_topics import KnownTopics
 from oracle import run_program
+from support.group_specs import changed, random_members, random_topics
+from support.known_topics import KnownTopics
 
 from trioka.coordinator.assignors import Assignment, Assignor, GroupSpec, MemberSpec
 from trioka.coordinator.assignors.range import RangeAssignor

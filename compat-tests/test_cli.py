@@ -15,15 +15,15 @@ from typing import Any
 
 import kafka as kafka_python
 import pytest
-from commanding import Ended, command, home
 from oracle import ApacheKafka, run_tool
-from serving import HOST, LISTENER, broker_in_thread
+from support.command_line import Ended, command, home
+from support.serving import HOST, LISTENER, broker_in_thread
 
-from trioka.cli.behind import ends_of
-from trioka.cli.failure import Exit
-from trioka.cli.routing import TopicPartition
-from trioka.cli.settings import find_settings
-from trioka.cli.throttling import set_throttle, throttle_of
+from trioka.cli.client.cluster_client import TopicPartition
+from trioka.cli.client.settings import find_settings
+from trioka.cli.cluster.throttling import set_throttle, throttle_of
+from trioka.cli.cluster.under_replicated import ends_of
+from trioka.cli.terminal.failure import Exit
 from trioka.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 
 __all__ = ["home"]

@@ -26,7 +26,7 @@ from oracle import ApacheKafka
 from toolchains import unavailable
 from trioka_process import TriokaProcess
 
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 
 KINDS = kinds(all_of_them=bool(os.environ.get("TRIOKA_ALL_GROUPS")))
 PARTITIONS = 4

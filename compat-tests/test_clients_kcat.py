@@ -14,7 +14,7 @@ from clients.client import CODECS, LATEST, PATIENCE_SECONDS, Client
 from clients.samples import FIRST_TIMESTAMP_MS, STEP_MS, few, incompressible
 from stored import stored_batches
 
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 
 pytest_plugins = ["broker_under_test"]
 

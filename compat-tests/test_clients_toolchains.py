@@ -10,7 +10,7 @@ import pytest
 import toolchains
 from toolchains import CLIENTS
 
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 
 Skipped, Failed = pytest.skip.Exception, pytest.fail.Exception
 

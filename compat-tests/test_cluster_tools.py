@@ -14,15 +14,15 @@ from typing import NamedTuple
 import jars
 import pytest
 from clients.kafka_tools import KafkaTools
-from commanding import command
 from dump import complaints, parse_dump
 from java_program import JavaProgram
+from support.command_line import command
 from three_nodes import CLUSTER_ID, IDS, METADATA, SNAPSHOT_BYTES, ThreeNodes
 from toolchains import unavailable
 
-from trioka.cli.failure import Exit
+from trioka.cli.terminal.failure import Exit
 from trioka.cluster.snapshot import parse_snapshot_name
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 
 LEADER_RATE, FOLLOWER_RATE = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
 LED, FOLLOWED = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"

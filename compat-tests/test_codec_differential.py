@@ -9,15 +9,15 @@ from typing import Any
 
 import kafka.protocol
 import pytest
-from declared import every_version
 from oracle import run_program
-from samples import sample
+from support.declared_messages import every_version
+from support.random_messages import sample
 
 from trioka.protocol.codec import decode, encode
 from trioka.protocol.messages.api_versions import ApiVersionsResponse
 from trioka.protocol.messages.heartbeat import HeartbeatRequest
+from trioka.protocol.primitives import uuid_text
 from trioka.protocol.schema import Field, Message, Struct
-from trioka.protocol.wire import uuid_text
 
 SAMPLES = 8  # of each version of each message
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-import serving
 from oracle import ApacheKafka, run_program
-from small_cluster import SmallCluster
+from support import serving
+from support.small_cluster import SmallCluster
 
 from trioka.broker.config import description
 from trioka.broker.config import trioka_keys as own_keys
@@ -36,7 +36,7 @@ from trioka.broker.config.validation import validate_topic
 from trioka.cluster.configs import Operation
 from trioka.cluster.configs import Resource as ClusterResource
 from trioka.protocol.errors import KafkaError, UnknownTopicOrPartition
-from trioka.protocol.ledgers.metadata import ConfigRecord
+from trioka.protocol.internal_records.metadata import ConfigRecord
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest
 from trioka.protocol.messages.incremental_alter_configs import (

@@ -17,7 +17,7 @@ from clients.patience import patient
 from connect_worker import Worker
 from copying import SETTINGS, messages_of, reader
 from oracle import ApacheKafka
-from serving import Client
+from support.serving import Client
 from trioka_process import TriokaProcess
 
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest

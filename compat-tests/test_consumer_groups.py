@@ -14,19 +14,19 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from consumer_groups import ConsumerGroups, Partitions, as_reported, as_set
-from group_requests import LONG_MS
-from known_topics import KnownTopics
 from oracle import ApacheKafka
-from serving import Client as Connection
+from support.consumer_groups import ConsumerGroups, Partitions, as_reported, as_set
+from support.group_requests import LONG_MS
+from support.known_topics import KnownTopics
+from support.serving import Client as Connection
 
-from trioka.cli.wire import CLIENT_ID
+from trioka.cli.client.connection import CLIENT_ID
 from trioka.coordinator.client import Client
 from trioka.coordinator.decision import Kept
-from trioka.coordinator.ledger import GROUPS
+from trioka.coordinator.record_codec import GROUPS
 from trioka.protocol import batch
 from trioka.protocol.errors import InvalidRegularExpression, KafkaError
-from trioka.protocol.ledgers.consumer_groups import (
+from trioka.protocol.internal_records.consumer_groups import (
     ConsumerGroupMetadataKey,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,

@@ -8,8 +8,8 @@ import pytest
 from clients.client import Record
 from clients.copier import Copied
 from copies import PARTITIONS, TARGET, Copies, Saw, key, must_be_copied
-from history import Read
-from history_checker import check
+from history.checker import check
+from history.operations import Read
 
 EACH = 4
 

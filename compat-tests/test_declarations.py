@@ -14,10 +14,10 @@ from typing import Any
 
 import jars
 import pytest
-from declared import every_message
+from support.declared_messages import every_message
 
+from trioka.protocol.primitives import NULL_UUID, Int16, Int32, String
 from trioka.protocol.schema import EMPTY, NO_VERSIONS, REQUIRED, Field, Message, Span, Struct, field
-from trioka.protocol.wire import NULL_UUID, Int16, Int32, String
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 

@@ -21,8 +21,8 @@ from partition import Writer, batches_of, consumed
 from trioka.protocol.record import Record
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log_config import LogConfig
+from trioka.storage.offset_lookup import offset_for_timestamp, offset_of_max_timestamp
 from trioka.storage.producer_snapshot import Snapshot, decode, encode
-from trioka.storage.timestamps import offset_for_timestamp, offset_of_max_timestamp
 
 Json = dict[str, Any]
 NEW_KEYS = 1_000_000  # keys that no record has yet: Kafka's cleaner, when it comes, has nothing to do

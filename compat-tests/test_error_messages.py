@@ -22,8 +22,8 @@ from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest
+from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.schema import Request, Struct
-from trioka.protocol.wire import NULL_UUID
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 APPEND = 2

@@ -1,7 +1,7 @@
 """Exactly once, judged by real clients: they copy a topic in transactions, are killed, and so is the broker.
 
 At the end every record stands in the output once, in the order of its partition, and nothing of what was aborted; no
-transaction hangs; and the history of what all of them did and saw has no anomaly (tests/history_checker.py).
+transaction hangs; and the history of what all of them did and saw has no anomaly (tests/history/checker.py).
 
 `make test-exactly-once` copies a hundred thousand records with each client, the older Java client and the newer
 protocol of groups too, and kills more.
@@ -29,13 +29,13 @@ from copying import (
     read_all,
     write_source,
 )
-from history_checker import check
+from history.checker import check
 from java import java
 from oracle import LOG_TAIL_CHARS, LOG_WARNINGS, QUICK, ApacheKafka, die_with_parent
 from toolchains import Command, unavailable
 from trioka_process import TriokaProcess
 
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 
 MESSAGE_COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 IS_LONG = bool(os.environ.get("TRIOKA_EXACTLY_ONCE"))

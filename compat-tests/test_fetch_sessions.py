@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-import serving
-from fetching import Place, request, told
 from oracle import ApacheKafka
+from support import serving
+from support.fetch_requests import Place, request, told
 
 from trioka.protocol.batch import build
 from trioka.protocol.errors import (

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import group_requests as requests
 import pytest
-from group_requests import consumer_heartbeat, heartbeat, join, sync
 from oracle import DUMP_LOG, run_tool
-from serving import Client
 from shared_directory import VOTERS_IN_THE_CONFIGURATION, VOTERS_IN_THE_LOG, SharedDirectory
+from support import group_requests as requests
+from support.group_requests import consumer_heartbeat, heartbeat, join, sync
+from support.serving import Client
 
-from trioka.coordinator.ledger import GROUPS
+from trioka.coordinator.record_codec import GROUPS
 from trioka.protocol import batch
 from trioka.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

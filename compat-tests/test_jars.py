@@ -3,7 +3,7 @@
 import jars
 import pytest
 
-from trioka.pipeline.repository import read_pins
+from trioka.pipeline.installation.repository import read_pins
 
 
 @pytest.mark.parametrize("listed", ["jars.txt", "connect_jars.txt", "shell_jars.txt", "streams_jars.txt"])

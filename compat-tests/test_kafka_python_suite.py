@@ -28,7 +28,7 @@ from oracle import ApacheKafka
 from toolchains import unavailable
 from trioka_process import TriokaProcess
 
-from trioka.pipeline.cache import Unavailable, Unreachable, folder, locked
+from trioka.pipeline.installation.cache import Unavailable, Unreachable, folder, locked
 
 VERSION = "3.0.12"
 SHA256 = "4ccda3616b9aa5c353d74a97f2770d6cd1b950890d77ab0e8890e09a48eeed65"

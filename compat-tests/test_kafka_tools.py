@@ -16,7 +16,7 @@ from clients.kafka_tools import KafkaTools
 from clients.samples import FIRST_TIMESTAMP_MS, STEP_MS, few
 from toolchains import unavailable
 
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 
 pytest_plugins = ["broker_under_test"]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from clients.kafka_tools import KafkaTools
 from oracle import DUMP_LOG, ApacheKafka, OracleFailed, run_tool
-from serving import HOST, LISTENER, Client, broker_in_thread
 from side_by_side import PATIENCE_S, POLL_S
-from small_cluster import SmallCluster, new_topic, quota
+from support.serving import HOST, LISTENER, Client, broker_in_thread
+from support.small_cluster import SmallCluster, new_topic, quota
 
 from trioka.cluster.bootstrap import fresh_records
 from trioka.cluster.features import NOT_SERVED
@@ -34,8 +34,8 @@ from trioka.cluster.metadata_log import (
 from trioka.cluster.quorum_state import decode_quorum_state, encode_quorum_state
 from trioka.cluster.snapshot import SnapshotId, build_snapshot, parse_snapshot_name, read_snapshot, snapshot_name
 from trioka.protocol import batch
-from trioka.protocol.ledgers import metadata as ledger
-from trioka.protocol.ledgers.control import KRaftVersionRecord, LeaderChangeMessage, Voter, VotersRecord
+from trioka.protocol.internal_records import metadata as ledger
+from trioka.protocol.internal_records.control import KRaftVersionRecord, LeaderChangeMessage, Voter, VotersRecord
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from trioka.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from trioka.protocol.messages.create_acls import CreateAclsRequest
@@ -45,7 +45,7 @@ from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from trioka.protocol.messages.init_producer_id import InitProducerIdRequest
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from connect_worker import Worker
 from copying import SETTINGS, messages_of, reader
 from oracle import ApacheKafka
-from serving import Client
+from support.serving import Client
 from trioka_process import TriokaProcess
 
 from trioka.protocol.messages.create_topics import CreateTopicsRequest

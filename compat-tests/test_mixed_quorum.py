@@ -18,13 +18,13 @@ import jars
 import pytest
 from java import java
 from oracle import _free_ports, die_with_parent
-from serving import Client
+from support.serving import Client
 
 from trioka.protocol.errors import InvalidUpdateVersion
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest
+from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.schema import Request
-from trioka.protocol.wire import NULL_UUID
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 KAFKA, OURS, BROKER = 1, (2, 3), 4

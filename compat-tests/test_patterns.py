@@ -4,8 +4,8 @@ import json
 from random import Random
 
 import pytest
-from known_topics import KnownTopics
 from oracle import run_program
+from support.known_topics import KnownTopics
 
 from trioka.coordinator.subscription_pattern import check_pattern, matching_topics
 from trioka.protocol.errors import InvalidRegularExpression

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pytest
 from judged import SETTINGS
 from oracle import ApacheKafka, run_tool
-from serving import LISTENER, broker_in_thread
 from side_by_side import PATIENCE_S, POLL_S, Side, SideBySide
+from support.serving import LISTENER, broker_in_thread
 
 from trioka.protocol.batch import build
 from trioka.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from judged import SETTINGS, same_soon
 from side_by_side import Order, Side, SideBySide, side_by_side
-from wishes import wish
+from support.requests_by_api import wish
 
 from trioka.protocol.batch import build
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 from judged import SETTINGS, same_soon
 from oracle import _free_ports
-from serving import HOST
 from side_by_side import PATIENCE_S, POLL_S, Order, Side, SideBySide, side_by_side
+from support.serving import HOST
 
 from trioka.protocol.messages.alter_configs import AlterConfigsRequest
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest

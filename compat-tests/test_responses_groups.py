@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from group_requests import consumer_heartbeat, delete_offsets, heartbeat, join, sync
 from group_sides import (
     BY_GROUP,
     NO_ID,
@@ -26,8 +25,9 @@ from group_sides import (
     records,
     wait_for_coordinator,
 )
-from serving import HOST, Client
 from side_by_side import Side, SideBySide, side_by_side
+from support.group_requests import consumer_heartbeat, delete_offsets, heartbeat, join, sync
+from support.serving import HOST, Client
 
 from trioka.protocol.messages.delete_groups import DeleteGroupsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from group_requests import consumer_heartbeat, heartbeat, join
 from group_sides import PATIENT, Members, commit, describe, describe_consumers, new_group, records, wait_for_coordinator
 from side_by_side import SideBySide, side_by_side
+from support.group_requests import consumer_heartbeat, heartbeat, join
 
 from trioka.protocol.messages.leave_group import LeaveGroupRequest
 from trioka.protocol.messages.sync_group import SyncGroupRequest

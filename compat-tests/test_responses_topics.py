@@ -19,7 +19,7 @@ from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
 from trioka.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from trioka.protocol.messages.metadata import MetadataRequest
 from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 
 NOBODYS_ID = b"x" * 16
 ENOUGH_MS = 60_000  # what a controller is given, and never needs, however slow the machine

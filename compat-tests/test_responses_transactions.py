@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import group_sides
 import pytest
 from side_by_side import SideBySide, side_by_side
-from transaction_requests import add, add_many, add_offsets, commit_offsets, end, init, markers
+from support.transaction_requests import add, add_many, add_offsets, commit_offsets, end, init, markers
 from transaction_sides import NO_ID, Pair, records, use_up_epochs, wait_for_coordinator
 
 from trioka.protocol.messages.describe_producers import DescribeProducersRequest

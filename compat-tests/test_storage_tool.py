@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from commanding import command
 from oracle import OracleFailed, run_program, run_tool
+from support.command_line import command
 
-from trioka.cli.failure import Exit
+from trioka.cli.terminal.failure import Exit
+from trioka.cluster.feature_levels import RELEASES, fresh_levels, metadata_version_of
 from trioka.cluster.features import KRAFT_VERSION, NOT_SERVED
-from trioka.cluster.releases import RELEASES, fresh_levels, metadata_version_of
 from trioka.cluster.snapshot import Snapshot, read_snapshot
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")

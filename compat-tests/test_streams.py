@@ -15,7 +15,7 @@ from clients.client import EARLIEST, LATEST, Client, Record
 from java_program import JavaProgram
 from toolchains import unavailable
 
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 
 pytest_plugins = ["broker_under_test"]
 pytestmark = pytest.mark.usefixtures("apache_kafka")

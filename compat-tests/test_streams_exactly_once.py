@@ -23,7 +23,7 @@ from test_streams import COUNTED, SPOKEN, WORD_COUNT
 from toolchains import unavailable
 from trioka_process import TriokaProcess
 
-from trioka.pipeline.cache import Unavailable
+from trioka.pipeline.installation.cache import Unavailable
 
 WORDS = ("all", "streams", "lead", "to", "kafka")
 LINES = 1000  # of one word each, at a time: somebody is killed while a part of them is being counted

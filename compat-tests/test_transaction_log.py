@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from oracle import DUMP_LOG, run_tool
-from serving import HOST, LISTENER, Client, broker_in_thread
-from transaction_requests import FIND_TRANSACTIONS, NAME, end, init, markers, produce
+from support.serving import HOST, LISTENER, Client, broker_in_thread
+from support.transaction_requests import FIND_TRANSACTIONS, NAME, end, init, markers, produce
 
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 

@@ -20,8 +20,8 @@ from clients.kafka_tools import Ended, KafkaTools
 from clients.patience import patient
 from confluent_kafka import Producer
 from oracle import ApacheKafka
-from serving import Client
-from transaction_requests import NOW_MS, init, produce
+from support.serving import Client
+from support.transaction_requests import NOW_MS, init, produce
 from trioka_process import TriokaProcess
 
 from trioka.protocol.messages.describe_transactions import DescribeTransactionsRequest

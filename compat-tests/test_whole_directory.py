@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 from furnishing import change_everything, committed_offset, credentials, write_with_kafka, write_with_trioka
 from portrait import TOPIC, Name, Portrait, differences, leader_epochs, portrait, quorum
-from serving import Client
 from shared_directory import VOTERS_IN_THE_CONFIGURATION, VOTERS_IN_THE_LOG, SharedDirectory, take_snapshot
+from support.serving import Client
 
 from trioka.cluster.bootstrap import fresh_records
 from trioka.cluster.features import NOT_SERVED
@@ -24,9 +24,13 @@ from trioka.cluster.metadata_log import MetadataRecord, decode_record, written_v
 from trioka.cluster.quorum_state import decode_quorum_state
 from trioka.cluster.snapshot import parse_snapshot_name, read_snapshot
 from trioka.protocol import batch
-from trioka.protocol.ledgers.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord, RegisterBrokerRecord
+from trioka.protocol.internal_records.metadata import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+)
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
-from trioka.protocol.wire import uuid_text
+from trioka.protocol.primitives import uuid_text
 from trioka.storage.checkpoint import read_clean_marker, read_offsets
 from trioka.storage.directory import ForeignDirectory
 from trioka.storage.disk import OsDisk

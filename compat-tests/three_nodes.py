@@ -15,13 +15,13 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from random import SystemRandom
 
-from commanding import command
+from support.command_line import command
 
-from trioka.cli.failure import Exit
-from trioka.cli.local_nodes import HOST, LocalCluster, LocalNode
-from trioka.cli.wire import Reserved
+from trioka.cli.client.connection import Reserved
+from trioka.cli.cluster.local_cluster import HOST, LocalCluster, LocalNode
+from trioka.cli.terminal.failure import Exit
 from trioka.cluster.partition import random_uuid
-from trioka.protocol.wire import uuid_text
+from trioka.protocol.primitives import uuid_text
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 IDS = (1, 2, 3)

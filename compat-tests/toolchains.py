@@ -23,8 +23,8 @@ import pytest
 from java import java
 from oracle import LOG_WARNINGS, PROGRAMS, QUICK, compiled
 
-from trioka.pipeline.cache import Unavailable, folder, locked
-from trioka.pipeline.repository import Pin, checked
+from trioka.pipeline.installation.cache import Unavailable, folder, locked
+from trioka.pipeline.installation.repository import Pin, checked
 
 CLIENTS = Path(__file__).parent / "clients"
 BUILD_TIMEOUT_SECONDS = 600

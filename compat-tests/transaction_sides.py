@@ -11,11 +11,11 @@ from itertools import count
 from typing import Any
 
 from side_by_side import Side, SideBySide
-from transaction_requests import Who, add, add_offsets, commit_offsets, end, init, produce
+from support.transaction_requests import Who, add, add_offsets, commit_offsets, end, init, produce
 
-from trioka.coordinator.ledger import TRANSACTIONS
+from trioka.coordinator.record_codec import TRANSACTIONS
 from trioka.protocol import batch
-from trioka.protocol.ledgers.transactions import TransactionLogKey, TransactionLogValue
+from trioka.protocol.internal_records.transactions import TransactionLogKey, TransactionLogValue
 from trioka.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest

@@ -1,7 +1,7 @@
 """A classic group: its members agree among themselves who does what; the coordinator says who they are.
 
 This is the group as the rest of the coordinator sees it. Behind it `classic_rebalance.py` knows how generations follow
-one another, `classic_joining.py` who may join and how, `classic_roster.py` who is there.
+one another, `classic_joining.py` who may join and how, `coordinator/classic_membership.py` who is there.
 
 What is kept of a group is one record, the last generation that was shared out: `kept`, which only `replay` changes. The
 living group is ahead of it whenever a rebalance is under way. So a group that is loaded is made from `kept` when the
@@ -26,7 +26,7 @@ from trioka.protocol.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from trioka.protocol.ledgers.classic_groups import GroupMetadataKey, GroupMetadataValue
+from trioka.protocol.internal_records.classic_groups import GroupMetadataKey, GroupMetadataValue
 from trioka.protocol.messages.describe_groups import DescribeGroupsResponse
 from trioka.protocol.messages.heartbeat import HeartbeatRequest
 from trioka.protocol.messages.join_group import JoinGroupRequest
@@ -34,11 +34,11 @@ from trioka.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRe
 from trioka.protocol.messages.list_groups import ListGroupsResponse
 from trioka.protocol.messages.sync_group import SyncGroupRequest
 
-from .classic_answers import heartbeat_said, join_refused, leaver, leavers, left, sync_refused
 from .classic_joining import Joining
 from .classic_member import ClassicMember
-from .classic_phase import HEARTBEAT_SAYS, Phase
 from .classic_rebalance import CONSUMER, Rebalance
+from .classic_responses import heartbeat_said, join_refused, leaver, leavers, left, sync_refused
+from .classic_states import HEARTBEAT_SAYS, Phase
 from .client import Client
 from .decision import NOTHING, Answer, Decision, Kept, Moment, Ticket
 from .settings import Surroundings

@@ -20,13 +20,13 @@ from trioka.protocol.errors import (
     RebalanceInProgress,
     UnknownServerError,
 )
-from trioka.protocol.ledgers.classic_groups import GroupMetadataKey, GroupMetadataValue
+from trioka.protocol.internal_records.classic_groups import GroupMetadataKey, GroupMetadataValue
 from trioka.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-from .classic_answers import join_refused, member_refused, sync_refused
 from .classic_member import ClassicMember, protocols_of, rebalance_timeout_of
-from .classic_phase import Phase
 from .classic_rebalance import Rebalance
+from .classic_responses import join_refused, member_refused, sync_refused
+from .classic_states import Phase
 from .client import Client
 from .decision import Decision, Kept, Moment, Ticket
 from .settings import Surroundings

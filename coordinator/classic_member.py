@@ -6,7 +6,7 @@ Between two generations members live in memory only; a record is written when th
 from collections.abc import Collection
 from typing import NamedTuple
 
-from trioka.protocol.ledgers.classic_groups import MemberMetadata
+from trioka.protocol.internal_records.classic_groups import MemberMetadata
 from trioka.protocol.messages.join_group import JoinGroupRequest
 
 from .client import Client

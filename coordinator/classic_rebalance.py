@@ -17,16 +17,16 @@ from typing import Final
 from trioka.protocol.codec import decoder
 from trioka.protocol.decoding import MAX_ELEMENTS
 from trioka.protocol.errors import NONE, KafkaError, ProtocolError, RebalanceInProgress, UnknownMemberId
-from trioka.protocol.ledgers.classic_groups import GroupMetadataKey, GroupMetadataValue
+from trioka.protocol.internal_records.classic_groups import GroupMetadataKey, GroupMetadataValue
 from trioka.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from trioka.protocol.messages.join_group import JoinGroupResponse
 from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from trioka.protocol.schema import Response
 
-from .classic_answers import join_refused, sync_refused
 from .classic_member import ClassicMember
-from .classic_phase import NEXT, Phase
-from .classic_roster import Roster
+from .classic_membership import Roster
+from .classic_responses import join_refused, sync_refused
+from .classic_states import NEXT, Phase
 from .decision import Answer, Decision, Kept, Moment, Ticket
 from .settings import Surroundings
 

@@ -23,13 +23,13 @@ from trioka.protocol.errors import (
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
-from trioka.protocol.ledgers.consumer_groups import ConsumerGroupMemberMetadataValue
+from trioka.protocol.internal_records.consumer_groups import ConsumerGroupMemberMetadataValue
 from trioka.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from trioka.protocol.wire import uuid_text
+from trioka.protocol.primitives import uuid_text
 
 from . import consumer_expiry as expiry
 from . import consumer_records as records
@@ -117,8 +117,8 @@ def static_member(group: ConsumerState, request: ConsumerGroupHeartbeatRequest) 
 
 
 class Heartbeat:
-    """One of them, while it is decided. (`classic_members.py` has another kind of the same: a member that speaks the
-    classic protocol joins.)"""
+    """One of them, while it is decided. (`coordinator/classic_bridge.py` has another kind of the same: a member that
+    speaks the classic protocol joins.)"""
 
     def __init__(
         self, group: ConsumerState, request: ConsumerGroupHeartbeatRequest, client: Client, now: Moment

@@ -13,12 +13,12 @@ from dataclasses import field, replace
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-from trioka.protocol.data_class import frozen
-from trioka.protocol.ledgers.consumer_groups import (
+from trioka.protocol.internal_records.consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     TopicPartitions,
 )
+from trioka.protocol.lazy_dataclass import frozen
 
 # What a member says instead of its epoch, and what its records say of it then.
 JOINING: Final = 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from trioka.protocol.ledgers.consumer_groups import (
+from trioka.protocol.internal_records.consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from trioka.protocol.errors import UnknownMemberId
-from trioka.protocol.ledgers.consumer_groups import (
+from trioka.protocol.internal_records.consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,

@@ -19,8 +19,8 @@ deadline that is about; but it comes, once.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeAlias
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import KafkaError
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.schema import Entry, Response
 
 Ticket: TypeAlias = int

@@ -22,8 +22,8 @@ from trioka.protocol.errors import (
     StaleMemberEpoch,
     UnknownMemberId,
 )
-from trioka.protocol.ledgers import consumer_groups
-from trioka.protocol.ledgers.classic_groups import (
+from trioka.protocol.internal_records import consumer_groups
+from trioka.protocol.internal_records.classic_groups import (
     GroupMetadataKey,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
@@ -45,10 +45,10 @@ from trioka.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetc
 from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from trioka.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-from . import classic_members, migration, offset_requests
-from .classic_answers import join_refused, leave_unknown_group
+from . import classic_bridge, migration, offset_requests
 from .classic_group import ClassicGroup
 from .classic_joining import check_join
+from .classic_responses import join_refused, leave_unknown_group
 from .client import Client
 from .consumer_group import CheckPartition, ConsumerGroup, check_heartbeat
 from .decision import NOTHING, Answer, Decision, Kept, Moment, Producer, Ticket, answer
@@ -216,7 +216,7 @@ class GroupCoordinator:
         if isinstance(group, ClassicGroup):
             return group.join(ticket, request, client, now)
         if group is not None and not group.is_empty:
-            return self._settled(group, classic_members.join(group, ticket, request, client, now), now)
+            return self._settled(group, classic_bridge.join(group, ticket, request, client, now), now)
         if request.member_id:
             return answer(ticket, join_refused(UnknownMemberId(), request.member_id))
         made = ClassicGroup(request.group_id, self._surroundings, now)
@@ -249,7 +249,7 @@ class GroupCoordinator:
         if group is None:
             return answer(ticket, SyncGroupResponse(error_code=UnknownMemberId.code, assignment=b""))
         if isinstance(group, ConsumerGroup):
-            return classic_members.sync(group, ticket, request, now)
+            return classic_bridge.sync(group, ticket, request, now)
         return group.sync(ticket, request, now)
 
     def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, client: Client, now: Moment) -> Decision:
@@ -259,7 +259,7 @@ class GroupCoordinator:
         if group is None:
             return answer(ticket, HeartbeatResponse(error_code=UnknownMemberId.code))
         if isinstance(group, ConsumerGroup):
-            return classic_members.heartbeat(group, ticket, request, now)
+            return classic_bridge.heartbeat(group, ticket, request, now)
         return group.heartbeat(ticket, request, now)
 
     def leave_group(self, ticket: Ticket, request: LeaveGroupRequest, client: Client, now: Moment) -> Decision:
@@ -269,7 +269,7 @@ class GroupCoordinator:
         if group is None:
             return answer(ticket, leave_unknown_group(request, client))
         if isinstance(group, ConsumerGroup):
-            return self._settled(group, classic_members.leave(group, ticket, request, client), now)
+            return self._settled(group, classic_bridge.leave(group, ticket, request, client), now)
         return group.leave(ticket, request, client, now)
 
     # -- members of consumer groups ------------------------------------------------------------------------------------

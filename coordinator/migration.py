@@ -2,7 +2,7 @@
 
     upgrade      a consumer of the new protocol joins a classic group of consumers: all become members of a consumer
                  group, with the assignment that they have. The generation becomes the epoch. Those who speak the
-                 classic protocol go on speaking it (`classic_members.py`) until they are replaced
+                 classic protocol go on speaking it (`coordinator/classic_bridge.py`) until they are replaced
     downgrade    the last member that speaks the new protocol is gone: the others become a classic group, with the
                  assignment that was meant for them, and are asked to join again, as one of them has to lead now
 
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from trioka.protocol.errors import GroupIdNotFound, ProtocolError
-from trioka.protocol.ledgers.consumer_groups import (
+from trioka.protocol.internal_records.consumer_groups import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataValue,
@@ -29,8 +29,8 @@ from .classic_group import ClassicGroup
 from .classic_member import ClassicMember, ClassicProtocol
 from .consumer_group import ConsumerGroup
 from .consumer_member import ConsumerMember
+from .consumer_protocol import PROTOCOL_TYPE, by_id, read_assignment, read_subscription, version_of, write_assignment
 from .decision import Decision, Kept, Moment
-from .embedded_protocol import PROTOCOL_TYPE, by_id, read_assignment, read_subscription, version_of, write_assignment
 from .settings import Surroundings
 from .topics import Topics
 

@@ -16,12 +16,12 @@ from trioka.protocol.errors import (
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
 )
-from trioka.protocol.ledgers.classic_groups import OffsetCommitKey, OffsetCommitValue
+from trioka.protocol.internal_records.classic_groups import OffsetCommitKey, OffsetCommitValue
 from trioka.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from trioka.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from trioka.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 
 from .decision import Kept
 from .offsets import NO_EXPIRY, Committed, GroupOfOffsets, Offsets, Place, tombstone

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from trioka.protocol.ledgers.classic_groups import OffsetCommitKey, OffsetCommitValue
+from trioka.protocol.internal_records.classic_groups import OffsetCommitKey, OffsetCommitValue
 
 from .decision import Kept, Producer
 

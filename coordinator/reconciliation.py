@@ -20,8 +20,8 @@ heartbeats come in.
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import FencedMemberEpoch
+from trioka.protocol.lazy_dataclass import frozen
 
 from .assignors import Assignment
 from .consumer_member import ConsumerMember, Owned, Phase

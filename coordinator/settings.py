@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import field
 from random import Random
 
-from trioka.protocol.data_class import frozen
+from trioka.protocol.lazy_dataclass import frozen
 
 from .client import Client
 from .deadlines import Deadlines

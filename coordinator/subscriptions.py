@@ -7,7 +7,7 @@ the topics that it was resolved to: which those are stands in the log, and chang
 from collections import Counter
 from collections.abc import Iterable
 
-from trioka.protocol.data_class import frozen
+from trioka.protocol.lazy_dataclass import frozen
 
 from .consumer_member import ConsumerMember
 from .topic_hash import metadata_hash

@@ -6,7 +6,7 @@ The cluster room knows; the broker shows it to coordinators through this window,
 from collections.abc import Iterable
 from typing import Protocol
 
-from trioka.protocol.data_class import frozen
+from trioka.protocol.lazy_dataclass import frozen
 
 
 @frozen

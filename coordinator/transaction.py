@@ -19,9 +19,9 @@ from dataclasses import field, replace
 from enum import IntEnum
 from typing import Final
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import InvalidRequest, InvalidTransactionTimeout, ProducerFenced, ProtocolError
-from trioka.protocol.ledgers.transactions import TransactionLogValue
+from trioka.protocol.internal_records.transactions import TransactionLogValue
+from trioka.protocol.lazy_dataclass import frozen
 
 from .decision import Producer
 

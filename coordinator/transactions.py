@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
@@ -25,7 +24,8 @@ from trioka.protocol.errors import (
     TransactionAbortable,
     TransactionalIdNotFound,
 )
-from trioka.protocol.ledgers.transactions import TransactionLogKey, TransactionLogValue
+from trioka.protocol.internal_records.transactions import TransactionLogKey, TransactionLogValue
+from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.end_txn import EndTxnResponse
 from trioka.protocol.messages.init_producer_id import InitProducerIdResponse
 from trioka.protocol.schema import Response

@@ -2,8 +2,8 @@
 
 import click
 
-from .commands import spark
 from .pipeline_commands import pipeline
+from .spark_commands import spark
 
 if __name__ == "__main__":
     click.Group("trioka", commands=[spark, pipeline])()

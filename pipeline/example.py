@@ -22,11 +22,11 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from .bootstrap import reach
-from .cache import Unreachable
+from .errors import PipelineFailed, WrongPipeline
+from .installation.cache import Unreachable
 from .pipeline import Pipeline
-from .run import spark_for
-from .trouble import PipelineFailed, WrongPipeline
+from .runner.run import spark_for
+from .sources.bootstrap import reach
 
 TOPIC = "example-orders"
 DEAD_LETTERS = "example-dead-letters"

@@ -17,16 +17,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cache import Unavailable
-from .declaration import Declaration, Start
-from .plan import plan
-from .reading import milliseconds, positions, read, read_file
-from .trouble import WrongPipeline
+from .declaration.model import Declaration, Start
+from .declaration.plan import plan
+from .declaration.toml_reader import milliseconds, positions, read, read_file
+from .errors import WrongPipeline
+from .installation.cache import Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .broker_view import Lag
+    from .sources.broker_view import Lag
 
 LOCAL_MASTER = "local[*]"
 
@@ -67,7 +67,7 @@ class Pipeline:
         """The topics of the source and how many partitions each has; `WrongPipeline` if any topic is missing, or if the
         schema is none.
         """
-        from .run import look
+        from .runner.run import look
 
         return {name: len(ones) for name, ones in look(self.declared).items()}
 
@@ -84,7 +84,7 @@ class Pipeline:
         """Run until `stop` is set; with `once`, until everything that is there now has been read. `began` is called
         when the stream runs.
         """
-        from .run import run
+        from .runner.run import run
 
         run(self.declared, once=once, master=master, settings=settings, say=say, stop=stop, began=began)
 
@@ -100,7 +100,7 @@ class Pipeline:
         say: Callable[[str], None] = lambda _: None,
     ) -> int:
         """Read a bounded range again; how many offsets that were. See backfill.py for where it may go."""
-        from .backfill import Range, backfill
+        from .runner.backfill import Range, backfill
 
         try:
             wanted = Range(
@@ -112,8 +112,8 @@ class Pipeline:
 
     def lag(self) -> "list[Lag]":
         """How far behind each partition is, by the pipeline's group; by its checkpoint if the group knows nothing."""
-        from .broker_view import BrokerView
-        from .checkpoint import offsets_reached
+        from .runner.checkpoint import offsets_reached
+        from .sources.broker_view import BrokerView
 
         with BrokerView(self.declared.source.bootstrap) as view:
             try:
@@ -124,7 +124,7 @@ class Pipeline:
 
     def late_rows(self) -> int:
         """How many rows came later than the watermark allows and were dropped, by a checkpoint on this machine."""
-        from .checkpoint import late_rows
+        from .runner.checkpoint import late_rows
 
         return late_rows(self.declared.checkpoint)
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import click
 
-from .cache import Unavailable
-from .commands import Failed, one_sentence
-from .late import late_sentence
+from .errors import PipelineFailed, WrongPipeline
+from .installation.cache import Unavailable
 from .pipeline import LOCAL_MASTER, Pipeline
-from .signals import Signals
-from .trouble import PipelineFailed, WrongPipeline
+from .runner.late import late_sentence
+from .runner.signals import Signals
+from .spark_commands import Failed, one_sentence
 
 FILE = click.argument("file", type=click.Path(path_type=Path))
 BOOTSTRAP = click.option(

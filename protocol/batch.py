@@ -58,7 +58,7 @@ from .record import NO_TIMESTAMP, EndTxnMarker, Frame, Record, Span
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-    from .wire import RecordBytes
+    from .primitives import RecordBytes
 
 HEADER_SIZE: Final = 61
 LOG_OVERHEAD: Final = 12  # base offset and length

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from .decoding import MAX_ELEMENTS, write_decoder
 from .encoding import write_encoder
 from .errors import ProtocolError
+from .primitives import Buffer, RecordBytes
 from .schema import Encoded, Message, Struct
-from .wire import Buffer, RecordBytes
 
 M = TypeVar("M", bound=Message)
 

@@ -20,9 +20,9 @@ import struct
 from typing import Any, Final
 
 from .errors import ProtocolError
+from .primitives import MAX_STRING_BYTES, read_uvarint
 from .schema import Field, Message, Struct, maker_of_nothing
-from .source import Source
-from .wire import MAX_STRING_BYTES, read_uvarint
+from .source_writer import Source
 
 MAX_ELEMENTS: Final = 200_000  # of all arrays of one message together
 MAX_TAGGED_FIELDS: Final = 64  # of one struct

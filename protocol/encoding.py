@@ -11,9 +11,9 @@ say something else than was meant.
 import struct
 from typing import Any
 
+from .primitives import MAX_STRING_BYTES, uvarint
 from .schema import NO_VERSIONS, Encoded, Field, Message, Struct
-from .source import Source
-from .wire import MAX_STRING_BYTES, uvarint
+from .source_writer import Source
 
 
 def write_encoder(

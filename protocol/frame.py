@@ -24,8 +24,8 @@ from .decoding import MAX_ELEMENTS, skip_tags
 from .errors import ProtocolError
 from .header import RequestHeader, request_header_version, response_header_version
 from .messages import response_type
+from .primitives import RecordBytes
 from .schema import Request, Response
-from .wire import RecordBytes
 
 SIZE_BYTES: Final = 4
 HEADER_KEY_BYTES: Final = 8  # key, version, correlation id: what every request header starts with

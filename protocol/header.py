@@ -17,8 +17,8 @@ from typing import Final
 
 from .decoding import skip_tags
 from .errors import ProtocolError
+from .primitives import Int16, Int32, String
 from .schema import Message, Request, Response, field
-from .wire import Int16, Int32, String
 
 API_VERSIONS_KEY: Final = 18
 

@@ -13,7 +13,8 @@ compiles these declarations; a compatibility test compares them, field by field,
 Messages are slotted and, to the type checker, frozen and keyword-only. They are not frozen at run time: decoding
 fills the slots of a new object one by one, which is half the price of calling a constructor. Fields are resolved on
 first use, and constructors are written for classes of which more than a few objects are made, as those of data classes
-are (`data_class.py`): importing a hundred declarations stays cheap, and so does a start, which says most things once.
+are (`protocol/lazy_dataclass.py`): importing a hundred declarations stays cheap, and so does a start, which says most
+things once.
 """
 
 from collections import Counter
@@ -21,8 +22,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, ClassVar, Final, NamedTuple, Self, dataclass_transform, get_args, get_origin
 
-from .data_class import PATIENCE, frozen
-from .wire import WireType
+from .lazy_dataclass import PATIENCE, frozen
+from .primitives import WireType
 
 OPEN: Final = 32767  # "3+" has no end
 

@@ -20,7 +20,7 @@ The unsigned varints of the request and response bodies are another matter and s
 from typing import Final
 
 from .errors import InvalidRecord
-from .wire import ONE_BYTE
+from .primitives import ONE_BYTE
 
 MAX_INT32_BYTES: Final = 5
 MAX_INT64_BYTES: Final = 10

@@ -19,9 +19,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import ProtocolError
-from trioka.protocol.wire import NULL_UUID, uuid_from_text, uuid_text
+from trioka.protocol.lazy_dataclass import frozen
+from trioka.protocol.primitives import NULL_UUID, uuid_from_text, uuid_text
 
 from .disk import Disk
 from .layout import MAX_OFFSET, DamagedFile, TopicPartition

@@ -37,16 +37,16 @@ from typing import Final, Protocol
 
 from trioka.protocol import batch as batches
 from trioka.protocol.batch import BatchHeader
-from trioka.protocol.data_class import mutable
+from trioka.protocol.lazy_dataclass import mutable
 from trioka.protocol.record import Span
 
+from .batch_scan import Found
 from .compaction import Dirt, SegmentFacts, groups, measure
 from .layout import SEGMENT_KINDS
 from .log_config import FOREVER_MS, LogConfig
 from .offset_map import DEFAULT_LIMIT_BYTES, OffsetMap
-from .producers import ProducerState, marker_of
+from .producer_state import ProducerState, marker_of
 from .quarantine import Quarantine
-from .scan import Found
 from .segment import Segment
 from .transaction_filter import TransactionFilter
 from .txn_index import AbortedTransaction

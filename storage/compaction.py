@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from trioka.protocol.data_class import frozen
+from trioka.protocol.lazy_dataclass import frozen
 
 from .layout import TopicPartition
 from .log_config import FOREVER_MS, LogConfig

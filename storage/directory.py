@@ -33,8 +33,8 @@ from random import Random
 from threading import Lock
 from typing import Final, TypeAlias, TypeVar
 
-from trioka.protocol.data_class import mutable
 from trioka.protocol.errors import KafkaStorageError
+from trioka.protocol.lazy_dataclass import mutable
 
 from .checkpoint import (
     MetaProperties,
@@ -47,6 +47,7 @@ from .checkpoint import (
     write_topic_id,
 )
 from .disk import Disk, File, descriptors_limit
+from .failstop_disk import Volume
 from .file_pool import VIEWS_LIMIT, FilePool, open_files_limit
 from .layout import (
     CLEAN_SHUTDOWN,
@@ -68,7 +69,6 @@ from .layout import (
 from .log import LOADING_FILES, Log
 from .log_config import LogConfig
 from .recovery import Stopped
-from .volume import Volume
 
 FUTURE_FILES: Final = 8
 """A copy that is filled in a worker thread has its own pool, with as many files as it needs at a time."""

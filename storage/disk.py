@@ -10,7 +10,7 @@ The protocols promise little, so that all of it can be simulated:
   other, and a read never needs a lock.
 * `write` writes everything or raises; a caller never sees a short write. After an error the bytes behind the
   offset are unknown, and so is the page cache: whoever catches an `OSError` of write, truncate or sync stops
-  writing to that directory (`volume.py` does it for all of them).
+  writing to that directory (`storage/failstop_disk.py` does it for all of them).
 * `sync` makes the *content and size* of a file durable, `sync_directory` the *names* in one directory. Neither
   does the other's work. A new file that must survive needs both, a rename needs the second, and a new
   directory needs a sync of its parent.
@@ -351,7 +351,7 @@ class OsFile:
         self._can_tell = False
 
     def _is_all_cached(self, offset: int, size: int) -> bool | None:
-        from .page_cache import cached_pages, touched_pages
+        from .cachestat import cached_pages, touched_pages
 
         count = cached_pages(self._descriptor, offset, size)
         if count is None:

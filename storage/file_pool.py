@@ -35,7 +35,7 @@ from typing import Final
 from weakref import WeakSet, ref
 
 from .disk import Buffer, Disk, File, map_for_the_kernel
-from .volume import OutOfDescriptors, is_shortage
+from .failstop_disk import OutOfDescriptors, is_shortage
 from .warm_parts import WarmParts
 
 OPEN_FILES_LIMIT: Final = 512

@@ -33,17 +33,12 @@ from trioka.protocol.errors import (
     RecordListTooLarge,
 )
 
-from .admission import Admission, Origin, check_fetched
-from .epochs import LeaderEpochCache
+from .append_validation import Admission, Origin, check_fetched
+from .batch_append import run_limits
+from .batch_scan import MAX_RELATIVE_OFFSET, BadBatch
 from .file_pool import FilePool
 from .index import DamagedIndex
-from .layout import LEADER_EPOCHS, Suffix, TopicPartition
-from .log_config import LogConfig
-from .log_end import Appended, LogEnd
-from .producers import ProducerState, WrittenBatch, marker_of
-from .quarantine import Damage, Quarantine
-from .reads import LogRead, Plan, check_around_holes, plan, where_to_look
-from .rebuild import (
+from .index_rebuild import (
     PRODUCER_EXPIRATION_MS,
     epochs_agree,
     epochs_of,
@@ -53,9 +48,14 @@ from .rebuild import (
     replay_into,
     txn_index_agrees,
 )
+from .layout import LEADER_EPOCHS, Suffix, TopicPartition
+from .leader_epochs import LeaderEpochCache
+from .log_config import LogConfig
+from .log_end import Appended, LogEnd
+from .producer_state import ProducerState, WrittenBatch, marker_of
+from .quarantine import Damage, Quarantine
+from .read_plan import LogRead, Plan, check_around_holes, plan, where_to_look
 from .recovery import Loaded, Report, Stopped, load
-from .run import run_limits
-from .scan import MAX_RELATIVE_OFFSET, BadBatch
 from .segment import Segment
 from .segments import Segments
 from .txn_index import AbortedTransaction

@@ -11,7 +11,7 @@ input against the configuration's own table.
 from typing import Final, Literal
 
 from trioka.protocol.compression import Codec
-from trioka.protocol.data_class import frozen
+from trioka.protocol.lazy_dataclass import frozen
 
 NO_LIMIT: Final = -1  # of retention.ms and retention.bytes
 FOREVER_MS: Final = 2**63 - 1  # Kafka's way of writing "never" in a long

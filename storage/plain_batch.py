@@ -11,9 +11,9 @@ from trioka.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from trioka.protocol.checksum import crc32c
 from trioka.protocol.errors import KafkaError
 
-from .producers import SEQUENCES
-from .run import CHECKED_FROM, LAST_CODEC, has_plain_records, newest_allowed, patch, unpack
-from .scan import MAX_RELATIVE_OFFSET
+from .batch_append import CHECKED_FROM, LAST_CODEC, has_plain_records, newest_allowed, patch, unpack
+from .batch_scan import MAX_RELATIVE_OFFSET
+from .producer_state import SEQUENCES
 
 if TYPE_CHECKING:
     from .log import Log

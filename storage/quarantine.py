@@ -19,8 +19,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from trioka.protocol.data_class import frozen
 from trioka.protocol.errors import CorruptMessage
+from trioka.protocol.lazy_dataclass import frozen
 
 from .disk import Disk
 from .layout import MAX_OFFSET, DamagedFile

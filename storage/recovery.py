@@ -32,17 +32,12 @@ from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import field
 
-from trioka.protocol.data_class import frozen, mutable
+from trioka.protocol.lazy_dataclass import frozen, mutable
 
-from .epochs import LeaderEpochCache
+from .batch_scan import MAX_OFFSET, NO_EPOCH, NO_OFFSET, BadBatch
 from .file_pool import FilePool
 from .index import DamagedIndex
-from .layout import LEADER_EPOCHS, DamagedFile, Kind, Suffix, parse_segment_file, segment_file
-from .log_config import LogConfig
-from .producer_snapshot import SnapshotFiles
-from .producers import ProducerState
-from .quarantine import Damage, merge, read_damages, write_damages
-from .rebuild import (
+from .index_rebuild import (
     PRODUCER_EXPIRATION_MS,
     check_last_batch,
     damage_at,
@@ -52,9 +47,14 @@ from .rebuild import (
     replay_batch,
     replay_into,
 )
-from .scan import MAX_OFFSET, NO_EPOCH, NO_OFFSET, BadBatch
+from .layout import LEADER_EPOCHS, DamagedFile, Kind, Suffix, parse_segment_file, segment_file
+from .leader_epochs import LeaderEpochCache
+from .log_config import LogConfig
+from .producer_snapshot import SnapshotFiles
+from .producer_state import ProducerState
+from .quarantine import Damage, merge, read_damages, write_damages
 from .segment import Segment
-from .swap import finish_swaps
+from .segment_swap import finish_swaps
 
 
 @frozen

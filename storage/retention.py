@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from trioka.protocol.data_class import frozen
+from trioka.protocol.lazy_dataclass import frozen
 
 from .log import Log
 from .log_config import LogConfig

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from trioka.protocol.batch import HEADER_SIZE, read_header
 
+from .batch_scan import CHUNK_BYTES, NO_EPOCH, BadBatch, Found, find_next, scan
 from .disk import let_pages_go
 from .quarantine import Damage
-from .scan import CHUNK_BYTES, NO_EPOCH, BadBatch, Found, find_next, scan
 from .segment import Segment
 
 if TYPE_CHECKING:

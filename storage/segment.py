@@ -1,14 +1,15 @@
 """A segment: one `.log` file, its two sparse indexes and its transaction index.
 
 Appending is one write at the end of the file, and an index entry for each `index.interval.bytes`. Finding an offset is
-the other half; planning a read on top of it is in `reads.py`:
+the other half; planning a read on top of it is in `storage/read_plan.py`:
 
     offset ──▶ index: the last entry at or below it ──▶ headers, from there on ──▶ the batch that holds the offset
 
 **Nothing is believed unseen.** The batch to which an index entry points must begin at or before the entry's offset,
 else the index is damaged (`DamagedIndex`), and the log rebuilds it. Headers must follow one another, and bytes that
-were not checked since the process began have their CRCs checked before they are handed out (`spans.py`): `BadBatch`
-says where they fail. So a wrong bit in any of these files costs a rebuild or an error, never wrong bytes.
+were not checked since the process began have their CRCs checked before they are handed out
+(`storage/verified_ranges.py`): `BadBatch` says where they fail. So a wrong bit in any of these files costs a rebuild or
+an error, never wrong bytes.
 
 All of it is lazy: opening a segment looks at its size and nothing else, and no file is held. Ints and `unpack_from`
 instead of header objects where every fetch passes; `bench/log.py` prints what planning costs.
@@ -23,13 +24,13 @@ from typing import Final, NamedTuple
 from trioka.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, read_header
 from trioka.protocol.errors import ProtocolError, UnsupportedForMessageFormat
 
+from .batch_scan import MAX_OFFSET, MAX_RELATIVE_OFFSET, NO_EPOCH, NO_OFFSET, BadBatch, Found, scan
 from .disk import Buffer
 from .file_pool import FilePool, FileRange
 from .index import DamagedIndex, OffsetIndex, TimeIndex
 from .layout import SEGMENT_KINDS, Kind, Suffix, segment_file
-from .scan import MAX_OFFSET, MAX_RELATIVE_OFFSET, NO_EPOCH, NO_OFFSET, BadBatch, Found, scan
-from .spans import Spans
 from .txn_index import TransactionIndex
+from .verified_ranges import Spans
 
 NO_TIMESTAMP: Final = -1
 UNKNOWN: Final = -2

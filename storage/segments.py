@@ -19,14 +19,14 @@ from typing import overload
 
 from trioka.protocol.errors import KafkaStorageError
 
+from .deleted_segments import Retired
 from .disk import File
+from .failstop_disk import finishing
 from .file_pool import FilePool
 from .layout import Suffix
 from .log_end import LogEnd
-from .retired import Retired
 from .segment import Segment
-from .swap import swap_in, sync_files
-from .volume import finishing
+from .segment_swap import swap_in, sync_files
 
 
 class Segments(Sequence[Segment]):

@@ -30,8 +30,8 @@ import trio
 
 from trioka.protocol.errors import KafkaStorageError
 
+from .failstop_disk import OutOfDescriptors, is_shortage, take_offline
 from .file_pool import FilePool
-from .volume import OutOfDescriptors, is_shortage, take_offline
 
 FLUSH_THREADS: Final = 4
 """A disk does not get faster with more fsyncs at a time, and each holds a thread."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .client import Record as Record
     from .cluster import Cluster as Cluster
     from .faults import Armed as Armed
-    from .host import HasEnded as HasEnded
-    from .host import Unresponsive as Unresponsive
+    from .runner import HasEnded as HasEnded
+    from .runner import Unresponsive as Unresponsive
 
 __all__ = ["Armed", "Broker", "Chaos", "Cluster", "HasEnded", "Record", "Storm", "Unresponsive"]
 

@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from . import scratch
+from . import temp_dirs
 from .api_faults import ApiFaults
 from .client import TIMEOUT_S, Client, Payload, Record
 from .clock_control import Clock
-from .damage import flip_bit, tear
+from .disks.corruption import flip_bit, tear
 from .faults import Length, seconds_of
-from .host import HasEnded, Host, Unresponsive
 from .process import ProcessHost
+from .runner import HasEnded, Host, Unresponsive
 
 HOST: Final = "127.0.0.1"
 DESCRIBE_S: Final = 2.0  # a broker that does not tell how it is within so long is what is wrong
@@ -55,7 +55,7 @@ class Broker(ApiFaults):
             return self
         try:
             if self._folder is None:
-                self._folder = scratch.new_folder()
+                self._folder = temp_dirs.new_folder()
             if self._host is None:
                 self._host = self._new_host(self._folder)
             self._host.stop()  # what is left of one that died
@@ -90,7 +90,7 @@ class Broker(ApiFaults):
             self._host, self._port = None, 0
             folder, self._folder = self._folder, None
             if folder is not None:
-                scratch.remove(folder)
+                temp_dirs.remove(folder)
 
     @property
     def is_running(self) -> bool:

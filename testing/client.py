@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from trioka.cli.failure import did_you_mean
-from trioka.cli.offsets import BY_NAME, EARLIEST, LATEST, NO_OFFSET, committed, fetch_topics, list_offsets
-from trioka.cli.patience import Patience
-from trioka.cli.routing import NOBODY, Kafka, TopicPartition
-from trioka.cli.wire import Connection
+from trioka.cli.client.cluster_client import NOBODY, Kafka, TopicPartition
+from trioka.cli.client.connection import Connection
+from trioka.cli.client.offsets import BY_NAME, EARLIEST, LATEST, NO_OFFSET, committed, fetch_topics, list_offsets
+from trioka.cli.client.time_budget import Patience
+from trioka.cli.terminal.failure import did_you_mean
 from trioka.protocol import batch, record
 from trioka.protocol.errors import NONE, UnknownTopicOrPartition, error_class
 from trioka.protocol.messages.create_topics import CreateTopicsRequest

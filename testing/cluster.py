@@ -21,16 +21,16 @@ from collections.abc import Callable
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
-from . import scratch
+from . import temp_dirs
 from .api_faults import ApiFaults
 from .broker import DESCRIBE_S, keys_of
 from .client import AS_THE_BROKER, LOOK_AGAIN_S, TIMEOUT_S, Client, Record
 from .clock_control import Clock
-from .damage import flip_bit, tear
+from .cluster_runtime import START_S, Nodes
+from .disks.corruption import flip_bit, tear
 from .faults import Length, seconds_of
-from .host import ANSWER_S, Unresponsive
 from .loop import Loop
-from .nodes import START_S, Nodes
+from .runner import ANSWER_S, Unresponsive
 
 MOST_NODES: Final = 9
 PATIENCE_S: Final = 60.0  # until a cluster has got over what was done to it
@@ -68,7 +68,7 @@ class Cluster(ApiFaults):
             self._home.wait(nodes.start, wanted, timeout_s=START_S + ANSWER_S)
             return self
         try:
-            self._folder = scratch.new_folder()
+            self._folder = temp_dirs.new_folder()
             self._nodes = Nodes(self._folder, len(self.numbers), self._settings)
             self._nodes.format()
             self._loop = Loop(self._nodes.run, name="trioka-cluster", clock=self._nodes.clock)
@@ -99,7 +99,7 @@ class Cluster(ApiFaults):
             if nodes is not None:
                 nodes.close()
             if folder is not None:
-                scratch.remove(folder)
+                temp_dirs.remove(folder)
 
     @property
     def is_running(self) -> bool:

@@ -2,7 +2,7 @@
 
 A fault is armed and then strikes the next `count` requests of its API (those that are about its topic, if it has one).
 Several may be armed for one API: a request meets the first that has strikes left. All of this is pure; what a strike
-does to a request stands in `interception.py`.
+does to a request stands in `testing/fault_injection.py`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,10 +13,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from trioka.broker.api import SERVED
-from trioka.cli.failure import did_you_mean
-from trioka.cli.moments import parse_duration_ms
-from trioka.protocol.data_class import frozen
+from trioka.cli.terminal.failure import did_you_mean
+from trioka.cli.terminal.time_parsing import parse_duration_ms
 from trioka.protocol.errors import BY_CODE, KafkaError
+from trioka.protocol.lazy_dataclass import frozen
 
 if TYPE_CHECKING:
     from .api_faults import ApiFaults

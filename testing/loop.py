@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 import trio
 
-from .host import ANSWER_S, HasEnded, Unresponsive
+from .runner import ANSWER_S, HasEnded, Unresponsive
 
 T = TypeVar("T")
 Serve = Callable[..., Awaitable[None]]

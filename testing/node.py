@@ -18,11 +18,11 @@ from trioka.broker.network.dispatch import Route
 
 from .clock import MovableClock
 from .diagnosis import describe
+from .disks.faulty_disk import FaultyDisk
+from .fault_injection import FaultyRoute
+from .fault_schedule import Weather, weather_of
 from .faults import Fault, Faults
-from .faulty_disk import FaultyDisk
-from .interception import FaultyRoute
-from .journal import Journal
-from .weather import Weather, weather_of
+from .log_capture import Journal
 
 HOST: Final = "127.0.0.1"
 LISTENER: Final = "PLAINTEXT"

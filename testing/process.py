@@ -1,8 +1,9 @@
 """A broker in a process of its own, to be killed and paused like one of somebody else's.
 
-It is a `ThreadHost` in a child (`child.py`). Orders go to its standard input, answers come from its standard output,
-one line of JSON each; what it logs goes to a file beside its data. When its input ends, so does the child, so it does
-not outlive a test that is killed; the kernel sees to one that is paused (it hangs up on stopped orphans).
+It is a `ThreadHost` in a child (`testing/subprocess_main.py`). Orders go to its standard input, answers come from its
+standard output, one line of JSON each; what it logs goes to a file beside its data. When its input ends, so does the
+child, so it does not outlive a test that is killed; the kernel sees to one that is paused (it hangs up on stopped
+orphans).
 """
 
 import json
@@ -15,8 +16,8 @@ from collections.abc import Mapping
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from . import scratch
-from .host import ANSWER_S, HasEnded, Unresponsive
+from . import temp_dirs
+from .runner import ANSWER_S, HasEnded, Unresponsive
 
 START_S: Final = 60.0
 STOP_S: Final = 20.0
@@ -41,9 +42,9 @@ class ProcessHost:
 
     def start(self, port: int) -> int:
         assert self._process is None
-        with scratch.appending(self._words) as words:
+        with temp_dirs.appending(self._words) as words:
             process = subprocess.Popen(
-                [sys.executable, "-m", "trioka.testing.child"],
+                [sys.executable, "-m", "trioka.testing.subprocess_main"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=words,
@@ -161,4 +162,4 @@ class ProcessHost:
 
     @property
     def last_words(self) -> str:
-        return scratch.last_words(self._words)
+        return temp_dirs.last_words(self._words)

@@ -7,9 +7,9 @@ from typing import Any
 
 from trioka.broker.membership.log_directories import LogDirectoriesOffline
 
-from .host import ANSWER_S, Unresponsive
 from .loop import Loop
 from .node import Node
+from .runner import ANSWER_S, Unresponsive
 
 
 class ThreadHost:

@@ -14,13 +14,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from chaos_events import KINDS, schedule
-from chaos_load import CLASSIC_GROUP as GROUP
-from chaos_load import Done, Journal, runs
-from chaos_network import Proxies
-from chaos_node import MISTAKES, planted
-from chaos_verdict import Verdict, count, differences, judged, passed_over
-from history import Assign, Commit, Key, Outcome, Read, Send, Step, Subscribe
+from chaos.events import KINDS, schedule
+from chaos.load import CLASSIC_GROUP as GROUP
+from chaos.load import Done, Journal, runs
+from chaos.network import Proxies
+from chaos.node import MISTAKES, planted
+from chaos.verdict import Verdict, count, differences, judged, passed_over
+from history.operations import Assign, Commit, Key, Outcome, Read, Send, Step, Subscribe
 
 from trioka.protocol import batch
 from trioka.protocol.record import Record
@@ -28,7 +28,7 @@ from trioka.protocol.record import Record
 PATIENCE_S = 60.0
 RUN_S = 600.0
 UNHEARD_S = 0.3
-HARNESS = Path(__file__).with_name("chaos.py")
+HARNESS = Path(__file__).with_name("chaos") / "run.py"
 KEY = "plain-0"
 
 

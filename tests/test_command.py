@@ -15,10 +15,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from serving import SETTINGS, Client
+from support.serving import SETTINGS, Client
 
 from trioka import __version__
-from trioka.cli.node import _http_listeners
+from trioka.cli.node.server import _http_listeners
 from trioka.protocol import batch
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest

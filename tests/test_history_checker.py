@@ -4,8 +4,8 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from history import Assign, Commit, Committed, History, Read, Seek, Send, Step, Subscribe, polls, sends
-from history_checker import check
+from history.checker import check
+from history.operations import Assign, Commit, Committed, History, Read, Seek, Send, Step, Subscribe, polls, sends
 
 
 def a_correct_broker(seed: int, *, operations: int = 400) -> History:

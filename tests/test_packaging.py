@@ -20,10 +20,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import tidy_house
+from style import repository
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = sorted(tidy_house.rooms_on_disk(ROOT))
+ROOMS = sorted(repository.rooms_on_disk(ROOT))
 LIBRARIES = sysconfig.get_path("purelib")
 
 # Import everything there is under `trioka`, and tell where it came from.
@@ -54,7 +54,7 @@ def modules_in_tree() -> set[str]:
 
 def copy_of_the_tree(place: Path) -> Path:
     """What is in the repository, links as links, without the virtual environment and the caches."""
-    for path in tidy_house.listing(ROOT):
+    for path in repository.listing(ROOT):
         if (ROOT / path).exists():
             (place / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / path, place / path, follow_symlinks=False)

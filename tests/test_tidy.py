@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tidy
-import tidy_house
-from tidy import Rule, Source
+from style import repository, tidy
+from style.tidy import Rule, Source
 
 ROOT = Path(__file__).resolve().parent.parent
 
-SOURCES = list(tidy_house.sources(ROOT))
+SOURCES = list(repository.sources(ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +47,11 @@ def test_the_walk_sees_the_house() -> None:
 
 def test_rooms_links_and_wheel_map_are_the_same_list(project: dict[str, Any]) -> None:
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    rooms = tidy_house.rooms_on_disk(ROOT)
+    rooms = repository.rooms_on_disk(ROOT)
     assert rooms >= tidy.ROOMS
     complain(
-        tidy_house.rooms_agree(rooms, tidy_house.links_in_package(ROOT), wheel["only-include"], wheel["sources"])
-        + tidy_house.package_files_agree(
+        repository.rooms_agree(rooms, repository.links_in_package(ROOT), wheel["only-include"], wheel["sources"])
+        + repository.package_files_agree(
             {source.path for source in SOURCES if source.path.startswith("trioka/")}, wheel["only-include"]
         )
     )
@@ -60,19 +59,19 @@ def test_rooms_links_and_wheel_map_are_the_same_list(project: dict[str, Any]) ->
 
 def test_every_room_has_its_layer(project: dict[str, Any]) -> None:
     layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
-    complain(tidy_house.layers_hold_every_room(tidy_house.rooms_on_disk(ROOT), layers))
+    complain(repository.layers_hold_every_room(repository.rooms_on_disk(ROOT), layers))
 
 
 def test_requirements_and_pyproject_agree(project: dict[str, Any]) -> None:
     dependencies = project["project"]["dependencies"]
     spark = project["project"]["optional-dependencies"]["spark"]
     lock = text_of("requirements/dev.txt")
-    asked = [*dependencies, *spark, *tidy_house.names_in(text_of("requirements/dev.in"))]
+    asked = [*dependencies, *spark, *repository.names_in(text_of("requirements/dev.in"))]
     complain(
-        tidy_house.runtime_agrees(dependencies, text_of("requirements/runtime.in"))
-        + tidy_house.runtime_agrees(spark, text_of("requirements/spark.in"))
-        + tidy_house.pins_agree(asked, lock)
-        + tidy_house.pins_agree(project["build-system"]["requires"], lock)
+        repository.runtime_agrees(dependencies, text_of("requirements/runtime.in"))
+        + repository.runtime_agrees(spark, text_of("requirements/spark.in"))
+        + repository.pins_agree(asked, lock)
+        + repository.pins_agree(project["build-system"]["requires"], lock)
     )
 
 
@@ -80,12 +79,12 @@ def test_requirements_and_pyproject_agree(project: dict[str, Any]) -> None:
     "path",
     [
         "requirements/dev.txt",
-        "pipeline/java.txt",
+        "pipeline/installation/java.txt",
         *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("compat-tests/spark/pyspark-*.txt")),
     ],
 )
 def test_requirements_are_pinned_hashed_and_name_no_address(path: str) -> None:
-    complain(tidy_house.locked_and_anonymous(path, text_of(path)))
+    complain(repository.locked_and_anonymous(path, text_of(path)))
 
 
 def test_no_permission_to_import_lazily_outlives_its_use() -> None:
@@ -226,10 +225,15 @@ PLANTED: list[tuple[Rule, str, str, str]] = [
     ),
     (tidy.only_the_entry_point_reads_argv_and_signals, "broker/x.py", "import signal", "from .signal import stop"),
     (tidy.only_the_entry_point_reads_argv_and_signals, "broker/x.py", "from argparse import Namespace", "args = argv"),
-    (tidy.only_the_network_touches_sockets, "cli/topics.py", "import socket", "from .wire import Connection"),
-    (tidy.only_the_entry_point_reads_argv_and_signals, "cli/topics.py", "import signal", "import time\ntime.time()"),
-    (tidy.a_room_does_not_print, "cli/topics.py", "print(1)", "open('x')"),
-    (tidy.an_import_stands_at_the_top, "cli/topics.py", "def f():\n    import rich  #!", "import click"),
+    (tidy.only_the_network_touches_sockets, "cli/topics/command.py", "import socket", "from .wire import Connection"),
+    (
+        tidy.only_the_entry_point_reads_argv_and_signals,
+        "cli/topics/command.py",
+        "import signal",
+        "import time\ntime.time()",
+    ),
+    (tidy.a_room_does_not_print, "cli/topics/command.py", "print(1)", "open('x')"),
+    (tidy.an_import_stands_at_the_top, "cli/topics/command.py", "def f():\n    import rich  #!", "import click"),
     (tidy.what_decides_does_not_wait, "protocol/x.py", "import trio", "import trioka.protocol"),
     (tidy.what_decides_does_not_wait, "storage/log.py", "from trio.lowlevel import checkpoint", "trio = 3"),
     (tidy.a_room_does_not_print, "storage/log.py", "print(1)", "self.print(1)"),
@@ -318,16 +322,16 @@ def test_a_file_of_more_than_200_kilobytes_is_caught() -> None:
         (tidy.only_the_network_touches_sockets, "broker/network/channel.py", "import socket"),
         (tidy.only_the_network_touches_sockets, "storage/disk.py", "import os\nos.sendfile(1, 2, 3, 4)"),
         (tidy.only_the_disk_opens_files, "storage/disk.py", "import mmap\nopen('x')"),
-        (tidy.only_the_disk_opens_files, "testing/scratch.py", "import tempfile"),
+        (tidy.only_the_disk_opens_files, "testing/temp_dirs.py", "import tempfile"),
         (tidy.what_decides_does_not_wait, "storage/sync.py", "import trio"),
         (tidy.what_decides_does_not_wait, "broker/broker.py", "import trio"),
         (tidy.only_the_entry_point_reads_argv_and_signals, "trioka/__main__.py", "import sys\nsys.argv"),
-        (tidy.data_is_declared_in_one_way, "protocol/data_class.py", "from dataclasses import make_dataclass"),
+        (tidy.data_is_declared_in_one_way, "protocol/lazy_dataclass.py", "from dataclasses import make_dataclass"),
         (tidy.data_is_declared_in_one_way, "bench/log.py", "from dataclasses import dataclass"),
         (tidy.a_room_does_not_print, "trioka/__main__.py", "print(1)"),
-        (tidy.a_room_does_not_print, "cli/output.py", "print(1)"),
-        (tidy.only_the_network_touches_sockets, "cli/wire.py", "import socket"),
-        (tidy.only_the_entry_point_reads_argv_and_signals, "cli/node.py", "import signal"),
+        (tidy.a_room_does_not_print, "cli/terminal/output.py", "print(1)"),
+        (tidy.only_the_network_touches_sockets, "cli/client/connection.py", "import socket"),
+        (tidy.only_the_entry_point_reads_argv_and_signals, "cli/node/server.py", "import signal"),
         (tidy.nothing_pure_reads_a_clock, "broker/broker.py", "import time\ntime.time()"),
     ],
 )
@@ -358,30 +362,30 @@ ONE_ROOM: dict[str, Any] = {
     ],
 )
 def test_a_room_that_is_not_on_every_list_is_caught(mistake: dict[str, Any]) -> None:
-    complain(tidy_house.rooms_agree(**ONE_ROOM))
-    assert tidy_house.rooms_agree(**{**ONE_ROOM, **mistake})
+    complain(repository.rooms_agree(**ONE_ROOM))
+    assert repository.rooms_agree(**{**ONE_ROOM, **mistake})
 
 
 def test_a_package_file_that_the_wheel_forgets_is_caught() -> None:
-    complain(tidy_house.package_files_agree({"trioka/py.typed"}, ["trioka/py.typed", "broker"]))
-    assert tidy_house.package_files_agree({"trioka/py.typed", "trioka/new.py"}, ["trioka/py.typed", "broker"])
+    complain(repository.package_files_agree({"trioka/py.typed"}, ["trioka/py.typed", "broker"]))
+    assert repository.package_files_agree({"trioka/py.typed", "trioka/new.py"}, ["trioka/py.typed", "broker"])
 
 
 def test_a_room_without_a_layer_is_caught() -> None:
-    complain(tidy_house.layers_hold_every_room({"a", "b", "c"}, ["trioka.a", "trioka.b | trioka.c"]))
-    assert tidy_house.layers_hold_every_room({"a", "cellar"}, ["trioka.a"])
+    complain(repository.layers_hold_every_room({"a", "b", "c"}, ["trioka.a", "trioka.b | trioka.c"]))
+    assert repository.layers_hold_every_room({"a", "cellar"}, ["trioka.a"])
 
 
 def test_requirements_that_disagree_are_caught() -> None:
-    complain(tidy_house.runtime_agrees(["trio>=0.30,<1", "Python_Snappy"], "python-snappy\ntrio  # why\n"))
-    assert tidy_house.runtime_agrees(["trio", "lz4"], "trio\n")
-    assert tidy_house.runtime_agrees(["trio"], "trio\nlz4\n")
+    complain(repository.runtime_agrees(["trio>=0.30,<1", "Python_Snappy"], "python-snappy\ntrio  # why\n"))
+    assert repository.runtime_agrees(["trio", "lz4"], "trio\n")
+    assert repository.runtime_agrees(["trio"], "trio\nlz4\n")
 
 
 def test_a_pin_outside_of_what_was_asked_is_caught() -> None:
-    complain(tidy_house.pins_agree(["trio>=0.30,<1"], "trio==0.35.0 \\\n"))
-    assert tidy_house.pins_agree(["trio>=0.30,<1"], "trio==1.2.0 \\\n")
-    assert tidy_house.pins_agree(["lz4"], "trio==0.35.0 \\\n")
+    complain(repository.pins_agree(["trio>=0.30,<1"], "trio==0.35.0 \\\n"))
+    assert repository.pins_agree(["trio>=0.30,<1"], "trio==1.2.0 \\\n")
+    assert repository.pins_agree(["lz4"], "trio==0.35.0 \\\n")
 
 
 HASH = f"    --hash=sha256:{'0a' * 32}"
@@ -392,12 +396,12 @@ HASH = f"    --hash=sha256:{'0a' * 32}"
 )
 def test_a_requirement_with_an_address_or_without_a_pin_is_caught(line: str) -> None:
     good = f"trio==0.35.0 \\\n{HASH} \\\n{HASH}\ncffi==2.1.1 ; os_name == 'nt' \\\n{HASH}\n"
-    complain(tidy_house.locked_and_anonymous("dev.txt", good))
-    assert tidy_house.locked_and_anonymous("dev.txt", good + line)
+    complain(repository.locked_and_anonymous("dev.txt", good))
+    assert repository.locked_and_anonymous("dev.txt", good + line)
 
 
 def test_a_house_without_git_is_walked(tmp_path: Path) -> None:
     for path in ("broker/x.py", ".venv/lib/y.py", ".mypy_cache/z.json"):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text("")
-    assert tidy_house.listing(tmp_path) == ["broker/x.py"]
+    assert repository.listing(tmp_path) == ["broker/x.py"]

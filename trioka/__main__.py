@@ -1,17 +1,17 @@
 """The `trioka` command: the entry point, and so the only module that reads argv.
 
-What starts a broker does not wait for the rest of the command line to be loaded; see `cli/flags.py`. Nor does it wait
-for the collector, which would look again and again through modules that stay: it is off until they are loaded, and
-`cli/node.py` has it on again before the broker does anything. That is a tenth of the start. Standard output carries
-what was asked for; standard error everything else.
+What starts a broker does not wait for the rest of the command line to be loaded; see `cli/node/flags.py`. Nor does it
+wait for the collector, which would look again and again through modules that stay: it is off until they are loaded, and
+`cli/node/server.py` has it on again before the broker does anything. That is a tenth of the start. Standard output
+carries what was asked for; standard error everything else.
 """
 
 import gc
 import sys
 from collections.abc import Sequence
 
-from trioka.cli.failure import Exit, Failure
-from trioka.cli.flags import STARTERS, read
+from trioka.cli.node.flags import STARTERS, read
+from trioka.cli.terminal.failure import Exit, Failure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if values is not None:
             gc.disable()
             try:
-                from trioka.cli.node import RUN
+                from trioka.cli.node.server import RUN
 
                 RUN[words[0]](values)
             except Failure as reason:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trioka.cluster.broker_changes import HeartbeatReply, check_broker_epoch
+from trioka.cluster.broker_sessions import Sessions
 from trioka.cluster.controller import Controller
 from trioka.cluster.decision import Decision
-from trioka.cluster.sessions import Sessions
 from trioka.protocol.errors import KafkaError, NotController
-from trioka.protocol.ledgers.metadata import NoOpRecord
+from trioka.protocol.internal_records.metadata import NoOpRecord
 from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from trioka.protocol.messages.broker_registration import BrokerRegistrationRequest
 

@@ -18,7 +18,7 @@ from trioka.cluster.features import KRAFT_VERSION, SUPPORTED
 from trioka.cluster.partition import random_uuid
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import NONE, KafkaError, UnsupportedVersion
-from trioka.protocol.ledgers.control import VotersRecord
+from trioka.protocol.internal_records.control import VotersRecord
 from trioka.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from trioka.protocol.messages.controller_registration import ControllerRegistrationRequest
 from trioka.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest

@@ -10,7 +10,7 @@ from trioka.cluster.features import GROUP_VERSION
 from trioka.coordinator.client import Client
 from trioka.coordinator.deadlines import Deadlines
 from trioka.coordinator.groups import GroupCoordinator
-from trioka.coordinator.ledger import GROUPS
+from trioka.coordinator.record_codec import GROUPS
 from trioka.coordinator.settings import Surroundings
 from trioka.protocol.compression import Codec
 

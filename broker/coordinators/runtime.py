@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import trio
 
-from trioka.cluster.delayed import Waiter
 from trioka.cluster.partition import NO_LEADER
+from trioka.cluster.purgatory import Waiter
 from trioka.coordinator.decision import Coordinator, Decision, MarkerOrder, Moment, Producer, Ticket
-from trioka.coordinator.ledger import Ledger
 from trioka.coordinator.partitioning import partition_of
+from trioka.coordinator.record_codec import Ledger
 from trioka.protocol import batch
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import (
@@ -42,7 +42,7 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.record import Record, read_marker
 from trioka.protocol.schema import Request, Response
-from trioka.storage.admission import Origin
+from trioka.storage.append_validation import Origin
 from trioka.storage.file_pool import FileRange
 
 from ..network.connection import LATER, Later

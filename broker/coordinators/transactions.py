@@ -17,7 +17,7 @@ import trio
 
 from trioka.cluster.features import TRANSACTION_VERSION
 from trioka.coordinator.decision import Decision, MarkerOrder, Moment, Ticket
-from trioka.coordinator.ledger import TRANSACTIONS
+from trioka.coordinator.record_codec import TRANSACTIONS
 from trioka.coordinator.transaction import TopicPartition
 from trioka.coordinator.transactions import NeedsProducerId, TransactionCoordinator, TransactionSettings
 from trioka.protocol.batch import build_marker
@@ -32,7 +32,7 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.record import EndTxnMarker
 from trioka.protocol.schema import Request, Response
-from trioka.storage.admission import Origin
+from trioka.storage.append_validation import Origin
 
 from ..config import coordinator_keys as keys
 from ..config.network_keys import REQUEST_TIMEOUT_MS

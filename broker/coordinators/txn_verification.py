@@ -35,9 +35,9 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.primitives import RecordBytes
 from trioka.protocol.schema import Response
-from trioka.protocol.wire import RecordBytes
-from trioka.storage.producers import BUMPING_TRANSACTION_VERSION, MAX_EPOCH
+from trioka.storage.producer_state import BUMPING_TRANSACTION_VERSION, MAX_EPOCH
 
 from ..config.coordinator_keys import (
     ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS,

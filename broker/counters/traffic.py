@@ -7,7 +7,7 @@ fetched ones by the replica (partitions.py), requests in counters/latency.py.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from trioka.cluster.changes import Change, PartitionChanged
+from trioka.cluster.image_delta import Change, PartitionChanged
 
 if TYPE_CHECKING:
     from ..replication.partitions import Replica

@@ -2,8 +2,8 @@
 
 When one look at the epoll finds several connections ready, the network receives from each of them before it answers
 any. A request that is in a lane and comes alone (broker/fastpath/produce.py) then waits for the others: where it lies
-in the shared buffer is noted, by partition. At the end of the round each partition gets one run (storage/run.py), one
-write for all of them, and everybody is answered.
+in the shared buffer is noted, by partition. At the end of the round each partition gets one run
+(storage/batch_append.py), one write for all of them, and everybody is answered.
 
 Nothing is decided here either. Whatever a run does not take, a batch that is refused or the next one of another
 producer, is tried again at the head of the next run, and then takes the usual road, byte for byte as it came. Nobody

@@ -37,13 +37,13 @@ from trioka.protocol.codec import encode
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.frame import SIZE_AND_CORRELATION_ID, SIZE_BYTES, frame_response
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
-from trioka.protocol.wire import RecordBytes, counted, uvarint
+from trioka.protocol.primitives import RecordBytes, counted, uvarint
 from trioka.storage.file_pool import FileRange
 from trioka.storage.layout import DamagedFile
 from trioka.storage.log import Log
-from trioka.storage.small_reads import take
+from trioka.storage.page_cache_probe import cold_part
+from trioka.storage.small_read import take
 from trioka.storage.warm_parts import BELIEVED_S
-from trioka.storage.warmth import cold_part
 
 from ..config.network_keys import FETCH_MAX_BYTES
 from ..counters.latency import FETCH

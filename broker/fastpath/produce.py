@@ -8,9 +8,9 @@ partition, the length and the records, all bytes are those of the request before
                                           the same in every request of a lane
 
 So these are compared, with one `unpack_from` for all of it, and nothing is decoded: no request, no call, no response is
-made. All requests that arrived together and are for one partition are appended by one call (storage/run.py), and the
-answers, which are always the same too, are packed around their numbers. One that comes alone is appended by itself
-(storage/plain_batch.py). Of 18 µs for a Produce that leaves 2, and of 20 for one that comes alone, 7
+made. All requests that arrived together and are for one partition are appended by one call (storage/batch_append.py),
+and the answers, which are always the same too, are packed around their numbers. One that comes alone is appended by
+itself (storage/plain_batch.py). Of 18 µs for a Produce that leaves 2, and of 20 for one that comes alone, 7
 (docs/PERFORMANCE.md).
 
 **What is not plain leaves the lane**, and takes the usual road, byte for byte as it came: another topic, another
@@ -32,7 +32,7 @@ from trioka.protocol.codec import encoder
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.frame import SIZE_BYTES
 from trioka.protocol.messages.produce import ProduceRequest
-from trioka.protocol.wire import counted
+from trioka.protocol.primitives import counted
 from trioka.storage.plain_batch import NOT_PLAIN
 
 from ..counters.latency import PRODUCE

@@ -9,7 +9,8 @@ A client that writes to many partitions sends requests that begin alike, as thos
 
 Of a batch of 1 KiB, the write to its log is half of the cost: the kernel notes in each file when it was written to. So
 the requests that have arrived together are taken together, and **each partition has one write for all of them**
-(storage/run.py). A connection in this lane receives more than one request at a time for that (`FrameReader.ahead`).
+(storage/batch_append.py). A connection in this lane receives more than one request at a time for that
+(`FrameReader.ahead`).
 
 **What is not plain leaves the lane**, as there. A batch that any check refuses is left as it came, and its request for
 the usual road, which is told where it has been appended already (`Connection.appended`), and does the rest.
@@ -26,8 +27,8 @@ from trioka.protocol.batch import HEADER_SIZE
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.frame import SIZE_AND_CORRELATION_ID, SIZE_BYTES, FrameReader, frame_response
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
+from trioka.protocol.primitives import counted, read_uvarint
 from trioka.protocol.record import NO_TIMESTAMP
-from trioka.protocol.wire import counted, read_uvarint
 from trioka.storage.plain_batch import NOT_PLAIN
 
 from ..counters.latency import PRODUCE

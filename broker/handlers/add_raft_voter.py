@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trioka.cluster.acls import Operation
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import NONE, InvalidRequest, KafkaError
-from trioka.protocol.ledgers.control import VotersRecord
+from trioka.protocol.internal_records.control import VotersRecord
 from trioka.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 from ..api import handles

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trioka.cluster.acls import Operation
-from trioka.cluster.delayed import Waiter
+from trioka.cluster.purgatory import Waiter
 from trioka.cluster.topics import INTERNAL_TOPICS
 from trioka.protocol.errors import (
     InvalidTopic,

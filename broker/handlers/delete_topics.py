@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from trioka.cluster.acls import Operation
 from trioka.protocol.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, TopicDeletionDisabled
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 
 from ..api import handles
 from ..config.node_keys import DELETE_TOPIC_ENABLE

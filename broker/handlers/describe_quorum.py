@@ -15,7 +15,7 @@ from trioka.cluster.raft import NEVER, Leader, Progress
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import KafkaError, NotController, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse, ReplicaState
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 
 from ..api import handles
 from ..quorum.driver import METADATA_PARTITION

@@ -14,7 +14,7 @@ from trioka.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 
 from ..api import handles
 from ..config.node_keys import MAX_REQUEST_PARTITION_SIZE_LIMIT

@@ -1,13 +1,13 @@
 """Fetch (1): records from partitions. With Produce, the hot path.
 
 What is sent are ranges of files; no record byte comes into Python. A fetch that finds less than `min_bytes` is parked
-under its partitions (cluster/delayed.py), looks again at the one that changed, and is answered when there is enough or
-`max_wait_ms` is over.
+under its partitions (cluster/purgatory.py), looks again at the one that changed, and is answered when there is enough
+or `max_wait_ms` is over.
 
 How the bytes are shared out (KIP-74): partitions are read in the order of the request or of its session, each up to its
 own limit and to what is left of the whole; the first that has anything gives at least one whole batch, however large.
-A range holds whole batches only (storage/reads.py). What is not in memory is brought there by a worker thread first
-(storage/warmth.py): nothing here waits for a disk.
+A range holds whole batches only (storage/read_plan.py). What is not in memory is brought there by a worker thread first
+(storage/page_cache_probe.py): nothing here waits for a disk.
 
 A client that reads on does not come by here after its second request (fastpath/fetch.py); what is asked of a Fetch here
 must be asked there too.
@@ -27,8 +27,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from trioka.cluster.acls import Operation
-from trioka.cluster.delayed import Waiter
 from trioka.cluster.healing import HEALER
+from trioka.cluster.purgatory import Waiter
 from trioka.protocol.errors import (
     CorruptMessage,
     FencedLeaderEpoch,
@@ -42,10 +42,10 @@ from trioka.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
-from trioka.protocol.wire import RecordBytes
+from trioka.protocol.primitives import RecordBytes
 from trioka.storage.log import Log
-from trioka.storage.small_reads import take
-from trioka.storage.warmth import ColdPart, cold_part
+from trioka.storage.page_cache_probe import ColdPart, cold_part
+from trioka.storage.small_read import take
 
 from ..api import handles
 from ..config.network_keys import FETCH_MAX_BYTES

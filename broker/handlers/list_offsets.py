@@ -25,7 +25,7 @@ from trioka.protocol.errors import (
     UnsupportedVersion,
 )
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from trioka.storage.timestamps import offset_for_timestamp, offset_of_max_timestamp
+from trioka.storage.offset_lookup import offset_for_timestamp, offset_of_max_timestamp
 
 from ..api import handles
 from ..replication.partitions import Replica

@@ -27,7 +27,7 @@ from trioka.protocol.errors import (
     UnknownTopicId,
 )
 from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 
 from ..api import handles
 from ..controller.topic_creation import create_topics, topic_to_create

@@ -4,7 +4,7 @@ The records of the request are a view of the receive buffer; the log patches off
 before anything else is received. Each partition has its own answer, so that one refusal does not spoil the others.
 
 acks=all waits, where a partition has other replicas, until those that are in sync have the records (I1); whoever waits
-stands under its partitions (cluster/delayed.py), and looks when the high watermark moves or the leader changes.
+stands under its partitions (cluster/purgatory.py), and looks when the high watermark moves or the leader changes.
 
 acks=0 has no answer; if something was refused, the connection is closed, which is all that a client can be told then.
 A refusal has words only where it is about single records, and says where the log starts only if it came from the log.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 
 from trioka.cluster.acls import Operation
-from trioka.cluster.delayed import Waiter
+from trioka.cluster.purgatory import Waiter
 from trioka.cluster.topics import INTERNAL_TOPICS
 from trioka.protocol.batch import CODEC_MASK, TRANSACTIONAL, only_header
 from trioka.protocol.compression import Codec
@@ -44,9 +44,9 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.frame import ResponseTemplate
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
+from trioka.protocol.primitives import RecordBytes
 from trioka.protocol.record import NO_TIMESTAMP
-from trioka.protocol.wire import RecordBytes
-from trioka.storage.admission import record_errors
+from trioka.storage.append_validation import record_errors
 from trioka.storage.log_end import Appended
 
 from ..api import handles

@@ -10,7 +10,7 @@ from trioka.cluster.acls import Operation
 from trioka.cluster.controller import Controller
 from trioka.cluster.decision import Decision, Outcome
 from trioka.protocol.errors import KafkaError
-from trioka.protocol.ledgers.metadata import NoOpRecord
+from trioka.protocol.internal_records.metadata import NoOpRecord
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 from ..api import handles

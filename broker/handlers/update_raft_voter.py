@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import NONE, FencedLeaderEpoch, KafkaError, UnknownLeaderEpoch
-from trioka.protocol.ledgers.control import VotersRecord
+from trioka.protocol.internal_records.control import VotersRecord
 from trioka.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 
 from ..api import handles

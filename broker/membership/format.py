@@ -16,7 +16,7 @@ from trioka.cluster.features import KRAFT_VERSION, SUPPORTED
 from trioka.cluster.metadata_log import MetadataRecord
 from trioka.cluster.partition import random_uuid
 from trioka.cluster.snapshot import build_snapshot, snapshot_name
-from trioka.protocol.ledgers.control import VotersRecord
+from trioka.protocol.internal_records.control import VotersRecord
 from trioka.storage.checkpoint import MetaProperties, write_meta_properties
 from trioka.storage.disk import Disk, make_durable_directory
 from trioka.storage.layout import BOOTSTRAP, META_PROPERTIES

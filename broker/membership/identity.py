@@ -12,9 +12,9 @@ from typing import Final
 
 from trioka.cluster.features import KRAFT_VERSION, SUPPORTED
 from trioka.cluster.partition import random_uuid
-from trioka.protocol.data_class import frozen
-from trioka.protocol.ledgers.control import VotersRecord
-from trioka.protocol.wire import uuid_text
+from trioka.protocol.internal_records.control import VotersRecord
+from trioka.protocol.lazy_dataclass import frozen
+from trioka.protocol.primitives import uuid_text
 from trioka.storage.checkpoint import MetaProperties, read_meta_properties, write_meta_properties
 from trioka.storage.directory import ForeignDirectory, LogDirectory
 from trioka.storage.disk import Disk

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Final
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.frame import FrameReader, OrderedReplies, Scratch, StrangeProtocol, frame_response
 from trioka.protocol.header import REQUEST_START, client_id_and_body
+from trioka.protocol.primitives import RecordBytes
 from trioka.protocol.schema import Response
-from trioka.protocol.wire import RecordBytes
 
 if TYPE_CHECKING:
     from trioka.protocol.messages.fetch import FetchRequest

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Final
 
 from trioka.cluster.host_address import java_text
-from trioka.protocol.data_class import frozen
+from trioka.protocol.lazy_dataclass import frozen
 
 from ..config.layers import Config
 from ..config.network_keys import (

@@ -27,7 +27,7 @@ CALM_SHARE: Final = 0.75  # of a stay, asleep
 
 
 class Thread(Protocol):
-    """The one that calls, as the system sees it (cli/own_thread.py)."""
+    """The one that calls, as the system sees it (cli/node/own_thread.py)."""
 
     def bind(self, processor: int) -> bool:
         """To one processor; False if it cannot be."""

@@ -25,10 +25,10 @@ from typing import Final, TypeVar
 import trio
 
 from trioka.cluster.brokers import FeatureRange
-from trioka.cluster.changes import Change
 from trioka.cluster.controller import Controller
 from trioka.cluster.decision import Decision
 from trioka.cluster.features import KRAFT_VERSION
+from trioka.cluster.image_delta import Change
 from trioka.cluster.image_diff import differences
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.metadata_log import ControlMessage, MetadataRecord, build_batch, build_control_batch, read_batch
@@ -38,7 +38,7 @@ from trioka.cluster.snapshot import Snapshot, SnapshotId, build_snapshot
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol import batch
 from trioka.protocol.errors import KafkaError, KafkaStorageError, NotController
-from trioka.protocol.ledgers.control import KRaftVersionRecord, LeaderChangeMessage, Voter, VotersRecord
+from trioka.protocol.internal_records.control import KRaftVersionRecord, LeaderChangeMessage, Voter, VotersRecord
 from trioka.storage.directory import ForeignDirectory
 from trioka.storage.sync import despite_shortages
 

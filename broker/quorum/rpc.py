@@ -30,8 +30,8 @@ from trioka.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from trioka.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.messages.vote import VoteRequest, VoteResponse
+from trioka.protocol.primitives import RecordBytes
 from trioka.protocol.schema import Struct
-from trioka.protocol.wire import RecordBytes
 
 from ..config.addresses import Endpoint, Server
 

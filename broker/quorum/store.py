@@ -31,12 +31,12 @@ from trioka.cluster.snapshot import (
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from trioka.cluster.voters import BEFORE_THE_LOG, ReplicaKey, VoterHistory, VoterSet
 from trioka.protocol import batch
-from trioka.protocol.data_class import frozen
-from trioka.protocol.ledgers.control import KRaftVersionRecord, VotersRecord
-from trioka.protocol.ledgers.quorum_state import QuorumStateData
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.internal_records.control import KRaftVersionRecord, VotersRecord
+from trioka.protocol.internal_records.quorum_state import QuorumStateData
+from trioka.protocol.lazy_dataclass import frozen
+from trioka.protocol.primitives import NULL_UUID
 from trioka.storage import retention
-from trioka.storage.admission import Origin
+from trioka.storage.append_validation import Origin
 from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import BOOTSTRAP, QUORUM_STATE, TopicPartition
 from trioka.storage.log import Log

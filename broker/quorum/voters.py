@@ -29,7 +29,7 @@ from trioka.protocol.errors import (
     VoterNotFound,
     error_class,
 )
-from trioka.protocol.ledgers.control import KRaftVersionRecord, VotersRecord
+from trioka.protocol.internal_records.control import KRaftVersionRecord, VotersRecord
 from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 from ..config.node_keys import CONTROLLER_QUORUM_REQUEST_TIMEOUT_MS

@@ -12,22 +12,22 @@ from typing import Final, NamedTuple, Protocol, TypeGuard, TypeVar
 import trio
 
 from trioka.cluster.brokers import Broker as Registration
-from trioka.cluster.changes import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.configs import ResourceType
+from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
+from trioka.cluster.leader_state import UNKNOWN, Leadership
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.partition import NO_LEADER, Partition, is_reserved_directory
-from trioka.cluster.replica import UNKNOWN, Leadership
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
 from trioka.protocol.errors import KafkaError, KafkaStorageError
-from trioka.protocol.wire import uuid_text
+from trioka.protocol.primitives import uuid_text
 from trioka.storage.directory import LogDirectory
-from trioka.storage.epochs import Prepared
-from trioka.storage.future import the_longer
+from trioka.storage.failstop_disk import OutOfDescriptors
 from trioka.storage.layout import TopicPartition
+from trioka.storage.leader_epochs import Prepared
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
+from trioka.storage.log_move import the_longer
 from trioka.storage.sync import despite_shortages
-from trioka.storage.volume import OutOfDescriptors
 
 from ..clock import Clock
 from ..network.descriptors import free_descriptors

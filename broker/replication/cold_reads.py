@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from trioka.storage.warmth import ColdPart, warm, warmed
+from trioka.storage.page_cache_probe import ColdPart, warm, warmed
 
 THREADS: Final = 4
 

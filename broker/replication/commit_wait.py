@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-from trioka.cluster.delayed import Waiter
+from trioka.cluster.purgatory import Waiter
 from trioka.protocol.errors import KafkaError, RequestTimedOut, UnknownServerError
 
 from .partitions import Replica

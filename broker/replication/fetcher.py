@@ -5,7 +5,7 @@ followed there, in one request and one session, over a connection of its own. Wh
 offsets and epochs; what the leader says of its high watermark and log start is believed as far as the own log reaches.
 The next request then tells the leader how far this replica is, so what must be durable first (flush.messages) is.
 
-Where both logs part ways, the leader says so, and the own log is cut by its epochs (cluster/replica.py) until they
+Where both logs part ways, the leader says so, and the own log is cut by its epochs (cluster/leader_state.py) until they
 agree. A replica so far behind that the leader has nothing for it any more begins anew where the leader's log starts.
 
 A log that is damaged (storage/quarantine.py) goes on at its end, and is mended meanwhile (healing.py). Only where the
@@ -30,14 +30,14 @@ import trio
 
 from trioka.cluster.brokers import NOT_REGISTERED
 from trioka.cluster.healing import Cure, cure_of, known_committed, unclaimed
-from trioka.cluster.replica import cut_of
+from trioka.cluster.leader_state import cut_of
 from trioka.protocol.errors import NONE, CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange, error_class
 from trioka.protocol.messages.fetch import FetchResponse
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
-from trioka.storage.admission import UnexpectedOffset
-from trioka.storage.epochs import UNDEFINED_EPOCH
+from trioka.storage.append_validation import UnexpectedOffset
+from trioka.storage.failstop_disk import OutOfDescriptors
+from trioka.storage.leader_epochs import UNDEFINED_EPOCH
 from trioka.storage.quarantine import Damage
-from trioka.storage.volume import OutOfDescriptors
 
 from ..config.layers import Config
 from ..config.replication_keys import (

@@ -2,7 +2,7 @@
 
 A follower fetches again with every record, and a session may have thousands of partitions, of which few are written to.
 To look at each of them costs 5 µs, with each fetch and again when it is answered: at 1,000 partitions that was thirty
-times the rest. So the session watches its replicas (cluster/delayed.py), whether a fetch of it waits or not, and a
+times the rest. So the session watches its replicas (cluster/purgatory.py), whether a fetch of it waits or not, and a
 fetch looks at those only that
 
     the follower has named       it has moved on, or is new
@@ -16,7 +16,7 @@ must not take for lost because nobody writes; and what may have been missed, or 
 from collections.abc import Collection, Hashable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from trioka.cluster.delayed import Delayed
+from trioka.cluster.purgatory import Delayed
 
 from .fetch_session_cache import Asked, FetchSession, Key
 from .partitions import Replica

@@ -1,9 +1,9 @@
 """Healing: damaged ranges of this broker's logs are replaced by good copies from other replicas.
 
 What is to be done about a range, and who is asked, is decided in cluster/healing.py; whether an answer is good, and how
-it gets into the log, in storage/mend.py. Here others are asked: by an ordinary Fetch of a consumer, from the leader or
-from a follower, since what is committed may be read from both. It says that it is a broker's (`HEALER`), so that where
-there is an authorizer the right to replicate is enough.
+it gets into the log, in storage/segment_repair.py. Here others are asked: by an ordinary Fetch of a consumer, from the
+leader or from a follower, since what is committed may be read from both. It says that it is a broker's (`HEALER`), so
+that where there is an authorizer the right to replicate is enough.
 
 One segment at a time, and for each at most `MAX_PATCH_BYTES` before it is written. A segment file is made in a worker
 thread; the event loop only swaps it in.
@@ -22,8 +22,12 @@ from trioka.cluster.healing import HEALER, Cure, cure_of, sources
 from trioka.cluster.partition import Partition
 from trioka.protocol.errors import NONE, KafkaError, error_class
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
+from trioka.storage.batch_scan import BadBatch
 from trioka.storage.log import Log
-from trioka.storage.mend import (
+from trioka.storage.quarantine import Damage
+from trioka.storage.scrub import SegmentScrub
+from trioka.storage.segment import Segment
+from trioka.storage.segment_repair import (
     BadPatch,
     Changed,
     Patch,
@@ -35,10 +39,6 @@ from trioka.storage.mend import (
     prepare,
     put_in,
 )
-from trioka.storage.quarantine import Damage
-from trioka.storage.scan import BadBatch
-from trioka.storage.scrub import SegmentScrub
-from trioka.storage.segment import Segment
 
 from .fetch_session_client import VERSION
 from .partitions import Replica

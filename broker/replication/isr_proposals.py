@@ -1,7 +1,7 @@
 """What leaders tell the controller: who is in sync with them.
 
-What to propose is decided in cluster/replica.py, when a follower has caught up, or has not for too long. Here it is
-sent, with AlterPartition, all that has come together in one request, and one request at a time; and its answer goes
+What to propose is decided in cluster/leader_state.py, when a follower has caught up, or has not for too long. Here it
+is sent, with AlterPartition, all that has come together in one request, and one request at a time; and its answer goes
 back to the leader that waits for it. Nobody waits with it: a proposal whose answer is lost is made again, until it is
 answered or the metadata tells.
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trioka.cluster.healing import Cure, cure_of
+from trioka.cluster.leader_state import Proposal, may_step_aside
 from trioka.cluster.partition import LOST_DIRECTORY, RecoveryState
-from trioka.cluster.replica import Proposal, may_step_aside
 from trioka.protocol.errors import NONE, KafkaError, UnknownServerError, error_class
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest

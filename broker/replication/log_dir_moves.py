@@ -1,10 +1,10 @@
 """Replicas that move from one log directory of this broker to another, while they are read and written.
 
-storage/future.py says how a log moves, and what a crash leaves. Here is who does it: a task for each replica, of which
-as many copy at a time as num.replica.alter.log.dirs.threads says. Pieces are planned by the event loop, which has the
-log, and copied by a worker thread, which has the copy; replica.alter.log.dirs.io.max.bytes.per.second limits how many
-bytes that are in a second, for all moves together. Clients notice nothing: the copy takes the log's place between two
-requests. Afterwards the controller is told in which directory the replica is.
+storage/log_move.py says how a log moves, and what a crash leaves. Here is who does it: a task for each replica, of
+which as many copy at a time as num.replica.alter.log.dirs.threads says. Pieces are planned by the event loop, which has
+the log, and copied by a worker thread, which has the copy; replica.alter.log.dirs.io.max.bytes.per.second limits how
+many bytes that are in a second, for all moves together. Clients notice nothing: the copy takes the log's place between
+two requests. Afterwards the controller is told in which directory the replica is.
 
 A move ends early if it is called off: the replica shall stay, or go elsewhere, or its topic is deleted. If one of the
 two disks fails it is given up. A broker that stops leaves the copy, and the next start begins it anew: that a replica
@@ -19,8 +19,8 @@ import trio
 
 from trioka.protocol.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartition
 from trioka.storage.directory import LogDirectory
-from trioka.storage.future import Future, start_of
 from trioka.storage.layout import TopicPartition, parse_partition_directory
+from trioka.storage.log_move import Future, start_of
 
 from ..config.replication_keys import (
     NUM_REPLICA_ALTER_LOG_DIRS_THREADS,

@@ -7,7 +7,7 @@ dictionary for the topic and one for the partition, because every Produce and Fe
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from trioka.cluster.replica import Leadership
+from trioka.cluster.leader_state import Leadership
 from trioka.protocol.errors import (
     FencedLeaderEpoch,
     KafkaError,
@@ -19,11 +19,11 @@ from trioka.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from trioka.protocol.record import NO_TIMESTAMP
-from trioka.storage.admission import Origin
+from trioka.storage.append_validation import Origin
+from trioka.storage.batch_append import append_run
 from trioka.storage.log import Log
 from trioka.storage.log_end import Appended
 from trioka.storage.plain_batch import NOT_PLAIN, append_one
-from trioka.storage.run import append_run
 
 from ..counters.traffic import Traffic
 
@@ -35,8 +35,8 @@ NEVER_SCRUBBED: Final = 0
 class Replica:
     """A partition's log on this broker, and what the metadata says of the partition.
 
-    A leader that has followers keeps a `leadership` (cluster/replica.py), and the high watermark follows from it. One
-    that is the only replica `stands_alone`: what is appended is committed, and it pays for nothing else.
+    A leader that has followers keeps a `leadership` (cluster/leader_state.py), and the high watermark follows from it.
+    One that is the only replica `stands_alone`: what is appended is committed, and it pays for nothing else.
     """
 
     __slots__ = (
@@ -163,8 +163,8 @@ class Replica:
         return first_offset
 
     def append_run(self, buffer: memoryview, places: Sequence[tuple[int, int]], now_ms: int) -> list[int]:
-        """Batches at these places of a buffer, as far as they are plain (storage/run.py), for one that stands alone.
-        Their first offsets."""
+        """Batches at these places of a buffer, as far as they are plain (storage/batch_append.py), for one that stands
+        alone. Their first offsets."""
         log = self.log
         firsts = append_run(log, buffer, places, self.leader_epoch, now_ms)
         log.advance_high_watermark(log.log_end_offset)

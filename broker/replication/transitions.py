@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from trioka.cluster.brokers import Broker as Registration
-from trioka.cluster.replica import UNKNOWN, Leadership
+from trioka.cluster.leader_state import UNKNOWN, Leadership
 from trioka.protocol.errors import KafkaError
 
 from ..config.replication_keys import (

@@ -5,7 +5,7 @@ python driver.py BOOTSTRAP TOPIC TABLE CHECKPOINT RECORDS
 
 import sys
 
-from trioka.pipeline.session import session, source_options
+from trioka.pipeline.runner.session import session, source_options
 
 # For a few rows, all the time goes into starting and compiling: Spark's own compiler, and the JVM's second one.
 QUICK = {

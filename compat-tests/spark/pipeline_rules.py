@@ -12,10 +12,11 @@ from types import ModuleType
 from pyspark.sql import DataFrame, SparkSession
 
 from spark.pipelines import Workshop
-from trioka.pipeline import backfill, stages, tables
-from trioka.pipeline.delivery import always
-from trioka.pipeline.positions import Commit
-from trioka.pipeline.run import spark_for
+from trioka.pipeline.runner import backfill, stages
+from trioka.pipeline.runner.run import spark_for
+from trioka.pipeline.sources.offsets import Commit
+from trioka.pipeline.tables import sinks
+from trioka.pipeline.tables.delivery import always
 
 ARE_ALL_WANTED = bool(os.environ.get("TRIOKA_SPARK_ALL"))
 TABLE = {"kind": "parquet", "path": "table"}
@@ -116,7 +117,7 @@ ALL: list[tuple[Rule, ModuleType, list[tuple[str, str]]]] = [
         ],
     ),
     (no_decimal_is_rounded, stages, [("reason = reason.when(rounded,", "reason = reason.when(F.lit(False),")]),
-    (added_columns_are_taken_in, tables, [("        if new:\n", "        if False:\n")]),
+    (added_columns_are_taken_in, sinks, [("        if new:\n", "        if False:\n")]),
     (
         a_bounded_read_ends_at_its_end,
         backfill,

@@ -28,8 +28,8 @@ from toolchains import unavailable
 
 from spark.driver import QUICK
 from trioka.pipeline import Pipeline
-from trioka.pipeline.cache import Unavailable
-from trioka.pipeline.session import session
+from trioka.pipeline.installation.cache import Unavailable
+from trioka.pipeline.runner.session import session
 
 PATIENCE_S = 240
 POLL_S = 0.002

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.contestants import GROUP, TRANSACTION, Contestant
-from trioka.pipeline.session import sink_options, source_options
+from trioka.pipeline.runner.session import sink_options, source_options
 from trioka.protocol.record import Record
 
 Rows = list[tuple[Any, ...]]

@@ -14,19 +14,20 @@ from typing import Any
 import fastavro
 import pytest
 from google.protobuf import descriptor_pb2, message_factory
-from planted import assert_noticed
+from mutants.plant import assert_noticed
 from pyspark.sql import SparkSession
 
 from spark.pipeline_rules import ARE_ALL_WANTED, MISTAKES, TABLE, Rule
 from spark.pipelines import Driver, Workshop
 from spark.registry import Registry
-from trioka.pipeline import Pipeline, checkpoint
-from trioka.pipeline.cache import Unreachable
-from trioka.pipeline.delivery import Delivery, table_of
+from trioka.pipeline import Pipeline
+from trioka.pipeline.errors import PipelineFailed, WrongPipeline
 from trioka.pipeline.example import orders, run_example
-from trioka.pipeline.positions import Commit
-from trioka.pipeline.run import spark_for
-from trioka.pipeline.trouble import PipelineFailed, WrongPipeline
+from trioka.pipeline.installation.cache import Unreachable
+from trioka.pipeline.runner import checkpoint
+from trioka.pipeline.runner.run import spark_for
+from trioka.pipeline.sources.offsets import Commit
+from trioka.pipeline.tables.delivery import Delivery, table_of
 
 # PySpark leaves the sockets over which it collects rows to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from spark.pipeline_rules import TABLE
 from spark.pipelines import PATIENCE_S, Workshop
 from trioka.pipeline import Pipeline
-from trioka.pipeline.delivery import always, catalog_settings, table_of
-from trioka.pipeline.positions import Commit
-from trioka.pipeline.run import spark_for, stream_of
-from trioka.pipeline.stages import Stages
-from trioka.pipeline.state import State, state_of
-from trioka.pipeline.tables import IcebergTable
-from trioka.pipeline.trouble import PipelineFailed, WrongPipeline
+from trioka.pipeline.errors import PipelineFailed, WrongPipeline
+from trioka.pipeline.runner.run import spark_for, stream_of
+from trioka.pipeline.runner.stages import Stages
+from trioka.pipeline.runner.state import State, state_of
+from trioka.pipeline.sources.offsets import Commit
+from trioka.pipeline.tables.delivery import always, catalog_settings, table_of
+from trioka.pipeline.tables.sinks import IcebergTable
 
 # PySpark leaves the sockets over which it collects rows to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

@@ -27,9 +27,9 @@ from trioka_process import TriokaProcess
 from spark.contestants import GROUP, TRANSACTION, Contestant
 from spark.driver import COLUMNS, QUICK
 from spark.steps import PARTITIONS, STEPS, Place, Rows, Step, finish, keep, rows, settings, start
-from trioka.pipeline.cache import Unavailable
-from trioka.pipeline.jars import TESTED_PYSPARK
-from trioka.pipeline.session import session
+from trioka.pipeline.installation.cache import Unavailable
+from trioka.pipeline.installation.jars import TESTED_PYSPARK
+from trioka.pipeline.runner.session import session
 from trioka.protocol.record import Record
 
 DRIVER = Path(__file__).with_name("driver.py")

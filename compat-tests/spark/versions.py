@@ -18,8 +18,8 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-from trioka.pipeline.cache import folder, locked
-from trioka.pipeline.java import installer
+from trioka.pipeline.installation.cache import folder, locked
+from trioka.pipeline.installation.java import installer
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

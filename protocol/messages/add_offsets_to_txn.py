@@ -4,8 +4,8 @@ it.
 v3 flexible · v4 may be answered with the retriable errors of KIP-890
 """
 
+from ..primitives import Int16, Int32, Int64, String
 from ..schema import Request, Response
-from ..wire import Int16, Int32, Int64, String
 
 
 class AddOffsetsToTxnRequest(Request, key=25, versions="0-4", flexible="3+"):

@@ -4,8 +4,8 @@ Up to v3 a producer asks for one transaction. From v4 on brokers ask, for many a
 that a partition is in. v3 flexible · v4 batched · v5 the errors of KIP-890
 """
 
+from ..primitives import Boolean, Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int16, Int32, Int64, String
 
 
 class Topic(Struct):

@@ -3,8 +3,8 @@
 v1 says whether to wait until the change is committed
 """
 
+from ..primitives import Boolean, Int16, Int32, String, Uint16, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int16, Int32, String, Uint16, Uuid
 
 
 class AddRaftVoterRequest(Request, key=80, versions="0-1", flexible="0+"):

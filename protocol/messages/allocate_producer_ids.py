@@ -1,7 +1,7 @@
 """AllocateProducerIds (67): a broker asks the controller for the next block of producer ids."""
 
+from ..primitives import Int16, Int32, Int64
 from ..schema import Request, Response, field
-from ..wire import Int16, Int32, Int64
 
 
 class AllocateProducerIdsRequest(Request, key=67, versions="0", flexible="0+"):

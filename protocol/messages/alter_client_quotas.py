@@ -3,8 +3,8 @@
 v1 flexible
 """
 
+from ..primitives import Boolean, Float64, Int16, Int32, String
 from ..schema import Request, Response, Struct
-from ..wire import Boolean, Float64, Int16, Int32, String
 
 
 class AlterClientQuotasRequest(Request, key=49, versions="0-1", flexible="1+"):

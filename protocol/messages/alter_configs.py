@@ -3,8 +3,8 @@
 v2 flexible
 """
 
+from ..primitives import Boolean, Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct
-from ..wire import Boolean, Int8, Int16, Int32, String
 
 
 class AlterConfigsRequest(Request, key=33, versions="0-2", flexible="2+"):

@@ -3,8 +3,8 @@
 v2 topics by id, and the leader's recovery state · v3 each replica with its broker epoch
 """
 
+from ..primitives import Int8, Int16, Int32, Int64, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Int8, Int16, Int32, Int64, Uuid
 
 
 class AlterPartitionRequest(Request, key=56, versions="2-3", flexible="0+"):

@@ -3,8 +3,8 @@
 v1 may forbid that the number of replicas changes
 """
 
+from ..primitives import Boolean, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int16, Int32, String
 
 
 class AlterPartitionReassignmentsRequest(Request, key=45, versions="0-1", flexible="0+"):

@@ -3,8 +3,8 @@
 v2 flexible
 """
 
+from ..primitives import Int16, Int32, String
 from ..schema import Request, Response, Struct
-from ..wire import Int16, Int32, String
 
 
 class AlterReplicaLogDirsRequest(Request, key=34, versions="1-2", flexible="2+"):

@@ -1,7 +1,7 @@
 """AlterShareGroupOffsets (91): sets where a share group starts to read."""
 
+from ..primitives import Int16, Int32, Int64, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, Int64, String, Uuid
 
 
 class AlterShareGroupOffsetsRequest(Request, key=91, versions="0", flexible="0+"):

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (51): sets and removes SCRAM credentials. Salted passwords travel, passwords never."""
 
+from ..primitives import Bytes, Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct
-from ..wire import Bytes, Int8, Int16, Int32, String
 
 
 class AlterUserScramCredentialsRequest(Request, key=51, versions="0", flexible="0+"):

@@ -5,8 +5,8 @@ of this one API; the response header is version 0 always, because the client doe
 the client's name, features · v4 a feature may start at 0
 """
 
+from ..primitives import Boolean, Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int16, Int32, Int64, String
 
 
 class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+"):

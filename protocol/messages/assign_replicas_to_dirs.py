@@ -1,7 +1,7 @@
 """AssignReplicasToDirs (73): a broker tells the controller which of its log directories holds which replica."""
 
+from ..primitives import Int16, Int32, Int64, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, Int64, Uuid
 
 
 class AssignReplicasToDirsRequest(Request, key=73, versions="0", flexible="0+"):

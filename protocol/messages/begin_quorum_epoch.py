@@ -3,8 +3,8 @@
 v1 flexible, voters with their directory, and the leader's endpoints
 """
 
+from ..primitives import NULL_UUID, Int16, Int32, String, Uint16, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import NULL_UUID, Int16, Int32, String, Uint16, Uuid
 
 
 class BeginQuorumEpochRequest(Request, key=53, versions="0-1", flexible="1+"):

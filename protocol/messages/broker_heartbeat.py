@@ -3,8 +3,8 @@
 v1 log directories that went offline · v2 directories that take no new replicas
 """
 
+from ..primitives import Boolean, Int16, Int32, Int64, Uuid
 from ..schema import Request, Response, field
-from ..wire import Boolean, Int16, Int32, Int64, Uuid
 
 
 class BrokerHeartbeatRequest(Request, key=63, versions="0-2", flexible="0+"):

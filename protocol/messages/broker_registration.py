@@ -3,8 +3,8 @@
 v2 log directories · v3 the epoch before a clean stop (KIP-966) · v4 a feature may start at 0
 """
 
+from ..primitives import Boolean, Int16, Int32, Int64, String, Uint16, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int16, Int32, Int64, String, Uint16, Uuid
 
 
 class BrokerRegistrationRequest(Request, key=62, versions="0-4", flexible="0+"):

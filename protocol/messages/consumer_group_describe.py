@@ -3,8 +3,8 @@
 v1 tells a member's type
 """
 
+from ..primitives import Boolean, Int8, Int16, Int32, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int8, Int16, Int32, String, Uuid
 
 
 class TopicPartitions(Struct):

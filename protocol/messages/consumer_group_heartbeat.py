@@ -4,8 +4,8 @@
 v1 subscription by regular expression; the member chooses its id
 """
 
+from ..primitives import Int16, Int32, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, String, Uuid
 
 
 class TopicPartitions(Struct):

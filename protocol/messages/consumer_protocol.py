@@ -4,8 +4,8 @@ The coordinator passes these blobs on and looks into them only to know the topic
 behind its version, an int16. Neither was ever flexible.
 """
 
+from ..primitives import Bytes, Int32, String
 from ..schema import Message, Struct, field
-from ..wire import Bytes, Int32, String
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3"):

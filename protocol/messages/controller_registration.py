@@ -1,7 +1,7 @@
 """ControllerRegistration (70): a controller makes its endpoints and features known."""
 
+from ..primitives import Boolean, Int16, Int32, String, Uint16, Uuid
 from ..schema import Request, Response, Struct
-from ..wire import Boolean, Int16, Int32, String, Uint16, Uuid
 
 
 class ControllerRegistrationRequest(Request, key=70, versions="0", flexible="0+"):

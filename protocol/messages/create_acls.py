@@ -3,8 +3,8 @@
 v2 flexible · v3 a user resource
 """
 
+from ..primitives import Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int8, Int16, Int32, String
 
 
 class CreateAclsRequest(Request, key=30, versions="1-3", flexible="2+"):

@@ -3,8 +3,8 @@
 v2 flexible · v3 on behalf of another owner
 """
 
+from ..primitives import Bytes, Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Bytes, Int16, Int32, Int64, String
 
 
 class CreateDelegationTokenRequest(Request, key=38, versions="1-3", flexible="2+"):

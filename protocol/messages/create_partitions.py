@@ -3,8 +3,8 @@
 v2 flexible · v3 may be answered THROTTLING_QUOTA_EXCEEDED
 """
 
+from ..primitives import Boolean, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int16, Int32, String
 
 
 class CreatePartitionsRequest(Request, key=37, versions="0-3", flexible="2+"):

@@ -3,8 +3,8 @@
 v4 -1 asks for the broker's defaults · v5 flexible, the configuration in the answer · v7 topic ids in the answer
 """
 
+from ..primitives import NULL_UUID, Boolean, Int8, Int16, Int32, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import NULL_UUID, Boolean, Int8, Int16, Int32, String, Uuid
 
 
 class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):

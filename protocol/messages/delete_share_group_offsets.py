@@ -1,7 +1,7 @@
 """DeleteShareGroupOffsets (92): forgets a share group's place in topics."""
 
+from ..primitives import Int16, Int32, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, String, Uuid
 
 
 class DeleteShareGroupOffsetsRequest(Request, key=92, versions="0", flexible="0+"):

@@ -1,7 +1,7 @@
 """DeleteShareGroupState (86): forgets a share group's state of partitions. Between brokers."""
 
+from ..primitives import Int16, Int32, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, String, Uuid
 
 
 class DeleteShareGroupStateRequest(Request, key=86, versions="0", flexible="0+"):

@@ -3,8 +3,8 @@
 v4 flexible · v5 an error message · v6 topics by id
 """
 
+from ..primitives import NULL_UUID, Int16, Int32, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import NULL_UUID, Int16, Int32, String, Uuid
 
 
 class DeleteTopicsRequest(Request, key=20, versions="1-6", flexible="4+"):

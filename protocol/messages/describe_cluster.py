@@ -3,8 +3,8 @@
 v1 asks for brokers or for controllers · v2 fenced brokers too
 """
 
+from ..primitives import Boolean, Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int8, Int16, Int32, String
 
 
 class DescribeClusterRequest(Request, key=60, versions="0-2", flexible="0+"):

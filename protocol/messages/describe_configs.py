@@ -3,8 +3,8 @@
 v1 synonyms · v3 types and documentation · v4 flexible
 """
 
+from ..primitives import Boolean, Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int8, Int16, Int32, String
 
 
 class DescribeConfigsRequest(Request, key=32, versions="1-4", flexible="4+"):

@@ -3,8 +3,8 @@
 v2 flexible · v3 who asked for the token
 """
 
+from ..primitives import Bytes, Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Bytes, Int16, Int32, Int64, String
 
 
 class DescribeDelegationTokenRequest(Request, key=41, versions="1-3", flexible="2+"):

@@ -3,8 +3,8 @@
 v3 what the asker may do · v4 static members · v5 flexible · v6 GROUP_ID_NOT_FOUND and a message
 """
 
+from ..primitives import Boolean, Bytes, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Bytes, Int16, Int32, String
 
 
 class DescribeGroupsRequest(Request, key=15, versions="0-6", flexible="5+"):

@@ -4,8 +4,8 @@ v2 flexible · v3 an error for the whole answer · v4 the volume's size · v5 wh
 replicas
 """
 
+from ..primitives import Boolean, Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int16, Int32, Int64, String
 
 
 class DescribeLogDirsRequest(Request, key=35, versions="1-5", flexible="2+"):

@@ -1,7 +1,7 @@
 """DescribeProducers (61): the producers that are active in partitions."""
 
+from ..primitives import Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, Int64, String
 
 
 class DescribeProducersRequest(Request, key=61, versions="0", flexible="0+"):

@@ -3,8 +3,8 @@
 v1 times of the last fetch and of the last catching up · v2 directories, endpoints, messages
 """
 
+from ..primitives import NULL_UUID, Int16, Int32, Int64, String, Uint16, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import NULL_UUID, Int16, Int32, Int64, String, Uint16, Uuid
 
 
 class ReplicaState(Struct):

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (75): topics with their partitions, page by page."""
 
+from ..primitives import Boolean, Int16, Int32, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int16, Int32, String, Uuid
 
 
 class DescribeTopicPartitionsRequest(Request, key=75, versions="0", flexible="0+"):

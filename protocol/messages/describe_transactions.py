@@ -1,7 +1,7 @@
 """DescribeTransactions (65): the state of transactions."""
 
+from ..primitives import Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct
-from ..wire import Int16, Int32, Int64, String
 
 
 class DescribeTransactionsRequest(Request, key=65, versions="0", flexible="0+"):

@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials (50): who has SCRAM credentials, of which kind; the credentials are not told."""
 
+from ..primitives import Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct
-from ..wire import Int8, Int16, Int32, String
 
 
 class DescribeUserScramCredentialsRequest(Request, key=50, versions="0", flexible="0+"):

@@ -3,8 +3,8 @@
 v1 the kind of election · v2 flexible
 """
 
+from ..primitives import Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int8, Int16, Int32, String
 
 
 class ElectLeadersRequest(Request, key=43, versions="0-2", flexible="2+"):

@@ -3,8 +3,8 @@
 v1 flexible, candidates with their directory
 """
 
+from ..primitives import Int16, Int32, String, Uint16, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, String, Uint16, Uuid
 
 
 class EndQuorumEpochRequest(Request, key=54, versions="0-1", flexible="1+"):

@@ -3,8 +3,8 @@
 v3 flexible · v4 the retriable errors of KIP-890 · v5 the answer bumps the producer's epoch
 """
 
+from ..primitives import Boolean, Int16, Int32, Int64, String
 from ..schema import Request, Response, field
-from ..wire import Boolean, Int16, Int32, Int64, String
 
 
 class EndTxnRequest(Request, key=26, versions="0-5", flexible="3+"):

@@ -1,7 +1,7 @@
 """Envelope (58): a broker passes a client's request on to the controller, with who asked."""
 
+from ..primitives import Bytes, Int16
 from ..schema import Request, Response, field
-from ..wire import Bytes, Int16
 
 
 class EnvelopeRequest(Request, key=58, versions="0", flexible="0+"):

@@ -5,8 +5,8 @@ instead of a separate question · v13 topics by id · v15 who follows is tagged 
 directory ids · v18 the follower's high watermark
 """
 
+from ..primitives import NULL_UUID, Int8, Int16, Int32, Int64, Records, String, Uuid
 from ..schema import EMPTY, Request, Response, Struct, field
-from ..wire import NULL_UUID, Int8, Int16, Int32, Int64, Records, String, Uuid
 
 
 class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):

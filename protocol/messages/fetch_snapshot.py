@@ -3,8 +3,8 @@
 v1 directories and endpoints
 """
 
+from ..primitives import NULL_UUID, Int16, Int32, Int64, Records, String, Uint16, Uuid
 from ..schema import EMPTY, Request, Response, Struct, field
-from ..wire import NULL_UUID, Int16, Int32, Int64, Records, String, Uint16, Uuid
 
 
 class FetchSnapshotRequest(Request, key=59, versions="0-1", flexible="0+"):

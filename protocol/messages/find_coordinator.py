@@ -3,8 +3,8 @@
 v1 kinds of key · v3 flexible · v4 many keys at once · v5, v6 newer errors and share groups
 """
 
+from ..primitives import Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int8, Int16, Int32, String
 
 
 class FindCoordinatorRequest(Request, key=10, versions="0-6", flexible="3+"):

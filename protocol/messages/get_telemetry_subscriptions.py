@@ -1,7 +1,7 @@
 """GetTelemetrySubscriptions (71): which of its metrics a client is asked to push."""
 
+from ..primitives import Boolean, Int8, Int16, Int32, String, Uuid
 from ..schema import Request, Response
-from ..wire import Boolean, Int8, Int16, Int32, String, Uuid
 
 
 class GetTelemetrySubscriptionsRequest(Request, key=71, versions="0", flexible="0+"):

@@ -3,8 +3,8 @@
 v3 static members · v4 flexible
 """
 
+from ..primitives import Int16, Int32, String
 from ..schema import Request, Response, field
-from ..wire import Int16, Int32, String
 
 
 class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):

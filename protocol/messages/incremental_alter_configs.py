@@ -3,8 +3,8 @@
 v1 flexible
 """
 
+from ..primitives import Boolean, Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct
-from ..wire import Boolean, Int8, Int16, Int32, String
 
 
 class IncrementalAlterConfigsRequest(Request, key=44, versions="0-1", flexible="1+"):

@@ -4,8 +4,8 @@ v2 flexible · v3 keeps an id that it had (KIP-360) · v4 PRODUCER_FENCED · v5 
 (unstable)
 """
 
+from ..primitives import Boolean, Int16, Int32, Int64, String
 from ..schema import Request, Response, field
-from ..wire import Boolean, Int16, Int32, Int64, String
 
 
 class InitProducerIdRequest(Request, key=22, versions="0-6", flexible="2+"):

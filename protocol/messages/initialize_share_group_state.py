@@ -1,7 +1,7 @@
 """InitializeShareGroupState (83): where a share group starts in partitions. Between brokers."""
 
+from ..primitives import Int16, Int32, Int64, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, Int64, String, Uuid
 
 
 class InitializeShareGroupStateRequest(Request, key=83, versions="0", flexible="0+"):

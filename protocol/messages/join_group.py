@@ -4,8 +4,8 @@ v4 an id is required · v5 static members · v6 flexible · v7 the protocol type
 skip the assignment
 """
 
+from ..primitives import Boolean, Bytes, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Bytes, Int16, Int32, String
 
 
 class JoinGroupRequest(Request, key=11, versions="0-9", flexible="6+"):

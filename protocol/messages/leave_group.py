@@ -3,8 +3,8 @@
 v3 many at once, static members · v4 flexible · v5 a reason
 """
 
+from ..primitives import Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, String
 
 
 class LeaveGroupRequest(Request, key=13, versions="0-5", flexible="4+"):

@@ -3,8 +3,8 @@
 v1 of other kinds than client metrics
 """
 
+from ..primitives import Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int8, Int16, Int32, String
 
 
 class ListConfigResourcesRequest(Request, key=74, versions="0-1", flexible="0+"):

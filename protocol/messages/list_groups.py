@@ -3,8 +3,8 @@
 v3 flexible · v4 filter by state · v5 filter by type
 """
 
+from ..primitives import Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, String
 
 
 class ListGroupsRequest(Request, key=16, versions="0-5", flexible="3+"):

@@ -4,8 +4,8 @@ local, -5 latest tiered, -6 earliest not yet tiered.
 v2 isolation · v4 leader epochs · v6 flexible · v7 -3 · v8 -4 · v9 -5 · v10 a time limit · v11 -6
 """
 
+from ..primitives import Int8, Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int8, Int16, Int32, Int64, String
 
 
 class ListOffsetsRequest(Request, key=2, versions="1-11", flexible="6+"):

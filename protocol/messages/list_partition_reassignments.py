@@ -1,7 +1,7 @@
 """ListPartitionReassignments (46): the moves of partitions that are under way."""
 
+from ..primitives import Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, String
 
 
 class ListPartitionReassignmentsRequest(Request, key=46, versions="0", flexible="0+"):

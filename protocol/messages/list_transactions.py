@@ -3,8 +3,8 @@
 v1 filter by duration · v2 by pattern of the id
 """
 
+from ..primitives import Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, Int64, String
 
 
 class ListTransactionsRequest(Request, key=66, versions="0-2", flexible="0+"):

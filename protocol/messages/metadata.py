@@ -4,8 +4,8 @@ v1 null asks for all, an empty list for none · v4 may create topics · v5 offli
 what the asker may do · v9 flexible · v10, v12 topics by id · v13 an error for the whole answer
 """
 
+from ..primitives import NULL_UUID, Boolean, Int16, Int32, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import NULL_UUID, Boolean, Int16, Int32, String, Uuid
 
 
 class MetadataRequest(Request, key=3, versions="0-13", flexible="9+"):

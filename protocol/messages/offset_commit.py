@@ -4,8 +4,8 @@ v5 no retention time · v6 leader epochs · v7 static members · v8 flexible · 
 by id
 """
 
+from ..primitives import NULL_UUID, Int16, Int32, Int64, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import NULL_UUID, Int16, Int32, Int64, String, Uuid
 
 
 class OffsetCommitRequest(Request, key=8, versions="2-10", flexible="8+"):

@@ -1,7 +1,7 @@
 """OffsetDelete (47): forgets a group's place in partitions that it does not read any more."""
 
+from ..primitives import Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, String
 
 
 class OffsetDeleteRequest(Request, key=47, versions="0"):

@@ -4,8 +4,8 @@ v2 null asks for all · v3 throttling · v5 leader epochs · v6 flexible · v7 w
 · v9 next-generation groups · v10 topics by id
 """
 
+from ..primitives import NULL_UUID, Boolean, Int16, Int32, Int64, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import NULL_UUID, Boolean, Int16, Int32, Int64, String, Uuid
 
 
 class OffsetFetchRequest(Request, key=9, versions="1-10", flexible="6+"):

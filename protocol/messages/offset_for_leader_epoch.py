@@ -3,8 +3,8 @@
 v3 who asks · v4 flexible
 """
 
+from ..primitives import Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, Int64, String
 
 
 class OffsetForLeaderEpochRequest(Request, key=23, versions="2-4", flexible="4+"):

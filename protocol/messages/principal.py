@@ -1,7 +1,7 @@
 """Who a client is, as a broker tells the controller in an Envelope: the version, an int16, then this."""
 
+from ..primitives import Boolean, String
 from ..schema import Message
-from ..wire import Boolean, String
 
 
 class DefaultPrincipalData(Message, versions="0", flexible="0+"):

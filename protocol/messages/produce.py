@@ -4,8 +4,8 @@ v3 record batches of format 2, transactions · v5 log start · v8 errors of sing
 leaders' endpoints · v11, v12 KIP-890, partitions join a transaction by being written to · v13 topics by id
 """
 
+from ..primitives import NULL_UUID, Int16, Int32, Int64, Records, String, Uuid
 from ..schema import EMPTY, Request, Response, Struct, field
-from ..wire import NULL_UUID, Int16, Int32, Int64, Records, String, Uuid
 
 
 class ProduceRequest(Request, key=0, versions="3-13", flexible="9+"):

@@ -1,7 +1,7 @@
 """PushTelemetry (72): a client pushes its metrics."""
 
+from ..primitives import Boolean, Bytes, Int8, Int16, Int32, Uuid
 from ..schema import Request, Response
-from ..wire import Boolean, Bytes, Int8, Int16, Int32, Uuid
 
 
 class PushTelemetryRequest(Request, key=72, versions="0", flexible="0+"):

@@ -1,7 +1,7 @@
 """ReadShareGroupState (84): a share group's state of partitions. Between brokers."""
 
+from ..primitives import Int8, Int16, Int32, Int64, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Int8, Int16, Int32, Int64, String, Uuid
 
 
 class ReadShareGroupStateRequest(Request, key=84, versions="0", flexible="0+"):

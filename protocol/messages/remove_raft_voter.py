@@ -1,7 +1,7 @@
 """RemoveRaftVoter (81): a voter leaves the metadata quorum."""
 
+from ..primitives import Int16, Int32, String, Uuid
 from ..schema import Request, Response, field
-from ..wire import Int16, Int32, String, Uuid
 
 
 class RemoveRaftVoterRequest(Request, key=81, versions="0", flexible="0+"):

@@ -3,8 +3,8 @@
 v2 flexible
 """
 
+from ..primitives import Bytes, Int16, Int32, Int64
 from ..schema import Request, Response
-from ..wire import Bytes, Int16, Int32, Int64
 
 
 class RenewDelegationTokenRequest(Request, key=39, versions="1-2", flexible="2+"):

@@ -3,8 +3,8 @@
 v1 how long the session lives · v2 flexible
 """
 
+from ..primitives import Bytes, Int16, Int64, String
 from ..schema import Request, Response, field
-from ..wire import Bytes, Int16, Int64, String
 
 
 class SaslAuthenticateRequest(Request, key=36, versions="0-2", flexible="2+"):

@@ -3,8 +3,8 @@
 v1 the exchange that follows is wrapped into SaslAuthenticate
 """
 
+from ..primitives import Int16, String
 from ..schema import Request, Response
-from ..wire import Int16, String
 
 
 class SaslHandshakeRequest(Request, key=17, versions="0-1"):

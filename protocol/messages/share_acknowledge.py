@@ -3,8 +3,8 @@
 v2 renews what it holds
 """
 
+from ..primitives import Boolean, Int8, Int16, Int32, Int64, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int8, Int16, Int32, Int64, String, Uuid
 
 
 class ShareAcknowledgeRequest(Request, key=79, versions="1-2", flexible="0+"):

@@ -3,8 +3,8 @@
 v2 how strictly to limit the number of records, renewals
 """
 
+from ..primitives import Boolean, Int8, Int16, Int32, Int64, Records, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int8, Int16, Int32, Int64, Records, String, Uuid
 
 
 class ShareFetchRequest(Request, key=78, versions="1-2", flexible="0+"):

@@ -1,7 +1,7 @@
 """ShareGroupDescribe (77): share groups with their members."""
 
+from ..primitives import Boolean, Int16, Int32, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int16, Int32, String, Uuid
 
 
 class TopicPartitions(Struct):

@@ -1,7 +1,7 @@
 """ShareGroupHeartbeat (76): the share group protocol: join, stay, leave."""
 
+from ..primitives import Int16, Int32, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, String, Uuid
 
 
 class TopicPartitions(Struct):

@@ -1,7 +1,7 @@
 """StreamsGroupDescribe (89): streams groups with their members, tasks and topology."""
 
+from ..primitives import Boolean, Int16, Int32, Int64, String, Uint16
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int16, Int32, Int64, String, Uint16
 
 
 class Endpoint(Struct):

@@ -1,7 +1,7 @@
 """StreamsGroupHeartbeat (88): the streams group protocol: join, stay, leave, with topology and tasks (KIP-1071)."""
 
+from ..primitives import Boolean, Int8, Int16, Int32, Int64, String, Uint16
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int8, Int16, Int32, Int64, String, Uint16
 
 
 class KeyValue(Struct):

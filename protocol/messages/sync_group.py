@@ -3,8 +3,8 @@
 v3 static members · v4 flexible · v5 protocol type and name
 """
 
+from ..primitives import Bytes, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Bytes, Int16, Int32, String
 
 
 class SyncGroupRequest(Request, key=14, versions="0-5", flexible="4+"):

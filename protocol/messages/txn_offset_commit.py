@@ -3,8 +3,8 @@
 v2 leader epochs · v3 flexible, fencing by generation (KIP-447) · v4, v5 KIP-890
 """
 
+from ..primitives import Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Int16, Int32, Int64, String
 
 
 class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):

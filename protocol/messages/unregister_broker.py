@@ -1,7 +1,7 @@
 """UnregisterBroker (64): a broker that is gone is forgotten."""
 
+from ..primitives import Int16, Int32, String
 from ..schema import Request, Response
-from ..wire import Int16, Int32, String
 
 
 class UnregisterBrokerRequest(Request, key=64, versions="0", flexible="0+"):

@@ -3,8 +3,8 @@
 v1 the kind of change, dry run · v2 one error for all
 """
 
+from ..primitives import Boolean, Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int8, Int16, Int32, String
 
 
 class UpdateFeaturesRequest(Request, key=57, versions="0-2", flexible="0+"):

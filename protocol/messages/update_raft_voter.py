@@ -1,7 +1,7 @@
 """UpdateRaftVoter (82): a voter of the metadata quorum has moved, or knows more."""
 
+from ..primitives import Int16, Int32, String, Uint16, Uuid
 from ..schema import EMPTY, Request, Response, Struct, field
-from ..wire import Int16, Int32, String, Uint16, Uuid
 
 
 class UpdateRaftVoterRequest(Request, key=82, versions="0", flexible="0+"):

@@ -3,8 +3,8 @@
 v1 directories · v2 pre-vote
 """
 
+from ..primitives import NULL_UUID, Boolean, Int16, Int32, Int64, String, Uint16, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import NULL_UUID, Boolean, Int16, Int32, Int64, String, Uint16, Uuid
 
 
 class VoteRequest(Request, key=52, versions="0-2", flexible="0+"):

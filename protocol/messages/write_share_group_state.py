@@ -3,8 +3,8 @@
 v1 how many are delivered
 """
 
+from ..primitives import Int8, Int16, Int32, Int64, String, Uuid
 from ..schema import Request, Response, Struct, field
-from ..wire import Int8, Int16, Int32, Int64, String, Uuid
 
 
 class WriteShareGroupStateRequest(Request, key=85, versions="0-1", flexible="0+"):

@@ -3,8 +3,8 @@
 v2 which protocol of transactions it was
 """
 
+from ..primitives import Boolean, Int8, Int16, Int32, Int64, String
 from ..schema import Request, Response, Struct, field
-from ..wire import Boolean, Int8, Int16, Int32, Int64, String
 
 
 class WriteTxnMarkersRequest(Request, key=27, versions="1-2", flexible="1+"):

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 failover: Any = importlib.import_module("failover")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import trio
-from clustering import LOOK_S, PATIENCE_S, Cluster, on_cluster, running_cluster
-from serving import HOST, ask
-from small_cluster import quota
+from support.broker_cluster import LOOK_S, PATIENCE_S, Cluster, on_cluster, running_cluster
+from support.serving import HOST, ask
+from support.small_cluster import quota
 
 from trioka.broker.broker import Broker
-from trioka.cli.wire import Reserved
+from trioka.cli.client.connection import Reserved
 from trioka.cluster.configs import topic_resource
 from trioka.cluster.raft import Leader
 from trioka.protocol.errors import (

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from planted import planted
-from serving import Asking, ask, on_trio, running_broker
+from mutants.plant import planted
+from support.serving import Asking, ask, on_trio, running_broker
 
 from trioka.broker import background as housekeeping
 from trioka.broker.background import Housekeeping
@@ -25,7 +25,7 @@ from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
-from trioka.storage.memory_disk import MemoryDisk
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 NOW_MS = 1_700_000_000_000
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from serving import Asking, on_trio, running_broker
+from support.serving import Asking, on_trio, running_broker
 
 from trioka.broker.handlers.produce import FIRST_VERSION_WITH_IDS, FIRST_VERSION_WITH_TEMPLATES
 from trioka.protocol import batch

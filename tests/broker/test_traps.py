@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from configuring import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, alter, described
-from serving import LISTENER, ask, on_trio, running_broker
+from support.config_requests import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, alter, described
+from support.serving import LISTENER, ask, on_trio, running_broker
 
 from trioka.broker import api
 from trioka.broker.api import SERVED

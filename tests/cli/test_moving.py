@@ -4,11 +4,11 @@ from types import ModuleType
 
 import click
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
-from trioka.cli import behind, throttling
-from trioka.cli.routing import TopicPartition
-from trioka.cli.throttling import OFF, ByteRate
+from trioka.cli.client.cluster_client import TopicPartition
+from trioka.cli.cluster import throttling, under_replicated
+from trioka.cli.cluster.throttling import OFF, ByteRate
 
 PLACE = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)
@@ -59,17 +59,27 @@ def one_look_tells_no_speed_and_nobody_no_size(module: ModuleType) -> None:
 
 RULES: list[tuple[ModuleType, Rule]] = [
     (throttling, whoever_has_it_sends_and_whoever_is_new_gets),
-    (behind, two_looks_tell_how_fast_somebody_catches_up),
-    (behind, one_look_tells_no_speed_and_nobody_no_size),
+    (under_replicated, two_looks_tell_how_fast_somebody_catches_up),
+    (under_replicated, one_look_tells_no_speed_and_nobody_no_size),
 ]
 MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
     (throttling, " if each not in before)", ")", whoever_has_it_sends_and_whoever_is_new_gets),
     (throttling, "for each in before)", "for each in before[:1])", whoever_has_it_sends_and_whoever_is_new_gets),
     (throttling, "{*before, *after}", "{*after}", whoever_has_it_sends_and_whoever_is_new_gets),
-    (behind, "(then - last) / seconds", "(last - then) / seconds", two_looks_tell_how_fast_somebody_catches_up),
-    (behind, "return Lack(last,", "return Lack(then,", two_looks_tell_how_fast_somebody_catches_up),
-    (behind, "seconds <= 0 or then is None", "then is None", one_look_tells_no_speed_and_nobody_no_size),
-    (behind, "whole is None or node not in sizes", "whole is None", one_look_tells_no_speed_and_nobody_no_size),
+    (
+        under_replicated,
+        "(then - last) / seconds",
+        "(last - then) / seconds",
+        two_looks_tell_how_fast_somebody_catches_up,
+    ),
+    (under_replicated, "return Lack(last,", "return Lack(then,", two_looks_tell_how_fast_somebody_catches_up),
+    (under_replicated, "seconds <= 0 or then is None", "then is None", one_look_tells_no_speed_and_nobody_no_size),
+    (
+        under_replicated,
+        "whole is None or node not in sizes",
+        "whole is None",
+        one_look_tells_no_speed_and_nobody_no_size,
+    ),
 ]
 
 

@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from commanding import broker_at, command, home
-from pages import commands_in, install_commands, must_end_as_said
-from serving import HOST, LISTENER, broker_in_thread
+from support.command_line import broker_at, command, home
+from support.doc_commands import commands_in, install_commands, must_end_as_said
+from support.serving import HOST, LISTENER, broker_in_thread
 
-from trioka.cli.local_nodes import LocalCluster, local_folder
+from trioka.cli.cluster.local_cluster import LocalCluster, local_folder
 from trioka.storage.layout import Kind, segment_file
 
 __all__ = ["home"]

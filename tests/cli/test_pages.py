@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commanding import broker_at, command, home
-from pages import commands_in, install_commands, must_end_as_said
+from support.command_line import broker_at, command, home
+from support.doc_commands import commands_in, install_commands, must_end_as_said
 
 from trioka.cli.commands import COMMANDS
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import click
 import pytest
-from commanding import at, broker_at, command
+from support.command_line import at, broker_at, command
 
-from trioka.cli.failure import Exit
-from trioka.cli.rendering import Printer
+from trioka.cli.terminal.failure import Exit
+from trioka.cli.topics.record_format import Printer
 
 __all__ = ["at"]
 

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from commanding import at, command, home
+from support.command_line import at, command, home
 
 from trioka.cli import commands
 from trioka.cli.commands import COMMANDS, Lazy
-from trioka.cli.failure import Exit, Failure
-from trioka.cli.trouble import TROUBLES
+from trioka.cli.problems import TROUBLES
+from trioka.cli.terminal.failure import Exit, Failure
 from trioka.protocol.errors import BY_CODE
 
 __all__ = ["at", "home"]

@@ -15,12 +15,12 @@ from typing import Any
 
 import click
 import pytest
-from planted import assert_noticed
-from serving import HOST, LISTENER, broker_in_thread
+from mutants.plant import assert_noticed
+from support.serving import HOST, LISTENER, broker_in_thread
 
-from trioka.cli import patience as patience_module
+from trioka.cli.client import time_budget as patience_module
 from trioka.cli.commands import root
-from trioka.cli.failure import Exit
+from trioka.cli.terminal.failure import Exit
 from trioka.testing import Broker
 
 ENOUGH_S = 120.0  # for a process on a busy machine; a command that hangs takes longer than any of this

@@ -1,7 +1,7 @@
 """Access rules are made and removed: which can be, and what is written for them."""
 
 import pytest
-from small_cluster import SmallCluster
+from support.small_cluster import SmallCluster
 
 from trioka.cluster.acls import AclFilter
 from trioka.cluster.metadata import Metadata

@@ -5,14 +5,14 @@ from itertools import count, permutations
 from types import ModuleType
 
 import pytest
-from planted import assert_noticed
+from mutants.plant import assert_noticed
 
 from trioka.cluster import acls as acls_module
 from trioka.cluster import authorizer as authorizer_module
 from trioka.cluster.acls import AclFilter, Acls, Operation, Pattern, Permission, ResourceKind
-from trioka.cluster.replay import ReplayError
+from trioka.cluster.replay_error import ReplayError
 from trioka.protocol.errors import UnknownServerError
-from trioka.protocol.ledgers.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from trioka.protocol.internal_records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
 ANN, BOB = "User:ann", "User:bob"
 HERE, THERE = "10.0.0.7", "10.0.0.8"

@@ -2,14 +2,14 @@
 
 from random import Random
 
-from small_cluster import CLUSTER_ID, SmallCluster
+from support.small_cluster import CLUSTER_ID, SmallCluster
 
 from trioka.cluster.configs import ALL_BROKERS
 from trioka.cluster.controller import Controller
 from trioka.cluster.features import FRESH_LEVELS
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.settings import ControllerSettings
-from trioka.protocol.ledgers.metadata import (
+from trioka.protocol.internal_records.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     ConfigRecord,

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from planted import planted
-from small_cluster import SmallCluster, directory, registration
+from mutants.plant import planted
+from support.small_cluster import SmallCluster, directory, registration
 
 from trioka.cluster import broker_changes
 from trioka.cluster.brokers import FeatureRange
@@ -19,7 +19,11 @@ from trioka.protocol.errors import (
     StaleBrokerEpoch,
     UnsupportedVersion,
 )
-from trioka.protocol.ledgers.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord, RegisterBrokerRecord
+from trioka.protocol.internal_records.metadata import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+)
 from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from trioka.protocol.messages.broker_registration import BrokerRegistrationRequest
 from trioka.protocol.messages.controller_registration import ControllerRegistrationRequest

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
-from small_cluster import SmallCluster, errors
+from support.small_cluster import SmallCluster, errors
 
 from trioka.cluster.configs import ALL_BROKERS, Operation, Resource, ResourceType, topic_resource
 from trioka.protocol.errors import (
@@ -14,7 +14,7 @@ from trioka.protocol.errors import (
     KafkaError,
     UnknownTopicOrPartition,
 )
-from trioka.protocol.ledgers.metadata import ClearElrRecord, ConfigRecord
+from trioka.protocol.internal_records.metadata import ClearElrRecord, ConfigRecord
 from trioka.protocol.messages.alter_configs import AlterConfigsRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 

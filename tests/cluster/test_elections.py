@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from planted import planted
-from small_cluster import SmallCluster, directory, errors
+from mutants.plant import planted
+from support.small_cluster import SmallCluster, directory, errors
 
 from trioka.cluster import isr_changes, partition_change
 from trioka.cluster.partition import LOST_DIRECTORY, NO_LEADER, RecoveryState
@@ -28,7 +28,7 @@ from trioka.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from trioka.protocol.ledgers.metadata import PartitionChangeRecord
+from trioka.protocol.internal_records.metadata import PartitionChangeRecord
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest

@@ -5,8 +5,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from planted import assert_noticed
-from small_cluster import SmallCluster, registration
+from mutants.plant import assert_noticed
+from support.small_cluster import SmallCluster, registration
 
 from trioka.cluster import feature_changes
 from trioka.cluster.brokers import FeatureRange
@@ -14,7 +14,7 @@ from trioka.cluster.configs import ALL_BROKERS, Resource, ResourceType
 from trioka.cluster.decision import Outcome
 from trioka.cluster.features import FRESH_LEVELS, SUPPORTED
 from trioka.protocol.errors import InvalidUpdateVersion, KafkaError
-from trioka.protocol.ledgers.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
+from trioka.protocol.internal_records.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
 from trioka.protocol.messages.controller_registration import ControllerRegistrationRequest
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest
 

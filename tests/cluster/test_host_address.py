@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 import pytest
-from planted import assert_noticed
+from mutants.plant import assert_noticed
 
 from trioka.cluster import host_address
 

@@ -3,13 +3,13 @@
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
-from small_cluster import SmallCluster
+from mutants.plant import Rule, assert_noticed
+from support.small_cluster import SmallCluster
 
 from trioka.cluster import image_diff as the_real_one
-from trioka.cluster.changes import BrokerChanged, ConfigChanged, PartitionChanged, TopicCreated, TopicDeleted
 from trioka.cluster.configs import topic_resource
-from trioka.protocol.ledgers.metadata import ConfigRecord, RemoveTopicRecord
+from trioka.cluster.image_delta import BrokerChanged, ConfigChanged, PartitionChanged, TopicCreated, TopicDeleted
+from trioka.protocol.internal_records.metadata import ConfigRecord, RemoveTopicRecord
 
 
 @pytest.fixture

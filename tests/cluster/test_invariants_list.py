@@ -23,7 +23,7 @@ BROKERS, CONFIGS, REPLICAS = (
     "cluster/test_config_changes.py",
     "broker/replication/test_applier.py",
 )
-RAFT, STEPS, ZOO = "cluster/test_raft.py", "broker/quorum/test_driver_steps.py", "zoo.py"
+RAFT, STEPS, ZOO = "cluster/test_raft.py", "broker/quorum/test_driver_steps.py", "mutants/catalog.py"
 RAFT_WORLD, WORLD = "simulation/test_raft_world.py", "simulation/test_replication_world.py"
 CLUSTER, REPLICATION, MEMBERSHIP = (
     "broker/test_cluster.py",

@@ -5,12 +5,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from planted import Rule, assert_noticed
-from small_cluster import SmallCluster, directory
+from mutants.plant import Rule, assert_noticed
+from support.small_cluster import SmallCluster, directory
 
 from trioka.cluster import metadata as image
 from trioka.cluster import partition, topics
-from trioka.cluster.changes import (
+from trioka.cluster.configs import Resource, ResourceType, topic_resource
+from trioka.cluster.image_delta import (
     AccessRuleChanged,
     BrokerChanged,
     ConfigChanged,
@@ -23,11 +24,10 @@ from trioka.cluster.changes import (
     TopicCreated,
     TopicDeleted,
 )
-from trioka.cluster.configs import Resource, ResourceType, topic_resource
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.metadata_log import RECORDS, MetadataRecord
-from trioka.cluster.replay import ReplayError
-from trioka.protocol.ledgers import metadata as ledger
+from trioka.cluster.replay_error import ReplayError
+from trioka.protocol.internal_records import metadata as ledger
 
 ORDERS = b"orders----------"
 EVENTS = b"events----------"

@@ -5,14 +5,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from planted import Rule, assert_noticed
-from samples import sample
+from mutants.plant import Rule, assert_noticed
+from support.random_messages import sample
 
 from trioka.cluster import metadata_log
 from trioka.cluster.metadata_log import RECORDS, LogEntry, build_batch, build_control_batch, read_batch
 from trioka.protocol import batch
 from trioka.protocol.errors import ProtocolError
-from trioka.protocol.ledgers.control import (
+from trioka.protocol.internal_records.control import (
     KRaftVersionRecord,
     LeaderChangeMessage,
     SnapshotFooterRecord,
@@ -20,7 +20,7 @@ from trioka.protocol.ledgers.control import (
     Voter,
     VotersRecord,
 )
-from trioka.protocol.ledgers.metadata import (
+from trioka.protocol.internal_records.metadata import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     NoOpRecord,

@@ -5,8 +5,8 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
-from small_cluster import SmallCluster, directory
+from mutants.plant import Rule, assert_noticed
+from support.small_cluster import SmallCluster, directory
 
 from trioka.cluster import placement
 from trioka.cluster.placement import Place, usable_places

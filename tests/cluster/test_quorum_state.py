@@ -6,7 +6,7 @@ import pytest
 
 from trioka.cluster.quorum_state import decode_quorum_state, encode_quorum_state
 from trioka.protocol.errors import ProtocolError
-from trioka.protocol.ledgers.quorum_state import QuorumStateData
+from trioka.protocol.internal_records.quorum_state import QuorumStateData
 
 VERSION_0 = (
     '{"clusterId":"","leaderId":-1,"leaderEpoch":5,"votedId":2,"appliedOffset":0,'

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
-from small_cluster import SmallCluster, errors, quota
+from support.small_cluster import SmallCluster, errors, quota
 
 from trioka.cluster.quotas import QuotaEntity, quota_entity
 from trioka.protocol.errors import InvalidRequest, KafkaError

@@ -4,8 +4,8 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
-from raft_world import Entry, SimLog
+from mutants.plant import Rule, assert_noticed
+from simulation.raft_world import Entry, SimLog
 
 from trioka.cluster import raft as raft_module
 from trioka.cluster.raft_messages import (

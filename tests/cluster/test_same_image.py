@@ -10,13 +10,13 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_cluster import SmallCluster, new_topic, quota
+from support.small_cluster import SmallCluster, new_topic, quota
 
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.metadata_log import build_batch, read_batch
 from trioka.cluster.partition import NO_LEADER, Partition
 from trioka.cluster.snapshot import build_snapshot, read_snapshot
-from trioka.cluster.topic_settings import min_insync_replicas
+from trioka.cluster.topic_overrides import min_insync_replicas
 from trioka.protocol import batch
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -25,7 +25,7 @@ from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 
 BROKERS = 4
 TOPICS = ("a", "b.c", "b_c", "d")

@@ -3,14 +3,14 @@
 from contextlib import suppress
 
 import pytest
-from small_cluster import SmallCluster
+from support.small_cluster import SmallCluster
 
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.snapshot import SnapshotId, build_snapshot, parse_snapshot_name, read_snapshot, snapshot_name
 from trioka.protocol import batch
 from trioka.protocol.errors import CorruptMessage, InvalidRecord, ProtocolError
-from trioka.protocol.ledgers.control import VotersRecord
-from trioka.protocol.ledgers.metadata import NoOpRecord
+from trioka.protocol.internal_records.control import VotersRecord
+from trioka.protocol.internal_records.metadata import NoOpRecord
 
 VOTERS = VotersRecord(version=0, voters=[])
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from small_cluster import SmallCluster, directory, errors, new_topic, registration
+from support.small_cluster import SmallCluster, directory, errors, new_topic, registration
 
 from trioka.cluster.configs import topic_resource
 from trioka.cluster.partition import UNASSIGNED_DIRECTORY
@@ -23,11 +23,11 @@ from trioka.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from trioka.protocol.ledgers.metadata import ClearElrRecord, ConfigRecord, PartitionRecord, TopicRecord
+from trioka.protocol.internal_records.metadata import ClearElrRecord, ConfigRecord, PartitionRecord, TopicRecord
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 
 Error = type[KafkaError]
 

@@ -4,8 +4,8 @@ rather than wait are led by whoever is there (I12)."""
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
-from small_cluster import SmallCluster
+from mutants.plant import Rule, assert_noticed
+from support.small_cluster import SmallCluster
 
 from trioka.cluster import elections
 from trioka.cluster.partition import NO_LEADER, RecoveryState

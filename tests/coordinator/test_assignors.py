@@ -7,9 +7,9 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from group_specs import changed, having, members, random_members, random_topics
-from known_topics import KnownTopics
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
+from support.group_specs import changed, having, members, random_members, random_topics
+from support.known_topics import KnownTopics
 
 from trioka.coordinator.assignors import Assignment, Assignor, GroupSpec, MemberSpec, holdings, racks, range, uniform
 from trioka.coordinator.assignors.range import RangeAssignor

@@ -3,13 +3,13 @@
 from random import Random
 
 import pytest
-from known_topics import KnownTopics
+from support.known_topics import KnownTopics
 
-from trioka.coordinator.classic_answers import leave_unknown_group
 from trioka.coordinator.classic_group import ClassicGroup
 from trioka.coordinator.classic_joining import MAX_PENDING, check_join
 from trioka.coordinator.classic_member import ClassicMember, ClassicProtocol
 from trioka.coordinator.classic_rebalance import MAX_GENERATION
+from trioka.coordinator.classic_responses import leave_unknown_group
 from trioka.coordinator.client import Client
 from trioka.coordinator.deadlines import Deadlines
 from trioka.coordinator.decision import Decision, Moment
@@ -27,7 +27,7 @@ from trioka.protocol.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from trioka.protocol.ledgers.classic_groups import GroupMetadataValue, MemberMetadata
+from trioka.protocol.internal_records.classic_groups import GroupMetadataValue, MemberMetadata
 from trioka.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from trioka.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from trioka.protocol.messages.leave_group import LeaveGroupRequest

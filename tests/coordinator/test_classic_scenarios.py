@@ -3,11 +3,11 @@
 from types import ModuleType
 
 import pytest
-from classic_planted import coordinator_with
-from classic_steps import STEPS, ClassicWorld
-from scenarios import FOLDER, check, files, play
+from mutants.classic_groups import coordinator_with
+from support.classic_steps import STEPS, ClassicWorld
+from support.scenarios import FOLDER, check, files, play
 
-from trioka.coordinator import classic_group, classic_joining, classic_rebalance, classic_roster
+from trioka.coordinator import classic_group, classic_joining, classic_membership, classic_rebalance
 
 
 @pytest.mark.parametrize("name", files("classic"))
@@ -30,10 +30,15 @@ MISTAKES = [
         "        if False:\n            for",
     ),
     ("new_members", classic_joining, "JOIN_TIMEOUT_MS: Final = 300_000", "JOIN_TIMEOUT_MS: Final = 30_000"),
-    ("static", classic_roster, "                raise FencedInstanceId()", "                raise UnknownMemberId()"),
+    (
+        "static",
+        classic_membership,
+        "                raise FencedInstanceId()",
+        "                raise UnknownMemberId()",
+    ),
     ("static", classic_joining, "MAY_SKIP_ASSIGNMENT: Final = 9", "MAY_SKIP_ASSIGNMENT: Final = 5"),
     ("static_writing", classic_joining, "rebalance.roster.rename(member, old.id)", "member"),
-    ("protocols", classic_roster, "(-votes[name], ", "(votes[name], "),
+    ("protocols", classic_membership, "(-votes[name], ", "(votes[name], "),
     ("size", classic_joining, "or roster.joined < max_size", "or len(roster) < max_size"),
     ("crash", classic_rebalance, "                    self._take_back(error, now)\n", "                    pass\n"),
     (

@@ -3,10 +3,10 @@
 from types import ModuleType
 
 import pytest
-from classic_planted import coordinator_with
-from classic_walk import Walk
+from mutants.classic_groups import coordinator_with
+from simulation.classic_walk import Walk
 
-from trioka.coordinator import classic_group, classic_joining, classic_rebalance, classic_roster
+from trioka.coordinator import classic_group, classic_joining, classic_membership, classic_rebalance
 from trioka.coordinator.groups import GroupCoordinator
 
 
@@ -49,7 +49,7 @@ MISTAKES = [
     ),
     (
         "nobody leads",
-        classic_roster,
+        classic_membership,
         "            self.leader = next(iter(self._members), None)",
         "            pass",
     ),

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from consumer_groups import GROUP, Consumer, ConsumerGroups, as_reported, as_set, settle
-from consumer_mistakes import beating
-from known_topics import KnownTopics
-from planted import planted
+from mutants.consumer_groups import beating
+from mutants.plant import planted
+from support.consumer_groups import GROUP, Consumer, ConsumerGroups, as_reported, as_set, settle
+from support.known_topics import KnownTopics
 
 from trioka.coordinator import consumer_heartbeat
 from trioka.coordinator.client import Client
@@ -25,7 +25,7 @@ from trioka.protocol.errors import (
     UnknownMemberId,
     UnsupportedAssignor,
 )
-from trioka.protocol.ledgers import consumer_groups as ledger
+from trioka.protocol.internal_records import consumer_groups as ledger
 from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 TOPIC = (1).to_bytes(16, "big")  # the id of the first of KnownTopics

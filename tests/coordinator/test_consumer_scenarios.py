@@ -3,10 +3,10 @@
 from types import ModuleType
 
 import pytest
-from consumer_mistakes import Install, beating, committing, expiring, keeping, moving
-from consumer_steps import STEPS, ConsumerWorld
-from planted import planted
-from scenarios import FOLDER, check, files, play
+from mutants.consumer_groups import Install, beating, committing, expiring, keeping, moving
+from mutants.plant import planted
+from support.consumer_steps import STEPS, ConsumerWorld
+from support.scenarios import FOLDER, check, files, play
 
 from trioka.coordinator import consumer_expiry, consumer_group, consumer_heartbeat, consumer_state, reconciliation
 

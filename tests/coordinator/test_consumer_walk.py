@@ -3,9 +3,9 @@
 from types import ModuleType
 
 import pytest
-from consumer_mistakes import Install, beating, committing, keeping, moving
-from consumer_walk import Walk
-from planted import planted
+from mutants.consumer_groups import Install, beating, committing, keeping, moving
+from mutants.plant import planted
+from simulation.consumer_walk import Walk
 
 from trioka.coordinator import consumer_group, consumer_heartbeat, consumer_state, reconciliation
 

@@ -4,7 +4,7 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.coordinator import deadlines as deadlines_module
 from trioka.coordinator.deadlines import Deadlines

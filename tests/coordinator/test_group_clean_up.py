@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
-from group_house import House
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
+from support.group_coordinator import House
 
 from trioka.coordinator import groups
 from trioka.coordinator.client import Client

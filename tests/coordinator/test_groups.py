@@ -3,8 +3,8 @@
 from types import ModuleType
 
 import pytest
-from group_house import House
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
+from support.group_coordinator import House
 
 from trioka.coordinator import groups, offset_requests
 from trioka.coordinator.client import Client

@@ -1,8 +1,8 @@
 """Groups change their protocol while they work: consumers of both kinds join, leave, time out and are told what."""
 
 import pytest
-from migration_steps import STEPS, MigrationWorld
-from scenarios import check, files
+from support.migration_steps import STEPS, MigrationWorld
+from support.scenarios import check, files
 
 
 @pytest.mark.parametrize("name", files("migration"))

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from types import ModuleType
 
 import pytest
-from migration_steps import STEPS, MigrationWorld
-from migration_walk import MigrationWalk
-from planted import planted
-from scenarios import check, files
+from mutants.plant import planted
+from simulation.migration_walk import MigrationWalk
+from support.migration_steps import STEPS, MigrationWorld
+from support.scenarios import check, files
 
-from trioka.coordinator import classic_members, groups, migration
+from trioka.coordinator import classic_bridge, groups, migration
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -60,11 +60,11 @@ MISTAKES: list[tuple[ModuleType, str, str, Callable[[], None]]] = [
     (migration, "        return None  # one has taken the place of another of its own kind", "        pass", scenarios),
     (migration, "must_rebalance=not is_settled", "must_rebalance=False", scenarios),
     (migration, " and _has_arrived(group)", "", scenarios),
-    (classic_members, "return member.phase is Phase.WAITING and not any(", "return False and not any(", several_walks),
-    (classic_members, "if member.epoch < group.target_epoch or", "if", several_walks),
-    (classic_members, "return dict(by_id(self._owned, self._topics))", "return {}", several_walks),
-    (classic_members, "deadlines.cancel((group_id, expiry.JOIN, after.id))", "", scenarios),
-    (classic_members, "group.surroundings.deadlines.cancel((group.id, expiry.SYNC, member.id))", "pass", scenarios),
+    (classic_bridge, "return member.phase is Phase.WAITING and not any(", "return False and not any(", several_walks),
+    (classic_bridge, "if member.epoch < group.target_epoch or", "if", several_walks),
+    (classic_bridge, "return dict(by_id(self._owned, self._topics))", "return {}", several_walks),
+    (classic_bridge, "deadlines.cancel((group_id, expiry.JOIN, after.id))", "", scenarios),
+    (classic_bridge, "group.surroundings.deadlines.cancel((group.id, expiry.SYNC, member.id))", "pass", scenarios),
 ]
 
 

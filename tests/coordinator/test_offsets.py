@@ -4,12 +4,12 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.coordinator import offsets
 from trioka.coordinator.decision import Kept, Producer
-from trioka.protocol.ledgers.classic_groups import OffsetCommitKey, OffsetCommitValue
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.internal_records.classic_groups import OffsetCommitKey, OffsetCommitValue
+from trioka.protocol.primitives import NULL_UUID
 
 P = Producer(7, 0)
 Q = Producer(8, 0)

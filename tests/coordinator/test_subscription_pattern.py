@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from known_topics import KnownTopics
+from support.known_topics import KnownTopics
 
 from trioka.coordinator.subscription_pattern import check_pattern, matching_topics
 from trioka.protocol.errors import InvalidRegularExpression

@@ -1,6 +1,6 @@
 """The hash of a group's topics is the one that Apache Kafka writes. The numbers are from its own records."""
 
-from known_topics import KnownTopics
+from support.known_topics import KnownTopics
 
 from trioka.coordinator.topic_hash import metadata_hash
 

@@ -3,9 +3,9 @@
 from types import ModuleType
 
 import pytest
-from scenarios import FOLDER, check, files, play
-from transaction_planted import coordinator_with
-from transaction_steps import STEPS, TransactionWorld, show_record
+from mutants.transactions import coordinator_with
+from support.scenarios import FOLDER, check, files, play
+from support.transaction_steps import STEPS, TransactionWorld, show_record
 
 from trioka.coordinator import transaction, transactions
 

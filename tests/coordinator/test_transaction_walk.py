@@ -4,8 +4,8 @@ mistakes that it notices."""
 from types import ModuleType
 
 import pytest
-from transaction_planted import coordinator_with
-from transaction_walk import Walk
+from mutants.transactions import coordinator_with
+from simulation.transaction_walk import Walk
 
 from trioka.coordinator import transaction, transactions
 from trioka.coordinator.transaction import MAX_EPOCH

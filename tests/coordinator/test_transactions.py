@@ -4,17 +4,17 @@
 from collections.abc import Callable
 
 import pytest
-from coordinating import WALL_MS, Coordinating
-from planted import assert_noticed
+from mutants.plant import assert_noticed
+from support.coordinator_runtime import WALL_MS, Coordinating
 
 from trioka.coordinator import transactions
 from trioka.coordinator.decision import Kept, Moment
-from trioka.coordinator.ledger import TRANSACTIONS
+from trioka.coordinator.record_codec import TRANSACTIONS
 from trioka.coordinator.subscription_pattern import name_matcher
 from trioka.coordinator.transaction import NEXT, Phase, Transaction
 from trioka.coordinator.transactions import MAX_EXPIRED_AT_ONCE, TransactionCoordinator, TransactionSettings, Wanted
 from trioka.protocol.errors import InvalidRegularExpression, ProtocolError
-from trioka.protocol.ledgers.transactions import TransactionLogKey
+from trioka.protocol.internal_records.transactions import TransactionLogKey
 
 NOW = Moment(0, WALL_MS)
 

@@ -12,13 +12,13 @@ import fastavro
 import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Proto
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
-from trioka.pipeline import avro, protobuf
-from trioka.pipeline.cache import Unreachable
-from trioka.pipeline.declaration import Avro
-from trioka.pipeline.framing import Undecodable
-from trioka.pipeline.trouble import WrongPipeline
+from trioka.pipeline.declaration.model import Avro
+from trioka.pipeline.errors import WrongPipeline
+from trioka.pipeline.formats import avro, protobuf
+from trioka.pipeline.formats.framing import Undecodable
+from trioka.pipeline.installation.cache import Unreachable
 
 OLD: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 NEW: dict[str, Any] = {

@@ -20,20 +20,20 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner, Result
 from google.protobuf import descriptor_pb2
-from planted import Rule, assert_noticed
-from planted_java import install_nothing
+from mutants.plant import Rule, assert_noticed
 from pyspark.errors import PySparkException
-from serving import HOST, LISTENER, Client, broker_in_thread
+from support.fake_java import install_nothing
+from support.serving import HOST, LISTENER, Client, broker_in_thread
 
 from trioka.broker.broker import Broker
-from trioka.pipeline import checkpoint
-from trioka.pipeline.broker_view import BrokerView
-from trioka.pipeline.cache import Unreachable
-from trioka.pipeline.declaration import Source, Start
+from trioka.pipeline.declaration.model import Source, Start
+from trioka.pipeline.declaration.toml_reader import read
+from trioka.pipeline.errors import OutOfReach, PipelineFailed, WrongPipeline
+from trioka.pipeline.installation.cache import Unreachable
 from trioka.pipeline.pipeline_commands import pipeline
-from trioka.pipeline.reading import read
-from trioka.pipeline.run import failures
-from trioka.pipeline.trouble import OutOfReach, PipelineFailed, WrongPipeline
+from trioka.pipeline.runner import checkpoint
+from trioka.pipeline.runner.run import failures
+from trioka.pipeline.sources.broker_view import BrokerView
 from trioka.protocol.batch import build
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.produce import ProduceRequest
@@ -244,7 +244,12 @@ def test_without_java_it_is_one_sentence(
 def test_without_the_libraries_of_the_extra_it_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    for name in ("kafka", "trioka.pipeline.broker_view", "trioka.pipeline.run", "trioka.pipeline.backfill"):
+    for name in (
+        "kafka",
+        "trioka.pipeline.sources.broker_view",
+        "trioka.pipeline.runner.run",
+        "trioka.pipeline.runner.backfill",
+    ):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "kafka", None)
     found = trioka(tmp_path, TEXT, command)

@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.protocol import batch
 from trioka.protocol.batch import HEADER_SIZE, BatchHeader, build, build_marker, headers, read_header, rebuild, records

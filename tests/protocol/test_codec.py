@@ -8,8 +8,8 @@ from random import Random
 from typing import cast
 
 import pytest
-from declared import every_message, every_version, structs_of
-from samples import sample
+from support.declared_messages import every_message, every_version, structs_of
+from support.random_messages import sample
 
 from trioka.protocol.codec import decode, decoder, encode, encode_part, encoder
 from trioka.protocol.decoding import MAX_ELEMENTS, MAX_TAGGED_FIELDS, least_size
@@ -19,8 +19,8 @@ from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.messages.heartbeat import HeartbeatRequest
 from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.primitives import Bytes, Int32, Records, String, uvarint
 from trioka.protocol.schema import Entry, Message, Response, Struct, field
-from trioka.protocol.wire import Bytes, Int32, Records, String, uvarint
 
 EVERY_VERSION = every_version()
 

@@ -14,7 +14,7 @@ import snappy
 import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.protocol import compression
 from trioka.protocol.compression import (

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.protocol import record, varint
 from trioka.protocol.errors import InvalidRecord

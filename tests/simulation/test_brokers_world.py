@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from worlds import run
+from simulation.simulators import run
 
 SEEDS = int(os.environ.get("TRIOKA_BROKERS_SEEDS", "20"))
 PARTS = 5
@@ -23,7 +23,7 @@ def test_the_same_seed_is_the_same_world_in_any_process() -> None:
     """Whatever the hash of a string is there."""
 
     def trace(hash_seed: str) -> str:
-        command = [sys.executable, "simulate.py", "--world", "brokers", "--seed", "5"]
+        command = [sys.executable, "simulation/simulate.py", "--world", "brokers", "--seed", "5"]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         folder = Path(__file__).parent.parent
         return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout

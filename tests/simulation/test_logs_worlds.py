@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from worlds import fingerprint, run
+from simulation.simulators import fingerprint, run
 
 SEEDS = int(os.environ.get("TRIOKA_LOGS_SEEDS", "40"))
 PARTS = 2
@@ -33,7 +33,7 @@ def test_the_same_seed_is_the_same_world(world: str) -> None:
 
 def test_a_seed_is_the_same_world_in_another_process() -> None:
     """Whatever the hash of a string is there."""
-    script = "from worlds import fingerprint, run; print([fingerprint(w, run(w, s)) for w in {} for s in (7, 15)])"
+    script = "from simulation.simulators import fingerprint, run; print([fingerprint(w, run(w, s)) for w in {} for s in (7, 15)])"
 
     def traces(hash_seed: str) -> str:
         return subprocess.run(

@@ -3,8 +3,8 @@
 import os
 
 import pytest
-import zoo
-from raft_world import RaftWorld, Weather
+from mutants import catalog
+from simulation.raft_world import RaftWorld, Weather
 
 from trioka.cluster.voters import VoterSet
 
@@ -12,7 +12,7 @@ SEEDS = int(os.environ.get("TRIOKA_RAFT_SEEDS", "36"))
 
 
 def run(seed: int) -> RaftWorld:
-    return zoo.run_raft(seed)
+    return catalog.run_raft(seed)
 
 
 @pytest.mark.parametrize("part", range(6))
@@ -27,7 +27,7 @@ def test_voters_of_the_configuration_are_named_in_any_weather_and_may_change_fro
         # Nobody loses a disk: that the others notice is what directories are for.
         weather = Weather.of(seed, change_voters_every_ms=700, wipe_every_ms=0)
         world = RaftWorld(seed, nodes=4, weather=weather, static=True)
-        world.run(zoo.RAFT_CHAOS_MS, zoo.RAFT_HEAL_MS)
+        world.run(catalog.RAFT_CHAOS_MS, catalog.RAFT_HEAL_MS)
         named += sum(isinstance(entry.value, VoterSet) for entry in world.truth)
     assert named > 8
 

@@ -4,8 +4,8 @@ in sync again."""
 import os
 
 import pytest
-import zoo
-from replication_world import ReplicationWorld
+from mutants import catalog
+from simulation.replication_world import ReplicationWorld
 
 SEEDS = int(os.environ.get("TRIOKA_REPLICATION_SEEDS", "144"))
 PARTS = 8
@@ -14,18 +14,18 @@ PARTS = 8
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_was_shown_stays_whatever_happens(part: int) -> None:
     for seed in range(part, SEEDS, PARTS):
-        zoo.run_replication(seed)
+        catalog.run_replication(seed)
 
 
 def test_the_same_seed_is_the_same_world() -> None:
     def run() -> ReplicationWorld:
-        return zoo.run_replication(7)
+        return catalog.run_replication(7)
 
     one, two = run(), run()
     assert (one.events, one.truth, one.acked) == (two.events, two.truth, two.acked)
 
 
-@pytest.mark.parametrize("animal", zoo.ANIMALS, ids=lambda each: each.name)
-def test_a_mistake_is_found_out(animal: zoo.Animal) -> None:
+@pytest.mark.parametrize("animal", catalog.ANIMALS, ids=lambda each: each.name)
+def test_a_mistake_is_found_out(animal: catalog.Animal) -> None:
     """At a seed where it was found before: after a change of the worlds, `make zoo` tells others."""
     assert animal.is_found(animal.seed)

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import checkpoint
 from trioka.storage.checkpoint import EpochEntry, MetaProperties
 from trioka.storage.layout import DamagedFile, TopicPartition
-from trioka.storage.memory_disk import MemoryDisk
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 PATH = "/logs/file"
 UUID_TEXT = "Yh0YwpEqQ3-BZ1eQrVf9_A"

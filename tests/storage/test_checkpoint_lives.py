@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from types import ModuleType
 
 import pytest
-from crashes import CrashFound, Promise, crash_everywhere
-from logs import NOW_MS, append, values
-from planted import planted
+from mutants.plant import planted
+from support.crash_enumeration import CrashFound, Promise, crash_everywhere
+from support.log_fixtures import NOW_MS, append, values
 
 from trioka.protocol.errors import KafkaStorageError
 from trioka.storage import cleaner, directory
 from trioka.storage.checkpoint import read_offsets
 from trioka.storage.directory import LogDirectory
-from trioka.storage.disk_faults import ALWAYS, Fault, Kind, Operation
 from trioka.storage.layout import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.memory_disk import MemoryDisk
+from trioka.testing.disks.disk_faults import ALWAYS, Fault, Kind, Operation
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME, OTHER = TopicPartition("orders", 0), TopicPartition("users", 0)
 CONFIG = LogConfig(segment_bytes=300, file_delete_delay_ms=100, cleanup_policy=frozenset({"compact"}))

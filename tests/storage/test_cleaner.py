@@ -3,14 +3,14 @@
 from types import ModuleType
 
 import pytest
-from compacted import COMPACT, DAY_MS, DIRECTORY, NOW, Pair, Partition, filled
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
+from support.compacted_log import COMPACT, DAY_MS, DIRECTORY, NOW, Pair, Partition, filled
 
 from trioka.protocol.batch import headers, records
 from trioka.protocol.compression import Codec
 from trioka.storage import cleaner
+from trioka.storage.batch_scan import BadBatch
 from trioka.storage.log_config import LogConfig
-from trioka.storage.scan import BadBatch
 from trioka.storage.txn_index import AbortedTransaction
 
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import pytest
-from compacted import DIRECTORY, Partition, committed
-from crashes import CrashFound, Promise, crash_everywhere, fail_each_operation
-from planted import planted
+from mutants.plant import planted
+from support.compacted_log import DIRECTORY, Partition, committed
+from support.crash_enumeration import CrashFound, Promise, crash_everywhere, fail_each_operation
 
 from trioka.storage import cleaner
 from trioka.storage.log_config import LogConfig
-from trioka.storage.memory_disk import MemoryDisk
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 CRASH_CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=400, index_interval_bytes=0)
 

@@ -5,8 +5,8 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
-from compacted import NOW, Pair, Partition, committed
-from planted import planted
+from mutants.plant import planted
+from support.compacted_log import NOW, Pair, Partition, committed
 
 from trioka.protocol.compression import Codec
 from trioka.storage import cleaner

@@ -3,7 +3,7 @@
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import compaction
 from trioka.storage.compaction import Candidate, Dirt, SegmentFacts

@@ -8,11 +8,11 @@ import zlib
 from collections.abc import Sequence
 
 import pytest
-from crashes import CrashFound, Promise, Protocol, Report, crash_everywhere, fail_each_operation
+from support.crash_enumeration import CrashFound, Promise, Protocol, Report, crash_everywhere, fail_each_operation
 
-from trioka.storage.disk_faults import ALWAYS
-from trioka.storage.memory_disk import MemoryDisk
-from trioka.storage.power_loss import Model
+from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.disk_faults import ALWAYS
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 OLD, NEW = b"old" * 400, b"new" * 400  # three sectors, so that a write can be torn
 

@@ -10,9 +10,9 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from crashes import Promise, crash_everywhere
-from logs import NOW_MS, append, values
-from planted import planted
+from mutants.plant import planted
+from support.crash_enumeration import Promise, crash_everywhere
+from support.log_fixtures import NOW_MS, append, values
 
 from trioka.protocol import batch
 from trioka.protocol.errors import KafkaStorageError
@@ -21,12 +21,12 @@ from trioka.storage import directory as directory_module
 from trioka.storage.checkpoint import MetaProperties, read_offsets, write_meta_properties
 from trioka.storage.directory import DirectoryInUse, LogDirectory
 from trioka.storage.disk import Disk, OsDisk
-from trioka.storage.disk_faults import ALWAYS, Effect, Fault, Kind
 from trioka.storage.layout import DamagedFile, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.memory_disk import MemoryDisk
-from trioka.storage.power_loss import Model
+from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.disk_faults import ALWAYS, Effect, Fault, Kind
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 A, B = TopicPartition("a.b-c", 3), TopicPartition("orders", 0)
 CONFIG = LogConfig(segment_bytes=1000, file_delete_delay_ms=100)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trioka.storage import page_cache
+from trioka.storage import cachestat
 from trioka.storage.disk import (
     DIRECTORY_MODE,
     FILE_MODE,
@@ -24,7 +24,7 @@ from trioka.storage.disk import (
     OsDisk,
     OsFile,
 )
-from trioka.storage.memory_disk import MemoryDisk
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 
 @pytest.fixture
@@ -368,7 +368,7 @@ def test_what_is_not_in_memory_is_not_resident(root: str, monkeypatch: pytest.Mo
         return 1
 
     monkeypatch.setattr(os, "preadv", cold_behind_280_000)
-    monkeypatch.setattr(page_cache, "cached_pages", lambda *_: None)  # as on an older kernel
+    monkeypatch.setattr(cachestat, "cached_pages", lambda *_: None)  # as on an older kernel
     assert file.is_resident(0, 280_000)
     assert not file.is_resident(200_000, 200_000)
     assert probed == [279_999, 0, 131_072, 262_144, 399_999]
@@ -380,7 +380,7 @@ def test_what_is_not_in_memory_is_not_resident_wherever_it_is(root: str) -> None
     file = OsDisk().open(f"{root}/f", create=True)
     file.write(0, b"x" * 4_000_000)
     file.sync()
-    if page_cache.cached_pages(file.fileno(), 0, 4_000_000) is None:
+    if cachestat.cached_pages(file.fileno(), 0, 4_000_000) is None:
         pytest.skip("this kernel does not count pages")
     assert file.is_resident(0, 4_000_000)
     assert file.is_resident(0, 5_000_000)  # nothing to wait for behind the end
@@ -397,15 +397,15 @@ def test_what_is_warmed_is_in_memory(root: str) -> None:
     file.write(0, b"x" * (8 << 20))
     file.sync()
     descriptor = file.fileno()
-    if page_cache.cached_pages(descriptor, 0, 8 << 20) is None:
+    if cachestat.cached_pages(descriptor, 0, 8 << 20) is None:
         pytest.skip("this kernel does not count pages")
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    if page_cache.cached_pages(descriptor, 1 << 20, 6 << 20):
+    if cachestat.cached_pages(descriptor, 1 << 20, 6 << 20):
         pytest.skip("this file system forgets nothing")
     file.warm(1 << 20, 1 << 20)
-    assert page_cache.cached_pages(descriptor, 1 << 20, 1 << 20) == page_cache.touched_pages(1 << 20, 1 << 20)
+    assert cachestat.cached_pages(descriptor, 1 << 20, 1 << 20) == cachestat.touched_pages(1 << 20, 1 << 20)
     file.warm(4 << 20, 1 << 30)  # as far as the file goes
-    assert page_cache.cached_pages(descriptor, 4 << 20, 4 << 20) == page_cache.touched_pages(0, 4 << 20)
+    assert cachestat.cached_pages(descriptor, 4 << 20, 4 << 20) == cachestat.touched_pages(0, 4 << 20)
     file.close()
 
 
@@ -416,8 +416,8 @@ def test_to_warm_a_file_that_is_closed_is_an_error(disk: Disk, root: str) -> Non
 
 
 def test_the_pages_of_a_range_are_those_that_it_touches() -> None:
-    assert page_cache.touched_pages(0, 1) == page_cache.touched_pages(0, page_cache.PAGE_BYTES) == 1
-    assert page_cache.touched_pages(page_cache.PAGE_BYTES - 1, 2) == 2
+    assert cachestat.touched_pages(0, 1) == cachestat.touched_pages(0, cachestat.PAGE_BYTES) == 1
+    assert cachestat.touched_pages(cachestat.PAGE_BYTES - 1, 2) == 2
 
 
 def test_what_is_resident_is_read_and_nothing_else_is(root: str, monkeypatch: pytest.MonkeyPatch) -> None:

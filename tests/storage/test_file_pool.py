@@ -11,7 +11,7 @@ from threading import Thread
 from types import ModuleType
 
 import pytest
-from planted import planted
+from mutants.plant import planted
 
 from trioka.storage import file_pool
 from trioka.storage.disk import Buffer, File, OsDisk

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trioka.storage.file_pool import FilePool
 from trioka.storage.index import TAIL_ENTRIES, DamagedIndex, OffsetIndex, TimeIndex
-from trioka.storage.memory_disk import MemoryDisk
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 PATH = "/d/00000000000000000100.index"
 

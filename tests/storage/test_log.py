@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from logs import DIRECTORY, NAME, NOW_MS, SMALL, append, batch, open_log, read_all, reopen, values
+from support.log_fixtures import DIRECTORY, NAME, NOW_MS, SMALL, append, batch, open_log, read_all, reopen, values
 
 from trioka.protocol.batch import build_marker, headers
 from trioka.protocol.errors import (
@@ -17,14 +17,14 @@ from trioka.protocol.errors import (
     RecordListTooLarge,
 )
 from trioka.protocol.record import EndTxnMarker
-from trioka.storage.admission import Origin, UnexpectedOffset
-from trioka.storage.disk_faults import ALWAYS, Effect, Fault, Kind, Operation
+from trioka.storage.append_validation import Origin, UnexpectedOffset
+from trioka.storage.failstop_disk import Volume
 from trioka.storage.file_pool import FilePool
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.memory_disk import MemoryDisk
 from trioka.storage.recovery import Stopped
-from trioka.storage.volume import Volume
+from trioka.testing.disks.disk_faults import ALWAYS, Effect, Fault, Kind, Operation
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 
 def finish(log: Log, producer: int, *, commit: bool, epoch: int = 0, coordinator: int = 0) -> int:

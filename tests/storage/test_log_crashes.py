@@ -13,25 +13,25 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
-from crashes import CrashFound, Promise, Protocol, Report, crash_everywhere, fail_each_operation
-from logs import NOW_MS, batch, read_all
+from support.crash_enumeration import CrashFound, Promise, Protocol, Report, crash_everywhere, fail_each_operation
+from support.log_fixtures import NOW_MS, batch, read_all
 
 from trioka.protocol.errors import KafkaStorageError
+from trioka.storage import batch_scan as scan_module
 from trioka.storage import recovery as recovery_module
-from trioka.storage import scan as scan_module
-from trioka.storage import swap as swap_module
+from trioka.storage import segment_swap as swap_module
 from trioka.storage.checkpoint import write_clean_marker
 from trioka.storage.directory import LogDirectory
+from trioka.storage.index_rebuild import epochs_of
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_end import LogEnd
-from trioka.storage.memory_disk import MemoryDisk, MemoryFile
-from trioka.storage.power_loss import Model
-from trioka.storage.rebuild import epochs_of
 from trioka.storage.recovery import _Loader
 from trioka.storage.segment import Segment
 from trioka.storage.segments import Segments
+from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.memory_disk import MemoryDisk, MemoryFile
 
 PENDING = int(os.environ.get("TRIOKA_CRASH_PENDING", "12"))
 NAME = TopicPartition("orders", 0)

@@ -9,18 +9,18 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from logs import NOW_MS, batch
+from support.log_fixtures import NOW_MS, batch
 
 from trioka.protocol.batch import build_marker, check_crc, headers, records
 from trioka.protocol.errors import CorruptMessage
 from trioka.protocol.record import EndTxnMarker
-from trioka.storage.admission import Origin
+from trioka.storage.append_validation import Origin
 from trioka.storage.checkpoint import MetaProperties, write_meta_properties
 from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import DamagedFile, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.memory_disk import MemoryDisk
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100)

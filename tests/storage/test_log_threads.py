@@ -10,20 +10,20 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from logs import NOW_MS, append, batch, values
-from planted import planted
-from two_threads import WatchedLock, at_a_point, meet
+from mutants.plant import planted
+from support.log_fixtures import NOW_MS, append, batch, values
+from support.thread_schedules import WatchedLock, at_a_point, meet
 
 from trioka.storage import cleaner, log, log_end, segments
 from trioka.storage.directory import LogDirectory
-from trioka.storage.future import Future, start_of
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_end import LogEnd
-from trioka.storage.memory_disk import MemoryDisk
-from trioka.storage.power_loss import Model
+from trioka.storage.log_move import Future, start_of
 from trioka.storage.segments import Segments
+from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)
 CONFIG = LogConfig(

@@ -5,16 +5,16 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from logs import NOW_MS, batch, read_all
+from support.log_fixtures import NOW_MS, batch, read_all
 
 from trioka.protocol.errors import OffsetOutOfRange
 from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.memory_disk import MemoryDisk
-from trioka.storage.power_loss import Model
-from trioka.storage.timestamps import offset_for_timestamp, offset_of_max_timestamp
+from trioka.storage.offset_lookup import offset_for_timestamp, offset_of_max_timestamp
+from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, file_delete_delay_ms=10)

@@ -4,7 +4,7 @@ import tracemalloc
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import offset_map
 

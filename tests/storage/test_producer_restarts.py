@@ -5,20 +5,20 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
-from producing import ABORT, COMMIT, DAY_MS, DIRECTORY, LAST, Partition
+from mutants.plant import Rule, assert_noticed
+from support.producer_state import ABORT, COMMIT, DAY_MS, DIRECTORY, LAST, Partition
 
 from trioka.protocol.errors import (
     InvalidProducerEpoch,
 )
-from trioka.storage import producers
+from trioka.storage import producer_state
 from trioka.storage.layout import DamagedFile
-from trioka.storage.producers import CompletedTransaction
+from trioka.storage.producer_state import CompletedTransaction
 
 
 @pytest.fixture
 def storage() -> ModuleType:
-    return producers
+    return producer_state
 
 
 def busy(storage: ModuleType) -> Partition:
@@ -129,7 +129,7 @@ def test_whatever_a_client_repeats_nothing_is_written_twice_nor_out_of_order(see
 
     A client resends in order everything that was not answered. The log is the list of (producer, sequence)."""
     random = Random(seed)
-    partition = Partition(producers)
+    partition = Partition(producer_state)
     log: list[tuple[int, int]] = []
     sent: dict[int, list[tuple[int, int]]] = {1: [], 2: [], 3: []}
     following = dict.fromkeys(sent, LAST - 20)
@@ -151,7 +151,7 @@ def test_whatever_a_client_repeats_nothing_is_written_twice_nor_out_of_order(see
             in_flight.pop(0)
         if step % 100 == 99 and all(len(left) <= 1 for left in sent.values()):
             partition.state.take_snapshot(sync=True)
-            partition = partition.reopen(producers)
+            partition = partition.reopen(producer_state)
     for producer in sent:
         mine = [sequence for who, sequence in log if who == producer]
         assert all(after == (before + 1) % 2**31 for before, after in pairwise(mine))
@@ -160,7 +160,7 @@ def test_whatever_a_client_repeats_nothing_is_written_twice_nor_out_of_order(see
 @pytest.mark.parametrize("seed", range(40))
 def test_the_last_stable_offset_is_never_past_an_open_transaction(seed: int) -> None:
     random = Random(seed)
-    partition = Partition(producers)
+    partition = Partition(producer_state)
     opened: dict[int, int] = {}
     ended: list[tuple[int, int]] = []
     following: dict[int, int] = {}
@@ -203,4 +203,4 @@ MISTAKES: list[tuple[str, str, Rule]] = [
 
 @pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
 def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:
-    assert_noticed(producers, right, wrong, rule)
+    assert_noticed(producer_state, right, wrong, rule)

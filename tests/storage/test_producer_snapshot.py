@@ -4,12 +4,12 @@ from types import ModuleType
 
 import pytest
 from crc32c import crc32c
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import producer_snapshot
 from trioka.storage.layout import DamagedFile
-from trioka.storage.memory_disk import MemoryDisk
 from trioka.storage.producer_snapshot import Snapshot, SnapshotBatch, SnapshotEntry, SnapshotFiles
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 DIRECTORY = "/logs/orders-0"
 

@@ -2,15 +2,15 @@
 made again."""
 
 import pytest
-from logs import DIRECTORY, NOW_MS, SMALL, append, batch, open_log, read_all, reopen, values
+from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, batch, open_log, read_all, reopen, values
 
 from trioka.protocol.errors import CorruptMessage
 from trioka.storage.disk import Disk
+from trioka.storage.index_rebuild import epochs_of
 from trioka.storage.log import Log
-from trioka.storage.memory_disk import MemoryDisk
 from trioka.storage.quarantine import FILE_NAME, MAX_RANGES, Damage, merge, read_damages, write_damages
-from trioka.storage.rebuild import epochs_of
 from trioka.storage.segment import Segment
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 
 def value(number: int) -> str:

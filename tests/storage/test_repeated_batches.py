@@ -8,22 +8,22 @@ from collections.abc import Callable
 from random import Random
 from types import ModuleType
 
-import logs
 import pytest
-from logs import DIRECTORY, NOW_MS, SMALL, append, open_log, reopen
-from planted import planted
+from mutants.plant import planted
+from support import log_fixtures
+from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, open_log, reopen
 
 from trioka.protocol.errors import OutOfOrderSequenceNumber
+from trioka.storage import index_rebuild, producer_state, recovery
 from trioka.storage import log as log_module
-from trioka.storage import producers, rebuild, recovery
 from trioka.storage.directory import LogDirectory
-from trioka.storage.future import Future, start_of
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.memory_disk import MemoryDisk
-from trioka.storage.power_loss import Model
+from trioka.storage.log_move import Future, start_of
 from trioka.storage.producer_snapshot import Snapshot, SnapshotFiles
+from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 WIDE = LogConfig(segment_bytes=100_000, index_interval_bytes=200, file_delete_delay_ms=1000)
 FIRST, SECOND = 1, 2
@@ -177,7 +177,7 @@ def test_an_expired_producer_does_not_come_back_with_its_batches() -> None:
     log = open_log(config=WIDE)
     written(log)
     log.close()
-    later = NOW_MS + rebuild.PRODUCER_EXPIRATION_MS + 1
+    later = NOW_MS + index_rebuild.PRODUCER_EXPIRATION_MS + 1
     again = open_log(log.files.disk, config=WIDE, recovery_point=log.recovery_point, now_ms=later)
     assert not again.producers.producers
 
@@ -226,7 +226,7 @@ def test_what_a_snapshot_of_kafkas_does_not_name_is_found_in_the_log(
 
 
 def test_only_the_last_part_of_the_log_is_read_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuild, "RECALLED_BYTES", 300)
+    monkeypatch.setattr(index_rebuild, "RECALLED_BYTES", 300)
     log = open_log(config=WIDE)
     offsets = written(log)
     again = as_kafka_stops(log)
@@ -238,7 +238,7 @@ def test_only_the_last_part_of_the_log_is_read_for_it(monkeypatch: pytest.Monkey
 
 
 def test_nothing_is_read_where_too_much_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuild, "MAX_RECALLED_BYTES", 100)
+    monkeypatch.setattr(index_rebuild, "MAX_RECALLED_BYTES", 100)
     log = open_log(config=WIDE)
     offsets = written(log)
     again = as_kafka_stops(log)
@@ -263,7 +263,7 @@ def test_damage_in_that_part_of_the_log_stops_no_start() -> None:
 def test_of_a_snapshot_of_ours_nothing_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(config=WIDE)
     offsets = written(log)
-    monkeypatch.setattr(rebuild, "_last_places", lambda segments, upto: pytest.fail("the log was read"))
+    monkeypatch.setattr(index_rebuild, "_last_places", lambda segments, upto: pytest.fail("the log was read"))
     assert_five_of_five(reopen(log), offsets)
 
 
@@ -331,20 +331,20 @@ def after_retention_and_a_loss_of_power() -> None:
 
 
 MISTAKES: list[tuple[ModuleType, str, ModuleType, str, str, Callable[[], None]]] = [
-    (producers, "ProducerState", recovery, "window[-WINDOW_BATCHES:]", "window[-1:]", after_a_clean_stop),
-    (producers, "ProducerState", recovery, "batches if entries else None", "None", without_reading_the_log),
-    (producers, "ProducerState", recovery, "NO_OFFSET  # no file knows", "log_start  # no file knows",
+    (producer_state, "ProducerState", recovery, "window[-WINDOW_BATCHES:]", "window[-1:]", after_a_clean_stop),
+    (producer_state, "ProducerState", recovery, "batches if entries else None", "None", without_reading_the_log),
+    (producer_state, "ProducerState", recovery, "NO_OFFSET  # no file knows", "log_start  # no file knows",
      test_a_clean_stop_leaves_a_snapshot_though_all_records_are_deleted),
-    (producers, "ProducerState", recovery,
+    (producer_state, "ProducerState", recovery,
      "if (last.last_sequence, last.last_offset) == (found.last_sequence, found.last_offset):", "if True:",
      test_damage_in_that_part_of_the_log_stops_no_start),
     (recovery, "load", log_module, "        recall_batches(self.producers, self.segments)\n", "",
      after_kafka_has_stopped),
-    (log_module, "Log", logs, "self.segments[0].base_offset, offset, now_ms",
+    (log_module, "Log", log_fixtures, "self.segments[0].base_offset, offset, now_ms",
      "self.log_start_offset, offset, now_ms", after_deletion_and_a_truncation),
-    (log_module, "Log", logs, "        self.producers.snapshots.settle(start)\n", "",
+    (log_module, "Log", log_fixtures, "        self.producers.snapshots.settle(start)\n", "",
      after_retention_and_a_loss_of_power),
-    (producers, "ProducerState", recovery,
+    (producer_state, "ProducerState", recovery,
      "self._producers, self._open, self._completed = other._producers, other._open, other._completed", "pass",
      after_deletion_and_a_move),
 ]  # fmt: skip

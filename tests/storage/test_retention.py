@@ -4,8 +4,8 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from compacted import Partition
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
+from support.compacted_log import Partition
 
 from trioka.storage import retention
 from trioka.storage.log_config import LogConfig

@@ -5,13 +5,13 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from logs import NOW_MS, append, batch, open_log
-from planted import assert_noticed
+from mutants.plant import assert_noticed
+from support.log_fixtures import NOW_MS, append, batch, open_log
 
 from trioka.protocol.errors import CorruptMessage
 from trioka.storage import scrub
 from trioka.storage.log import Log
-from trioka.storage.memory_disk import MemoryDisk
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 COUNT = 30
 

@@ -10,7 +10,7 @@ import pytest
 from trioka.storage import file_pool
 from trioka.storage.disk import OsDisk
 from trioka.storage.file_pool import SENT_MAPS_LIMIT, FilePool
-from trioka.storage.memory_disk import MemoryDisk
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 
 def descriptors() -> int:

@@ -12,11 +12,11 @@ import trio.testing
 
 from trioka.protocol.errors import KafkaStorageError
 from trioka.storage.disk import OsDisk
-from trioka.storage.disk_faults import Effect, Fault, Kind
-from trioka.storage.memory_disk import MemoryDisk
-from trioka.storage.power_loss import LOST
+from trioka.storage.failstop_disk import Volume
 from trioka.storage.sync import FLUSH_THREADS, GroupCommit, Syncable
-from trioka.storage.volume import Volume
+from trioka.testing.disks.crash_models import LOST
+from trioka.testing.disks.disk_faults import Effect, Fault, Kind
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 
 class Platter:

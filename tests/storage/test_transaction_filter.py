@@ -3,14 +3,14 @@
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.protocol.batch import BatchHeader, build, read_header
 from trioka.protocol.record import EndTxnMarker, Record
 from trioka.storage import transaction_filter
-from trioka.storage.memory_disk import MemoryDisk
 from trioka.storage.transaction_filter import TransactionFilter
 from trioka.storage.txn_index import AbortedTransaction, TransactionIndex
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 COMMIT, ABORT = EndTxnMarker(True, 0), EndTxnMarker(False, 0)
 

@@ -4,12 +4,12 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import txn_index
 from trioka.storage.layout import DamagedFile
-from trioka.storage.memory_disk import MemoryDisk
 from trioka.storage.txn_index import AbortedTransaction, TransactionIndex
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 PATH = "/logs/orders-0/00000000000000000000.txnindex"
 

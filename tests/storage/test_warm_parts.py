@@ -3,7 +3,7 @@
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import warm_parts
 from trioka.storage.warm_parts import BELIEVED_S, MOST_PARTS, PART_BYTES

@@ -16,13 +16,13 @@ import trio
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, KafkaProducer
 
-from trioka.cli import offsets
-from trioka.cli.offsets import Found
-from trioka.cli.routing import Kafka, TopicPartition
+from trioka.cli.client import offsets
+from trioka.cli.client.cluster_client import Kafka, TopicPartition
+from trioka.cli.client.offsets import Found
 from trioka.protocol.errors import CorruptMessage, TopicAlreadyExists, UnknownTopicOrPartition
-from trioka.testing import Broker, Unresponsive, client, scratch
+from trioka.testing import Broker, Unresponsive, client, temp_dirs
 from trioka.testing.loop import Loop
-from trioka.testing.scratch import FAST_FOLDER, PREFIX
+from trioka.testing.temp_dirs import FAST_FOLDER, PREFIX
 
 PATIENCE_S = 60.0
 BOTH = pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
@@ -163,7 +163,7 @@ sys.stdin.read()
         while started_at(pid) == started[pid]:
             assert time.monotonic() < deadline, f"process {pid} outlives its test"
             time.sleep(0.02)
-    scratch.sweep()  # as the first broker of any other process would
+    temp_dirs.sweep()  # as the first broker of any other process would
     assert not any(Path(folder).exists() for folder in (first, second))
 
 

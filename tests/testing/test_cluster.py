@@ -13,13 +13,13 @@ import pytest
 import trio
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.broker.config.layers import ConfigError
 from trioka.protocol.errors import UnknownTopicOrPartition
 from trioka.storage.layout import CLEAN_SHUTDOWN
-from trioka.testing import Cluster, Unresponsive, cluster, cuts, nodes
-from trioka.testing.scratch import FAST_FOLDER, PREFIX
+from trioka.testing import Cluster, Unresponsive, cluster, cluster_runtime, network_partitions
+from trioka.testing.temp_dirs import FAST_FOLDER, PREFIX
 
 PATIENCE_S = 60.0
 NEVER_MS = "600000"  # longer than any test: nobody notices by himself that a node is gone
@@ -207,7 +207,7 @@ def test_what_is_wrong_with_a_cluster_is_said_and_nothing_is_left(nothing_left: 
 
 
 @contextmanager
-def cluster_of(module: ModuleType, count: int, **configs: object) -> Iterator[tuple[Cluster, nodes.Nodes]]:
+def cluster_of(module: ModuleType, count: int, **configs: object) -> Iterator[tuple[Cluster, cluster_runtime.Nodes]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "Nodes", module.Nodes)
         with Cluster(nodes=count, **configs) as made:
@@ -277,25 +277,25 @@ def a_cut_breaks_connections_and_lasts_until_it_is_healed(module: ModuleType) ->
 
 
 MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
-    (nodes, "(number, Broker.die)", "(number, Broker.stop)", a_kill_is_no_clean_stop),
-    (nodes, "(number, Broker.stop)", "(number, Broker.die)", a_kill_is_no_clean_stop),
+    (cluster_runtime, "(number, Broker.die)", "(number, Broker.stop)", a_kill_is_no_clean_stop),
+    (cluster_runtime, "(number, Broker.stop)", "(number, Broker.die)", a_kill_is_no_clean_stop),
     (
-        nodes,
+        cluster_runtime,
         "        node.broker.peers.dial = self.cuts.dial_from(number)\n",
         "",
         nodes_that_are_cut_do_not_reach_each_other,
     ),
-    (nodes, " or told.leader not in nodes", "", who_is_gone_neither_leads_nor_counts),
-    (nodes, "if 2 * len(self.reached_from(number)) > len", "if len", who_is_gone_neither_leads_nor_counts),
+    (cluster_runtime, " or told.leader not in nodes", "", who_is_gone_neither_leads_nor_counts),
+    (cluster_runtime, "if 2 * len(self.reached_from(number)) > len", "if len", who_is_gone_neither_leads_nor_counts),
     (
-        cuts,
+        network_partitions,
         "                link.close()\n        self",
         "                pass\n        self",
         a_cut_breaks_connections_and_lasts_until_it_is_healed,
     ),
-    (cuts, "self.pairs.clear()", "pass", a_cut_breaks_connections_and_lasts_until_it_is_healed),
+    (network_partitions, "self.pairs.clear()", "pass", a_cut_breaks_connections_and_lasts_until_it_is_healed),
     (
-        cuts,
+        network_partitions,
         "frozenset((node, self._owner(port)))",
         "frozenset((node, port))",
         a_cut_breaks_connections_and_lasts_until_it_is_healed,

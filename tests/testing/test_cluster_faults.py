@@ -6,11 +6,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.cluster.raft import Follower, Leader, Progress
 from trioka.protocol.errors import CorruptMessage, NotLeaderOrFollower
-from trioka.testing import Chaos, Cluster, interception, nodes
+from trioka.testing import Chaos, Cluster, cluster_runtime, fault_injection
 from trioka.testing.clock_control import Clock
 from trioka.testing.plugin import Topic
 
@@ -159,9 +159,9 @@ def nodes_are_fellows_and_clients_are_not(module: ModuleType) -> None:
 
 
 MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
-    (nodes, "role.deadline_ms += ms", "pass", what_was_to_come_by_a_deadline_may_come_so_much_later),
-    (nodes, "        progress.fetched_ms += ms\n", "", what_was_to_come_by_a_deadline_may_come_so_much_later),
-    (interception, r'r"trioka-\d+"', 'r"trioka-.*"', nodes_are_fellows_and_clients_are_not),
+    (cluster_runtime, "role.deadline_ms += ms", "pass", what_was_to_come_by_a_deadline_may_come_so_much_later),
+    (cluster_runtime, "        progress.fetched_ms += ms\n", "", what_was_to_come_by_a_deadline_may_come_so_much_later),
+    (fault_injection, r'r"trioka-\d+"', 'r"trioka-.*"', nodes_are_fellows_and_clients_are_not),
 ]
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from planted import assert_noticed
+from mutants.plant import assert_noticed
 
 from trioka.broker.network.connection import Connection as BrokersConnection
-from trioka.cli.wire import Connection, HungUp
+from trioka.cli.client.connection import Connection, HungUp
 from trioka.protocol import batch
 from trioka.protocol.errors import (
     CoordinatorNotAvailable,
@@ -32,7 +32,7 @@ from trioka.protocol.messages.metadata import MetadataRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 from trioka.protocol.schema import Request
-from trioka.testing import Broker, Chaos, HasEnded, faults, interception, node, weather
+from trioka.testing import Broker, Chaos, HasEnded, fault_injection, fault_schedule, faults, node
 
 PATIENCE_S = 60.0
 BY_NAME = {ProduceRequest: 9, FetchRequest: 12}  # the last versions that name topics
@@ -200,11 +200,11 @@ def delayed_produce_is_not_overtaken(module: ModuleType) -> None:
 
 
 def test_a_delayed_produce_is_carried_out_later_and_not_overtaken() -> None:
-    delayed_produce_is_not_overtaken(interception)
+    delayed_produce_is_not_overtaken(fault_injection)
 
 
 def test_a_request_like_the_last_ones_throws_the_dice_too() -> None:
-    equal_requests_throw_the_dice(interception)
+    equal_requests_throw_the_dice(fault_injection)
 
 
 def equal_requests_throw_the_dice(module: ModuleType) -> None:
@@ -416,11 +416,16 @@ MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
     (faults, "        self._strikes[number] += 1\n", "", count_is_kept),
     (faults, "APIS[fault.api] == key and ", "", api_and_topic_are_looked_at),
     (faults, " or is_about(fault.topic))", " or True)", api_and_topic_are_looked_at),
-    (weather, "dice.random() < self._rate, dice", "Random().random() < self._rate, dice", dice_are_thrown_by_the_seed),
-    (weather, "self._faults >= self._most", "self._faults > self._most", dice_are_thrown_by_the_seed),
-    (weather, "[int(which * len(choices))]", "[0]", dice_are_thrown_by_the_seed),
-    (interception, "        self.lane_key = NO_LANE\n", "", equal_requests_throw_the_dice),
-    (interception, "memoryview(bytearray(frame))", "frame", delayed_produce_is_not_overtaken),
+    (
+        fault_schedule,
+        "dice.random() < self._rate, dice",
+        "Random().random() < self._rate, dice",
+        dice_are_thrown_by_the_seed,
+    ),
+    (fault_schedule, "self._faults >= self._most", "self._faults > self._most", dice_are_thrown_by_the_seed),
+    (fault_schedule, "[int(which * len(choices))]", "[0]", dice_are_thrown_by_the_seed),
+    (fault_injection, "        self.lane_key = NO_LANE\n", "", equal_requests_throw_the_dice),
+    (fault_injection, "memoryview(bytearray(frame))", "frame", delayed_produce_is_not_overtaken),
 ]
 
 

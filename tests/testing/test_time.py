@@ -11,9 +11,9 @@ import pytest
 import trio
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
-from planted import assert_noticed
+from mutants.plant import assert_noticed
 
-from trioka.cli.wire import Connection
+from trioka.cli.client.connection import Connection
 from trioka.protocol.errors import NONE, TransactionalIdNotFound, UnknownMemberId
 from trioka.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest

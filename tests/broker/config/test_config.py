@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import Rule, assert_noticed
-from small_cluster import SmallCluster
+from mutants.plant import Rule, assert_noticed
+from support.small_cluster import SmallCluster
 
 from trioka.broker.config import alteration, topic_keys, validation
 from trioka.broker.config import coordinator_keys as coordinator

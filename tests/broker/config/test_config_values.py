@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.broker.config import values
 from trioka.broker.config.key import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, Key

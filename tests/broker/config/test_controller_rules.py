@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
-from serving import SETTINGS
+from mutants.plant import Rule, assert_noticed
+from support.serving import SETTINGS
 
 from trioka.broker.config import controller_rules as config_rules
 from trioka.broker.config.layers import Config

@@ -6,8 +6,8 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from clustering import Cluster, on_cluster, running_cluster
-from serving import LISTENER, ask
+from support.broker_cluster import Cluster, on_cluster, running_cluster
+from support.serving import LISTENER, ask
 
 from trioka.broker.broker import Broker
 from trioka.broker.network import server as network

@@ -6,9 +6,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import trio
-from clustering import on_cluster, running_cluster
-from planted import planted
-from serving import on_trio, running_broker
+from mutants.plant import planted
+from support.broker_cluster import on_cluster, running_cluster
+from support.serving import on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.broker.config.node_keys import METADATA_MAX_IDLE_INTERVAL_MS
@@ -16,7 +16,7 @@ from trioka.broker.controller import active as the_real_one
 from trioka.broker.quorum.driver import Quorum
 from trioka.cluster.metadata_log import read_batch
 from trioka.protocol import batch
-from trioka.protocol.ledgers.metadata import NoOpRecord
+from trioka.protocol.internal_records.metadata import NoOpRecord
 
 OFTEN_MS, MANY = 5, 8
 A_WHILE_S = 0.3  # sixty times as long as it would take

@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 import trio
-from clustering import Cluster, running_cluster
-from routed import Routed, seen, with_topic
-from serving import ask
-from transaction_requests import Refused, Writer, fetch
+from support.broker_cluster import Cluster, running_cluster
+from support.cluster_client import Routed, seen, with_topic
+from support.serving import ask
+from support.transaction_requests import Refused, Writer, fetch
 
 from trioka.protocol.messages.list_transactions import ListTransactionsRequest
 

@@ -3,12 +3,12 @@
 from types import ModuleType
 
 import pytest
-from configuring import GROUP, SET, alter
-from planted import Rule, assert_noticed
-from serving import on_trio, running_broker
+from mutants.plant import Rule, assert_noticed
+from support.config_requests import GROUP, SET, alter
+from support.serving import on_trio, running_broker
 
 from trioka.broker.coordinators import group_config as group_settings
-from trioka.storage.memory_disk import MemoryDisk
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 INTERVAL = "consumer.heartbeat.interval.ms"
 USUAL_MS = 5000

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 import trio
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.broker.coordinators import producer_ids
 from trioka.cluster.producer_ids import ProducerIdBlock

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import trio
-from clustering import on_cluster, running_cluster
-from group_requests import commit
-from planted import assert_noticed
-from routed import GROUP, TRANSACTION, place, seen, state, until_state, with_topic
-from serving import ask
-from transacting import produced
-from transaction_requests import NAME, Refused, Writer, produce
+from mutants.plant import assert_noticed
+from support.broker_cluster import on_cluster, running_cluster
+from support.cluster_client import GROUP, TRANSACTION, place, seen, state, until_state, with_topic
+from support.group_requests import commit
+from support.serving import ask
+from support.transaction_requests import NAME, Refused, Writer, produce
+from support.transactional_broker import produced
 
 from trioka.broker.coordinators import txn_verification as verification
 from trioka.broker.coordinators.transactions import MarkerCarrier, write_marker

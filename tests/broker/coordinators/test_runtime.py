@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from configuring import GROUP, SET, TOPIC, alter
-from lanes import connected, said
-from planted import Rule, assert_noticed
-from serving import LISTENER, Asking, Client, ask, on_trio, read_answer, request_frame, running_broker
+from mutants.plant import Rule, assert_noticed
+from support.config_requests import GROUP, SET, TOPIC, alter
+from support.fast_paths import connected, said
+from support.serving import LISTENER, Asking, Client, ask, on_trio, read_answer, request_frame, running_broker
 
 from trioka.broker.background import Housekeeping
 from trioka.broker.broker import Broker
 from trioka.broker.coordinators import runtime as coordinators
 from trioka.coordinator import groups
 from trioka.coordinator.decision import Kept, Producer
-from trioka.coordinator.ledger import GROUPS
+from trioka.coordinator.record_codec import GROUPS
 from trioka.protocol import batch
 from trioka.protocol.errors import (
     CoordinatorLoadInProgress,
@@ -33,7 +33,7 @@ from trioka.protocol.errors import (
     UnknownServerError,
     UnstableOffsetCommit,
 )
-from trioka.protocol.ledgers.classic_groups import OffsetCommitKey, OffsetCommitValue
+from trioka.protocol.internal_records.classic_groups import OffsetCommitKey, OffsetCommitValue
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_groups import DeleteGroupsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -45,9 +45,9 @@ from trioka.protocol.messages.list_groups import ListGroupsRequest
 from trioka.protocol.messages.offset_commit import OffsetCommitRequest
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
 from trioka.protocol.record import EndTxnMarker, Record
-from trioka.storage.admission import Origin
+from trioka.storage.append_validation import Origin
 from trioka.storage.log import Log
-from trioka.storage.memory_disk import MemoryDisk
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 OFFSETS_TOPIC = "__consumer_offsets"
 SUBSCRIPTION = bytes.fromhex("0001 00000001 0001 74 00000000 00000000")

@@ -7,22 +7,11 @@ from types import ModuleType
 
 import pytest
 import trio
-from company import alone_again, with_others
-from planted import assert_noticed
-from serving import Asking, ask, on_trio
-from transacting import PARTITIONS, open_here, place, produced, seen, state, transacting
-from transaction_requests import (
-    NAME,
-    Refused,
-    Who,
-    Writer,
-    add,
-    commit_offsets,
-    end,
-    init,
-    markers,
-    produce,
-)
+from mutants.plant import assert_noticed
+from support.multi_replica import alone_again, with_others
+from support.serving import Asking, ask, on_trio
+from support.transaction_requests import NAME, Refused, Who, Writer, add, commit_offsets, end, init, markers, produce
+from support.transactional_broker import PARTITIONS, open_here, place, produced, seen, state, transacting
 
 from trioka.broker.coordinators import transactions
 from trioka.protocol.errors import (
@@ -36,8 +25,8 @@ from trioka.protocol.errors import (
     UnstableOffsetCommit,
 )
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
+from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.schema import Request
-from trioka.protocol.wire import NULL_UUID
 
 GENERATIONS = pytest.mark.parametrize("generation", [1, 2])
 REQUEST_TIMEOUT_S = 20

@@ -3,7 +3,7 @@
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.broker.coordinators import txn_rpc as transaction_peers
 from trioka.coordinator.decision import Producer

@@ -6,16 +6,10 @@ from types import ModuleType
 
 import pytest
 import trio
-from planted import assert_noticed
-from serving import Asking, on_trio
-from transacting import known_as_open, open_here, produced, seen, transacting
-from transaction_requests import (
-    Refused,
-    Writer,
-    add,
-    end,
-    produce,
-)
+from mutants.plant import assert_noticed
+from support.serving import Asking, on_trio
+from support.transaction_requests import Refused, Writer, add, end, produce
+from support.transactional_broker import known_as_open, open_here, produced, seen, transacting
 
 from trioka.broker.coordinators import txn_verification as verification
 from trioka.protocol.errors import (

@@ -11,9 +11,9 @@ from typing import Self
 
 import pytest
 import trio
-from lanes import HELLO, connected, framed, produce, records
-from planted import planted
-from serving import on_trio, running_broker
+from mutants.plant import planted
+from support.fast_paths import HELLO, connected, framed, produce, records
+from support.serving import on_trio, running_broker
 
 from trioka.broker import broker as broker_module
 from trioka.broker.broker import Broker

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import trio
-from company import led_by_another
-from lanes import BothWays, both_ways, connected, framed, said
-from planted import planted
-from serving import Asking, on_trio, running_broker
+from mutants.plant import planted
+from support.fast_paths import BothWays, both_ways, connected, framed, said
+from support.multi_replica import led_by_another
+from support.serving import Asking, on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.broker.fastpath import fetch as fetch_lane
@@ -21,9 +21,9 @@ from trioka.protocol.codec import decode
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.record import Record
 from trioka.protocol.schema import Request
-from trioka.protocol.wire import NULL_UUID
 
 VERSIONS = (8, 11, 12, 13, 18)
 TOPICS = {"t": 3, "u": 1}

@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 import trio
-from lanes import NOW_MS, BothWays, both_ways, framed
-from planted import planted
-from serving import on_trio
+from mutants.plant import planted
+from support.fast_paths import NOW_MS, BothWays, both_ways, framed
+from support.serving import on_trio
 
 from trioka.broker.broker import Broker
 from trioka.broker.fastpath import fetch as fetch_lane
@@ -16,7 +16,7 @@ from trioka.protocol import batch
 from trioka.protocol.codec import decode
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.record import EndTxnMarker, Record
-from trioka.storage.admission import Origin
+from trioka.storage.append_validation import Origin
 
 TOPICS = {"t": 2}
 VERSIONS = (9, 11, 12, 13, 18)

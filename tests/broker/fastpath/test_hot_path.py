@@ -6,20 +6,20 @@ from struct import Struct
 
 import pytest
 import trio
-from serving import Asking, on_trio, running_broker
+from support.serving import Asking, on_trio, running_broker
 
 from trioka.broker.handlers.produce import FIRST_VERSION_WITH_TEMPLATES, _new_template
 from trioka.broker.network.channel import SMALL_RANGE_BYTES
 from trioka.broker.network.connection import Call
-from trioka.cluster.delayed import SWEEP_AT_LEAST
+from trioka.cluster.purgatory import SWEEP_AT_LEAST
 from trioka.protocol import batch
 from trioka.protocol.frame import ResponseTemplate, frame_response
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.heartbeat import HeartbeatResponse
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
+from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.record import Record
-from trioka.protocol.wire import NULL_UUID
 
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 LARGE = SMALL_RANGE_BYTES + 10_000

@@ -8,10 +8,10 @@ from types import ModuleType
 
 import pytest
 import trio
-from company import led_by_another
-from lanes import BothWays, both_ways, framed, produce, records
-from planted import planted
-from serving import Asking, on_trio, running_broker
+from mutants.plant import planted
+from support.fast_paths import BothWays, both_ways, framed, produce, records
+from support.multi_replica import led_by_another
+from support.serving import Asking, on_trio, running_broker
 
 from trioka.broker import broker as broker_file
 from trioka.broker.broker import Broker
@@ -21,9 +21,9 @@ from trioka.protocol.codec import decode
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.storage.disk import OsDisk
 from trioka.storage.log import Log
+from trioka.storage.page_cache_probe import ColdPart
 from trioka.storage.quarantine import Damage
 from trioka.storage.warm_parts import BELIEVED_S
-from trioka.storage.warmth import ColdPart
 
 TOPICS = {"t": 2}
 BATCHES = 30

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from company import led_by_another, with_others
-from lanes import (
+from mutants.plant import planted
+from support.fast_paths import (
     HELLO,
     BothWays,
     both_ways,
@@ -21,8 +21,8 @@ from lanes import (
     records,
     said,
 )
-from planted import planted
-from serving import Asking, on_trio, running_broker
+from support.multi_replica import led_by_another, with_others
+from support.serving import Asking, on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.broker.fastpath import produce as produce_lane
@@ -30,8 +30,8 @@ from trioka.protocol.batch import read_header, seal
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
+from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.schema import Request
-from trioka.protocol.wire import NULL_UUID
 
 VERSIONS = (5, 7, 8, 9, 12, 13)
 TOPICS = {"t": 2}

@@ -8,9 +8,19 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from lanes import HELLO, BothWays, both_ways, connected, every_record_can_be_read, framed, poisoned, records, said
-from planted import planted
-from serving import on_trio, running_broker
+from mutants.plant import planted
+from support.fast_paths import (
+    HELLO,
+    BothWays,
+    both_ways,
+    connected,
+    every_record_can_be_read,
+    framed,
+    poisoned,
+    records,
+    said,
+)
+from support.serving import on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.broker.fastpath import produce as produce_lane
@@ -19,9 +29,9 @@ from trioka.broker.handlers.produce import FIRST_VERSION_WITH_IDS
 from trioka.protocol.errors import KafkaStorageError
 from trioka.protocol.frame import KEPT_BYTES, frame_response, read_response
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 from trioka.storage.disk import Buffer
-from trioka.storage.volume import VolumeFile
+from trioka.storage.failstop_disk import VolumeFile
 
 VERSIONS = (7, 8, 9, 12, 13)
 PARTITIONS = 5

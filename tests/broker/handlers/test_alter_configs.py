@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from configuring import SET, TOPIC, alter, described
-from serving import ask, on_trio, running_broker
+from support.config_requests import SET, TOPIC, alter, described
+from support.serving import ask, on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.broker.config.key import Source

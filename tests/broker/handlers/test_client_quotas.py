@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from serving import ask, on_trio, running_broker
+from support.serving import ask, on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.protocol.errors import InvalidRequest, UnsupportedVersion

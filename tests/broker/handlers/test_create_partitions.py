@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from serving import ask, on_trio, running_broker
-from topics import create, produce, told_of
+from support.serving import ask, on_trio, running_broker
+from support.topic_requests import create, produce, told_of
 
 from trioka.protocol.errors import InvalidPartitions, RequestTimedOut, UnknownTopicOrPartition
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from serving import Asking, ask, on_trio, running_broker
-from topics import create, produce, producing, told_of, topic
+from support.serving import Asking, ask, on_trio, running_broker
+from support.topic_requests import create, produce, producing, told_of, topic
 
 from trioka.protocol.errors import InvalidConfig, InvalidTopic, RequestTimedOut, TopicAlreadyExists
 from trioka.protocol.messages.create_topics import CreateTopicsRequest

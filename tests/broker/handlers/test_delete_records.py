@@ -3,11 +3,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted import planted
-from serving import ask, on_trio, running_broker
-from topics import EARLIEST, LATEST, create, offset_at, produce
-from transacting import transacting
-from transaction_requests import Writer, fetch, values_in
+from mutants.plant import planted
+from support.serving import ask, on_trio, running_broker
+from support.topic_requests import EARLIEST, LATEST, create, offset_at, produce
+from support.transaction_requests import Writer, fetch, values_in
+from support.transactional_broker import transacting
 
 from trioka.broker.broker import Broker
 from trioka.broker.handlers import delete_records as handler_module

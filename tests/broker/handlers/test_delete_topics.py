@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from serving import ask, on_trio, running_broker
-from topics import create, produce, told_of
+from support.serving import ask, on_trio, running_broker
+from support.topic_requests import create, produce, told_of
 
 from trioka.protocol.errors import (
     InvalidRequest,
@@ -11,7 +11,7 @@ from trioka.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 
 NOBODYS_ID = b"x" * 16
 

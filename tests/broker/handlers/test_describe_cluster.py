@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from serving import HOST, LISTENER, ask, on_trio, running_broker
+from support.serving import HOST, LISTENER, ask, on_trio, running_broker
 
 from trioka.broker.security.authorized_operations import CLUSTER_OPERATIONS, bits
 from trioka.protocol.errors import BrokerIdNotRegistered, MismatchedEndpointType, UnsupportedEndpointType

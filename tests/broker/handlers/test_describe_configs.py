@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from configuring import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC, described, value
-from serving import ask, on_trio, running_broker
+from support.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC, described, value
+from support.serving import ask, on_trio, running_broker
 
 from trioka.broker.config.group_keys import LOGGERS
 from trioka.broker.config.key import BROKER_KEYS, TOPIC_KEYS, Source

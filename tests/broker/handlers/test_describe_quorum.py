@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from serving import ask, on_trio, running_broker
+from support.serving import ask, on_trio, running_broker
 
 from trioka.protocol.errors import UnknownTopicOrPartition
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest

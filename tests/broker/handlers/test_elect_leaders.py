@@ -1,8 +1,8 @@
 from pathlib import Path
 from typing import Any
 
-from serving import ask, on_trio, running_broker
-from topics import create
+from support.serving import ask, on_trio, running_broker
+from support.topic_requests import create
 
 from trioka.broker.broker import Broker
 from trioka.protocol.errors import ElectionNotNeeded, InvalidRequest, RequestTimedOut, UnknownTopicOrPartition

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from serving import Asking, ask, on_trio, running_broker
+from support.serving import Asking, ask, on_trio, running_broker
 
 from trioka.coordinator.partitioning import partition_of
 from trioka.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, InvalidRequest, UnknownMemberId

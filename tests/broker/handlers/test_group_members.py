@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import trio
-from group_requests import grouping, heartbeat, join, settle, sync
-from serving import Asking, on_trio
+from support.group_requests import grouping, heartbeat, join, settle, sync
+from support.serving import Asking, on_trio
 
 from trioka.protocol.errors import (
     FencedInstanceId,

@@ -2,8 +2,17 @@
 
 from pathlib import Path
 
-from group_requests import codes_of, commit, consumer_heartbeat, delete_offsets, fetch, grouping, offsets_of, settle
-from serving import Asking, on_trio
+from support.group_requests import (
+    codes_of,
+    commit,
+    consumer_heartbeat,
+    delete_offsets,
+    fetch,
+    grouping,
+    offsets_of,
+    settle,
+)
+from support.serving import Asking, on_trio
 
 from trioka.broker.security.authorized_operations import GROUP_OPERATIONS, bits
 from trioka.protocol.errors import (

@@ -3,8 +3,20 @@
 import logging
 from pathlib import Path
 
-from configuring import APPEND, BROKER, BROKER_LOGGER, DELETE, GROUP, SET, SUBTRACT, TOPIC, alter, described, value
-from serving import ask, on_trio, running_broker
+from support.config_requests import (
+    APPEND,
+    BROKER,
+    BROKER_LOGGER,
+    DELETE,
+    GROUP,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    alter,
+    described,
+    value,
+)
+from support.serving import ask, on_trio, running_broker
 
 from trioka.broker.config.key import Source
 from trioka.broker.config.network_keys import MAX_CONNECTIONS

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import trio
-from serving import Asking, ask, on_trio, running_broker
+from support.serving import Asking, ask, on_trio, running_broker
 
 from trioka.cluster.producer_ids import BLOCK_SIZE
 from trioka.protocol.batch import build

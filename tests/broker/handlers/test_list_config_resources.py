@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from configuring import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, SET, TOPIC, alter
-from serving import ask, on_trio, running_broker
+from support.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, SET, TOPIC, alter
+from support.serving import ask, on_trio, running_broker
 
 from trioka.protocol.errors import UnsupportedVersion
 from trioka.protocol.messages.list_config_resources import ListConfigResourcesRequest

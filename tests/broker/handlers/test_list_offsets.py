@@ -1,8 +1,8 @@
 from pathlib import Path
 from typing import Any
 
-from serving import ask, on_trio, running_broker
-from topics import EARLIEST, LATEST, create, offset_at, produce
+from support.serving import ask, on_trio, running_broker
+from support.topic_requests import EARLIEST, LATEST, create, offset_at, produce
 
 from trioka.broker.broker import Broker
 from trioka.protocol.errors import FencedLeaderEpoch, InvalidRequest, UnknownLeaderEpoch, UnsupportedVersion

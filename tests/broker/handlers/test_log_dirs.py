@@ -3,7 +3,7 @@
 import errno
 from pathlib import Path
 
-from serving import ask, on_trio, running_broker
+from support.serving import ask, on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.protocol.errors import (

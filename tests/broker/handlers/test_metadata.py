@@ -1,8 +1,8 @@
 from pathlib import Path
 from typing import Any
 
-from serving import LISTENER, Asking, ask, on_trio, running_broker
-from topics import create, told_of
+from support.serving import LISTENER, Asking, ask, on_trio, running_broker
+from support.topic_requests import create, told_of
 
 from trioka.broker.broker import Broker
 from trioka.broker.security.authorized_operations import TOPIC_OPERATIONS, bits

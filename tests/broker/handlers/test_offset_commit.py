@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from group_requests import code_of, codes_of, commit, consumer_heartbeat, fetch, grouping, offsets_of, settle
-from serving import on_trio
+from support.group_requests import code_of, codes_of, commit, consumer_heartbeat, fetch, grouping, offsets_of, settle
+from support.serving import on_trio
 
 from trioka.protocol.errors import (
     GroupIdNotFound,

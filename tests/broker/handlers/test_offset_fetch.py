@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from group_requests import commit, consumer_heartbeat, grouping
-from serving import on_trio
+from support.group_requests import commit, consumer_heartbeat, grouping
+from support.serving import on_trio
 
 from trioka.protocol.errors import StaleMemberEpoch, UnknownTopicId
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest

@@ -4,7 +4,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from serving import SETTINGS, ask, on_trio, running_broker
+from support.serving import SETTINGS, ask, on_trio, running_broker
 
 from trioka.broker.api import SERVED
 from trioka.broker.broker import Broker
@@ -14,10 +14,10 @@ from trioka.cluster.bootstrap import fresh_records
 from trioka.cluster.features import NOT_SERVED
 from trioka.cluster.partition import random_uuid
 from trioka.protocol.errors import InvalidUpdateVersion
-from trioka.protocol.ledgers.metadata import FeatureLevelRecord
+from trioka.protocol.internal_records.metadata import FeatureLevelRecord
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest
-from trioka.protocol.wire import uuid_text
+from trioka.protocol.primitives import uuid_text
 from trioka.storage.disk import OsDisk
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2

@@ -8,9 +8,9 @@ from types import ModuleType
 import pytest
 import trio
 import trio.testing
-from planted import assert_noticed, planted
-from serving import LISTENER, ask, new_broker, on_trio, running_broker
-from watching import exchanged, get, watched
+from mutants.plant import assert_noticed, planted
+from support.http_scrapes import exchanged, get, watched
+from support.serving import LISTENER, ask, new_broker, on_trio, running_broker
 
 from trioka.broker.config.layers import Config
 from trioka.broker.http import connection_limits as http_connections

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from lanes import connected, framed, said
-from planted import assert_noticed
-from serving import ask, on_trio, running_broker
-from topics import create, produce
+from mutants.plant import assert_noticed
+from support.fast_paths import connected, framed, said
+from support.serving import ask, on_trio, running_broker
+from support.topic_requests import create, produce
 
 from trioka.broker.logs import formatters as log_lines
 from trioka.broker.logs.formatters import EVENTS, RESERVED

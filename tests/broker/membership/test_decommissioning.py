@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import trio
-from clustering import LOOK_S, PATIENCE_S, Cluster, on_cluster, running_cluster
-from serving import ask
-from topics import producing
+from support.broker_cluster import LOOK_S, PATIENCE_S, Cluster, on_cluster, running_cluster
+from support.serving import ask
+from support.topic_requests import producing
 
 from trioka.cluster.partition import Partition
 from trioka.protocol.errors import (

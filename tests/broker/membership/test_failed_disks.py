@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 import trio
-from planted import assert_noticed
-from serving import Asking, new_broker, on_trio, running_broker
+from mutants.plant import assert_noticed
+from support.serving import Asking, new_broker, on_trio, running_broker
 
 from trioka.broker.background import Housekeeping
 from trioka.broker.broker import Broker
@@ -30,11 +30,11 @@ from trioka.protocol.record import Record
 from trioka.storage import sync
 from trioka.storage.directory import LogDirectory
 from trioka.storage.disk import File, OsDisk
-from trioka.storage.disk_faults import Kind, Operation
+from trioka.storage.failstop_disk import OutOfDescriptors
 from trioka.storage.file_pool import FilePool
-from trioka.storage.memory_disk import MemoryDisk
 from trioka.storage.sync import GroupCommits, OnShortage
-from trioka.storage.volume import OutOfDescriptors
+from trioka.testing.disks.disk_faults import Kind, Operation
+from trioka.testing.disks.memory_disk import MemoryDisk
 
 NOW_MS = 1_700_000_000_000
 

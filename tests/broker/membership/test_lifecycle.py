@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import trio
-from clustering import Cluster, on_cluster, running_cluster
-from planted import planted
-from serving import ask
+from mutants.plant import planted
+from support.broker_cluster import Cluster, on_cluster, running_cluster
+from support.serving import ask
 
 from trioka.broker.broker import Broker
 from trioka.broker.controller.active import ActiveController

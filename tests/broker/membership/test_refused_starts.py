@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import trio
-from clustering import Cluster, on_cluster, running_cluster
-from planted import planted
-from serving import new_broker, on_trio, running_broker
+from mutants.plant import planted
+from support.broker_cluster import Cluster, on_cluster, running_cluster
+from support.serving import new_broker, on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.broker.clock import SystemClock
@@ -18,7 +18,7 @@ from trioka.broker.membership import identity as the_real_identity
 from trioka.broker.membership.lifecycle import CannotJoin
 from trioka.broker.quorum import remote as the_real_following
 from trioka.broker.quorum.store import VotersDisagree
-from trioka.cli.wire import Reserved
+from trioka.cli.client.connection import Reserved
 from trioka.storage.directory import ForeignDirectory
 from trioka.storage.disk import OsDisk
 

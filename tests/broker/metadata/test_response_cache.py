@@ -4,14 +4,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from planted import Rule, assert_noticed
-from small_cluster import SmallCluster, directory
+from mutants.plant import Rule, assert_noticed
+from support.small_cluster import SmallCluster, directory
 
 from trioka.broker.metadata import response_cache as told_topics
 from trioka.broker.metadata.topic_description import TopicDescription
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.topics import Topic
-from trioka.protocol.ledgers.metadata import FenceBrokerRecord, PartitionChangeRecord, PartitionRecord
+from trioka.protocol.internal_records.metadata import FenceBrokerRecord, PartitionChangeRecord, PartitionRecord
 from trioka.protocol.messages.metadata import MetadataResponse
 
 VERSION = 12

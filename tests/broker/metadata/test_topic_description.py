@@ -4,8 +4,8 @@ from dataclasses import replace
 from types import ModuleType
 
 import pytest
-from planted import Rule, assert_noticed
-from small_cluster import SmallCluster, directory
+from mutants.plant import Rule, assert_noticed
+from support.small_cluster import SmallCluster, directory
 
 from trioka.broker.metadata import topic_description
 from trioka.cluster.partition import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, Partition

@@ -5,14 +5,14 @@ from types import ModuleType
 
 import pytest
 from confluent_kafka import Producer
-from planted import Rule, assert_noticed
-from serving import ask, on_trio, running_broker
-from topics import create, producing
-from watching import scraped
+from mutants.plant import Rule, assert_noticed
+from support.http_scrapes import scraped
+from support.serving import ask, on_trio, running_broker
+from support.topic_requests import create, producing
 
 from trioka.broker.counters import errors as error_counts
 from trioka.broker.counters import traffic as counts
-from trioka.cluster.changes import PartitionChanged
+from trioka.cluster.image_delta import PartitionChanged
 from trioka.cluster.partition import Partition
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -5,12 +5,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from group_requests import commit, grouping
-from lanes import connected, framed, said
-from planted import assert_noticed
-from serving import ask, on_trio, running_broker
-from topics import create, produce, producing
-from watching import Scrape, Selector, groupings, pieces, scraped, selectors
+from mutants.plant import assert_noticed
+from support.fast_paths import connected, framed, said
+from support.group_requests import commit, grouping
+from support.http_scrapes import Scrape, Selector, groupings, pieces, scraped, selectors
+from support.serving import ask, on_trio, running_broker
+from support.topic_requests import create, produce, producing
 
 from trioka.broker.broker import Broker
 from trioka.broker.counters import latency as request_times
@@ -22,11 +22,11 @@ from trioka.broker.metrics.groups import loss_in_s
 from trioka.broker.metrics.reference import reference
 from trioka.broker.metrics.samples import Sample
 from trioka.broker.metrics.series import LOG_SIZE, SERIES, Kind
-from trioka.cluster.changes import PartitionChanged
+from trioka.cluster.image_delta import PartitionChanged
 from trioka.cluster.partition import Partition
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
-from trioka.protocol.wire import NULL_UUID
+from trioka.protocol.primitives import NULL_UUID
 from trioka.storage import log_end
 
 ROOT = Path(__file__).resolve().parents[3]

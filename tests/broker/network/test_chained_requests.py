@@ -10,10 +10,10 @@ from unittest import mock
 
 import pytest
 import trio
-from company import follow, leading
-from group_requests import join
-from planted import assert_noticed
-from serving import Asking, ask, on_trio, request_frame, running_broker
+from mutants.plant import assert_noticed
+from support.group_requests import join
+from support.multi_replica import follow, leading
+from support.serving import Asking, ask, on_trio, request_frame, running_broker
 
 from trioka.broker import broker as broker_file
 from trioka.broker.broker import Broker
@@ -22,7 +22,7 @@ from trioka.broker.handlers import produce as produce_file
 from trioka.broker.network import connection as connection_file
 from trioka.broker.network import dispatch as dispatch_file
 from trioka.broker.replication import commit_wait as committed_file
-from trioka.cluster import delayed as delayed_file
+from trioka.cluster import purgatory as delayed_file
 from trioka.protocol import batch
 from trioka.protocol.errors import NONE, KafkaError, UnknownMemberId, UnknownServerError
 from trioka.protocol.messages.fetch import FetchRequest

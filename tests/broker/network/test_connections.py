@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from planted import assert_noticed
-from serving import LISTENER, Asking, ask, new_broker, on_trio, read_answer, request_frame, running_broker
+from mutants.plant import assert_noticed
+from support.serving import LISTENER, Asking, ask, new_broker, on_trio, read_answer, request_frame, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.broker.handlers import api_versions as api_versions_file

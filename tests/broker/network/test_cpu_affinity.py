@@ -4,7 +4,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from planted import Rule, assert_noticed, planted
+from mutants.plant import Rule, assert_noticed, planted
 
 from trioka.broker.network import cpu_affinity as nearness_module
 from trioka.broker.network import server as network_module

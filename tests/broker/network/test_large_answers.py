@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from large_answers import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill, produce
-from serving import Asking, on_trio, running_broker
+from support.large_responses import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill, produce
+from support.serving import Asking, on_trio, running_broker
 
 from trioka.broker.network.channel import PORTION_BYTES
 from trioka.broker.network.listener import listen

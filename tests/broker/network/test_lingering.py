@@ -4,7 +4,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import pytest
-from planted import Rule, planted
+from mutants.plant import Rule, planted
 
 from trioka.broker.fastpath.coalescer import Together
 from trioka.broker.network import server as network_module

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from serving import HOST, SETTINGS, Asking, on_trio, running_broker
+from support.serving import HOST, SETTINGS, Asking, on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.protocol.messages.api_versions import ApiVersionsRequest

@@ -10,11 +10,11 @@ from unittest import mock
 
 import pytest
 import trio
-from company import alone_again, with_others
-from planted import assert_noticed
-from serving import Asking, on_trio
-from transacting import produced, seen, state, transacting
-from transaction_requests import Writer, end, produce
+from mutants.plant import assert_noticed
+from support.multi_replica import alone_again, with_others
+from support.serving import Asking, on_trio
+from support.transaction_requests import Writer, end, produce
+from support.transactional_broker import produced, seen, state, transacting
 
 from trioka.broker import broker as broker_file
 from trioka.broker.broker import Broker

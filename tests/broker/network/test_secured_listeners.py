@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from planted import assert_noticed
-from serving import SETTINGS, ask, on_trio, running_broker
+from mutants.plant import assert_noticed
+from support.serving import SETTINGS, ask, on_trio, running_broker
 
 from trioka.broker.config import listeners as listeners_module
 from trioka.broker.config import validation as validation_module

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import trio
-from large_answers import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill
-from serving import Asking, on_trio, running_broker
+from support.large_responses import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill
+from support.serving import Asking, on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.broker.network import server as network

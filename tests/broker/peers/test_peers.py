@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from planted import planted
-from serving import HOST
+from mutants.plant import planted
+from support.serving import HOST
 
 from trioka.broker.peers import peer as the_real_peers
 from trioka.protocol.errors import NetworkException

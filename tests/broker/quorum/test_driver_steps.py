@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from planted import planted
+from mutants.plant import planted
 
 from trioka.broker.clock import SystemClock
 from trioka.broker.config.server import load
@@ -30,8 +30,8 @@ from trioka.cluster.settings import ControllerSettings
 from trioka.cluster.snapshot import SnapshotId, build_snapshot
 from trioka.cluster.voters import ReplicaKey, VoterSet
 from trioka.protocol.errors import NotController
-from trioka.protocol.ledgers.control import VotersRecord
-from trioka.protocol.ledgers.metadata import NoOpRecord
+from trioka.protocol.internal_records.control import VotersRecord
+from trioka.protocol.internal_records.metadata import NoOpRecord
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest as Asked
 from trioka.storage.directory import LogDirectory
 from trioka.storage.disk import OsDisk

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from serving import on_trio, running_broker
+from support.serving import on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.cluster.partition import is_reserved_directory

@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 import trio
-from clustering import LOOK_S, PATIENCE_S, Cluster, on_cluster, running_cluster
-from planted import planted
-from serving import HOST, ask
+from mutants.plant import planted
+from support.broker_cluster import LOOK_S, PATIENCE_S, Cluster, on_cluster, running_cluster
+from support.serving import HOST, ask
 
 from trioka.broker.broker import Broker
 from trioka.broker.quorum import voters as voter_changes
@@ -29,7 +29,7 @@ from trioka.protocol.errors import (
     UnsupportedVersion,
     VoterNotFound,
 )
-from trioka.protocol.ledgers.control import VotersRecord
+from trioka.protocol.internal_records.control import VotersRecord
 from trioka.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from trioka.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest

@@ -8,21 +8,21 @@ from types import ModuleType
 
 import pytest
 import trio
-from company import led_by_another, partition_of
-from planted import planted
-from serving import on_trio, running_broker
-from topics import create, produce
+from mutants.plant import planted
+from support.multi_replica import led_by_another, partition_of
+from support.serving import on_trio, running_broker
+from support.topic_requests import create, produce
 
 from trioka.broker import broker as broker_module
 from trioka.broker.broker import Broker
 from trioka.broker.replication import applier as replicas_module
 from trioka.broker.replication.applier import AT_ONCE, Replicas
-from trioka.cluster.changes import PartitionChanged, TopicDeleted
+from trioka.cluster.image_delta import PartitionChanged, TopicDeleted
 from trioka.cluster.partition import Partition
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
 from trioka.storage.directory import LogDirectory
 from trioka.storage.disk import OsDisk
-from trioka.storage.epochs import LeaderEpochCache
+from trioka.storage.leader_epochs import LeaderEpochCache
 
 AGAIN = b"the same name..."
 

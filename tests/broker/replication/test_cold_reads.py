@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 import trio
-from planted import planted
-from serving import Asking, on_trio, running_broker
+from mutants.plant import planted
+from support.serving import Asking, on_trio, running_broker
 
 from trioka.broker.fastpath import fetch as fetch_lane
 from trioka.broker.replication import cold_reads
@@ -19,9 +19,9 @@ from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
-from trioka.storage import warmth
+from trioka.storage import page_cache_probe
 from trioka.storage.disk import Buffer, File, OsDisk
-from trioka.storage.warmth import cold_part
+from trioka.storage.page_cache_probe import cold_part
 
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 SIZE = 50_000
@@ -259,10 +259,20 @@ async def test_what_is_not_in_memory_is_read_elsewhere_whichever_road_a_fetch_ta
 
 
 MISTAKES: list[tuple[ModuleType, str, str, tuple[str, str]]] = [
-    (warmth, "if size <= 0 or _is_warm", "if True or _is_warm", ("trioka.broker.handlers.fetch", "cold_part")),
-    (warmth, "if not segment.index_is_warm:", "if False:", ("trioka.broker.handlers.fetch", "cold_part")),
-    (warmth, "if size <= 0 or _is_warm", "if True or _is_warm", ("trioka.broker.fastpath.fetch", "cold_part")),
-    (warmth, "file.warm(part.position, part.size)", "pass", ("trioka.broker.replication.cold_reads", "warm")),
+    (
+        page_cache_probe,
+        "if size <= 0 or _is_warm",
+        "if True or _is_warm",
+        ("trioka.broker.handlers.fetch", "cold_part"),
+    ),
+    (page_cache_probe, "if not segment.index_is_warm:", "if False:", ("trioka.broker.handlers.fetch", "cold_part")),
+    (
+        page_cache_probe,
+        "if size <= 0 or _is_warm",
+        "if True or _is_warm",
+        ("trioka.broker.fastpath.fetch", "cold_part"),
+    ),
+    (page_cache_probe, "file.warm(part.position, part.size)", "pass", ("trioka.broker.replication.cold_reads", "warm")),
     (
         fetch_lane,
         "elif cold_part(log, offset, limit, now) is not None:",

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 import trio
-from serving import Asking, on_trio, running_broker
-from topics import create, produce, producing
+from support.serving import Asking, on_trio, running_broker
+from support.topic_requests import create, produce, producing
 
 from trioka.broker import background as housekeeping
 from trioka.broker.background import Housekeeping
 from trioka.broker.broker import Broker
 from trioka.broker.fastpath.produce import ProduceLane
 from trioka.broker.replication.partitions import Replica
-from trioka.cluster.delayed import Delayed
+from trioka.cluster.purgatory import Delayed
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.storage.log import Log
-from trioka.storage.producers import ProducerState
+from trioka.storage.producer_state import ProducerState
 from trioka.storage.segment import Segment
 from trioka.storage.segments import Segments
 

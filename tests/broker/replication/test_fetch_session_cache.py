@@ -5,8 +5,20 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from fetching import EVICTION_MS, LAST, cache, fetch, is_there, opened, places, request, result, started, told
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
+from support.fetch_requests import (
+    EVICTION_MS,
+    LAST,
+    cache,
+    fetch,
+    is_there,
+    opened,
+    places,
+    request,
+    result,
+    started,
+    told,
+)
 
 from trioka.broker.replication import fetch_session_cache as fetch_sessions
 from trioka.protocol.errors import FetchSessionIdNotFound

@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
 
 from trioka.broker.replication import fetch_session_client as standing_fetch
 from trioka.broker.replication.fetch_session_cache import FetchSessions

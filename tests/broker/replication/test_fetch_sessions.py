@@ -5,8 +5,22 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from fetching import BY_ID, BY_NAME, LAST, Place, cache, fetch, is_there, opened, places, request, result, started, told
-from planted import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed
+from support.fetch_requests import (
+    BY_ID,
+    BY_NAME,
+    LAST,
+    Place,
+    cache,
+    fetch,
+    is_there,
+    opened,
+    places,
+    request,
+    result,
+    started,
+    told,
+)
 
 from trioka.broker.replication import fetch_session_cache as fetch_sessions
 from trioka.protocol.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch

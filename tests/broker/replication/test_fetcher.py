@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import trio
-from company import alone_again, filled, follow, leading, led_by_another, produced, with_others
-from planted import planted
-from serving import Asking, on_trio
-from topics import producing
+from mutants.plant import planted
+from support.multi_replica import alone_again, filled, follow, leading, led_by_another, produced, with_others
+from support.serving import Asking, on_trio
+from support.topic_requests import producing
 
 from trioka.broker.broker import Broker
 from trioka.broker.replication import applier as replicas_module

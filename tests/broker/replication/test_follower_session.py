@@ -11,10 +11,10 @@ from unittest import mock
 
 import pytest
 import trio
-from company import led_by_another, with_others
-from planted import planted
-from serving import Asking, on_trio, running_broker
-from topics import create, producing
+from mutants.plant import planted
+from support.multi_replica import led_by_another, with_others
+from support.serving import Asking, on_trio, running_broker
+from support.topic_requests import create, producing
 
 from trioka.broker import broker as broker_module
 from trioka.broker.broker import Broker
@@ -22,12 +22,12 @@ from trioka.broker.handlers import fetch as handler
 from trioka.broker.replication import follower_session as follower_watch
 from trioka.broker.replication import transitions as replication
 from trioka.broker.replication.fetch_session_client import VERSION, Key, Limits, Position, StandingFetch
-from trioka.cluster.delayed import Waiter
+from trioka.cluster.purgatory import Waiter
 from trioka.protocol.batch import build
 from trioka.protocol.errors import FencedLeaderEpoch
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.record import Record
-from trioka.storage.admission import Origin
+from trioka.storage.append_validation import Origin
 
 FOLLOWER = 2
 PARTITIONS = 3

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import trio
-from clustering import Cluster, on_cluster, running_cluster
-from replicating import Producer, are_the_same, create, fetch, partition, read, replica, wait_leader
+from support.broker_cluster import Cluster, on_cluster, running_cluster
+from support.replicated_topics import Producer, are_the_same, create, fetch, partition, read, replica, wait_leader
 
 from trioka.cluster.acls import Operation, Permission, ResourceKind
 from trioka.cluster.healing import Cure, cure_of, sources, unclaimed

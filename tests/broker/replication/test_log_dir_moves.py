@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import trio
-from serving import Asking, ask, on_trio, running_broker
-from topics import create
+from support.serving import Asking, ask, on_trio, running_broker
+from support.topic_requests import create
 
 from trioka.broker.broker import Broker
 from trioka.protocol.batch import build, headers, records
@@ -18,8 +18,8 @@ from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.record import Record
-from trioka.protocol.wire import NULL_UUID
 from trioka.storage.layout import TopicPartition
 
 NAME = TopicPartition("orders", 0)

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clustering import Cluster, running_cluster
-from replicating import (
+from support.broker_cluster import Cluster, running_cluster
+from support.replicated_topics import (
     TOPIC,
     Producer,
     are_the_same,
@@ -18,7 +18,7 @@ from replicating import (
     replica,
     wait_leader,
 )
-from serving import Asking, on_trio_patiently
+from support.serving import Asking, on_trio_patiently
 
 from trioka.cluster.partition import LOST_DIRECTORY
 from trioka.protocol.errors import (

@@ -9,10 +9,10 @@ from unittest import mock
 
 import pytest
 import trio
-from clustering import Cluster, on_cluster, running_cluster
-from planted import planted
-from replicating import TOPIC, Producer, create, fetch, partition, replica, wait_leader
-from serving import Asking, on_trio, running_broker
+from mutants.plant import planted
+from support.broker_cluster import Cluster, on_cluster, running_cluster
+from support.replicated_topics import TOPIC, Producer, create, fetch, partition, replica, wait_leader
+from support.serving import Asking, on_trio, running_broker
 
 from trioka.broker.replication import scrubber
 from trioka.broker.replication.partitions import NEVER_SCRUBBED, Replica

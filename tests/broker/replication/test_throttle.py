@@ -4,9 +4,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from company import filled, follow, leading
-from planted import Rule, assert_noticed
-from serving import Asking, on_trio
+from mutants.plant import Rule, assert_noticed
+from support.multi_replica import filled, follow, leading
+from support.serving import Asking, on_trio
 
 from trioka.broker.replication import throttle as replication_quota
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest

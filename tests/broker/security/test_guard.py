@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Asking, ask, new_broker, on_trio, running_broker
-from wishes import GROUP, TOPIC, TRANSACTION, versions, wish
+from support.requests_by_api import GROUP, TOPIC, TRANSACTION, versions, wish
+from support.serving import Asking, ask, new_broker, on_trio, running_broker
 
 from trioka.broker.api import SERVED
 from trioka.broker.broker import Broker

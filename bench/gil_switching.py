@@ -1,0 +1,95 @@
+"""What a client waits for while other threads of the broker compute, by the length of the interpreter's turns.
+
+    python bench/gil_switching.py [--rounds 3] [--partitions 2000]
+
+1,000 records a second go to one partition, by the load generator's clock. Meanwhile a topic with many partitions is
+made, which eight worker threads do, Python and disk in turns; and, in another row, a thread computes and does nothing
+else, as one that loads a large group's offsets would. Brokers with the interpreter's default turns of 5 ms and with
+those that a broker asks for (broker/network/scheduling.py) take turns, each fresh; the best round of each counts.
+"""
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from load_generator import program, run_load
+from nodes import TriokaNode, allow_many_files, end_in_order
+
+from trioka.broker.network.scheduling import INTERPRETER_TURN_S
+
+DEFAULT_TURN_S: Final = 0.005
+SECONDS: Final = 4.0
+BEGIN_S: Final = 1.0  # after the load has begun
+WITH_TURNS: Final = """
+import threading
+from trioka.broker import time_slice
+time_slice.INTERPRETER_TURN_S = {turn_s}
+def compute():
+    while True:
+        sum(range(1000))
+if {computes}:
+    threading.Thread(target=compute, daemon=True).start()
+from trioka.__main__ import main
+main()
+"""
+
+Figures = dict[str, float]
+
+
+def latencies(folder: Path, turn_s: float, computes: bool, partitions: int) -> Figures:
+    """Milliseconds, and how long the topic took, in seconds."""
+    node = TriokaNode(folder, [sys.executable, "-c", WITH_TURNS.format(turn_s=turn_s, computes=computes)])
+    node.start()
+    try:
+        took: list[float] = []
+
+        def create() -> None:
+            time.sleep(BEGIN_S)
+            began = time.perf_counter()
+            run_load("create", {"address": node.address, "topic": "many", "partitions": partitions}, seconds=120)
+            took.append(time.perf_counter() - began)
+
+        creating = threading.Thread(target=create)
+        if partitions:
+            creating.start()
+        options = {"address": node.address, "topic": "turns", "record": 100, "rate": 1000, "warmup": 0.5}
+        told = run_load("latency", {**options, "seconds": SECONDS}, seconds=SECONDS)
+        if partitions:
+            creating.join()
+        return {name: micros / 1000 for name, micros in told["micros"].items()} | {"made": sum(took)}
+    finally:
+        node.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--partitions", type=int, default=2000)
+    options = parser.parse_args()
+    allow_many_files()
+    end_in_order()
+    program()
+    rows = {
+        "nothing": (False, 0),
+        f"{options.partitions} partitions are made": (False, options.partitions),
+        "a thread computes": (True, 0),
+    }
+    turns = {"5 ms": DEFAULT_TURN_S, f"{INTERPRETER_TURN_S * 1e6:.0f} µs": INTERPRETER_TURN_S}
+    found: dict[tuple[str, str], list[Figures]] = {(row, turn): [] for row in rows for turn in turns}
+    with tempfile.TemporaryDirectory(prefix="trioka-bench-", ignore_cleanup_errors=True) as name:
+        for _ in range(options.rounds):
+            for row, (computes, partitions) in rows.items():
+                for turn, turn_s in turns.items():
+                    found[row, turn].append(latencies(Path(name), turn_s, computes, partitions))
+    print("| beside | turns | p50 ms | p99 ms | p99.9 ms | made in s |\n|---|---|---|---|---|---|")
+    for (row, turn), rounds in found.items():
+        best = {key: min(each[key] for each in rounds) for key in ("p50", "p99", "p99.9", "made")}
+        print(f"| {row} | {turn} | " + " | ".join(f"{value:.2f}" for value in best.values()) + " |")
+
+
+if __name__ == "__main__":
+    main()

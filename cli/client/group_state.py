@@ -1,0 +1,149 @@
+"""What a cluster knows of its groups: which there are, in what state, with which members.
+
+There are two ways to ask, one for the groups of old and one for those of KIP-848, and no way to know beforehand which
+kind a name belongs to. So the new way is asked first, where it is offered, and the old one if that knows nothing.
+"""
+
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from trioka.protocol import errors
+from trioka.protocol.codec import decoder
+from trioka.protocol.errors import NONE, GroupIdNotFound, ProtocolError
+from trioka.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from trioka.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from trioka.protocol.messages.describe_groups import DescribeGroupsRequest
+from trioka.protocol.messages.list_groups import ListGroupsRequest
+
+from .. import problems
+from ..terminal.failure import Failure, did_you_mean
+from .cluster_client import Kafka, TopicPartition
+
+MAX_ASSIGNED: Final = 200_000
+WITHOUT_MEMBERS: Final = frozenset({"Empty", "Dead"})
+
+
+class Member(NamedTuple):
+    member: str
+    instance: str | None
+    client: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class GroupState(NamedTuple):
+    group: str
+    type: str
+    state: str
+    assignor: str
+    coordinator: int
+    members: tuple[Member, ...]
+
+    @property
+    def is_active(self) -> bool:
+        return self.state not in WITHOUT_MEMBERS
+
+    def readers(self) -> dict[TopicPartition, Member]:
+        return {place: member for member in self.members for place in member.partitions}
+
+
+def all_groups(kafka: Kafka) -> list[dict[str, Any]]:
+    """Every group of every broker, by name."""
+    found = {}
+    for broker in kafka.cluster().brokers:
+        node = broker.node_id
+        ask = partial(kafka.ask_node, node, ListGroupsRequest())
+        answer = kafka.insist(ask, lambda told: [told.error_code])
+        if answer.error_code != NONE:
+            raise problems.refused(answer.error_code, f"broker {node} does not list its groups")
+        for each in answer.groups:
+            found[each.group_id] = {
+                "group": each.group_id,
+                "type": each.group_type or "classic",
+                "state": each.group_state or None,
+                "protocol": each.protocol_type,
+                "coordinator": node,
+            }
+    return [found[name] for name in sorted(found)]
+
+
+def find_group(kafka: Kafka, name: str) -> GroupState | None:
+    """None if there is no such group."""
+    if ConsumerGroupDescribeRequest.__key__ in kafka.first().versions():
+        found = _new(kafka, name)
+        if found is not None:
+            return found
+    request = DescribeGroupsRequest(groups=[name])
+    (told,) = kafka.ask_coordinator(name, request, lambda told: [each.error_code for each in told.groups]).groups
+    if told.error_code not in (NONE, GroupIdNotFound.code):
+        raise problems.refused(told.error_code, f"group '{name}' cannot be described")
+    if told.error_code == GroupIdNotFound.code or told.group_state == "Dead":
+        return _other(kafka, name)
+    members = tuple(
+        Member(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host.removeprefix("/"),
+            _assigned(bytes(each.member_assignment)),
+        )
+        for each in told.members
+    )
+    return GroupState(name, "classic", told.group_state, told.protocol_data, kafka.coordinator(name), members)
+
+
+def existing_group(kafka: Kafka, name: str) -> GroupState:
+    """A failure with a suggestion, if there is no such group."""
+    found = find_group(kafka, name)
+    if found is None:
+        raise no_such_group(kafka, name)
+    return found
+
+
+def no_such_group(kafka: Kafka, name: str) -> Failure:
+    known = [each["group"] for each in all_groups(kafka)]
+    hints = [*did_you_mean(name, known), "see: trioka groups list"]
+    return problems.absent(errors.GroupIdNotFound, f"group '{name}' does not exist on {kafka.name}", hints)
+
+
+def _new(kafka: Kafka, name: str) -> GroupState | None:
+    request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
+    (told,) = kafka.ask_coordinator(name, request, lambda told: [each.error_code for each in told.groups]).groups
+    if told.error_code != NONE:  # not of this kind, or not there; the old way will tell
+        return None
+    members = tuple(
+        Member(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host.removeprefix("/"),
+            tuple(
+                TopicPartition(topic.topic_name, index)
+                for topic in each.assignment.topic_partitions
+                for index in topic.partitions
+            ),
+        )
+        for each in told.members
+    )
+    return GroupState(name, "consumer", told.group_state, told.assignor_name, kafka.coordinator(name), members)
+
+
+def _other(kafka: Kafka, name: str) -> GroupState | None:
+    """A share or a streams group is known to neither way; that it exists is in the list."""
+    for each in all_groups(kafka):
+        if each["group"] == name and each["state"] != "Dead":
+            return GroupState(name, each["type"], each["state"] or "", "", each["coordinator"], ())
+    return None
+
+
+def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
+    """What a member of a group of consumers reads; nothing for members that are something else, such as Connect's."""
+    if len(data) < 2:
+        return ()
+    version = min(int.from_bytes(data[:2]), ConsumerProtocolAssignment.__versions__.last)
+    try:
+        # A newer version may have fields behind those that are known here.
+        message, _ = decoder(ConsumerProtocolAssignment, version)(memoryview(data), 2, MAX_ASSIGNED)
+    except ProtocolError:
+        return ()
+    return tuple(TopicPartition(each.topic, index) for each in message.assigned_partitions for index in each.partitions)

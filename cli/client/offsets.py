@@ -1,0 +1,217 @@
+"""Offsets: where partitions begin and end, what groups have committed, and when a record was written.
+
+Everything here is grouped by the broker that must be asked (a leader, a coordinator) and returned by partition.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Final, NamedTuple, TypeVar
+
+from trioka.protocol import batch
+from trioka.protocol.errors import NONE, KafkaError, LeaderNotAvailable, ProtocolError
+from trioka.protocol.messages.fetch import FetchRequest
+from trioka.protocol.messages.list_offsets import ListOffsetsRequest
+from trioka.protocol.messages.offset_commit import OffsetCommitRequest
+from trioka.protocol.messages.offset_delete import OffsetDeleteRequest
+from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
+
+from .. import problems
+from .cluster_client import NOBODY, Kafka, TopicPartition
+
+EARLIEST, LATEST = -2, -1
+CONSUMER: Final = -1  # the replica id of somebody who is none
+BY_NAME: Final = {"fetch": 12, "offsets": 9}  # the last versions that name a topic instead of its id
+LOOK_BYTES: Final = 64 * 1024  # of a partition, to see when a record was written
+NO_OFFSET: Final = -1
+NOBODY_IN_PARTICULAR: Final = ("", -1)
+
+T = TypeVar("T")
+
+
+class Found(NamedTuple):
+    """-1: there is none."""
+
+    offset: int
+    timestamp: int
+    error: int
+
+
+class Committed(NamedTuple):
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = ""
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    ordered = sorted(set(partitions))
+    return [(topic, [each.partition for each in group]) for topic, group in groupby(ordered, lambda each: each.topic)]
+
+
+def list_offsets(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
+    """For each partition the first offset at or after a time; or its first (`EARLIEST`), or its end (`LATEST`)."""
+
+    def ask() -> dict[TopicPartition, Found]:
+        found: dict[TopicPartition, Found] = {}
+        for leader, partitions in kafka.leaders(wanted).items():
+            if leader == NOBODY:
+                found |= dict.fromkeys(partitions, Found(NO_OFFSET, NO_OFFSET, LeaderNotAvailable.code))
+                continue
+            Topic = ListOffsetsRequest.Topic
+            topics = [
+                Topic(
+                    name=name,
+                    partitions=[
+                        Topic.Partition(partition_index=index, timestamp=wanted[TopicPartition(name, index)])
+                        for index in indexes
+                    ],
+                )
+                for name, indexes in by_topic(partitions)
+            ]
+            request = ListOffsetsRequest(replica_id=CONSUMER, topics=topics, timeout_ms=kafka.timeout_ms)
+            for topic in kafka.ask_node(leader, request).topics:
+                for told in topic.partitions:
+                    place = TopicPartition(topic.name, told.partition_index)
+                    found[place] = Found(told.offset, told.timestamp, told.error_code)
+        return found
+
+    return kafka.insist(ask, lambda found: [each.error for each in found.values()])
+
+
+def offsets_or_fail(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The same, where an error of one partition fails the command."""
+    found = list_offsets(kafka, wanted)
+    for place, told in found.items():
+        if told.error != NONE:
+            raise problems.refused(told.error, f"the offsets of {place} are not known")
+    return {place: told.offset for place, told in found.items()}
+
+
+def committed(kafka: Kafka, group: str) -> dict[TopicPartition, Committed]:
+    """Everything that a group has committed; nothing for a group that does not exist."""
+    request = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=None)], require_stable=False)
+    answer = kafka.ask_coordinator(
+        group, request, lambda told: [each.error_code for each in told.groups], at_most=BY_NAME["offsets"]
+    )
+    (told,) = answer.groups
+    if told.error_code != NONE:
+        raise problems.refused(told.error_code, f"what group '{group}' has committed is not known")
+    return {
+        TopicPartition(topic.name, each.partition_index): Committed(
+            each.committed_offset, each.committed_leader_epoch, each.metadata
+        )
+        for topic in told.topics
+        for each in topic.partitions
+        if each.error_code == NONE and each.committed_offset != NO_OFFSET
+    }
+
+
+def commit(
+    kafka: Kafka,
+    group: str,
+    offsets: Mapping[TopicPartition, Committed],
+    *,
+    member: tuple[str, int] = NOBODY_IN_PARTICULAR,
+) -> dict[TopicPartition, int]:
+    """Commits for a group that has no members, or as one of them, with its epoch; an error code for each partition."""
+    Topic = OffsetCommitRequest.Topic
+    request = OffsetCommitRequest(
+        group_id=group,
+        member_id=member[0],
+        generation_id_or_member_epoch=member[1],
+        topics=[
+            Topic(
+                name=name,
+                partitions=[
+                    Topic.Partition(
+                        partition_index=index,
+                        committed_offset=offsets[TopicPartition(name, index)].offset,
+                        committed_leader_epoch=offsets[TopicPartition(name, index)].leader_epoch,
+                        committed_metadata=offsets[TopicPartition(name, index)].metadata,
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in by_topic(offsets)
+        ],
+    )
+    answer = kafka.ask_coordinator(
+        group,
+        request,
+        lambda told: [each.error_code for topic in told.topics for each in topic.partitions],
+        at_most=BY_NAME["offsets"],
+    )
+    return {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def forget(kafka: Kafka, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Deletes what a group has committed for these partitions; an error code for each."""
+    wanted = list(partitions)
+    Topic = OffsetDeleteRequest.Topic
+    topics = [
+        Topic(name=name, partitions=[Topic.Partition(partition_index=index) for index in indexes])
+        for name, indexes in by_topic(wanted)
+    ]
+    answer = kafka.ask_coordinator(
+        group, OffsetDeleteRequest(group_id=group, topics=topics), lambda told: [told.error_code]
+    )
+    if answer.error_code != NONE:
+        return dict.fromkeys(wanted, answer.error_code)
+    return {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def fetch_topics(
+    partitions: Iterable[TopicPartition], places: Mapping[TopicPartition, int], max_bytes: int
+) -> list[FetchRequest.Topic]:
+    """These partitions, each from its place on, as a Fetch asks for them."""
+    Topic = FetchRequest.Topic
+    return [
+        Topic(
+            topic=name,
+            partitions=[
+                Topic.Partition(
+                    partition=index,
+                    fetch_offset=places[TopicPartition(name, index)],
+                    partition_max_bytes=max_bytes,
+                )
+                for index in indexes
+            ],
+        )
+        for name, indexes in by_topic(partitions)
+    ]
+
+
+def written_at(kafka: Kafka, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """When the record at an offset was written, or the next one behind it; nothing where it cannot be read."""
+    found: dict[TopicPartition, int] = {}
+    for leader, partitions in kafka.leaders(places).items():
+        if leader == NOBODY:
+            continue
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=fetch_topics(partitions, places, LOOK_BYTES))
+        for topic in kafka.ask_node(leader, request, at_most=BY_NAME["fetch"]).responses:
+            for told in topic.partitions:
+                place = TopicPartition(topic.topic, told.partition_index)
+                timestamp = _first_timestamp(bytes(told.records or b""), places[place])
+                if told.error_code == NONE and timestamp is not None:
+                    found[place] = timestamp
+    return found
+
+
+def _first_timestamp(data: bytes, offset: int) -> int | None:
+    try:
+        for header in batch.headers(data, partial_tail=True):
+            if header.last_offset < offset or header.is_control:
+                continue
+            return next((each.timestamp for each in batch.records(data, header) if each.offset >= offset), None)
+        # Less than a whole batch has come: its header says when its oldest record was written.
+        first = batch.read_header(data) if len(data) >= batch.HEADER_SIZE else None
+    except (KafkaError, ProtocolError):
+        return None
+    return None if first is None or first.is_control else first.base_timestamp

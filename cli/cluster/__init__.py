@@ -1,0 +1,1 @@
+"""`trioka cluster` and `doctor`: local clusters, health, reassignment."""

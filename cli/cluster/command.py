@@ -1,0 +1,170 @@
+"""`trioka cluster`: a cluster of real processes on this machine (up, down, ps, logs, kill, start, pause, resume), and
+what any Kafka's cluster looks like from outside; `cluster/health.py`, `cluster/under_replicated.py` and
+`cluster/reassign.py` have the rest.
+
+The cluster that `up` starts is kept in the user's folder for state until `down --delete-data`; without a
+`--bootstrap-server` these commands mean that one, if it is there.
+"""
+
+import signal
+import time
+from typing import Final
+
+import click
+
+from ..command_group import group
+from ..node.flags import DEFAULT_PORT
+from ..options import with_output
+from ..terminal.failure import Exit, Failure
+from ..terminal.output import Column, put, show, talk
+from .health import brokers, quorum, status
+from .local_cluster import MAX_NODES, PAUSED, RUNNING, STOPPED, LocalCluster, local_folder, the_cluster
+from .reassign import drain, elect_leaders, reassign
+from .under_replicated import under_replicated
+
+FOLLOW_S: Final = 0.2
+
+PS_COLUMNS: Final = (
+    Column("NODE", "node"),
+    Column("STATE", "state"),
+    Column("PID", "pid"),
+    Column("ADDRESS", "address"),
+    Column("ROLES", "roles"),
+    Column("DATA", "data", wide=True),
+)
+
+cluster = group("cluster", "A cluster on this machine, and the state of any.")
+for command in (status, under_replicated, brokers, quorum, drain, reassign, elect_leaders):
+    cluster.add_command(command)
+
+with_node = click.argument("node", type=int, metavar="NODE")
+
+
+@cluster.command("up")
+@click.option("--nodes", type=click.IntRange(1, MAX_NODES), default=3, metavar="N", help="default 3")
+@click.option("--port", type=int, default=DEFAULT_PORT, metavar="N", help="of the first node; 0 takes free ones")
+def up(nodes: int, port: int) -> None:
+    """Starts a cluster, or what of it does not run."""
+    found = LocalCluster.load(local_folder())
+    if found is None:
+        found = LocalCluster.found(local_folder(), nodes, port)
+    elif len(found.nodes) != nodes:
+        talk(f"the cluster has {len(found.nodes)} nodes; for another one: trioka cluster down --delete-data")
+    started = time.monotonic()
+    for node_id in found.nodes:
+        if found.state(node_id) == STOPPED:
+            found.spawn(node_id)
+    found.wait_ready([node_id for node_id in found.nodes if found.state(node_id) == RUNNING])
+    addresses = ",".join(f"localhost:{node.port}" for node in found.nodes.values())
+    put(f"{len(found.nodes)} nodes ready in {time.monotonic() - started:.1f} s · {addresses}")
+    talk(f"use it: export KAFKA_BOOTSTRAP_SERVERS={addresses}      look at it: trioka cluster status")
+
+
+@cluster.command("down")
+@click.option("--delete-data", is_flag=True, help="and forget it, with all that is in it")
+def down(delete_data: bool) -> None:
+    """Stops all nodes. What they keep stays, for the next `up`."""
+    found = the_cluster()
+    killed = found.stop(found.nodes)
+    if killed:
+        talk(f"killed, since it did not stop: node {', '.join(map(str, killed))}")
+    if delete_data:
+        found.delete()
+    put(
+        f"{len(found.nodes)} nodes stopped" + (", and nothing is left" if delete_data else f" · data in {found.folder}")
+    )
+
+
+@cluster.command("ps")
+@with_output
+def ps(output: str) -> None:
+    """The nodes and their processes."""
+    found = the_cluster()
+    rows = []
+    for node in found.nodes.values():
+        state = found.state(node.id)
+        rows.append(
+            {
+                "node": node.id,
+                "state": state,
+                "pid": None if state == STOPPED else found.pids[node.id],
+                "address": f"localhost:{node.port}",
+                "roles": node.roles,
+                "data": str(found.folder_of(node.id) / "data"),
+            }
+        )
+    show(rows, PS_COLUMNS, output, name="node")
+
+
+@cluster.command("logs")
+@with_node
+@click.option("--lines", "-n", type=click.IntRange(1, 1_000_000), default=100, metavar="N", help="default 100")
+@click.option("--follow", "-f", is_flag=True, help="and what comes, until Ctrl-C")
+def logs(node: int, lines: int, follow: bool) -> None:
+    """What a node has written to its log."""
+    found = the_cluster()
+    found.node(node)
+    path = found.log_of(node)
+    if not path.exists():
+        raise Failure(f"node {node} has no log yet", exit_code=Exit.NOT_FOUND)
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file.read().splitlines()[-lines:]:
+            put(line)
+        while follow:
+            for line in file.read().splitlines():
+                put(line)
+            time.sleep(FOLLOW_S)
+
+
+@cluster.command("kill")
+@with_node
+def kill(node: int) -> None:
+    """Ends a node at once, as a power cut would: kill -9."""
+    found = _running(node)
+    found.send(node, signal.SIGKILL)
+    found.wait_state(node, STOPPED)
+    put(f"node {node} is dead")
+
+
+@cluster.command("start")
+@with_node
+def start(node: int) -> None:
+    """Starts a node that does not run."""
+    found = the_cluster()
+    found.node(node)
+    if found.state(node) != STOPPED:
+        raise Failure(f"node {node} is {found.state(node)} already", exit_code=Exit.EXISTS)
+    found.spawn(node)
+    found.wait_ready([node])
+    put(f"node {node} serves")
+
+
+@cluster.command("pause")
+@with_node
+def pause(node: int) -> None:
+    """Lets a node stand still, as an overloaded machine would: SIGSTOP."""
+    found = _running(node)
+    found.send(node, signal.SIGSTOP)
+    found.wait_state(node, PAUSED)
+    put(f"node {node} stands still; to go on: trioka cluster resume {node}")
+
+
+@cluster.command("resume")
+@with_node
+def resume(node: int) -> None:
+    """Lets a node that was paused go on."""
+    found = _running(node)
+    if found.state(node) != PAUSED:
+        raise Failure(f"node {node} is not paused", exit_code=Exit.FAILED)
+    found.send(node, signal.SIGCONT)
+    found.wait_state(node, RUNNING)
+    put(f"node {node} goes on")
+
+
+def _running(node: int) -> LocalCluster:
+    found = the_cluster()
+    found.node(node)
+    if found.state(node) == STOPPED:
+        hints = [f"start it: trioka cluster start {node}"]
+        raise Failure(f"node {node} does not run", exit_code=Exit.NOT_FOUND, hints=hints)
+    return found

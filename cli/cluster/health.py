@@ -1,0 +1,284 @@
+"""`trioka cluster status`, `brokers`, `quorum`: how a cluster is, seen from outside. Any Kafka's. What replicas lack
+stands in `cluster/under_replicated.py`.
+
+HEALTHY     everybody is there, everything has a leader and all of its replicas
+DEGRADED    it works, and can lose less than it should
+DOWN        there are partitions that nobody leads, no controller, or nobody who answers
+"""
+
+import functools
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from trioka.protocol.errors import NONE
+from trioka.protocol.messages.describe_cluster import DescribeClusterRequest
+from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest
+from trioka.protocol.messages.metadata import MetadataResponse
+
+from .. import problems
+from ..client.cluster_client import NOBODY, Kafka
+from ..client.contexts import load_contexts
+from ..client.settings import Settings
+from ..options import Duration, with_output, with_settings
+from ..terminal.failure import Exit, Failure
+from ..terminal.output import Column, end_status, flush, put, show
+from ..terminal.progress import Progress
+from .local_cluster import LocalCluster, local_folder
+
+HEALTHY, DEGRADED, DOWN = "HEALTHY", "DEGRADED", "DOWN"
+METADATA_TOPIC: Final = "__cluster_metadata"
+LOOK_S: Final = 0.25
+WATCH_S: Final = 2.0
+NAMED: Final = 3  # so many examples are named
+
+STATUS_COLUMNS: Final = (
+    Column("STATUS", "status"),
+    Column("CLUSTER", "cluster"),
+    Column("BROKERS", "brokers"),
+    Column("CONTROLLER", "controller"),
+    Column("EPOCH", "epoch"),
+    Column("TOPICS", "topics"),
+    Column("PARTITIONS", "partitions"),
+    Column("REASONS", "reasons"),
+)
+BROKER_COLUMNS: Final = (
+    Column("ID", "id"),
+    Column("ADDRESS", "address"),
+    Column("RACK", "rack"),
+    Column("STATE", "state"),
+    Column("LEADS", "leads"),
+    Column("REPLICAS", "replicas"),
+    Column("IN-SYNC", "in_sync"),
+)
+QUORUM_COLUMNS: Final = (
+    Column("NODE", "node"),
+    Column("ROLE", "role"),
+    Column("END", "end"),
+    Column("LAG", "lag"),
+    Column("LAST-FETCH", "last_fetch_ms", "ms"),
+    Column("LAST-CAUGHT-UP", "last_caught_up_ms", "ms"),
+)
+
+R = TypeVar("R")
+Partition = MetadataResponse.Topic.Partition
+
+
+def with_cluster(function: Callable[..., R]) -> Callable[..., R]:
+    """The options that name a cluster, as `settings`. If none is named, the one on this machine is meant."""
+
+    @with_settings
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, settings: Settings, **keywords: Any) -> R:
+        said = click.get_current_context().params
+        is_named = said.get("bootstrap_server") or said.get("context") or os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
+        if not is_named and load_contexts().current is None:
+            local = LocalCluster.load(local_folder())
+            if local is not None:
+                settings = settings._replace(bootstrap=tuple(local.servers))
+        return function(*arguments, settings=settings, **keywords)
+
+    return wrapped
+
+
+class Broker(NamedTuple):
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool
+
+
+class Quorum(NamedTuple):
+    leader: int
+    epoch: int
+    high_watermark: int
+    rows: list[dict[str, Any]]
+
+
+# -- status ------------------------------------------------------------------------------------------------------------
+
+
+@click.command("status")
+@click.option("--watch", "-w", is_flag=True, help="again every two seconds, until Ctrl-C")
+@click.option("--wait-healthy", type=Duration(), metavar="TIME", help="wait until it is, for so long at most")
+@with_output
+@with_cluster
+def status(settings: Settings, watch: bool, wait_healthy: int | None, output: str) -> int:
+    """One line: is it well? Exit code 10 if it is not."""
+    until = time.monotonic() + (wait_healthy or 0) / 1000
+    with Progress("waiting", "looks") as progress:
+        while True:
+            row = _status(settings)
+            is_over = row["status"] == HEALTHY or time.monotonic() >= until
+            if watch or is_over:
+                end_status()
+                _show_status(row, output)
+            if is_over and not watch:
+                return Exit.OK if row["status"] == HEALTHY else Exit.UNHEALTHY
+            if not watch:
+                progress.wait(f"{row['status']}: {'; '.join(row['reasons'])}")
+            time.sleep(WATCH_S if watch else LOOK_S)
+
+
+def _show_status(row: dict[str, Any], output: str) -> None:
+    if output not in ("table", "wide"):
+        show([row], STATUS_COLUMNS, output, name="status")
+        return
+    if row["cluster"] is None:
+        put(f"{row['status']:<9} {row['reasons'][0]}")
+    else:
+        controller = "no controller" if row["controller"] is None else f"controller {row['controller']}"
+        epoch = "" if row["epoch"] is None else f"  epoch {row['epoch']}"
+        put(
+            f"{row['status']:<9} cluster {row['cluster']}  {row['brokers']} brokers  {controller}{epoch}  "
+            f"{row['topics']} topics  {row['partitions']} partitions"
+        )
+        for reason in row["reasons"]:
+            put(f"  {reason}")
+    flush()
+
+
+def _status(settings: Settings) -> dict[str, Any]:
+    try:
+        with settings.kafka() as kafka:
+            cluster, known = kafka.cluster(), brokers_of(kafka)
+            quorum = quorum_of(kafka)
+    except Failure as failure:
+        fields = dict.fromkeys(("cluster", "brokers", "controller", "epoch", "topics", "partitions"))
+        return {"status": DOWN, **fields, "reasons": [failure.what]}
+    leader = NOBODY if quorum is None else quorum.leader
+    verdict, reasons = judge(cluster, known, has_controller=quorum is None or leader != NOBODY)
+    return {
+        "status": verdict,
+        "cluster": cluster.cluster_id,
+        "brokers": f"{sum(not each.is_fenced for each in known)}/{len(known)}",
+        "controller": None if leader == NOBODY else leader,
+        "epoch": None if quorum is None else quorum.epoch,
+        "topics": len(cluster.topics),
+        "partitions": sum(len(topic.partitions) for topic in cluster.topics),
+        "reasons": reasons,
+    }
+
+
+def judge(cluster: MetadataResponse, known: Iterable[Broker], *, has_controller: bool) -> tuple[str, list[str]]:
+    """How it is, and why."""
+    every = [(topic.name or "", each) for topic in cluster.topics for each in topic.partitions]
+    leaderless = [f"{name}:{each.partition_index}" for name, each in every if each.leader_id == NOBODY]
+    behind = [f"{name}:{each.partition_index}" for name, each in every if each.leader_id != NOBODY and missing_of(each)]
+    away = [str(each.id) for each in known if each.is_fenced]
+    reasons = []
+    if not has_controller:
+        reasons.append("there is no controller: nothing can be created or elected")
+    if leaderless:
+        reasons.append(_examples(leaderless, "without a leader"))
+    verdict = DOWN if reasons else HEALTHY
+    if away:
+        reasons.append(f"broker {', '.join(away)} is not there")
+    if behind:
+        reasons.append(f"{_examples(behind, 'under-replicated')}; see: trioka cluster under-replicated")
+    return (DEGRADED if verdict == HEALTHY and reasons else verdict), reasons
+
+
+def _examples(names: list[str], what: str) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{len(names)} partitions {what}: {', '.join(names[:NAMED])}{more}"
+
+
+def missing_of(partition: Partition) -> list[int]:
+    return [replica for replica in partition.replica_nodes if replica not in partition.isr_nodes]
+
+
+def brokers_of(kafka: Kafka) -> list[Broker]:
+    """Those that are there, and those that are known and are not, as far as this Kafka tells."""
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
+    if DescribeClusterRequest.__key__ in kafka.first().versions():
+        told = kafka.ask(request)
+        if told.error_code == NONE:
+            found = [Broker(each.broker_id, each.host, each.port, each.rack, each.is_fenced) for each in told.brokers]
+            return sorted(found)
+    return sorted(Broker(each.node_id, each.host, each.port, each.rack, False) for each in kafka.cluster().brokers)
+
+
+# -- the others --------------------------------------------------------------------------------------------------------
+
+
+@click.command("brokers")
+@with_output
+@with_cluster
+def brokers(settings: Settings, output: str) -> None:
+    """The brokers, and what each carries."""
+    with settings.kafka() as kafka:
+        known = brokers_of(kafka)
+        partitions = [each for topic in kafka.cluster().topics for each in topic.partitions]
+    leads = Counter(each.leader_id for each in partitions)
+    replicas = Counter(node for each in partitions for node in each.replica_nodes)
+    in_sync = Counter(node for each in partitions for node in each.isr_nodes)
+    rows = [
+        {
+            "id": each.id,
+            "address": f"{each.host}:{each.port}",
+            "rack": each.rack,
+            "state": "away" if each.is_fenced else "up",
+            "leads": leads[each.id],
+            "replicas": replicas[each.id],
+            "in_sync": in_sync[each.id],
+        }
+        for each in known
+    ]
+    show(rows, BROKER_COLUMNS, output, name="id")
+
+
+@click.command("quorum")
+@with_output
+@with_cluster
+def quorum(settings: Settings, output: str) -> None:
+    """The metadata quorum: who leads it, who votes, and how far each has come."""
+    with settings.kafka() as kafka:
+        found = quorum_of(kafka)
+    if found is None:
+        raise Failure("this Kafka tells nothing of a metadata quorum")
+    show(found.rows, QUORUM_COLUMNS, output, name="node")
+
+
+def quorum_of(kafka: Kafka) -> Quorum | None:
+    """None where there is none to ask for: before Kafka 3.0, or with ZooKeeper."""
+    if DescribeQuorumRequest.__key__ not in kafka.first().versions():
+        return None
+    wanted = DescribeQuorumRequest.Topic
+    request = DescribeQuorumRequest(
+        topics=[wanted(topic_name=METADATA_TOPIC, partitions=[wanted.Partition(partition_index=0)])]
+    )
+    told = kafka.insist(lambda: kafka.ask(request), lambda told: [told.error_code])
+    if told.error_code != NONE:
+        raise problems.refused(told.error_code, "nobody tells how the metadata quorum is", told.error_message)
+    part = told.topics[0].partitions[0]
+    if part.error_code != NONE:
+        raise problems.refused(part.error_code, "nobody tells how the metadata quorum is", part.error_message)
+    ends = {each.replica_id: each.log_end_offset for each in (*part.current_voters, *part.observers)}
+    end = max(ends.values(), default=0)
+    now_ms = int(time.time() * 1000)
+    rows = []
+    for role, each in [
+        *(("leader" if v.replica_id == part.leader_id else "follower", v) for v in part.current_voters),
+        *(("observer", o) for o in part.observers),
+    ]:
+        rows.append(
+            {
+                "node": each.replica_id,
+                "role": role,
+                "end": each.log_end_offset,
+                "lag": end - each.log_end_offset,
+                "last_fetch_ms": _ago(now_ms, each.last_fetch_timestamp),
+                "last_caught_up_ms": _ago(now_ms, each.last_caught_up_timestamp),
+            }
+        )
+    return Quorum(part.leader_id, part.leader_epoch, part.high_watermark, rows)
+
+
+def _ago(now_ms: int, then_ms: int) -> int | None:
+    return None if then_ms < 0 else max(0, now_ms - then_ms)

@@ -1,0 +1,344 @@
+"""A cluster of real processes on this machine: what `trioka cluster up` and `trioka dev --nodes N` start.
+
+Each node is `trioka serve` with a server.properties of its own. Up to three of them are controllers as well; the others
+are brokers only. All stand in one folder:
+
+    cluster.json            the nodes, their ports, and the numbers of their processes
+    node-1/server.properties   node-1/data/   node-1/log.txt
+
+A process is only ever signalled if it is still the one that was started: its command line names the node's file.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any, Final, NamedTuple
+
+from trioka.protocol.primitives import uuid_text
+
+from ..client.connection import HungUp, free_ports
+from ..client.contexts import state_folder, write_whole
+from ..client.settings import Settings
+from ..node.run import die_with_parent
+from ..terminal.failure import CannotStart, Exit, Failure
+from ..topics.command import create_topic
+
+HOST: Final = "127.0.0.1"
+MAX_NODES: Final = 9
+CONTROLLERS: Final = 3  # of the nodes; more make a quorum slower and not safer, for what one machine can lose
+READY_S: Final = 60.0
+STOP_S: Final = 30.0  # after which a node that was asked to stop is killed
+LOOK_S: Final = 0.05
+WATCH_S: Final = 0.5  # between looks at whether all nodes are still there
+LAST_LINES: Final = 5
+ANSWER_S: Final = 5.0
+MAX_FILE_BYTES: Final = 1 << 20
+METRICS: Final = re.compile(r"(?m)^  Metrics +(\S+)")
+RUNNING, PAUSED, STOPPED = "running", "paused", "stopped"
+
+
+class LocalNode(NamedTuple):
+    id: int
+    port: int
+    controller_port: int | None  # None: it is a broker only
+
+    @property
+    def roles(self) -> str:
+        return "broker" if self.controller_port is None else "broker,controller"
+
+
+class LocalCluster:
+    def __init__(self, folder: Path, nodes: Sequence[LocalNode], pids: Mapping[int, int] | None = None) -> None:
+        self.folder = folder
+        self.nodes = {node.id: node for node in nodes}
+        self.pids = dict(pids or {})
+
+    @property
+    def servers(self) -> list[tuple[str, int]]:
+        return [("localhost", node.port) for node in self.nodes.values()]
+
+    def node(self, node_id: int) -> LocalNode:
+        if node_id not in self.nodes:
+            known = ", ".join(map(str, self.nodes))
+            raise Failure(f"the cluster has no node {node_id}; its nodes are {known}", exit_code=Exit.NOT_FOUND)
+        return self.nodes[node_id]
+
+    def folder_of(self, node_id: int) -> Path:
+        return self.folder / f"node-{node_id}"
+
+    def properties_of(self, node_id: int) -> Path:
+        return self.folder_of(node_id) / "server.properties"
+
+    def log_of(self, node_id: int) -> Path:
+        return self.folder_of(node_id) / "log.txt"
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def found(cls, folder: Path, count: int, port: int, http: Callable[[int], str] = lambda _: "") -> "LocalCluster":
+        """A new one, that is not started. `port` is the first node's, and the others' follow; 0 takes free ones. `http`
+        says where the first, the second … has its metrics."""
+        controllers = min(count, CONTROLLERS)
+        if port:
+            ports = [port + number for number in range(count)]
+            inner = free_ports(HOST, controllers)
+        else:
+            ports, inner = (taken := free_ports(HOST, count + controllers))[:count], taken[count:]
+        nodes = [
+            LocalNode(number + 1, ports[number], inner[number] if number < controllers else None)
+            for number in range(count)
+        ]
+        made = cls(folder.absolute(), nodes)
+        for node in nodes:
+            made.folder_of(node.id).mkdir(parents=True, exist_ok=True)
+            properties = made._properties(node) | {"trioka.http.listeners": http(node.id - 1)}
+            lines = [f"{key}={value}" for key, value in properties.items() if value != ""]
+            made.properties_of(node.id).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        made._format()
+        made.save()
+        return made
+
+    def _properties(self, node: LocalNode) -> dict[str, object]:
+        count = len(self.nodes)
+        replicas, in_sync = min(count, 3), 2 if count >= 3 else 1
+        voters = [f"{each.id}@{HOST}:{each.controller_port}" for each in self.nodes.values() if each.controller_port]
+        listeners = [f"PLAINTEXT://{HOST}:{node.port}"]
+        if node.controller_port is not None:
+            listeners.append(f"CONTROLLER://{HOST}:{node.controller_port}")
+        return {
+            "process.roles": node.roles,
+            "node.id": node.id,
+            "listeners": ",".join(listeners),
+            "advertised.listeners": f"PLAINTEXT://localhost:{node.port}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": ",".join(voters),
+            "log.dirs": self.folder_of(node.id) / "data",
+            "default.replication.factor": replicas,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            # There is no network to be patient with, and somebody waits to see what happens.
+            "group.initial.rebalance.delay.ms": 0,
+            "broker.session.timeout.ms": 4000,
+            "broker.heartbeat.interval.ms": 500,
+            "controller.quorum.election.timeout.ms": 500,
+            "controller.quorum.fetch.timeout.ms": 1000,
+            "controller.quorum.election.backoff.max.ms": 300,
+        }
+
+    def _format(self) -> None:
+        """All at the same time: starting Python is most of it."""
+        words = [sys.executable, "-m", "trioka", "storage", "format", "--ignore-formatted", "-t", _cluster_id(), "-c"]
+        formats = [
+            subprocess.Popen(
+                [*words, str(self.properties_of(node_id))], stdout=subprocess.DEVNULL, stderr=PIPE, text=True
+            )
+            for node_id in self.nodes
+        ]
+        talks = [each.communicate()[1] for each in formats]
+        for each, talk in zip(formats, talks, strict=True):
+            if each.returncode:
+                raise CannotStart(talk.strip().removeprefix("error: ").removesuffix(".") or "a folder is not formatted")
+
+    @classmethod
+    def load(cls, folder: Path) -> "LocalCluster | None":
+        path = folder / "cluster.json"
+        try:
+            with path.open("rb") as file:
+                told: dict[str, Any] = json.loads(file.read(MAX_FILE_BYTES))
+            nodes = [LocalNode(*each) for each in told["nodes"]]
+            return cls(folder.absolute(), nodes, {int(key): int(pid) for key, pid in told["pids"].items()})
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Failure(f"{path} cannot be read: {error}", hints=["delete its folder and begin anew"]) from None
+
+    def save(self) -> None:
+        write_whole(self.folder / "cluster.json", {"nodes": list(self.nodes.values()), "pids": self.pids})
+
+    def delete(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -- processes -----------------------------------------------------------------------------------------------------
+
+    def state(self, node_id: int) -> str:
+        pid = self.pids.get(node_id)
+        if pid is None:
+            return STOPPED
+        with suppress(ChildProcessError):  # it may be another process that has started it
+            os.waitpid(pid, os.WNOHANG)
+        found = _process(pid)
+        if found is None or str(self.properties_of(node_id)) not in found[1]:
+            return STOPPED
+        return PAUSED if found[0] == "T" else RUNNING
+
+    def spawn(self, node_id: int, *, words: Sequence[str] = (), dies_with_this: bool = False) -> None:
+        """Starts a node, in a session of its own, so that Ctrl-C does not reach it."""
+        with self.log_of(node_id).open("ab") as written:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "trioka", "serve", str(self.properties_of(node_id)), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                start_new_session=True,
+                preexec_fn=die_with_parent if dies_with_this else None,
+            )
+        process.returncode = 0  # it lives on by itself, and its number is all that is kept of it
+        self.pids[node_id] = process.pid
+        self.save()
+
+    def send(self, node_id: int, number: signal.Signals) -> None:
+        """A signal, if the node runs. One that is paused is woken up for what it has to do by itself."""
+        state = self.state(node_id)
+        if state == STOPPED:
+            return
+        os.kill(self.pids[node_id], number)
+        if state == PAUSED and number is signal.SIGTERM:
+            os.kill(self.pids[node_id], signal.SIGCONT)
+
+    def stop(self, node_ids: Iterable[int]) -> list[int]:
+        """All at the same time. Those that had to be killed."""
+        asked = list(node_ids)
+        for node_id in asked:
+            self.send(node_id, signal.SIGTERM)
+        until = time.monotonic() + STOP_S
+        while any(self.state(node_id) != STOPPED for node_id in asked) and time.monotonic() < until:
+            time.sleep(LOOK_S)
+        killed = [node_id for node_id in asked if self.state(node_id) != STOPPED]
+        for node_id in killed:
+            self.send(node_id, signal.SIGKILL)
+        for node_id in killed:
+            self.wait_state(node_id, STOPPED)
+        return killed
+
+    def wait_state(self, node_id: int, state: str) -> None:
+        """A signal takes effect when the process is next looked at by the machine."""
+        until = time.monotonic() + STOP_S
+        while self.state(node_id) != state and time.monotonic() < until:
+            time.sleep(LOOK_S)
+
+    def wait_ready(self, node_ids: Iterable[int]) -> None:
+        """Until each of them is known to all of them."""
+        wanted = set(node_ids)
+        until = time.monotonic() + READY_S
+        for node_id in wanted:
+            while not wanted <= self._known_to(node_id):
+                if self.state(node_id) == STOPPED or time.monotonic() > until:
+                    raise CannotStart(f"node {node_id} did not start; {self.last_words(node_id)}")
+                time.sleep(LOOK_S)
+
+    def _known_to(self, node_id: int) -> set[int]:
+        server = ("localhost", self.nodes[node_id].port)
+        try:
+            with Settings((server,), {}, timeout_s=ANSWER_S).kafka() as kafka:
+                return {broker.node_id for broker in kafka.cluster().brokers}
+        except (Failure, HungUp):
+            return set()
+
+    @property
+    def metrics(self) -> dict[int, str]:
+        """Where each node has its metrics, as it has said when it was ready; nothing of one that has none."""
+        found = {}
+        for node_id in self.nodes:
+            path = self.log_of(node_id)
+            text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+            if told := METRICS.findall(text):
+                found[node_id] = told[-1]
+        return found
+
+    def last_words(self, node_id: int) -> str:
+        path = self.log_of(node_id)
+        words = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        return f"its log, {path}, ends with: " + " / ".join(words[-LAST_LINES:]) if words else f"see {path}"
+
+
+def run_in_front(
+    folder: Path,
+    count: int,
+    port: int,
+    topics: Mapping[str, int],
+    say_ready: Callable[[LocalCluster], None],
+    *,
+    http: Callable[[int], str],
+    words: Sequence[str],
+) -> None:
+    """A cluster for as long as this process runs: until a signal comes, or a node ends that should not have."""
+    if not 1 <= count <= MAX_NODES:
+        raise CannotStart(f"--nodes {count} must be 1 to {MAX_NODES}")
+    signal.signal(signal.SIGTERM, _interrupt)
+    found = LocalCluster.load(folder) or LocalCluster.found(folder, count, port, http)
+    try:
+        for node_id in found.nodes:
+            found.spawn(node_id, words=words, dies_with_this=True)
+        found.wait_ready(found.nodes)
+        _create(found, topics)
+        say_ready(found)
+        while True:
+            for node_id in found.nodes:
+                if found.state(node_id) == STOPPED:
+                    raise CannotStart(f"node {node_id} has ended; {found.last_words(node_id)}")
+            time.sleep(WATCH_S)
+    except KeyboardInterrupt:
+        return
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is being stopped already
+        found.stop(found.nodes)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _create(found: LocalCluster, topics: Mapping[str, int]) -> None:
+    if topics:
+        with Settings(tuple(found.servers), {}).kafka() as kafka:
+            known = {topic.name for topic in kafka.cluster().topics}
+            for name, partitions in topics.items():
+                if name not in known:
+                    create_topic(kafka, name, partitions)
+
+
+def local_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the cluster of this user is."""
+    return state_folder(environment) / "cluster"
+
+
+def the_cluster(folder: Path | None = None) -> LocalCluster:
+    found = LocalCluster.load(local_folder() if folder is None else folder)
+    if found is None:
+        raise Failure(
+            "there is no cluster on this machine", exit_code=Exit.NOT_FOUND, hints=["start one: trioka cluster up"]
+        )
+    return found
+
+
+def _cluster_id() -> str:
+    """One that does not begin with a dash, which would be taken for a flag."""
+    while (text := uuid_text(os.urandom(16))).startswith("-"):
+        pass
+    return text
+
+
+def _process(pid: int) -> tuple[str, str] | None:
+    """Its state, a letter, and its command line; None if there is none, or only what is left of it."""
+    folder = Path("/proc") / str(pid)
+    if not Path("/proc/self").exists():
+        told = subprocess.run(["ps", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True).stdout
+        letter, _, line = told.strip().partition(" ")
+        return (letter[0], line) if letter and letter[0] != "Z" else None
+    try:
+        letter = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return None
+    return None if letter == "Z" else (letter, line)

@@ -1,0 +1,1 @@
+"""`trioka groups` and `lag`."""

@@ -1,0 +1,122 @@
+"""The options of the commands that start a broker, declared once and read in two ways.
+
+`trioka dev` is ready in half a second, of which loading click would be a tenth. So click, which reads every other
+command line, is not asked when there is no doubt: `read` understands the plain forms `--port 9092`, `--port=9092`,
+`--check` and one file name, and gives up on everything else. Whoever gets None from it asks click, which is built from
+the same declarations (`node/command.py`) and has the last word: help, abbreviations that do not exist, mistakes. A test
+gives both the same command lines and compares.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+Values: TypeAlias = dict[str, "int | str | bool | tuple[str, ...] | None"]
+
+DEFAULT_PORT: Final = 9092
+
+
+class Flag(NamedTuple):
+    """`kind` is the type of its value; `tuple` for one that may be said again and again."""
+
+    name: str
+    kind: type[int] | type[str] | type[bool] | type[tuple[str, ...]]
+    default: int | str | None
+    metavar: str
+    help: str
+    one_of: tuple[str, ...] = ()  # if it may not be anything else
+
+    @property
+    def key(self) -> str:
+        return self.name.removeprefix("--").replace("-", "_")
+
+    def nothing(self) -> int | str | bool | tuple[str, ...] | None:
+        """Its value when it is not said."""
+        if self.kind is tuple:
+            return ()
+        return False if self.kind is bool else self.default
+
+
+class Starter(NamedTuple):
+    """A command that starts a broker. `file` is the name of its one argument, which may be left out."""
+
+    summary: str
+    flags: tuple[Flag, ...]
+    file: str | None = None
+
+
+LOG_FORMATS: Final = ("auto", "human", "json")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_FLAGS: Final = (
+    Flag("--log-format", str, "auto", "FORMAT", "auto: for people on a terminal, else JSON", LOG_FORMATS),
+    Flag("--log-level", str, "warning", "LEVEL", f"one of {', '.join(LOG_LEVELS)}; default warning", LOG_LEVELS),
+)
+
+STARTERS: Final[Mapping[str, Starter]] = {
+    "dev": Starter(
+        "one broker to develop with, or a cluster",
+        (
+            Flag("--nodes", int, 1, "N", "default 1; more are processes of their own, at the ports that follow"),
+            Flag("--port", int, DEFAULT_PORT, "N", f"default {DEFAULT_PORT}; 0 takes any that is free"),
+            Flag("--http-port", str, None, "N|off", "of metrics and health; by default 1000 more than --port"),
+            Flag("--data", str, None, "DIR", "keep the data here; in memory without it"),
+            Flag("--topic", tuple, None, "NAME:PARTS", "create it if it is not there; may be said again"),
+            Flag("--demo", bool, None, "", "with orders that come in, and a group that reads them"),
+            *LOG_FLAGS,
+        ),
+    ),
+    "serve": Starter(
+        "one broker from Kafka's own server.properties",
+        (
+            Flag("--override", tuple, None, "KEY=VALUE", "instead of what the file says; may be said again"),
+            Flag("--check", bool, None, "", "only say what is wrong with the configuration"),
+            *LOG_FLAGS,
+        ),
+        "server.properties",
+    ),
+}
+
+
+def read(starter: Starter, arguments: Sequence[str]) -> Values | None:
+    """The values of a command line that leaves no doubt; None for any other."""
+    flags = {flag.name: flag for flag in starter.flags}
+    values: Values = {flag.key: flag.nothing() for flag in starter.flags}
+    if starter.file is not None:
+        values["file"] = None
+    rest = list(reversed(arguments))
+    while rest:
+        word = rest.pop()
+        if not word.startswith("-"):
+            if starter.file is None or values["file"] is not None:
+                return None
+            values["file"] = word
+            continue
+        name, has_value, value = word.partition("=")
+        flag = flags.get(name)
+        if flag is None or (flag.kind is bool and has_value):
+            return None
+        if flag.kind is bool:
+            values[flag.key] = True
+            continue
+        if not has_value:
+            if not rest or rest[-1].startswith("-"):
+                return None
+            value = rest.pop()
+        if not _take(flag, value, values):
+            return None
+    return values
+
+
+def _take(flag: Flag, value: str, values: Values) -> bool:
+    if flag.kind is int:
+        if not (value.isascii() and value.isdigit()):
+            return False
+        values[flag.key] = int(value)
+    elif flag.kind is tuple:
+        before = values[flag.key]
+        assert isinstance(before, tuple)
+        values[flag.key] = (*before, value)
+    elif flag.one_of and value not in flag.one_of:
+        return False
+    else:
+        values[flag.key] = value
+    return True

@@ -1,0 +1,95 @@
+"""`trioka run -- CMD`: a throw-away broker around one command, for tests in any language and for CI without Docker.
+
+The broker (with --nodes, a cluster) is `trioka dev` in a process of its own, on any free port and in memory. The
+command finds it by KAFKA_BOOTSTRAP_SERVERS; when the command ends, the broker does, and the exit code is the command's.
+The broker is not in the command's process group, so that Ctrl-C stops the command first; and the kernel ends it if this
+one is killed.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from types import FrameType
+from typing import Final
+
+import click
+
+from ..terminal.failure import CannotStart, Failure
+
+STOP_SECONDS: Final = 40  # a cluster may take thirty, if one of its nodes has to be killed
+COMMAND_NOT_FOUND: Final = 127
+SIGNALLED: Final = 128
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--nodes", type=int, default=1, metavar="N", help="default 1; more are a cluster")
+@click.option("--topic", "topics", multiple=True, metavar="NAME:PARTS", help="create it first; may be said again")
+@click.option("--data", metavar="DIR", help="keep the data here; in memory without it")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARG]...")
+def run(nodes: int, topics: tuple[str, ...], data: str | None, command: tuple[str, ...]) -> int:
+    """Runs CMD with a broker; KAFKA_BOOTSTRAP_SERVERS says where it is."""
+    signal.signal(signal.SIGTERM, _end)
+    arguments = [word for topic in topics for word in ("--topic", topic)] + (["--data", data] if data else [])
+    broker = subprocess.Popen(
+        [sys.executable, "-m", "trioka", "dev", "--nodes", str(nodes), "--port", "0", "--http-port", "off", *arguments],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+    try:
+        return _beside(_address(broker), command)
+    finally:
+        broker.terminate()
+        try:
+            broker.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            broker.kill()
+            broker.wait()
+
+
+def _address(broker: "subprocess.Popen[str]") -> str:
+    """Of all nodes. What it says ends with something to try."""
+    assert broker.stdout is not None
+    found: list[str] = []
+    for line in broker.stdout:
+        found += re.findall(r"^ +(?:Kafka|Node \d+) +(\S+:\d+)", line)
+        if found and line.lstrip().startswith("Try "):
+            return ",".join(found)
+    raise CannotStart("the broker did not start; what it said stands above")
+
+
+def _beside(address: str, command: tuple[str, ...]) -> int:
+    try:
+        process = subprocess.Popen(command, env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": address})
+    except FileNotFoundError:
+        raise Failure(f"there is no command '{command[0]}'", exit_code=COMMAND_NOT_FOUND) from None
+    except OSError as error:
+        raise Failure(f"'{command[0]}' cannot be run: {error.strerror}", exit_code=COMMAND_NOT_FOUND - 1) from None
+    while True:
+        try:
+            code = process.wait()
+            return code if code >= 0 else SIGNALLED - code
+        except KeyboardInterrupt:
+            continue  # the command got it as well, and decides what to do
+        except _Ended:
+            process.terminate()
+
+
+class _Ended(Exception):
+    """Somebody wants this process to end."""
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise _Ended
+
+
+def die_with_parent() -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        parent_death_signal = 1
+        ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGTERM)

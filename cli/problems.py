@@ -1,0 +1,185 @@
+"""What can be wrong before anybody answers, and what Kafka's answers mean to somebody at a prompt.
+
+Each trouble has a code, a name, what it means and what to do: `trioka explain TRK-2003` prints them. The errors of
+Kafka's protocol are declared in `trioka.protocol.errors`, with their meaning; here stands only what to do about those
+that people meet, and with which exit code a command ends.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from trioka.protocol import errors
+from trioka.protocol.errors import KafkaError
+
+from .terminal.failure import KAFKA_CODES_FROM, Exit, Failure
+
+
+class Trouble(NamedTuple):
+    code: str
+    name: str
+    meaning: str
+    remedy: str
+    exit_code: int = Exit.UNREACHABLE
+
+
+REFUSED: Final = Trouble(
+    "TRK-2001",
+    "NOBODY_LISTENS",
+    "The machine is there, and no process listens on that port.",
+    "Start a broker there (trioka dev), or name another with --bootstrap-server or KAFKA_BOOTSTRAP_SERVERS.",
+)
+NO_SUCH_HOST: Final = Trouble(
+    "TRK-2002",
+    "NO_SUCH_HOST",
+    "The name of the host could not be turned into an address.",
+    "Look for a typing mistake; inside of containers, use the name that the network of the containers knows.",
+)
+EXPECTS_TLS: Final = Trouble(
+    "TRK-2003",
+    "EXPECTS_TLS",
+    "The listener speaks TLS, and was spoken to in plain text.",
+    "Put security.protocol=SSL (or SASL_SSL) into a file and name it with --command-config.",
+)
+SPEAKS_HTTP: Final = Trouble(
+    "TRK-2004",
+    "SPEAKS_HTTP",
+    "The port belongs to a web server, such as the console or the metrics of a broker.",
+    "Name the port of the Kafka listener; 9092 is the usual one.",
+)
+TIMED_OUT: Final = Trouble(
+    "TRK-2005",
+    "TIMED_OUT",
+    "No answer came in time: the broker is overloaded or a firewall swallows what is sent to it.",
+    "Try a longer --timeout; then look at the broker's log.",
+)
+NOT_REACHABLE_AS_ADVERTISED: Final = Trouble(
+    "TRK-2006",
+    "ADVERTISED_LISTENER_UNREACHABLE",
+    "The first connection worked. A broker then told its own address, and that one cannot be reached from here.",
+    "Set advertised.listeners of the broker to an address that this machine can reach.",
+)
+HUNG_UP: Final = Trouble(
+    "TRK-2007",
+    "HUNG_UP",
+    "The other side closed the connection without an answer: a listener that wants TLS or a login, or no Kafka at all.",
+    "See which listeners the broker has, and give security.protocol and the login in a file with --command-config.",
+)
+NO_TLS_HERE: Final = Trouble(
+    "TRK-2008",
+    "SPEAKS_NO_TLS",
+    "security.protocol asks for TLS, and the listener speaks plain text.",
+    "Take security.protocol out of the file of --command-config, or name the port of the TLS listener.",
+)
+NOT_KAFKA: Final = Trouble(
+    "TRK-2009",
+    "SPEAKS_SOMETHING_ELSE",
+    "What came back is not Kafka's protocol.",
+    "Name the port of the Kafka listener; 9092 is the usual one.",
+)
+TOO_OLD: Final = Trouble(
+    "TRK-2010",
+    "NOT_OFFERED",
+    "The broker does not offer what the command needs, or only in versions that are too old.",
+    "The command line works with Apache Kafka 3.0 and newer, and with every trioka.",
+    Exit.FAILED,
+)
+NOT_TRUSTED: Final = Trouble(
+    "TRK-2011",
+    "CERTIFICATE_NOT_TRUSTED",
+    "The certificate of the broker was not signed by anybody whom this machine trusts, or is for another host.",
+    "Name the authority's certificate (PEM) by ssl.truststore.location in the file of --command-config.",
+)
+CONTROLLER: Final = Trouble(
+    "TRK-2012",
+    "A_CONTROLLER",
+    "The listener belongs to a controller of the cluster, which speaks to brokers and not to clients.",
+    "Name the port of a broker's listener; 9092 is the usual one.",
+)
+
+TROUBLES: Final = {
+    trouble.code: trouble
+    for trouble in (
+        REFUSED,
+        NO_SUCH_HOST,
+        EXPECTS_TLS,
+        SPEAKS_HTTP,
+        TIMED_OUT,
+        NOT_REACHABLE_AS_ADVERTISED,
+        HUNG_UP,
+        NO_TLS_HERE,
+        NOT_KAFKA,
+        TOO_OLD,
+        NOT_TRUSTED,
+        CONTROLLER,
+    )
+}
+
+# What to do about errors of Kafka's protocol that people meet at a prompt.
+REMEDIES: Final[dict[type[KafkaError], str]] = {
+    errors.UnknownTopicOrPartition: "See what there is: trioka topics list. Create it: trioka topics create NAME.",
+    errors.TopicAlreadyExists: "Choose another name, or add --if-not-exists.",
+    errors.InvalidTopic: "Letters, digits, '.', '_' and '-', at most 249 of them.",
+    errors.InvalidReplicationFactor: "There must be at least as many brokers as replicas: --replication-factor 1.",
+    errors.InvalidPartitions: "At least one partition; their number can grow and not shrink.",
+    errors.InvalidConfig: "trioka explain KEY says what a key may be.",
+    errors.GroupIdNotFound: "See what there is: trioka groups list.",
+    errors.NonEmptyGroup: "Stop the members of the group first: trioka groups describe GROUP --members names them.",
+    errors.GroupSubscribedToTopic: "Stop the members that read the topic first.",
+    errors.CoordinatorNotAvailable: "Wait a moment. If it stays so, __consumer_offsets has no leader, or the broker "
+    "has no groups: trioka doctor.",
+    errors.NotEnoughReplicas: "Too few replicas are in sync: trioka topics describe --under-replicated-partitions.",
+    errors.OffsetOutOfRange: "The records were deleted, or do not exist yet: trioka topics describe NAME -o wide.",
+    errors.PolicyViolation: "The operator of the cluster does not allow it.",
+    errors.SaslAuthenticationFailed: "Check user name and password in the file of --command-config.",
+    errors.TopicAuthorizationFailed: "Ask for the right on the topic, or log in as somebody else.",
+    errors.GroupAuthorizationFailed: "Ask for the right on the group, or log in as somebody else.",
+    errors.ClusterAuthorizationFailed: "Ask for the right on the cluster, or log in as somebody else.",
+}
+
+UNAUTHORISED: Final = frozenset(
+    error
+    for error in errors.BY_CODE.values()
+    if error.__name__.endswith("AuthorizationFailed") or "Authentication" in error.__name__
+)
+NOT_FOUND: Final = frozenset(
+    {errors.UnknownTopicOrPartition, errors.UnknownTopicId, errors.GroupIdNotFound, errors.ResourceNotFound}
+)
+EXISTS: Final = frozenset({errors.TopicAlreadyExists, errors.DuplicateResource})
+
+
+def exit_code(error: type[KafkaError]) -> int:
+    """With what a command ends that was answered with this error."""
+    for known, code in ((UNAUTHORISED, Exit.UNAUTHORISED), (NOT_FOUND, Exit.NOT_FOUND), (EXISTS, Exit.EXISTS)):
+        if error in known:
+            return code
+    return Exit.FAILED
+
+
+def label(error: type[KafkaError]) -> str:
+    """TRK-1003."""
+    return f"TRK-{KAFKA_CODES_FROM + error.code:04}"
+
+
+def refused(code: int, what: str, message: str | None = None, hints: Sequence[str] = ()) -> Failure:
+    """The failure for an error code in an answer. `what` is the sentence; the broker's own words follow it."""
+    error = errors.error_class(code)
+    words = (message or "").strip() or (error.__doc__ or "").strip()
+    sentence = f"{what}: {words}" if words else what
+    return Failure(
+        sentence.removesuffix("."), exit_code=exit_code(error), code=label(error), name=error.name, hints=hints
+    )
+
+
+def absent(error: type[KafkaError], what: str, hints: Sequence[str]) -> Failure:
+    """Something that was named is not there."""
+    return Failure(what, exit_code=Exit.NOT_FOUND, code=label(error), name=error.name, hints=hints)
+
+
+def met(trouble: Trouble, what: str, hints: Sequence[str] = ()) -> Failure:
+    return Failure(
+        what,
+        exit_code=trouble.exit_code,
+        code=trouble.code,
+        name=trouble.name,
+        hints=[*hints, f"try: {trouble.remedy}"],
+    )

@@ -1,0 +1,1 @@
+"""What a command prints: tables, progress, errors, times and sizes as people write them."""

@@ -1,0 +1,1 @@
+"""`trioka topics`, `produce` and `consume`."""

@@ -1,0 +1,275 @@
+"""`trioka consume`: records become lines of standard output. kafka-python reads them.
+
+    -o start      from the first record (this is the default)        -o end        only what comes from now on
+    -o 7          from offset 7                                      -o 7:12       7 to 11
+    -o +5         from the sixth record on                           -o -5         the last five of each partition
+    -o @-1h       from an hour ago                                   -o @2026-11-16T08:00:00
+
+Without a group nothing is committed. With one (`-g`) the group decides where to go on, and what was printed is
+committed.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import click
+
+from ..client.cluster_client import Kafka, TopicPartition
+from ..client.offsets import EARLIEST, LATEST, offsets_or_fail
+from ..client.settings import Settings
+from ..options import complete, with_settings
+from ..terminal.failure import Exit, Failure
+from ..terminal.output import flush, is_terminal, put_bytes
+from ..terminal.progress import Progress
+from ..terminal.time_parsing import parse_moment_ms
+from .decoding import SCHEMAS, decoder_for
+from .record_format import DECODERS, Printer
+
+POLL_MS: Final = 200
+CLOSE_MS: Final = 1000
+MAX_POLL_RECORDS: Final = 500
+
+
+class Window(NamedTuple):
+    """Of one partition: from here on, up to there (exclusive; None: for ever)."""
+
+    start: int
+    stop: int | None
+
+
+@click.command("consume")
+@click.argument("topics", nargs=-1, shell_complete=complete("topic"))
+@click.option("--topic", "-t", "more_topics", multiple=True, metavar="TOPIC")
+@click.option("--partition", "-p", "only", type=int, multiple=True, metavar="N", help="only this partition")
+@click.option("--offset", "-o", "where", default=None, metavar="WHERE", help="start, end, N, +N, -N, A:B, @TIME, @-1h")
+@click.option("--from-beginning", is_flag=True, help="the same as -o start")
+@click.option("--group", "-g", metavar="GROUP", help="read as a member of a group, and commit")
+@click.option("--max-messages", "-n", "limit", type=int, metavar="N", help="stop after so many")
+@click.option("--exit", "-e", "is_finite", is_flag=True, help="stop at the end")
+@click.option(
+    "--format", "-f", "form", default=None, metavar="FORMAT", help="json, raw, or text with %t %p %o %k %s %T %h"
+)
+@click.option("--decode", type=click.Choice(DECODERS), default="auto", metavar="HOW", help=", ".join(DECODERS))
+@click.option("--schema", metavar="FILE", help="of --decode avro (.avsc) or protobuf (as protoc writes it)")
+@click.option("--registry", metavar="URL", help="of --decode avro: where the schemas of the values are")
+@click.option("--message", metavar="NAME", help="of --decode protobuf: which message the values are")
+@click.option("--framed", "is_framed", is_flag=True, help="of --schema: a schema id stands before each value")
+@click.option("--grep", metavar="RE", help="only records whose key or value matches")
+@click.option("--read-committed", is_flag=True, help="without records of transactions that were not committed")
+@with_settings
+def consume(
+    settings: Settings,
+    topics: tuple[str, ...],
+    more_topics: tuple[str, ...],
+    only: tuple[int, ...],
+    where: str | None,
+    from_beginning: bool,
+    group: str | None,
+    limit: int | None,
+    is_finite: bool,
+    form: str | None,
+    decode: str,
+    grep: str | None,
+    read_committed: bool,
+    **schemas: Any,
+) -> int:
+    """The records of TOPICS."""
+    names = tuple(dict.fromkeys((*topics, *more_topics)))
+    if not names:
+        raise click.UsageError("name a topic.")
+    if where is not None and from_beginning:
+        raise click.UsageError("say -o or --from-beginning, not both.")
+    if group is not None and (only or where not in (None, "start", "end")):
+        raise click.UsageError("in a group, the group decides: only -o start and -o end can be said, and no partition.")
+    try:
+        pattern = None if grep is None else re.compile(grep.encode())
+    except re.error as error:
+        raise click.UsageError(f"--grep {grep} is no regular expression: {error}.") from None
+    decoder = decoder_for(decode, **schemas) if decode in SCHEMAS else None
+    if decoder is None and any(schemas.values()):
+        raise click.UsageError("a schema goes with --decode avro or --decode protobuf.")
+    printer = Printer(form, decode, decoder)
+    with settings.kafka() as kafka:
+        places = [
+            TopicPartition(topic.name or "", partition.partition_index)
+            for topic in kafka.topics(names)
+            for partition in topic.partitions
+            if not only or partition.partition_index in only
+        ]
+        windows = None if group is not None else find_windows(kafka, sorted(places), where or "start", is_finite)
+    reader = _Reader(settings, names, group, windows, where or "start", read_committed)
+    try:
+        # Where records can be seen to come, or nobody knows how many will, there is nothing to tell.
+        with Progress("consume", "records", reader.most, is_silent=reader.most is None or is_terminal()) as progress:
+            _copy(reader, printer, pattern, limit, is_finite, progress)
+    finally:
+        flush()
+        reader.close()
+    return Exit.OK if decoder is None else decoder.verdict()
+
+
+def find_windows(
+    kafka: Kafka, places: Sequence[TopicPartition], where: str, is_finite: bool
+) -> dict[TopicPartition, Window]:
+    """From where to where each partition is read."""
+    first = offsets_or_fail(kafka, dict.fromkeys(places, EARLIEST))
+    end = offsets_or_fail(kafka, dict.fromkeys(places, LATEST))
+    start: dict[TopicPartition, int]
+    stop: dict[TopicPartition, int] = dict(end) if is_finite else {}
+    if where in ("start", "beginning", "earliest"):
+        start = first
+    elif where in ("end", "latest"):
+        start = end
+    elif where.startswith("@"):
+        try:
+            moment = parse_moment_ms(where[1:], int(time.time() * 1000))
+        except ValueError as error:
+            raise click.UsageError(f"{error}.") from None
+        at = offsets_or_fail(kafka, dict.fromkeys(places, moment))
+        start = {place: end[place] if at[place] < 0 else at[place] for place in places}
+    elif span := re.fullmatch(r"(\d+):(\d+)", where):
+        start = dict.fromkeys(places, int(span[1]))
+        stop = {place: min(int(span[2]), end[place]) for place in places}
+    elif re.fullmatch(r"[+-]?\d+", where):
+        number = int(where)
+        start = {
+            place: first[place] + number if where[0] == "+" else end[place] + number if where[0] == "-" else number
+            for place in places
+        }
+    else:
+        raise click.UsageError(f"-o {where} must be start, end, N, +N, -N, A:B or @TIME.")
+    return {place: Window(min(max(start[place], first[place]), end[place]), stop.get(place)) for place in places}
+
+
+class _Reader:
+    """kafka-python's consumer: polled for batches of records, each within its window.
+
+    Each question waits for its answer no longer than the command's timeout. Who reads to an end, and for so long
+    neither gets a record nor hears that there is none left, is told so.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: Sequence[str],
+        group: str | None,
+        windows: dict[TopicPartition, Window] | None,
+        where: str,
+        read_committed: bool,
+    ) -> None:
+        import kafka
+
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        self._errors = kafka.errors.KafkaError
+        self._timeout_s = settings.timeout_s
+        self._timeout_ms = int(1000 * settings.timeout_s)
+        self._heard = time.monotonic()  # when it went on last
+        self._positions: dict[Any, int | None] = {}
+        self._consumer = kafka.KafkaConsumer(
+            **settings.for_kafka_python(),
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="latest" if where == "end" else "earliest",
+            isolation_level="read_committed" if read_committed else "read_uncommitted",
+            allow_auto_create_topics=False,
+        )
+        self._group = group
+        self._windows = windows
+        self._stops: dict[Any, int] | None = None
+        if windows is None:
+            self._consumer.subscribe(list(names))
+            return
+        by_place = {kafka.TopicPartition(*place): window for place, window in windows.items()}
+        self._consumer.assign(list(by_place))
+        for place, window in by_place.items():
+            self._consumer.seek(place, window.start)
+        self._stops = {place: window.stop for place, window in by_place.items() if window.stop is not None}
+
+    def poll(self, most: int) -> list[Any]:
+        """Some records; none if none came in a while."""
+        with self._explaining():
+            polled = self._consumer.poll(timeout_ms=POLL_MS, max_records=min(most, MAX_POLL_RECORDS))
+        if polled:
+            self._heard = time.monotonic()
+        found = []
+        for place, records in polled.items():
+            stop = (self._stops or {}).get(place)
+            found += [record for record in records if stop is None or record.offset < stop]
+        return found
+
+    def is_at_the_end(self) -> bool:
+        """Nothing is left in the windows; of a group, nothing of what it was given."""
+        with self._explaining():
+            is_over = self._is_at_the_end(max(1, int(1000 * self._left_s())))
+        if not is_over and self._left_s() <= 0:
+            what = f"there is more to read, and nobody has sent it within {self._timeout_s:g} s"
+            raise Failure(what, hints=["look at the partitions: trioka topics describe --unavailable-partitions"])
+        return is_over
+
+    def _left_s(self) -> float:
+        return self._heard + self._timeout_s - time.monotonic()
+
+    def _is_at_the_end(self, timeout_ms: int) -> bool:
+        if self._stops is not None:
+            is_all = self._windows is not None and len(self._stops) == len(self._windows)
+            return is_all and self._has_reached(self._stops, timeout_ms)
+        assigned = self._consumer.assignment()
+        if not assigned:
+            return False
+        ends = self._consumer.end_offsets(list(assigned), timeout_ms=timeout_ms)
+        return self._has_reached(ends, timeout_ms)
+
+    def _has_reached(self, ends: Mapping[Any, int], timeout_ms: int) -> bool:
+        found = {place: self._consumer.position(place, timeout_ms=timeout_ms) for place in ends}
+        if found != self._positions:  # it goes on, if only past records that are not shown
+            self._positions, self._heard = found, time.monotonic()
+        return all(found[place] is not None and found[place] >= end for place, end in ends.items())
+
+    @property
+    def is_bounded(self) -> bool:
+        """Each partition has an end, which the command line named."""
+        return bool(self._stops)
+
+    @property
+    def most(self) -> int | None:
+        """So many records there are to read, at most; None if nobody knows."""
+        if self._windows is None or any(window.stop is None for window in self._windows.values()):
+            return None
+        return sum(max(0, (window.stop or 0) - window.start) for window in self._windows.values())
+
+    def commit(self) -> None:
+        if self._group is not None:
+            with self._explaining():
+                self._consumer.commit(timeout_ms=self._timeout_ms)
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=False, timeout_ms=min(CLOSE_MS, self._timeout_ms))
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors as error:
+            raise Failure(f"reading failed: {str(error) or type(error).__name__}") from None
+
+
+def _copy(
+    reader: _Reader, printer: Printer, pattern: Any, limit: int | None, is_finite: bool, progress: Progress
+) -> None:
+    left = MAX_POLL_RECORDS if limit is None else limit
+    while left > 0:
+        records = reader.poll(left)
+        progress.add(len(records))
+        for record in records:
+            if pattern is None or pattern.search(record.key or b"") or pattern.search(record.value or b""):
+                put_bytes(printer.render(record))
+                left -= limit is not None
+        if records:
+            flush()
+            reader.commit()
+        elif (is_finite or reader.is_bounded) and reader.is_at_the_end():
+            return

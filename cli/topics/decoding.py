@@ -1,0 +1,146 @@
+"""Values by their schema: what `consume --decode avro` and `--decode protobuf` make of them.
+
+    --decode avro --registry http://localhost:8081       each value names its schema by an id (0, and four bytes)
+    --decode avro --schema order.avsc [--framed]         one schema for all; with --framed an id stands before each
+    --decode protobuf --schema order.desc --message shop.Order [--framed]
+
+The decoders are those of pipelines (`trioka.pipeline`); fastavro and protobuf are loaded when they are asked for, and
+are installed by `trioka[decode]`. A value that cannot be decoded is shown in base64, and counted: the command then ends
+with 7. A registry that does not answer ends it at once.
+"""
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import click
+
+from trioka.pipeline.errors import WrongPipeline
+from trioka.pipeline.formats.framing import Undecodable, framed
+from trioka.pipeline.installation.cache import Unreachable
+
+from ..terminal.failure import Exit, Failure
+from ..terminal.output import talk
+
+if TYPE_CHECKING:
+    from trioka.pipeline.formats.avro import AvroDecoder
+
+AVRO, PROTOBUF = "avro", "protobuf"
+SCHEMAS: Final = (AVRO, PROTOBUF)
+MAX_SCHEMA_BYTES: Final = 16 << 20
+KEPT: Final = 1000  # schemas of a registry; a topic that has more makes this forget, and ask again
+
+Decode: TypeAlias = Callable[[bytes], Any]
+
+
+class Decoder:
+    """Called with a value. It never fails for a value's sake: `failures` says how often it would have."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+        self.failures = 0
+        self.first = ""
+
+    def __call__(self, data: bytes) -> Any:
+        try:
+            return self._decode(data)
+        except Unreachable as error:
+            raise Failure(str(error).removesuffix("."), exit_code=Exit.UNREACHABLE) from None
+        except (Undecodable, TypeError, ValueError) as error:  # the latter: a schema that is no record
+            self.first = self.first or str(error)
+            self.failures += 1
+            return {"base64": base64.b64encode(data).decode()}
+
+    def verdict(self) -> int:
+        if not self.failures:
+            return Exit.OK
+        talk(f"{self.failures} values could not be decoded and are shown in base64; the first: {self.first}")
+        return Exit.PARTLY
+
+
+def decoder_for(how: str, schema: str | None, registry: str | None, message: str | None, is_framed: bool) -> Decoder:
+    """For one of `SCHEMAS`."""
+    if registry is not None and (schema is not None or how == PROTOBUF):
+        raise click.UsageError(
+            "say --schema or --registry, not both."
+            if how == AVRO
+            else "a registry keeps Protobuf as text, which only protoc reads: name what it writes with --schema."
+        )
+    if schema is None and registry is None:
+        raise click.UsageError(f"--decode {how} needs --schema FILE{' or --registry URL' if how == AVRO else ''}.")
+    if (message is not None) != (how == PROTOBUF):
+        raise click.UsageError("--message names a Protobuf message; it goes with --decode protobuf, which needs it.")
+    try:
+        return Decoder(_avro(schema, registry, is_framed) if how == AVRO else _protobuf(schema, message, is_framed))
+    except ImportError as error:
+        what = f"--decode {how} needs '{error.name}', which is not installed"
+        raise Failure(what, hints=["install it: pip install 'trioka[decode]'"]) from None
+
+
+def _avro(schema: str | None, registry: str | None, is_framed: bool) -> Decode:
+    from trioka.pipeline.formats.avro import AvroDecoder
+
+    if schema is None:
+        assert registry is not None
+        return _ByRegistry(registry)
+    text = _read(schema).decode("utf-8", "replace")
+    made: Decode = _checked(
+        lambda: AvroDecoder(reader=text, is_framed=is_framed, registry=None, writers={}),
+        schema,
+    )
+    return made
+
+
+def _protobuf(schema: str | None, message: str | None, is_framed: bool) -> Decode:
+    from trioka.pipeline.formats.protobuf import ProtobufDecoder, message_class
+
+    assert schema is not None and message is not None
+    descriptor = _read(schema)
+    _checked(lambda: message_class(descriptor, message), schema)
+    return ProtobufDecoder(descriptor=descriptor, message=message, is_framed=is_framed)
+
+
+def _read(file: str) -> bytes:
+    try:
+        with Path(file).open("rb") as opened:
+            return opened.read(MAX_SCHEMA_BYTES)
+    except OSError as error:
+        raise Failure(f"{file} cannot be read: {error.strerror}", exit_code=Exit.NOT_FOUND) from None
+
+
+def _checked(make: Callable[[], Any], file: str) -> Any:
+    """What is wrong with a schema is said of its file, and not of the key that a pipeline would have for it."""
+    try:
+        return make()
+    except WrongPipeline as error:
+        sentence = str(error).partition(": ")[2].removesuffix(".")
+        raise Failure(f"{file}: {sentence}", exit_code=Exit.USAGE) from None
+
+
+class _ByRegistry:
+    """Each value by the schema that wrote it."""
+
+    def __init__(self, registry: str) -> None:
+        self._registry = registry.rstrip("/")
+        self._by_id: dict[int, AvroDecoder | None] = {}
+
+    def __call__(self, data: bytes) -> Any:
+        number, rest = framed(data)
+        if number not in self._by_id:
+            if len(self._by_id) >= KEPT:
+                self._by_id.clear()
+            self._by_id[number] = self._ask(number)
+        decoder = self._by_id[number]
+        if decoder is None:
+            raise Undecodable(f"the registry has no Avro schema with the id {number}")
+        return decoder(rest)
+
+    def _ask(self, number: int) -> "AvroDecoder | None":
+        from trioka.pipeline.formats.avro import AvroDecoder, asked
+
+        text = asked(f"{self._registry}/schemas/ids/{number}")
+        try:
+            return None if text is None else AvroDecoder(reader=text, is_framed=False, registry=None, writers={})
+        except WrongPipeline:
+            return None

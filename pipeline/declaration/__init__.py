@@ -1,0 +1,1 @@
+"""A pipeline as data: TOML in, a checked declaration and its plan out."""

@@ -1,0 +1,218 @@
+"""A pipeline as data: what one TOML file says, checked, with every path and default filled in.
+
+    source → decode → validate → transform → deduplicate → aggregate → sink
+                 ╰────────┴→ dead letters
+
+`declaration/toml_reader.py` makes a `Declaration` of a file or of a dictionary; nothing else does, so whoever holds one
+may rely on it: a windowed aggregate has its watermark, a topic pattern compiles, a schema parses.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Literal
+
+from trioka.protocol.lazy_dataclass import frozen
+
+from .ddl import Field
+
+# Topic → partition → offset: how Spark writes positions, and how commits keep them.
+Positions = Mapping[str, Mapping[int, int]]
+
+
+@frozen
+class Start:
+    """Where a pipeline begins that has never run: at an end, at a time, at offsets. Later its checkpoint says."""
+
+    at: Literal["earliest", "latest"] = "earliest"
+    timestamp_ms: int | None = None
+    offsets: Positions | None = None
+
+    def __str__(self) -> str:
+        if self.offsets is not None:
+            return "given offsets"
+        return self.at if self.timestamp_ms is None else f"timestamp {self.timestamp_ms}"
+
+
+@frozen
+class Source:
+    """Topics by name, or by a pattern; one of the two. `options` go to Spark's connector as they are."""
+
+    bootstrap: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    start: Start = Start()
+    max_records_per_batch: int | None = None
+    min_partitions: int | None = None
+    stops_on_data_loss: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@frozen
+class Raw:
+    """The value stays bytes."""
+
+    format: Literal["raw"] = "raw"
+
+
+@frozen
+class Json:
+    """`ddl` is the schema as Spark reads it, `fields` what `ddl.parse` found in it."""
+
+    ddl: str
+    fields: tuple[Field, ...]
+    format: Literal["json"] = "json"
+
+
+@frozen
+class Avro:
+    """`schema` is the reader's, as text; None asks the registry for the newest of `subject`. `writers` are the schemas
+    by their ids where there is no registry. `is_framed` says that a schema's id stands before the data.
+    """
+
+    schema: str | None
+    registry: str | None
+    subject: str | None
+    writers: Mapping[int, str]
+    is_framed: bool
+    format: Literal["avro"] = "avro"
+
+
+@frozen
+class Protobuf:
+    """`descriptor` is a compiled FileDescriptorSet, `message` the full name of a message in it."""
+
+    descriptor: bytes = field(repr=False)
+    message: str
+    is_framed: bool
+    format: Literal["protobuf"] = "protobuf"
+
+
+Decoding = Raw | Json | Avro | Protobuf
+
+
+@frozen
+class Watermark:
+    """How late a record may come, by a column of its own; what is later is dropped by stateful steps."""
+
+    column: str
+    delay: str
+
+
+@frozen
+class Aggregation:
+    """`columns` are SQL aggregates by name. `emits_updates`: a window is written each time it changes, and replaces
+    what was there; otherwise once, when the watermark has passed its end.
+    """
+
+    window: str
+    slide: str | None
+    by: tuple[str, ...]
+    columns: Mapping[str, str]
+    emits_updates: bool
+
+
+@frozen
+class ParquetSink:
+    """`takes_unknown_rows`: it may hold rows of which nothing says where they come from."""
+
+    path: str
+    partition_by: tuple[str, ...] = ()
+    takes_unknown_rows: bool = False
+    kind: Literal["parquet"] = "parquet"
+
+    @property
+    def target(self) -> str:
+        return f"Parquet table {self.path}"
+
+
+@frozen
+class IcebergSink:
+    """`table` is `namespace.name` in the catalog. A `warehouse` is a folder, listed in a SQLite file or, where it has a
+    scheme, by its own folders; `properties` are those of Iceberg's Spark catalog, and win. `takes_unknown_rows`: it may
+    hold rows of which nothing says where they come from.
+    """
+
+    catalog: str
+    table: str
+    warehouse: str | None
+    properties: Mapping[str, str]
+    partition_by: tuple[str, ...] = ()
+    takes_unknown_rows: bool = False
+    kind: Literal["iceberg"] = "iceberg"
+
+    @property
+    def full_name(self) -> str:
+        return ".".join(f"`{part}`" for part in (self.catalog, *self.table.split(".")))
+
+    @property
+    def target(self) -> str:
+        return f"Iceberg table {self.catalog}.{self.table}"
+
+
+@frozen
+class TopicSink:
+    """`key` and `value` are SQL expressions; without them there is no key, and the value is the row as JSON."""
+
+    topic: str
+    bootstrap: str
+    key: str | None = None
+    value: str | None = None
+    kind: Literal["topic"] = "topic"
+
+    @property
+    def target(self) -> str:
+        return f"topic {self.topic}"
+
+
+@frozen
+class ConsoleSink:
+    rows: int = 20
+    kind: Literal["console"] = "console"
+
+    @property
+    def target(self) -> str:
+        return "the console"
+
+
+@frozen
+class Discard:
+    """Dead letters that nobody wants. It must be said; silence is an error of the declaration."""
+
+    kind: Literal["discard"] = "discard"
+
+    @property
+    def target(self) -> str:
+        return "nowhere"
+
+
+Sink = ParquetSink | IcebergSink | TopicSink | ConsoleSink
+DeadLetters = Sink | Discard
+
+
+@frozen
+class Declaration:
+    """One pipeline. `group` is the consumer group that its progress is committed to."""
+
+    name: str
+    group: str
+    checkpoint: str
+    every: str
+    source: Source
+    decoding: Decoding
+    rules: Mapping[str, str]
+    sql: str | None
+    watermark: Watermark | None
+    distinct_by: tuple[str, ...]
+    aggregation: Aggregation | None
+    sink: Sink
+    dead_letters: DeadLetters
+
+    @property
+    def declares_state(self) -> bool:
+        """Whether the file asks for state. SQL may ask for it too, which only Spark's plan shows: see state.py."""
+        return bool(self.distinct_by) or self.aggregation is not None
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether a record can become a dead letter at all."""
+        return self.decoding.format != "raw" or bool(self.rules)

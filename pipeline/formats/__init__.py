@@ -1,0 +1,1 @@
+"""Values of records: Avro, Protobuf, schema ids and decimals."""

@@ -1,0 +1,193 @@
+"""Avro values: the reader's schema as Spark's, and a decoder that follows the schema ids of the writers.
+
+Spark's own `from_avro` knows one writer's schema, fixed when the query starts. A topic has as many as there are ids in
+its records, and new ones come while the stream runs: this is how fields are added. So the decoding is done by fastavro
+in Spark's Python workers: each worker asks for the schema of an id when it first meets it, and keeps it.
+
+A record that cannot be decoded is a dead letter. A registry that does not answer is not the record's fault: the batch
+fails, and is tried again.
+"""
+
+import io
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+
+from ..declaration.model import Avro
+from ..errors import WrongPipeline
+from ..installation.cache import Unreachable
+from .framing import Undecodable, framed
+
+REGISTRY_TIMEOUT_S = 10
+REGISTRY_ANSWER_LIMIT_BYTES = 4 << 20
+# A worker that has met more schemas than this meets a hostile topic; it forgets them all and begins anew.
+SCHEMAS_KEPT = 1000
+MAX_DEPTH = 32
+
+PRIMITIVES = {
+    "boolean": "BOOLEAN",
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "bytes": "BINARY",
+    "string": "STRING",
+    "enum": "STRING",
+    "fixed": "BINARY",
+}
+LOGICAL = {
+    "timestamp-millis": "TIMESTAMP",
+    "timestamp-micros": "TIMESTAMP",
+    "local-timestamp-millis": "TIMESTAMP_NTZ",
+    "local-timestamp-micros": "TIMESTAMP_NTZ",
+    "date": "DATE",
+    "uuid": "STRING",
+}
+
+
+def reader_schema(declared: Avro) -> str:
+    """The schema that records are read with: the file's, else the newest of the subject."""
+    if declared.schema is not None:
+        return declared.schema
+    assert declared.registry is not None and declared.subject is not None, "the declaration was checked"
+    subject = urllib.parse.quote(declared.subject, safe="")
+    found = asked(f"{declared.registry.rstrip('/')}/subjects/{subject}/versions/latest")
+    if found is None:
+        raise WrongPipeline(f"decode.subject: the registry does not know '{declared.subject}'.")
+    return found
+
+
+def asked(url: str) -> str | None:
+    """The schema in a registry's answer; None if the registry says that there is none."""
+    try:
+        with urllib.request.urlopen(url, timeout=REGISTRY_TIMEOUT_S) as answer:
+            found = json.loads(answer.read(REGISTRY_ANSWER_LIMIT_BYTES))
+        if found.get("schemaType", "AVRO") != "AVRO":
+            return None
+        return str(found["schema"])
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        raise Unreachable(f"The schema registry answered {error.code} to {url}.") from None
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise Unreachable(f"The schema registry cannot be asked for {url}: {error}.") from None
+
+
+def parsed(schema: str, key: str = "decode.schema_file") -> Any:
+    """The schema as fastavro wants it; `WrongPipeline` if it is none."""
+    try:
+        return fastavro.parse_schema(json.loads(schema))
+    except Exception as error:  # fastavro raises its own, KeyError, TypeError …, all of which mean the same
+        raise WrongPipeline(f"{key}: is not an Avro schema: {error}.") from None
+
+
+def to_ddl(schema: str) -> str:
+    """An Avro record as the fields of a Spark schema."""
+    found = parsed(schema)
+    if not isinstance(found, dict) or found.get("type") != "record":
+        raise WrongPipeline("decode.schema_file: must be an Avro schema whose type is record.")
+    return _Translation().fields(found, 0)
+
+
+class _Translation:
+    def __init__(self) -> None:
+        self.named: dict[str, Any] = {}
+
+    def fields(self, record: Any, depth: int) -> str:
+        self.named[record["name"]] = None  # seen from inside of itself, a record is a cycle
+        found = ", ".join(f"`{one['name']}` {self.type(one['type'], depth + 1)}" for one in record["fields"])
+        self.named[record["name"]] = record
+        return found
+
+    def type(self, schema: Any, depth: int) -> str:
+        if depth > MAX_DEPTH:
+            raise WrongPipeline(f"decode.schema_file: is nested deeper than {MAX_DEPTH} levels.")
+        if isinstance(schema, list):
+            return self.union(schema, depth)
+        if isinstance(schema, str):
+            return self.name(schema, depth)
+        kind, logical = schema["type"], schema.get("logicalType")
+        if logical in LOGICAL:
+            return LOGICAL[logical]
+        if logical == "decimal":
+            return f"DECIMAL({schema['precision']},{schema.get('scale', 0)})"
+        if kind == "record":
+            return f"STRUCT<{self.fields(schema, depth)}>"
+        if kind == "array":
+            return f"ARRAY<{self.type(schema['items'], depth + 1)}>"
+        if kind == "map":
+            return f"MAP<STRING, {self.type(schema['values'], depth + 1)}>"
+        if kind in ("enum", "fixed"):
+            self.named[schema["name"]] = schema
+        return self.type(kind, depth) if kind not in PRIMITIVES else PRIMITIVES[kind]
+
+    def name(self, name: str, depth: int) -> str:
+        if name in PRIMITIVES:
+            return PRIMITIVES[name]
+        if self.named.get(name) is None:
+            raise WrongPipeline(f"decode.schema_file: '{name}' holds itself, which a table cannot.")
+        return self.type(self.named[name], depth)
+
+    def union(self, schema: list[Any], depth: int) -> str:
+        others = [one for one in schema if one != "null"]
+        if len(others) != 1:
+            raise WrongPipeline(
+                f"decode.schema_file: a union of {len(others)} types has no column; null and one other do."
+            )
+        return self.type(others[0], depth)
+
+
+def _or_none(schema: str) -> Any:
+    """A registry may hold what is no schema; the records that name it are dead letters, and the others go on."""
+    try:
+        return parsed(schema)
+    except WrongPipeline:
+        return None
+
+
+class AvroDecoder:
+    """Bytes in, a dictionary out. It travels to the workers, where it looks the writers' schemas up."""
+
+    def __init__(self, *, reader: str, is_framed: bool, registry: str | None, writers: Mapping[int, str]) -> None:
+        self._reader = parsed(reader)
+        self._is_framed = is_framed
+        self._registry = registry
+        self._given = {id: parsed(text, f"decode.writers.{id}") for id, text in writers.items()}
+        self._kept: dict[int, Any] = {}
+
+    def __call__(self, value: bytes) -> dict[str, Any]:
+        writer: Any = self._reader
+        if self._is_framed:
+            id, value = framed(value)
+            writer = self._writer(id)
+        source = io.BytesIO(value)
+        try:
+            found: Any = fastavro.schemaless_reader(source, writer, self._reader)
+        except Exception as error:  # whatever fastavro stumbles over is in the bytes
+            raise Undecodable(
+                f"the value does not follow its Avro schema: {str(error) or type(error).__name__}"
+            ) from None
+        if source.tell() != len(value):
+            raise Undecodable(f"{len(value) - source.tell()} bytes follow the Avro record")
+        return dict(found)
+
+    def _writer(self, id: int) -> Any:
+        if id in self._given:
+            return self._given[id]
+        if self._registry is None:
+            if self._given:
+                raise Undecodable(f"schema id {id} is not among the writers that were declared")
+            return self._reader  # one schema file and no registry: every id means this one
+        if id not in self._kept:
+            if len(self._kept) >= SCHEMAS_KEPT:
+                self._kept.clear()
+            text = asked(f"{self._registry.rstrip('/')}/schemas/ids/{id}")
+            self._kept[id] = None if text is None else _or_none(text)
+        if self._kept[id] is None:
+            raise Undecodable(f"the registry has no Avro schema with the id {id}")
+        return self._kept[id]

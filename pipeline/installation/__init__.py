@@ -1,0 +1,1 @@
+"""Java and jars: found, or downloaded once and checked by checksum."""

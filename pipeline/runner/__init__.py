@@ -1,0 +1,1 @@
+"""A declared pipeline on Structured Streaming: session, stages, checkpoints, signals."""

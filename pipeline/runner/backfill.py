@@ -1,0 +1,148 @@
+"""Reading again, or reading what was there before: a bounded range, in parallel, while the stream goes on.
+
+Two uses, told apart by where the rows go:
+
+- **Backfill**, into the pipeline's own table: only what the stream will never read, which is everything before its
+  start. So no row comes twice, and the end is, unless told otherwise, where the stream began.
+- **Replay**, into another table of the same kind (`into`): any range, as often as you like.
+
+A backfill is one commit. If its driver dies, nothing of it is in the table, and if the same range is asked for again
+after it is in, nothing happens. The stream's checkpoint and group are not touched.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trioka.protocol.lazy_dataclass import frozen
+
+from ..declaration.model import Declaration, Discard, Source, Start
+from ..errors import WrongPipeline
+from ..sources.broker_view import BrokerView
+from ..sources.offsets import BACKFILL, Commit, Ends, overlaps, to_json
+from ..sources.topics import check_ids
+from ..tables.delivery import dead_letters_of, into, rows_of, table_of
+from .checkpoint import RECORDS, Checkpoint
+from .run import Say, check_topics, failures, silent, spark_for, stream_of
+from .session import LOCAL_MASTER, source_options
+from .stages import Stages, check_schema
+from .state import state_of
+
+EARLIEST = Start()
+LATEST = Start(at="latest")
+NOT_BESIDE = "Windows, distinct keys and joins cannot be filled in beside the stream: name --into."
+
+
+@frozen
+class Range:
+    """What to read. Without an end: to where the stream began, or for a replay to the latest offsets there are now."""
+
+    start: Start = EARLIEST
+    end: Start | None = None
+    min_partitions: int | None = None
+
+
+def backfill(
+    declared: Declaration,
+    wanted: Range,
+    *,
+    target: str | None = None,
+    master: str = LOCAL_MASTER,
+    settings: Mapping[str, str] | None = None,
+    say: Say = silent,
+) -> int:
+    """How many offsets were read. With a `target`, a table or topic of that name gets the rows."""
+    if target is not None:
+        # The stream has written its dead letters; a replay does not write them a second time.
+        declared = replace(into(declared, target), dead_letters=Discard())
+    elif declared.declares_state:
+        raise WrongPipeline(NOT_BESIDE)
+    with BrokerView(declared.source.bootstrap) as view:
+        partitions = check_topics(declared, view)
+        ids = view.topic_ids(partitions)
+        start = view.resolve(partitions, wanted.start)
+        end = view.resolve(partitions, wanted.end or LATEST)
+    check_schema(declared.decoding)
+    with spark_for(declared, master, settings) as spark, failures(declared):
+        if target is None:
+            if state_of(Stages(declared).accepted(stream_of(spark, declared.source, {}))).is_kept:
+                raise WrongPipeline(NOT_BESIDE)
+            kept = Checkpoint(spark, declared.checkpoint)
+            check_ids(kept.topics(), ids, declared.checkpoint)
+            began = kept.starts().get(RECORDS)
+            end = before_the_stream(began, end, is_given=wanted.end is not None)
+        commit = _commit(declared, start, end, ids)
+        count = sum(until - since for since, until in commit.ranges().values())
+        if count == 0:
+            say("nothing lies in that range")
+            return 0
+        _refuse_overlap(spark, declared, commit)
+        records = _records(spark, declared.source, commit, wanted.min_partitions)
+        _deliver(declared, records, commit, say)
+        return count
+
+
+def before_the_stream(began: Ends | None, end: Ends, *, is_given: bool) -> Ends:
+    """The end of a range that the stream, which began there, never reads. An end that was given is not moved."""
+    if began is None:
+        raise WrongPipeline("The pipeline has not run yet, so all of this is still before it: run it, or name --into.")
+    late = [
+        f"{topic}-{one} (the stream began at {began.get(topic, {}).get(one, 0)})"
+        for topic, ones in end.items()
+        for one, until in ones.items()
+        if until > began.get(topic, {}).get(one, 0)
+    ]
+    if late and is_given:
+        raise WrongPipeline(
+            f"The stream itself reads a part of that range: {', '.join(late)}. End before it, or replay with --into."
+        )
+    return {
+        topic: {one: min(until, began.get(topic, {}).get(one, 0)) for one, until in ones.items()}
+        for topic, ones in end.items()
+    }
+
+
+def _commit(declared: Declaration, start: Ends, end: Ends, ids: Mapping[str, str]) -> Commit:
+    """Named after the range and its topics, so that the same range of the same topics is known again. A start behind
+    the end is an empty part.
+    """
+    start = {t: {one: min(at, end.get(t, {}).get(one, 0)) for one, at in ones.items()} for t, ones in start.items()}
+    digest = hashlib.sha256(f"{to_json(start)}{to_json(end)}{sorted(ids.items())}".encode()).hexdigest()[:12]
+    return Commit(pipeline=declared.name, run=f"{BACKFILL}{digest}", batch=0, start=start, end=end, topics=ids)
+
+
+def _refuse_overlap(spark: SparkSession, declared: Declaration, commit: Commit) -> None:
+    table = table_of(spark, declared.sink)
+    there = table.commits() if table is not None else []
+    held = overlaps(commit, [one for one in there if one.name != commit.name])
+    if held:
+        raise WrongPipeline(f"{declared.sink.target} holds a part of that range already: {', '.join(held)}.")
+
+
+def _records(spark: SparkSession, source: Source, commit: Commit, min_partitions: int | None) -> DataFrame:
+    options = {"kafka.isolation.level": "read_committed", **source.options}
+    reader = spark.read.format("kafka").options(**source_options(source.bootstrap, **options))
+    reader = reader.options(
+        subscribe=",".join(commit.end), startingOffsets=to_json(commit.start), endingOffsets=to_json(commit.end)
+    )
+    least = min_partitions or source.min_partitions
+    return (reader.option("minPartitions", str(least)) if least else reader).load()
+
+
+def _deliver(declared: Declaration, records: DataFrame, commit: Commit, say: Say) -> None:
+    stages = Stages(declared)
+    rows = stages.accepted(records)
+    delivery = rows_of(declared, is_stateful=False)
+    delivery.analyse(rows)
+
+    # Dead letters first: if the driver dies between the two, the next try finds the rows missing and does both again.
+    def confirm() -> None:
+        with BrokerView(declared.source.bootstrap) as view:
+            check_ids(commit.topics, view.topic_ids(commit.end), declared.checkpoint)
+
+    if (dead_letters := dead_letters_of(declared)) is not None:
+        dead_letters.deliver(stages.refused(records), commit, confirm)
+    is_new = delivery.deliver(rows, commit, confirm)
+    say("written" if is_new else "this range is in the table already")

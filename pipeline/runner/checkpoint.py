@@ -1,0 +1,185 @@
+"""A pipeline's checkpoint: Spark's own folders, and files of ours.
+
+    checkpoint/
+      lock            held by the JVM that runs the pipeline, where the checkpoint is on this machine
+      start.json      the offsets at which the two began; see beginning.py
+      topics.json     the ids of the topics whose offsets these are; see topics.py
+      late.json       how many rows came later than the watermark allows; see late.py
+      records/        Spark's checkpoint of the rows: offsets/N is written before batch N runs, commits/N after
+      dead-letters/   Spark's checkpoint of the dead letters
+
+Rows and dead letters are two queries, since a stateful plan has one output.
+
+The lock is taken inside the JVM and not in Python: when a driver is killed, its JVM notices a moment later, and until
+it is gone it may still write. Whoever starts anew waits for that moment.
+"""
+
+import errno
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from ..declaration.model import Positions
+from ..errors import OutOfReach, WrongPipeline
+from ..sources.offsets import Ends, from_json, nearest, to_json
+from ..tables.folder import Folder
+
+RECORDS = "records"
+DEAD_LETTERS = "dead-letters"
+START = "start.json"
+TOPICS = "topics.json"
+LATE = "late.json"
+LOCK = "lock"
+LOCK_PATIENCE_S = 30.0
+LOCK_POLL_S = 0.2
+# Enough for the first files of a checkpoint; who has less room has none.
+PROBE_BYTES = 256 << 10
+
+
+def local_path(address: str) -> Path | None:
+    """The path of a checkpoint on this machine; None for one elsewhere."""
+    if address.startswith("file:"):
+        return Path(address.removeprefix("file:").replace("///", "/", 1).replace("//", "/", 1))
+    return Path(address) if ":/" not in address else None
+
+
+def probe(address: str) -> None:
+    """`OutOfReach` if the checkpoint cannot be written to. Asked before Spark starts; nothing is left behind, since
+    what is looked at next may be wrong as well.
+    """
+    path = local_path(address)
+    if path is None:
+        return
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    file = path / ".probe"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with file.open("wb") as probing:
+            probing.write(bytes(PROBE_BYTES))
+            probing.flush()
+            os.fsync(probing.fileno())
+    except OSError as error:
+        raise OutOfReach(f"The checkpoint {address} cannot be written: {_why(error)}.") from None
+    finally:
+        for undo in (file.unlink, *(made.rmdir for made in missing)):
+            with suppress(OSError):
+                undo()
+
+
+def _why(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "no space is left there"
+    return error.strerror or str(error)
+
+
+def offsets_reached(address: str) -> Ends:
+    """Where the finished batches of a checkpoint on this machine end, without Spark; nothing if there are none."""
+    path = local_path(address)
+    if path is None or not (path / RECORDS / "commits").is_dir():
+        return {}
+    done = [int(one.name) for one in (path / RECORDS / "commits").iterdir() if one.name.isdigit()]
+    return _end_of((path / RECORDS / "offsets" / str(max(done))).read_text()) if done else {}
+
+
+def late_rows(address: str) -> int:
+    """How many rows came too late, by a checkpoint on this machine, without Spark."""
+    path = local_path(address)
+    if path is None or not (path / LATE).exists():
+        return 0
+    return int(json.loads((path / LATE).read_text())["rows"])
+
+
+def _end_of(logged: str) -> Ends:
+    """Spark's offset log: a version, the batch's metadata, and a line of offsets for each source.
+
+    SQL that names the records more than once (a join with themselves) makes as many sources of one, and each has read
+    up to there by itself; what all of them have read is where the nearest is. A dash stands for one that has not begun.
+    """
+    return nearest(from_json(line) for line in logged.splitlines()[2:] if line != "-")
+
+
+class Checkpoint:
+    def __init__(self, spark: SparkSession, address: str) -> None:
+        self.address = address
+        self._folder = Folder(spark, address)
+        self._jvm: Any = spark.sparkContext._jvm
+        self._lock: Any = None
+
+    def of(self, query: str) -> str:
+        return f"{self.address}/{query}"
+
+    def take(self) -> None:
+        """Become the only driver of this pipeline on this machine."""
+        path = local_path(self.address)
+        if path is None:
+            return
+        self._folder.make()
+        file = self._jvm.java.io.RandomAccessFile(str(path / LOCK), "rw")
+        deadline = time.monotonic() + LOCK_PATIENCE_S
+        while (lock := self._try(file)) is None:
+            if time.monotonic() > deadline:
+                file.close()
+                raise WrongPipeline(f"Another driver runs this pipeline: it holds the checkpoint {self.address}.")
+            time.sleep(LOCK_POLL_S)
+        self._lock = file, lock
+
+    def _try(self, file: Any) -> Any:
+        try:
+            return file.getChannel().tryLock()
+        except Py4JError:  # held by this very JVM
+            return None
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock[0].close()
+            self._lock = None
+
+    def is_new(self, query: str) -> bool:
+        """Whether no batch of a query was ever begun."""
+        return not any(name.isdigit() for name in self._folder.names(query, "offsets"))
+
+    def starts(self) -> dict[str, Ends]:
+        """Where each query began; nothing if the pipeline never did."""
+        if not self._folder.exists(START):
+            return {}
+        found = json.loads(self._folder.text(START))
+        return {query: from_json(json.dumps(start)) for query, start in found.items()}
+
+    def keep_starts(self, starts: Mapping[str, Positions]) -> None:
+        self._folder.make()
+        text = json.dumps({query: json.loads(to_json(start)) for query, start in starts.items()})
+        if not self._folder.exists(START) or self._folder.text(START) != text:
+            self._folder.write(text, START)
+
+    def topics(self) -> dict[str, str]:
+        """The ids of the topics that were read; nothing if they were never known."""
+        return dict(json.loads(self._folder.text(TOPICS))) if self._folder.exists(TOPICS) else {}
+
+    def keep_topics(self, ids: Mapping[str, str]) -> None:
+        self._folder.make()
+        self._folder.write(json.dumps(dict(ids)), TOPICS)
+
+    def late(self) -> dict[str, int]:
+        """The last batch whose late rows were counted, and how many there have been in all."""
+        return dict(json.loads(self._folder.text(LATE))) if self._folder.exists(LATE) else {}
+
+    def keep_late(self, counted: Mapping[str, int]) -> None:
+        self._folder.write(json.dumps(dict(counted)), LATE)
+
+    def batch(self, query: str, number: int) -> tuple[Ends, Ends]:
+        """The offsets at which a batch begins and ends; it must have been begun."""
+        end = _end_of(self._folder.text(query, "offsets", str(number)))
+        if number > 0 and self._folder.exists(query, "offsets", str(number - 1)):
+            return _end_of(self._folder.text(query, "offsets", str(number - 1))), end
+        return self.starts().get(query, {}), end
+
+    def run_id(self, query: str) -> str:
+        """The id that Spark gave the query when its checkpoint was new."""
+        return str(json.loads(self._folder.text(query, "metadata"))["id"])

@@ -1,0 +1,63 @@
+"""Telling a pipeline's group how far it has come, beside the stream and never in its way.
+
+A thread of its own commits the newest offsets; if the broker is slow, older ones that were not sent yet are skipped. If
+it cannot be told, the stream goes on and says so once: the checkpoint is what counts, the group is for those who look.
+"""
+
+import threading
+from collections.abc import Callable
+
+from ..declaration.model import Positions
+from ..installation.cache import Unavailable
+from ..sources.broker_view import BrokerView
+from ..sources.offsets import to_json
+
+CLOSE_TIMEOUT_S = 30.0
+
+
+class GroupProgress:
+    """Use it in a `with`: at its end, the last offsets have been sent or given up."""
+
+    def __init__(self, bootstrap: str, group: str, say: Callable[[str], None]) -> None:
+        self._bootstrap = bootstrap
+        self._group = group
+        self._say = say
+        self._newest: Positions | None = None
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="group progress", daemon=True)
+
+    def __enter__(self) -> "GroupProgress":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def tell(self, positions: Positions) -> None:
+        with self._changed:
+            self._newest = positions
+            self._changed.notify()
+
+    def _run(self) -> None:
+        said = sent = ""
+        while (positions := self._next()) is not None:
+            if to_json(positions) == sent:
+                continue
+            try:
+                with BrokerView(self._bootstrap) as view:
+                    view.commit(self._group, positions)
+                sent, said = to_json(positions), ""
+            except Unavailable as error:
+                if not said:
+                    self._say(f"note: the group {self._group} is not told of the progress: {error}")
+                said = str(error)
+
+    def _next(self) -> Positions | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._newest is not None or self._is_closed)
+            positions, self._newest = self._newest, None
+            return positions

@@ -1,0 +1,212 @@
+"""The steps between source and sink, as one plan of Spark. A stream and a bounded read go through the same.
+
+    records ──judged──┬─ refused (reason) ─────────────────────────────────────────→ dead letters
+                      └─ accepted → transform → watermark → deduplicate → aggregate → sink
+
+A judged record has its fields as columns, what Kafka says of it in columns that begin with `kafka_`, and a reason,
+which is null if it was decoded and every rule holds. Whoever has a reason is a dead letter, its bytes as they came.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from ..declaration.model import Avro, Declaration, Decoding, Json, Protobuf
+from ..errors import WrongPipeline
+from ..formats import avro, protobuf
+from ..formats.decimals import is_rounded, texts_of
+from ..formats.framing import Undecodable
+
+VIEW = "records"
+REASON = "kafka_refused"
+RECORD = "kafka_record"
+CORRUPT = "kafka_corrupt"
+# What the connector says of each record, beside its value.
+METADATA = ("kafka_key", "kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp")
+VALUE = "kafka_value"
+MAX_REASON_CHARS = 1000
+
+Decoder = Callable[[DataFrame], DataFrame]
+
+
+class Stages:
+    """The plan of one declaration. Building it asks the registry, if one is declared, and nothing else."""
+
+    def __init__(self, declared: Declaration) -> None:
+        self.declared = declared
+        self._decode = _decoder(declared.decoding)
+
+    def refused(self, records: DataFrame) -> DataFrame:
+        """The dead letters: why, from where, and what."""
+        wrong = self._judged(records).where(F.col(REASON).isNotNull())
+        return wrong.select(F.substring(F.col(REASON), 1, MAX_REASON_CHARS).alias("reason"), *METADATA, VALUE)
+
+    def accepted(self, records: DataFrame) -> DataFrame:
+        """The rows for the sink."""
+        declared = self.declared
+        rows = self._judged(records)
+        if declared.may_refuse:
+            rows = rows.where(F.col(REASON).isNull())
+        rows = rows.drop(REASON, VALUE)
+        with sentences("transform.sql"):
+            if declared.sql is not None:
+                rows.createOrReplaceTempView(VIEW)
+                rows = rows.sparkSession.sql(declared.sql)
+        with sentences("watermark.column"):
+            if declared.watermark is not None:
+                rows = rows.withWatermark(declared.watermark.column, declared.watermark.delay)
+                rows.schema  # noqa: B018  # asking for the schema lets Spark look for the column now
+        with sentences("deduplicate.keys"):
+            if declared.distinct_by:
+                keys = list(declared.distinct_by)
+                rows = rows.dropDuplicatesWithinWatermark(keys) if rows.isStreaming else rows.dropDuplicates(keys)
+        with sentences("aggregate"):
+            return self._aggregated(rows)
+
+    def _judged(self, records: DataFrame) -> DataFrame:
+        named = records.select(*(F.col(name.removeprefix("kafka_")).alias(name) for name in (*METADATA, VALUE)))
+        judged = self._decode(named)
+        reason = F.col(REASON)
+        for name, rule in self.declared.rules.items():
+            with sentences(f"validate.'{name}'"):
+                holds = F.coalesce(_attempted(judged.sparkSession, F.expr(rule)), F.lit(False))
+                judged.select(holds)  # Spark looks at the rule now, while it is clear which one it is
+                reason = F.coalesce(reason, F.when(~holds, F.lit(f"it breaks the rule '{name}'")))
+        return judged.withColumn(REASON, reason)
+
+    def _aggregated(self, rows: DataFrame) -> DataFrame:
+        aggregation, watermark = self.declared.aggregation, self.declared.watermark
+        if aggregation is None:
+            return rows
+        assert watermark is not None, "the declaration was checked"
+        window = F.window(watermark.column, aggregation.window, aggregation.slide)
+        columns = [F.expr(text).alias(name) for name, text in aggregation.columns.items()]
+        grouped = rows.groupBy(window.alias("window"), *aggregation.by).agg(*columns)
+        return grouped.select(
+            F.col("window.start").alias("window_start"),
+            F.col("window.end").alias("window_end"),
+            *aggregation.by,
+            *aggregation.columns,
+        )
+
+
+def _attempted(spark: SparkSession, column: Column) -> Column:
+    """Null for a row where the column cannot be computed: a cast, an overflow. Spark's own `try_` functions are made of
+    this; that it can be put around any expression is only said inside of the JVM.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    tried: Any = column
+    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expressions.expression(tried._jc))
+    return Column(expressions.column(attempt))
+
+
+@contextmanager
+def sentences(key: str) -> Iterator[None]:
+    """What Spark says of the user's SQL, as a problem of that key."""
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        raise WrongPipeline(f"{key}: {first_sentence(error)}") from None
+
+
+def first_sentence(error: Exception) -> str:
+    """Spark's explanations have a plan or a stack behind them; the first paragraph says what is the matter."""
+    explained = itertools.takewhile(lambda line: not line.startswith("\tat "), str(error).split(";\n")[0].splitlines())
+    lines = [line.strip() for line in explained if line.strip()]
+    said = " ".join(lines)
+    for mark in (" SQLSTATE", " == SQL", " === "):
+        said = said.split(mark)[0]
+    return said.rstrip(".;") + "."
+
+
+# -- decoding ----------------------------------------------------------------------------------------------------------
+
+
+def check_schema(decoding: Decoding) -> None:
+    """`WrongPipeline` if records cannot become columns by it. Known without Spark; a registry is asked."""
+    if isinstance(decoding, Avro):
+        avro.to_ddl(avro.reader_schema(decoding))
+        for id, writer in decoding.writers.items():
+            avro.parsed(writer, f"decode.writers.{id}")
+    elif isinstance(decoding, Protobuf):
+        protobuf.to_ddl(protobuf.message_class(decoding.descriptor, decoding.message).DESCRIPTOR)
+
+
+def _decoder(decoding: Decoding) -> Decoder:
+    if isinstance(decoding, Json):
+        return lambda records: _from_json(records, decoding)
+    if isinstance(decoding, Avro):
+        reader = avro.reader_schema(decoding)
+        decode = avro.AvroDecoder(
+            reader=reader, is_framed=decoding.is_framed, registry=decoding.registry, writers=decoding.writers
+        )
+        return _by_function(decode, avro.to_ddl(reader))
+    if isinstance(decoding, Protobuf):
+        message = protobuf.message_class(decoding.descriptor, decoding.message)
+        decoder = protobuf.ProtobufDecoder(
+            descriptor=decoding.descriptor, message=decoding.message, is_framed=decoding.is_framed
+        )
+        return _by_function(decoder, protobuf.to_ddl(message.DESCRIPTOR))
+    return lambda records: records.select(
+        F.col(VALUE).alias("value"), *METADATA, VALUE, F.lit(None).cast("string").alias(REASON)
+    )
+
+
+def _from_json(records: DataFrame, declared: Json) -> DataFrame:
+    """Spark's own reader of JSON. A value that does not fit the schema, whole or in one field, comes back in a column
+    of its own, which is how it is known; a field that is needed and null is found by looking, and a decimal that Spark
+    has rounded by decimals.py.
+    """
+    schema = f"{declared.ddl}, `{CORRUPT}` STRING"
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    parsed = records.withColumn(RECORD, F.from_json(F.col(VALUE).cast("string"), schema, options))
+    record = F.col(RECORD)
+    reason = F.when(F.col(VALUE).isNull(), F.lit("the value is null"))
+    reason = reason.when(record.isNull() | record[CORRUPT].isNotNull(), F.lit("the value is not JSON of the schema"))
+    for field in declared.fields:
+        if field.is_required:
+            reason = reason.when(record[field.name].isNull(), F.lit(f"the field '{field.name}' is missing or null"))
+    for decimal in cast(StructType, StructType.fromDDL(declared.ddl)).fields:
+        texts = texts_of(decimal.dataType)
+        if texts is not None:
+            read = F.from_json(F.col(VALUE).cast("string"), StructType([StructField(decimal.name, texts)]))
+            rounded = is_rounded(record[decimal.name], read[decimal.name], decimal.dataType)
+            reason = reason.when(rounded, F.lit(f"the field '{decimal.name}' has more digits than its type keeps"))
+    return _beside(parsed.withColumn(REASON, reason), [field.name for field in declared.fields])
+
+
+def _by_function(decode: Callable[[bytes], dict[str, Any]], ddl: str) -> Decoder:
+    """A decoder in Python, run by Spark's workers."""
+
+    def judge(value: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
+        if value is None:
+            return None, "the value is null"
+        try:
+            return decode(bytes(value)), None
+        except Undecodable as error:
+            return None, str(error)
+
+    judged = F.udf(judge, f"record STRUCT<{ddl}>, reason STRING", useArrow=False)
+
+    def decoder(records: DataFrame) -> DataFrame:
+        both = records.withColumn(RECORD, judged(F.col(VALUE))).withColumn(REASON, F.col(f"{RECORD}.reason"))
+        return _beside(both.withColumn(RECORD, F.col(f"{RECORD}.record")), None)
+
+    return decoder
+
+
+def _beside(parsed: DataFrame, names: list[str] | None) -> DataFrame:
+    """The fields of the record as columns."""
+    names = names if names is not None else parsed.select(f"{RECORD}.*").columns
+    taken = [name for name in names if name.lower() in (*METADATA, VALUE, REASON)]
+    if taken:
+        raise WrongPipeline(f"decode: the field '{taken[0]}' has the name of one of Kafka's own columns.")
+    fields: list[Column] = [F.col(f"{RECORD}.`{name}`").alias(name) for name in names]
+    return parsed.select(*fields, *METADATA, VALUE, REASON)

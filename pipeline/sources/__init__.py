@@ -1,0 +1,1 @@
+"""What a pipeline reads: topics, their ids, start offsets."""

@@ -1,0 +1,197 @@
+"""What the brokers know of a pipeline's topics: partitions, offsets, and how far its group has come.
+
+Everything here is a client's question through kafka-python, so it works with any Kafka. Answers are for one moment; the
+connector asks for itself when it reads. What cannot be reached is `Unreachable`, with one sentence.
+
+A pipeline has a group of its own name, and is nobody's member in it: after each batch it commits where it stands, from
+outside, as a tool does that resets offsets. So every tool that shows the lag of a group shows the lag of a pipeline.
+"""
+
+import difflib
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from trioka.protocol.lazy_dataclass import frozen
+
+from ..declaration.model import Positions, Source, Start
+from ..errors import WrongPipeline
+from ..installation.cache import Unreachable
+from .bootstrap import reach
+from .offsets import Ends
+
+REQUEST_TIMEOUT_MS = 15_000
+# What ListOffsets takes for a time: the wire's own words.
+AT_EARLIEST = -2
+AT_LATEST = -1
+NO_ID = str(uuid.UUID(int=0))
+
+
+@frozen
+class Lag:
+    """One partition: what was committed (None: nothing yet), where it ends, and what lies between."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    begin: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        return max(0, self.end - max(self.committed or 0, self.begin))
+
+
+class BrokerView:
+    """A connection to the brokers. Use it in a `with`."""
+
+    def __init__(self, bootstrap: str) -> None:
+        reach(bootstrap)
+        self.bootstrap = bootstrap
+        with _within_reach(bootstrap):
+            self._admin: Any = KafkaAdminClient(
+                bootstrap_servers=bootstrap.split(","),
+                client_id="trioka-pipeline",
+                request_timeout_ms=REQUEST_TIMEOUT_MS,
+            )
+
+    def __enter__(self) -> "BrokerView":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def partitions(self) -> dict[str, list[int]]:
+        """Every topic but the brokers' own, with the numbers of its partitions."""
+        with _within_reach(self.bootstrap):
+            described = self._admin.describe_topics()
+        return {
+            topic["name"]: sorted(one["partition_index"] for one in topic["partitions"])
+            for topic in described
+            if not topic.get("is_internal")
+        }
+
+    def sources(self, source: Source) -> dict[str, list[int]]:
+        """The topics that a source names or matches; `WrongPipeline` names every one that is not there."""
+        there = self.partitions()
+        if source.pattern is not None:
+            found = {name: there[name] for name in sorted(there) if re.fullmatch(source.pattern, name)}
+            if not found:
+                raise WrongPipeline(f"source.pattern: no topic on {self.bootstrap} matches '{source.pattern}'.")
+            return found
+        missing = [name for name in source.topics if name not in there]
+        if missing:
+            raise WrongPipeline([f"source.topics: {self.missing(name, there)}" for name in missing])
+        return {name: there[name] for name in source.topics}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The id of each of these topics that is there; brokers before Kafka 2.8 have none to tell."""
+        with _within_reach(self.bootstrap):
+            described = self._admin.describe_topics(list(topics))
+        found = {topic["name"]: str(topic.get("topic_id") or NO_ID) for topic in described if not topic["error_code"]}
+        return {name: id for name, id in found.items() if id != NO_ID}
+
+    def missing(self, name: str, there: Mapping[str, object]) -> str:
+        near = difflib.get_close_matches(name, there, n=1)
+        hint = f" did you mean {near[0]}?" if near else ""
+        return f"topic '{name}' does not exist on {self.bootstrap};{hint} create it: trioka topics create {name}"
+
+    def offsets(self, partitions: Mapping[str, list[int]], at: int) -> Ends:
+        """The first offset whose record is as young as `at` (milliseconds, or one of the two ends). A partition without
+        such a record answers its end.
+        """
+        asked = {TopicPartition(topic, one): at for topic, ones in partitions.items() for one in ones}
+        with _within_reach(self.bootstrap):
+            answers = self._admin.list_partition_offsets(asked) if asked else {}
+            late = {key: AT_LATEST for key, answer in answers.items() if answer.offset < 0}
+            if late:
+                answers |= self._admin.list_partition_offsets(late)
+        found: Ends = {topic: {} for topic in partitions}
+        for key, answer in answers.items():
+            found[key.topic][key.partition] = answer.offset
+        return found
+
+    def resolve(self, partitions: Mapping[str, list[int]], start: Start) -> Ends:
+        """Offsets for every partition, none of them -1 or -2. Partitions that given offsets leave out begin at the
+        earliest.
+        """
+        if start.timestamp_ms is not None:
+            return self.offsets(partitions, start.timestamp_ms)
+        if start.offsets is None:
+            return self.offsets(partitions, AT_LATEST if start.at == "latest" else AT_EARLIEST)
+        self.check_named(partitions, start.offsets)
+        begins, ends = self.offsets(partitions, AT_EARLIEST), self.offsets(partitions, AT_LATEST)
+        found: Ends = {}
+        for topic, ones in begins.items():
+            for one, begin in ones.items():
+                wanted = start.offsets.get(topic, {}).get(one, AT_EARLIEST)
+                known = {AT_EARLIEST: begin, AT_LATEST: ends[topic][one]}
+                found.setdefault(topic, {})[one] = known.get(wanted, wanted)
+        return found
+
+    def check_named(self, partitions: Mapping[str, list[int]], offsets: Positions) -> None:
+        wrong = [
+            f"start_offsets: {topic}-{one} is not a partition of this source."
+            for topic, ones in offsets.items()
+            for one in ones
+            if one not in partitions.get(topic, [])
+        ]
+        if wrong:
+            raise WrongPipeline(wrong)
+
+    def commit(self, group: str, offsets: Positions) -> None:
+        """Say in the group how far the pipeline has come."""
+        wanted = {
+            TopicPartition(topic, one): OffsetAndMetadata(offset, "", -1)
+            for topic, ones in offsets.items()
+            for one, offset in ones.items()
+        }
+        with _within_reach(self.bootstrap):
+            answers = self._admin.alter_group_offsets(group, wanted)
+        refused = {key: error.__name__ for key, error in answers.items() if error.errno != 0}
+        if refused:
+            raise Unreachable(f"The group {group} refuses to be told of {len(refused)} partitions: {refused}.")
+
+    def committed(self, group: str) -> Ends:
+        """What the group was told last; nothing if it never was."""
+        with _within_reach(self.bootstrap):
+            answers = self._admin.list_group_offsets({group: None})
+        found: Ends = {}
+        for key, answer in answers.get(group, {}).items():
+            if answer.offset >= 0:
+                found.setdefault(key.topic, {})[key.partition] = answer.offset
+        return found
+
+    def lag(self, source: Source, committed: Positions) -> list[Lag]:
+        """Each partition of the source, against what was committed."""
+        partitions = self.sources(source)
+        begins, ends = self.offsets(partitions, AT_EARLIEST), self.offsets(partitions, AT_LATEST)
+        return [
+            Lag(
+                topic=topic,
+                partition=one,
+                committed=committed.get(topic, {}).get(one),
+                begin=begin,
+                end=ends[topic][one],
+            )
+            for topic, ones in begins.items()
+            for one, begin in ones.items()
+        ]
+
+
+@contextmanager
+def _within_reach(bootstrap: str) -> Iterator[None]:
+    try:
+        yield
+    except (KafkaError, OSError) as error:
+        said = str(error).strip().rstrip(".") or type(error).__name__
+        raise Unreachable(f"{bootstrap} did not do what it was asked: {said}.") from None

@@ -1,0 +1,156 @@
+"""Positions in topics, as Spark writes them, and the commit that carries them into a table.
+
+A commit is one batch of one run: who wrote it, and from which offsets to which. Tables keep it together with the rows,
+in one atomic step, so a table by itself tells what it holds. `Commit.name` is what makes a repeated batch recognisable:
+after a crash Spark runs the batch again with the same number and the same offsets.
+
+Offsets mean something only within one topic: a topic that is deleted and created again counts from 0, with other
+records. So a commit has the ids of its topics, too. A commit that was written before there were ids has none.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+
+from trioka.protocol.lazy_dataclass import frozen
+
+from ..declaration.model import Positions
+from ..errors import WrongPipeline
+
+Ends = dict[str, dict[int, int]]
+BACKFILL = "backfill-"
+
+
+def to_json(positions: Positions) -> str:
+    return json.dumps({topic: {str(one): at for one, at in ones.items()} for topic, ones in positions.items()})
+
+
+def from_json(text: str) -> Ends:
+    return {topic: {int(one): at for one, at in ones.items()} for topic, ones in json.loads(text).items()}
+
+
+def farthest(many: Iterable[Positions]) -> Ends:
+    """The largest offset of each partition."""
+    return _chosen(many, max)
+
+
+def nearest(many: Iterable[Positions]) -> Ends:
+    """The smallest."""
+    return _chosen(many, min)
+
+
+def _chosen(many: Iterable[Positions], choose: Callable[[int, int], int]) -> Ends:
+    found: Ends = {}
+    for positions in many:
+        for topic, ones in positions.items():
+            known = found.setdefault(topic, {})
+            for one, at in ones.items():
+                known[one] = choose(at, known.get(one, at))
+    return found
+
+
+@frozen
+class Commit:
+    """`run` is the id that Spark gave the query when its checkpoint was new; a backfill has a name of its own."""
+
+    pipeline: str
+    run: str
+    batch: int
+    start: Positions
+    end: Positions
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.run}-{self.batch:010}"
+
+    @property
+    def is_backfill(self) -> bool:
+        return self.run.startswith(BACKFILL)
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "pipeline": self.pipeline,
+                "run": self.run,
+                "batch": self.batch,
+                "start": json.loads(to_json(self.start)),
+                "end": json.loads(to_json(self.end)),
+                "topics": dict(self.topics),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "Commit":
+        found = json.loads(text)
+        return cls(
+            pipeline=found["pipeline"],
+            run=found["run"],
+            batch=found["batch"],
+            start=from_json(json.dumps(found["start"])),
+            end=from_json(json.dumps(found["end"])),
+            topics=found.get("topics", {}),
+        )
+
+    def ranges(self) -> Mapping[tuple[str, int], tuple[int, int]]:
+        """The offsets that it holds, by partition: from the first to before the second."""
+        return {
+            (topic, one): (self.start.get(topic, {}).get(one, 0), end)
+            for topic, ones in self.end.items()
+            for one, end in ones.items()
+        }
+
+
+def is_another_topic(known: Mapping[str, str], now: Mapping[str, str], topic: str) -> bool:
+    """Whether a topic was deleted and created again between the two. Where an id is missing, nothing is known."""
+    return topic in known and topic in now and known[topic] != now[topic]
+
+
+def overlaps(wanted: Commit, there: Iterable[Commit]) -> list[str]:
+    """The partitions of which a table holds a part of what is wanted already: one clause each."""
+    found = []
+    for (topic, one), (start, end) in wanted.ranges().items():
+        for commit in there:
+            known_start, known_end = commit.ranges().get((topic, one), (0, 0))
+            if is_another_topic(commit.topics, wanted.topics, topic):
+                continue
+            if max(start, known_start) < min(end, known_end):
+                found.append(f"{topic}-{one} from {max(start, known_start)} to {min(end, known_end)}")
+    return found
+
+
+def joined(commits: Sequence[Commit]) -> Commit:
+    """All commits of one run as one: from where the first began to where the last ended."""
+    last = max(commits, key=lambda one: one.batch)
+    start: Ends = {}
+    end: Ends = {}
+    topics: dict[str, str] = {}
+    for commit in sorted(commits, key=lambda one: one.batch):
+        topics |= commit.topics
+        for (topic, one), (since, until) in commit.ranges().items():
+            known = start.setdefault(topic, {})
+            known[one] = min(since, known.get(one, since))
+            end.setdefault(topic, {})[one] = until
+    return Commit(pipeline=last.pipeline, run=last.run, batch=last.batch, start=start, end=end, topics=topics)
+
+
+def is_held(there: Iterable[Commit], commit: Commit) -> bool:
+    """Whether the rows of a batch are in a table that holds these commits.
+
+    `WrongPipeline` if the table holds a part of them only. Spark repeats a batch with the offsets that it wrote down,
+    so that happens only to a checkpoint that is older than the table, such as one that was restored from a backup.
+    """
+    of_run = [one for one in there if one.run == commit.run]
+    if not of_run:
+        return False
+    known = joined(of_run)
+    is_held = known.batch >= commit.batch
+    for (topic, one), (start, end) in commit.ranges().items():
+        known_end = known.end.get(topic, {}).get(one, 0)
+        if (end > known_end) if is_held else (start < known_end):
+            raise WrongPipeline(
+                f"The checkpoint is older than the table: batch {commit.batch} is {topic}-{one} from {start} to {end}, "
+                f"but the table holds batch {known.batch}, up to {known_end}. Bring back the newest checkpoint, or "
+                "remove it: then it is made anew from the table."
+            )
+    return is_held

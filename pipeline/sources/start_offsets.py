@@ -1,0 +1,102 @@
+"""Where the queries of a pipeline begin, if their checkpoints are new.
+
+Usually at what the declaration says, found out once for both of them and kept: `latest` is another offset a moment
+later, and between the two a record could fall through. If a checkpoint was lost, the table knows better: up to where it
+holds each partition. A topic that was created again since is not the one that the table knows, and begins where the
+declaration says. A table with rows of which nothing says whose they are is not written to: they may be this pipeline's
+own, whose traces somebody removed, and would be there twice. Dead letters are counted by their own table; one that
+knows nothing is filled from the beginning, for a dead letter twice is better than none.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from ..declaration.model import DeadLetters, Declaration, IcebergSink, ParquetSink, Start
+from ..errors import WrongPipeline
+from ..runner.checkpoint import DEAD_LETTERS, RECORDS, Checkpoint
+from ..runner.state import State
+from ..tables.delivery import table_of
+from .broker_view import AT_EARLIEST, BrokerView
+from .offsets import Commit, Ends, farthest, is_another_topic, nearest
+from .topics import Topics
+
+
+class Beginning:
+    def __init__(
+        self, spark: SparkSession, declared: Declaration, checkpoint: Checkpoint, topics: Topics, state: State
+    ) -> None:
+        self._spark = spark
+        self._declared = declared
+        self._checkpoint = checkpoint
+        self._topics = topics
+        self._state = state
+
+    def find(self) -> dict[str, Ends]:
+        """The start of each query, kept in the checkpoint. Partitions that came since begin at their first record."""
+        with BrokerView(self._declared.source.bootstrap) as view:
+            partitions = view.sources(self._declared.source)
+            ids = self._topics.confirm(partitions)
+            kept = self._checkpoint.starts()
+            if not kept:
+                resolved = view.resolve(partitions, self._declared.source.start)
+                kept = {RECORDS: resolved, DEAD_LETTERS: resolved}
+            kept = self._recovered(kept, ids)
+            self._checkpoint.keep_starts(kept)
+            found = {}
+            for query, start in kept.items():
+                wanted = {
+                    topic: {one: start.get(topic, {}).get(one, AT_EARLIEST) for one in ones}
+                    for topic, ones in partitions.items()
+                }
+                found[query] = view.resolve(partitions, Start(offsets=wanted))
+        return found
+
+    def _recovered(self, kept: dict[str, Ends], ids: Mapping[str, str]) -> dict[str, Ends]:
+        if not self._checkpoint.is_new(RECORDS):
+            return kept
+        sink = self._declared.sink
+        of_pipeline = self._commits(sink)
+        rows = [one for one in of_pipeline if not one.is_backfill]
+        if not rows:
+            if not of_pipeline:
+                self._refuse_unknown_rows()
+            return kept
+        if not self._state.can_be_made_anew:
+            raise WrongPipeline(
+                f"{sink.target} holds rows of this pipeline, but the checkpoint {self._declared.checkpoint} is gone, "
+                "and with it the windows, keys and joins that were open: bring it back, or write to another table."
+            )
+        dead = [one for one in self._commits(self._declared.dead_letters) if not one.is_backfill]
+        return {
+            RECORDS: recovered(rows, ids, kept[RECORDS]),
+            DEAD_LETTERS: recovered(dead, ids, kept[DEAD_LETTERS]) if dead else nearest(one.start for one in rows),
+        }
+
+    def _refuse_unknown_rows(self) -> None:
+        sink = self._declared.sink
+        if not isinstance(sink, ParquetSink | IcebergSink) or sink.takes_unknown_rows:
+            return
+        table = table_of(self._spark, sink)
+        if table is not None and table.has_rows():
+            raise WrongPipeline(
+                f"{sink.target} holds rows, and neither the checkpoint {self._declared.checkpoint} nor the table says "
+                f"whether the pipeline {self._declared.name} wrote them: it might write them a second time. Bring "
+                "the checkpoint back; or, if they are not of this pipeline, say sink.on_unknown_rows = 'append'."
+            )
+
+    def _commits(self, sink: DeadLetters) -> list[Commit]:
+        """What a table holds of this pipeline."""
+        table = table_of(self._spark, sink)
+        return [one for one in table.commits() if one.pipeline == self._declared.name] if table is not None else []
+
+
+def recovered(commits: Sequence[Commit], ids: Mapping[str, str], start: Ends) -> Ends:
+    """Where to go on with what these commits hold; with a topic that is another now, at `start`."""
+    ends = [
+        {topic: ones for topic, ones in one.end.items() if not is_another_topic(one.topics, ids, topic)}
+        for one in commits
+    ]
+    known = farthest(ends)
+    again = {topic for one in commits for topic in one.end if topic not in known and topic in start}
+    return known | {topic: start[topic] for topic in again}

@@ -1,0 +1,83 @@
+"""The topics behind the offsets of a pipeline.
+
+An offset counts the records of one topic. If the topic is deleted and created again, the same offsets mean other
+records, and whoever goes on from the old ones skips as many of the new. Kafka gives each topic an id when it is
+created, so the ids are kept with the offsets: in the checkpoint, and in each commit of a table.
+
+They are compared at the start, and once more for each batch after its records were read and before its rows are seen:
+an id never comes back, so what was read between two equal answers was of the same topic.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+
+from ..errors import WrongPipeline
+from ..installation.cache import Unreachable
+from ..runner.checkpoint import Checkpoint
+from .broker_view import BrokerView
+from .offsets import is_another_topic
+
+# A broker may be started anew between a batch and its commit; Spark waits about as long for it.
+PATIENCE_S = 60.0
+POLL_S = 0.5
+
+
+def check_ids(known: Mapping[str, str], now: Mapping[str, str], checkpoint: str) -> None:
+    """`WrongPipeline` if a topic is not the one that it was."""
+    problems = [
+        f"The topic '{topic}' was deleted and created again since this pipeline read it (its id was {known[topic]} and "
+        f"is {now[topic]}), so its offsets are of other records. If the new topic is to be read from its start, remove "
+        f"the checkpoint {checkpoint} and run the pipeline again: what a table holds is not read twice."
+        for topic in known
+        if is_another_topic(known, now, topic)
+    ]
+    if problems:
+        raise WrongPipeline(problems)
+
+
+class Topics:
+    """The ids of the topics that a run reads. Both of its queries ask here."""
+
+    def __init__(self, bootstrap: str, checkpoint: Checkpoint) -> None:
+        self._bootstrap = bootstrap
+        self._checkpoint = checkpoint
+        self._ids = checkpoint.topics()
+        self._lock = threading.Lock()
+        self._view: BrokerView | None = None
+
+    def __enter__(self) -> "Topics":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._close()
+
+    def confirm(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of these topics, which are what they were, or are seen for the first time and kept from now on."""
+        names = sorted(topics)
+        with self._lock:
+            now = self._asked(names)
+            check_ids(self._ids, now, self._checkpoint.address)
+            if not now.items() <= self._ids.items():
+                self._ids |= now
+                self._checkpoint.keep_topics(self._ids)
+            return {topic: self._ids[topic] for topic in names if topic in self._ids}
+
+    def _asked(self, names: list[str]) -> dict[str, str]:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                if self._view is None:
+                    self._view = BrokerView(self._bootstrap)
+                return self._view.topic_ids(names)
+            except Unreachable:
+                self._close()
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
+
+    def _close(self) -> None:
+        if self._view is not None:
+            self._view.close()
+            self._view = None

@@ -1,0 +1,1 @@
+"""What a pipeline writes: sinks, their commits, and the files below them."""

@@ -1,0 +1,163 @@
+"""How a batch gets where it is declared to go, and into which kind of place.
+
+Tables take each batch once, whatever happens to the driver. A topic and the console get it at least once: a batch whose
+driver died is delivered again. To be recognised, a record in a topic has the header `trioka.commit` with its batch.
+"""
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ..declaration.model import (
+    ConsoleSink,
+    DeadLetters,
+    Declaration,
+    Discard,
+    IcebergSink,
+    ParquetSink,
+    Sink,
+    TopicSink,
+)
+from ..errors import WrongPipeline
+from ..runner.session import iceberg_settings, sink_options
+from ..runner.stages import sentences
+from ..sources.offsets import Commit
+from .sinks import Confirm, IcebergTable, ParquetTable, Table
+
+# How long a writer waits for the catalog's file while another one has it.
+CATALOG_WAIT_MS = 60_000
+
+
+def always() -> None:
+    """For rows of which nothing more is to be confirmed."""
+
+
+class Delivery:
+    """One place for one kind of row. `is_stateful` rows must be computed even when they are not wanted again, since
+    that is how Spark's state comes to the next version.
+    """
+
+    def __init__(self, sink: Sink, *, keys: tuple[str, ...] = (), is_stateful: bool, is_dead: bool = False) -> None:
+        self._sink = sink
+        self._keys = keys
+        self._is_stateful = is_stateful
+        self._is_dead = is_dead
+
+    def deliver(self, rows: DataFrame, commit: Commit, confirm: Confirm = always) -> bool:
+        """Whether the rows went out; False if they had before. `confirm` is called right before they do, and after they
+        were read where the place can keep them back so long; what it raises keeps them in.
+        """
+        table = table_of(rows.sparkSession, self._sink, self._keys)
+        if table is not None:
+            if table.holds(commit):
+                if self._is_stateful:
+                    rows.write.format("noop").mode("overwrite").save()
+                return False
+            table.append(rows, commit, confirm)
+            return True
+        confirm()
+        if isinstance(self._sink, TopicSink):
+            made = self._letters(rows) if self._is_dead else self._messages(rows, self._sink)
+            mark = F.struct(F.lit("trioka.commit").alias("key"), F.lit(commit.name.encode()).alias("value"))
+            made = made.withColumn("headers", F.array_append("headers", mark))
+            made.write.format("kafka").options(**sink_options(self._sink.bootstrap, topic=self._sink.topic)).save()
+        elif isinstance(self._sink, ConsoleSink):
+            rows.show(self._sink.rows, truncate=False)
+        return True
+
+    def analyse(self, rows: DataFrame) -> None:
+        """Let Spark look at what the sink asks of the rows, before anything runs."""
+        sink = self._sink
+        if isinstance(sink, TopicSink) and not self._is_dead:
+            with sentences("sink.value"):
+                self._messages(rows, sink)
+        if isinstance(sink, ParquetSink | IcebergSink):
+            missing = [name for name in sink.partition_by if name not in rows.columns]
+            if missing:
+                raise WrongPipeline(
+                    f"sink.partition_by: there is no column '{missing[0]}' in {', '.join(rows.columns)}."
+                )
+
+    def _messages(self, rows: DataFrame, sink: TopicSink) -> DataFrame:
+        value = (
+            F.expr(sink.value) if sink.value else F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)))
+        )
+        key = F.expr(sink.key) if sink.key else F.lit(None)
+        no_headers = F.array().cast("array<struct<key: string, value: binary>>")
+        return rows.select(
+            key.cast("string").cast("binary").alias("key"),
+            value.cast("binary").alias("value"),
+            no_headers.alias("headers"),
+        )
+
+    def _letters(self, rows: DataFrame) -> DataFrame:
+        """A dead letter is the record as it came, and why and whence in its headers."""
+        origin = F.concat_ws("-", "kafka_topic", "kafka_partition")
+        headers = {"trioka.reason": F.col("reason"), "trioka.origin": F.concat_ws("@", origin, "kafka_offset")}
+        return rows.select(
+            F.col("kafka_key").alias("key"),
+            F.col("kafka_value").alias("value"),
+            F.array(
+                *(
+                    F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+                    for name, value in headers.items()
+                )
+            ).alias("headers"),
+        )
+
+
+def table_of(spark: SparkSession, sink: DeadLetters, keys: tuple[str, ...] = ()) -> Table | None:
+    if isinstance(sink, ParquetSink):
+        return ParquetTable(spark, sink)
+    return IcebergTable(spark, sink, keys) if isinstance(sink, IcebergSink) else None
+
+
+def rows_of(declared: Declaration, *, is_stateful: bool) -> Delivery:
+    """Where the rows of a pipeline go. Updated windows replace what the table has for the same window and group."""
+    aggregation = declared.aggregation
+    keys: tuple[str, ...] = ()
+    if aggregation is not None and aggregation.emits_updates:
+        keys = ("window_start", "window_end", *aggregation.by)
+    return Delivery(declared.sink, keys=keys, is_stateful=is_stateful)
+
+
+def dead_letters_of(declared: Declaration) -> Delivery | None:
+    if isinstance(declared.dead_letters, Discard) or not declared.may_refuse:
+        return None
+    return Delivery(declared.dead_letters, is_stateful=False, is_dead=True)
+
+
+def catalog_settings(declared: Declaration) -> dict[str, str]:
+    """What Spark must be told of the Iceberg catalogs that a pipeline writes to; nothing if there is none."""
+    settings: dict[str, str] = {}
+    for sink in (declared.sink, declared.dead_letters):
+        if isinstance(sink, IcebergSink):
+            settings |= _settings_of(sink)
+    return settings
+
+
+def _settings_of(sink: IcebergSink) -> dict[str, str]:
+    key = f"spark.sql.catalog.{sink.catalog}"
+    found = {key: "org.apache.iceberg.spark.SparkCatalog"}
+    if sink.warehouse is not None and ":/" in sink.warehouse:
+        found |= {f"{key}.type": "hadoop", f"{key}.warehouse": sink.warehouse}
+    elif sink.warehouse is not None:
+        found |= iceberg_settings(sink.warehouse, sink.catalog)
+        # The rows, the dead letters and a backfill share the catalog's file, and wait for one another.
+        found[f"{key}.uri"] += f"?busy_timeout={CATALOG_WAIT_MS}"
+    # Each batch runs in a session of its own, whose catalog must not answer from what it saw a while ago.
+    found[f"{key}.cache-enabled"] = "false"
+    return found | {f"{key}.{name}": value for name, value in sink.properties.items()}
+
+
+def into(declared: Declaration, target: str) -> Declaration:
+    """The same pipeline with another place of the same kind to write to."""
+    sink = declared.sink
+    if isinstance(sink, ParquetSink):
+        return replace(declared, sink=replace(sink, path=target))
+    if isinstance(sink, IcebergSink):
+        return replace(declared, sink=replace(sink, table=target))
+    if isinstance(sink, TopicSink):
+        return replace(declared, sink=replace(sink, topic=target))
+    return declared

@@ -1,0 +1,264 @@
+"""Where rows go, a batch at a time. Tables take a batch and its commit in one step, and know it when it comes again.
+
+    class Table:
+        commits()                        what is in it, of every pipeline
+        has_rows()                       whether anything is in it, from wherever
+        holds(commit)                    whether this very batch is in it
+        append(rows, commit, confirm)    the rows and the commit, both or none; `confirm` is called when the rows are
+                                         ready to be seen, and what it raises keeps them unseen
+
+**Parquet**: a batch is written below `_staging`, with its commit beside it, and then gets its name by one rename:
+
+    orders/commit=8f3a…-0000000012/part-….parquet      seen by every reader of Parquet
+    orders/commit=8f3a…-0000000012/_commit.json        hidden from them, as all names with an underscore are
+    orders/_staging/…                                  a batch on its way; the next try of the same batch overwrites it
+
+Spark's own file sink keeps a list of the good files in `_spark_metadata` instead; only Spark heeds that list, and every
+other reader sees the leavings of crashes, and rows twice. Here everybody sees the same.
+
+**Iceberg**: the rows are staged, as a snapshot that no reader sees (Iceberg's write-audit-publish), and published in
+one transaction with the properties that say how far the pipeline has come (table_progress.py). A staged snapshot of a
+driver that died is left to `expire_snapshots`. Added columns are added to the table first, by a change that may happen
+twice without harm. Windows that are updated are merged into the table by their window and group. A merge can be
+published only if nobody else has changed the table since it was staged; then it is made again.
+"""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from ..declaration.model import IcebergSink, ParquetSink
+from ..errors import WrongPipeline
+from ..sources.offsets import Commit, is_held
+from .folder import Folder
+from .table_progress import COMMIT_PROPERTY, STAGED, commits_of, has_rows, properties_with
+
+STAGING = "_staging"
+COMMIT_FILE = "_commit.json"
+COMMIT_FOLDER = "commit="
+ATTEMPT_PROPERTY = "trioka.attempt"
+STAGING_ENABLED = "write.wap.enabled"
+# The stream, its dead letters and a backfill may meet in one table; whoever comes second tries again.
+COMMIT_RETRIES = "20"
+MERGE_ATTEMPTS = 10
+CREATE_ATTEMPTS = 5
+# A catalog on a file system publishes a table by several renames: a load in between fails and succeeds a moment later.
+LOAD_ATTEMPTS = 5
+LOAD_RETRY_S = 0.2
+NOT_PUBLISHED = ("org.apache.iceberg.exceptions.ValidationException", "CommitFailedException")
+
+NO_SNAPSHOT = -1
+
+Confirm = Callable[[], object]
+T = TypeVar("T")
+
+
+class Overtaken(Exception):
+    """Somebody else has changed the table since a merge of it was staged."""
+
+
+def _load(load: Callable[[], T]) -> T:
+    """Call `load`, and again while another query creates the table at the same moment."""
+    for _ in range(LOAD_ATTEMPTS - 1):
+        try:
+            return load()
+        except Py4JJavaError:
+            time.sleep(LOAD_RETRY_S)
+    return load()
+
+
+class Table(Protocol):
+    def commits(self) -> list[Commit]: ...
+    def has_rows(self) -> bool: ...
+    def holds(self, commit: Commit) -> bool: ...
+    def append(self, rows: DataFrame, commit: Commit, confirm: Confirm) -> None: ...
+
+
+class ParquetTable:
+    def __init__(self, spark: SparkSession, sink: ParquetSink) -> None:
+        self._sink = sink
+        self._folder = Folder(spark, sink.path)
+
+    def commits(self) -> list[Commit]:
+        names = [name for name in self._folder.names() if name.startswith(COMMIT_FOLDER)]
+        return [Commit.from_json(self._folder.text(name, COMMIT_FILE)) for name in names]
+
+    def has_rows(self) -> bool:
+        return any(not name.startswith(("_", ".")) for name in self._folder.names())
+
+    def holds(self, commit: Commit) -> bool:
+        name = f"{COMMIT_FOLDER}{commit.name}"
+        if not self._folder.exists(name):
+            return False
+        return is_held([Commit.from_json(self._folder.text(name, COMMIT_FILE))], commit)
+
+    def append(self, rows: DataFrame, commit: Commit, confirm: Confirm) -> None:
+        staged = f"{STAGING}/{commit.name}"
+        writer = rows.write.mode("overwrite")
+        if self._sink.partition_by:
+            writer = writer.partitionBy(*self._sink.partition_by)
+        writer.parquet(f"{self._sink.path}/{staged}")
+        self._folder.write(commit.to_json(), staged, COMMIT_FILE)
+        confirm()
+        self._folder.move(staged, f"{COMMIT_FOLDER}{commit.name}")
+
+
+class IcebergTable:
+    """`keys` are the columns by which a row replaces another; without them, rows are only added."""
+
+    def __init__(self, spark: SparkSession, sink: IcebergSink, keys: Sequence[str] = ()) -> None:
+        self._sink = sink
+        self._name = sink.full_name
+        self._keys = tuple(keys)
+        self._spark = spark
+
+    def exists(self) -> bool:
+        name = f"{self._sink.catalog}.{self._sink.table}"
+        return _load(lambda: bool(self._spark.catalog.tableExists(name)))
+
+    def commits(self) -> list[Commit]:
+        return commits_of(self._metadata(), self._sink.target) if self.exists() else []
+
+    def has_rows(self) -> bool:
+        return self.exists() and has_rows(self._metadata())
+
+    def holds(self, commit: Commit) -> bool:
+        return is_held(self.commits(), commit)
+
+    def append(self, rows: DataFrame, commit: Commit, confirm: Confirm) -> None:
+        rows = self._fitting(rows)
+        self._enable_staging()
+        if self._keys:
+            self._merge(rows, commit, confirm)
+            return
+        with self._staging(rows.sparkSession, commit) as attempt:
+            rows.writeTo(self._name).append()
+        confirm()
+        self._publish(attempt, commit)
+
+    def _merge(self, rows: DataFrame, commit: Commit, confirm: Confirm) -> None:
+        """The plan of a merge reads its rows twice, which a stateful plan must not be: so they are kept meanwhile."""
+        spark = rows.sparkSession
+        view = f"updates_{re.sub(r'[^A-Za-z0-9]', '_', commit.name)}"
+        kept = rows.persist()
+        try:
+            kept.createOrReplaceTempView(view)
+            same = " AND ".join(f"there.`{key}` <=> new.`{key}`" for key in self._keys)
+            for left in reversed(range(MERGE_ATTEMPTS)):
+                with self._staging(spark, commit) as attempt:
+                    spark.sql(
+                        f"MERGE INTO {self._name} AS there USING {view} AS new ON {same} "
+                        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+                    )
+                confirm()
+                try:
+                    self._publish(attempt, commit, is_merge=True)
+                    return
+                except (Overtaken, Py4JJavaError) as error:
+                    is_overtaken = isinstance(error, Overtaken) or any(name in str(error) for name in NOT_PUBLISHED)
+                    if not left or not is_overtaken:
+                        raise
+        finally:
+            spark.catalog.dropTempView(view)
+            kept.unpersist()
+
+    @contextmanager
+    def _staging(self, spark: SparkSession, commit: Commit) -> Iterator[str]:
+        """What is written to the table inside of it is a snapshot that nobody sees. The attempt's name finds it."""
+        attempt = uuid.uuid4().hex
+        settings = {
+            "spark.wap.id": commit.name,
+            f"spark.sql.iceberg.snapshot-property.{COMMIT_PROPERTY}": commit.to_json(),
+            f"spark.sql.iceberg.snapshot-property.{ATTEMPT_PROPERTY}": attempt,
+        }
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        try:
+            yield attempt
+        finally:
+            for key in settings:
+                spark.conf.unset(key)
+
+    def _publish(self, attempt: str, commit: Commit, *, is_merge: bool = False) -> None:
+        """The staged rows and the pipeline's progress, in one step of the table."""
+        metadata = self._metadata()
+        staged = [one for one in metadata["snapshots"] if one["summary"].get(ATTEMPT_PROPERTY) == attempt]
+        assert len(staged) == 1 and STAGED in staged[0]["summary"], f"the rows of {commit.name} were not staged"
+        if is_merge and staged[0].get("parent-snapshot-id", NO_SNAPSHOT) != metadata["current-snapshot-id"]:
+            raise Overtaken  # Iceberg itself refuses only a merge that has replaced rows, and not one that added some
+        transaction = self._loaded().newTransaction()
+        transaction.manageSnapshots().cherrypick(staged[0]["snapshot-id"]).commit()
+        properties = transaction.updateProperties()
+        there = commits_of(metadata, self._sink.target)
+        for key, value in properties_with(there, commit, self._sink.target).items():
+            if value is None:
+                properties.remove(key)
+            elif metadata["properties"].get(key) != value:
+                properties.set(key, value)
+        properties.commit()
+        transaction.commitTransaction()
+
+    def _enable_staging(self) -> None:
+        if self._metadata().get("properties", {}).get(STAGING_ENABLED) != "true":
+            self._loaded().updateProperties().set(STAGING_ENABLED, "true").commit()
+
+    def _metadata(self) -> Any:
+        """The table's metadata, in one piece: properties and snapshots are of the same moment."""
+        jvm: Any = self._spark.sparkContext._jvm
+        return json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(self._loaded().operations().current()))
+
+    def _loaded(self) -> Any:
+        jvm: Any = self._spark.sparkContext._jvm
+        session = self._spark._jsparkSession
+        return _load(lambda: jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, self._name))
+
+    def _create(self, schema: StructType) -> None:
+        """Another query or pipeline may create the namespace or the table at the same moment: then it is there."""
+        namespace = ".".join(f"`{part}`" for part in (self._sink.catalog, *self._sink.table.split(".")[:-1]))
+        for left in reversed(range(CREATE_ATTEMPTS)):
+            try:
+                self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+                empty = self._spark.createDataFrame([], schema).writeTo(self._name).using("iceberg")
+                if self._sink.partition_by:
+                    empty = empty.partitionedBy(*(F.col(name) for name in self._sink.partition_by))
+                empty = empty.tableProperty("commit.retry.num-retries", COMMIT_RETRIES)
+                empty.tableProperty(STAGING_ENABLED, "true").create()
+                return
+            except (Py4JJavaError, AnalysisException):
+                if self.exists():
+                    return
+                if not left:
+                    raise
+
+    def _fitting(self, rows: DataFrame) -> DataFrame:
+        """The rows with every column of the table. It is made if it is not there, and gets the columns that it lacks; a
+        column of another type is the user's matter. Columns may be null, since rows of before have no added ones.
+        """
+        schema = StructType([StructField(one.name, one.dataType, nullable=True) for one in rows.schema])
+        if not self.exists():
+            self._create(schema)
+        there = {field.name.lower(): field for field in _load(lambda: self._spark.table(self._name).schema)}
+        new = [field for field in schema if field.name.lower() not in there]
+        for field in schema:
+            known = there.get(field.name.lower())
+            if known is not None and known.dataType.simpleString() != field.dataType.simpleString():
+                raise WrongPipeline(
+                    f"The column '{field.name}' is {known.dataType.simpleString()} in {self._sink.target} and "
+                    f"{field.dataType.simpleString()} in the pipeline; only added columns are taken in."
+                )
+        if new:
+            columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in new)
+            self._spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({columns})")
+        given = {field.name.lower() for field in schema}
+        gone = [field for name, field in there.items() if name not in given]
+        return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in gone}) if gone else rows

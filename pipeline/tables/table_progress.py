@@ -1,0 +1,104 @@
+"""How far pipelines have come with an Iceberg table, as the table itself keeps it: in its properties.
+
+    trioka.progress.<pipeline>.<run>    all commits of that run, joined to one
+
+A property changes in the same step of the table as the rows do (see tables.py), and maintenance leaves properties
+alone. Snapshots are no place for it: `expire_snapshots` removes them with their summaries. Tables of before have their
+commits only in the summaries (`trioka.commit`); these are read too, and become properties with the next batch.
+
+A summary counts only if its snapshot was never staged (`wap.id`): a staged one may never have been published, and if it
+was, the property says so.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from ..errors import WrongPipeline
+from ..sources.offsets import Commit, is_another_topic, joined
+
+PROGRESS = "trioka.progress."
+COMMIT_PROPERTY = "trioka.commit"
+STAGED = "wap.id"
+# A table's properties are read and written with each batch. Runs are many only if checkpoints were lost many times.
+MAX_RUNS = 100
+MAX_BACKFILLS = 1000
+
+
+def commits_of(metadata: Mapping[str, Any], target: str) -> list[Commit]:
+    """One commit for each run of each pipeline, by the metadata of a table as Iceberg writes them."""
+    texts = [(key, text) for key, text in metadata.get("properties", {}).items() if key.startswith(PROGRESS)]
+    for snapshot in metadata.get("snapshots", []):
+        summary = snapshot.get("summary", {})
+        if STAGED not in summary and COMMIT_PROPERTY in summary:
+            texts.append((COMMIT_PROPERTY, summary[COMMIT_PROPERTY]))
+    found = []
+    for key, text in texts:
+        try:
+            found.append(Commit.from_json(text))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise WrongPipeline(
+                f"The property {key} of {target} is not as trioka wrote it, so it is not known which rows are in "
+                f"the table: restore it. It reads {text[:80]!r}."
+            ) from None
+    return by_run(found)
+
+
+def by_run(commits: Sequence[Commit]) -> list[Commit]:
+    ordered = sorted(commits, key=_run)
+    return [joined(list(ones)) for _, ones in groupby(ordered, key=_run)]
+
+
+def _run(commit: Commit) -> tuple[str, str]:
+    return commit.pipeline, commit.run
+
+
+def properties_with(there: Sequence[Commit], commit: Commit, target: str) -> dict[str, str | None]:
+    """What changes in the properties of a table that held these commits and gets one more; None for one that goes.
+
+    Each property has one writer, because Iceberg repeats a change as it is if somebody else came first: a backfill
+    writes its own, and the stream writes its own and those of its runs of before, which may be known by summaries
+    alone. Of too many runs the oldest becomes a part of the new one: both are the same stream.
+    """
+    own = {one.run: one for one in by_run([*there, commit]) if one.pipeline == commit.pipeline}
+    if sum(one.is_backfill for one in own.values()) > MAX_BACKFILLS:
+        raise WrongPipeline(
+            f"{target} has had {MAX_BACKFILLS} backfills of {commit.pipeline}, which is as many as it can remember: "
+            "replay into another table with --into."
+        )
+    if commit.is_backfill:
+        return {_key(commit): commit.to_json()}
+    changed: dict[str, str | None] = {_key(one): one.to_json() for one in own.values()}
+    runs = [one for one in own.values() if not one.is_backfill and one.run != commit.run]
+    if len(runs) >= MAX_RUNS:
+        oldest = min(runs, key=lambda one: sum(end for _, end in one.ranges().values()))
+        changed |= {_key(oldest): None, _key(commit): _begun_by(oldest, own[commit.run]).to_json()}
+    return changed
+
+
+def _begun_by(oldest: Commit, newest: Commit) -> Commit:
+    """The newest run with what an older one wrote before it; nothing of a topic that was created again since."""
+    same = [topic for topic in oldest.end if not is_another_topic(oldest.topics, newest.topics, topic)]
+    before = replace(
+        oldest,
+        run=newest.run,
+        batch=-1,
+        start={topic: oldest.start[topic] for topic in same if topic in oldest.start},
+        end={topic: oldest.end[topic] for topic in same},
+        topics={},
+    )
+    return joined([before, newest])
+
+
+def _key(commit: Commit) -> str:
+    return f"{PROGRESS}{commit.pipeline}.{commit.run}"
+
+
+def has_rows(metadata: Mapping[str, Any]) -> bool:
+    """Whether there is a row in the table; a table that does not say how many it has counts as one with rows."""
+    current = metadata.get("current-snapshot-id")
+    for snapshot in metadata.get("snapshots", []):
+        if snapshot["snapshot-id"] == current:
+            return bool(snapshot.get("summary", {}).get("total-records") != "0")
+    return False

@@ -1,0 +1,1 @@
+"""Disks for tests: in memory, failing, slow, losing power, damaged."""

@@ -1,0 +1,498 @@
+"""A disk in memory that forgets what was not synced, and fails when it is told to.
+
+Every file keeps two things: the bytes that are on the platter, and the changes since its last sync, in order.
+Names are kept apart from files: a create, a rename or a remove is pending until its *directory* is synced, and
+syncing a file does nothing for its name. `crash` decides what of the pending part arrived
+(`testing/disks/crash_models.py` says under which rules) and returns a new disk, as a machine finds it after power loss;
+the old one stays as it was, so that a test can try every outcome of the same moment.
+
+    disk = MemoryDisk()
+    disk.make_directory("/logs")
+    ...
+    found = disk.crash(Model.ANY_SUBSET, Random(7))
+
+Faults (`disk_faults.py`): `disk.faults.add(Fault(nth=3, kinds=frozenset({Kind.SYNC}), effect=Effect.DROPS))`. A full
+disk is `capacity_bytes`. A slow one is `before`, which is called with each operation before it happens. Bits at rest
+are flipped with `flip_bit`. All of it is deterministic: the only chance is the Random that `crash` is given.
+
+Two simplifications: a file that was removed while open is lost in a crash even if the remove is, and relative paths
+begin at the same root as absolute ones.
+"""
+
+import contextlib
+import copy
+import errno
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Final
+
+from trioka.storage.disk import WHOLE_FILE_LIMIT, Buffer, File, remove_whole_tree, replace_whole
+
+from .crash_models import (
+    ALL,
+    Entry,
+    Link,
+    Model,
+    Names,
+    Pending,
+    Survival,
+    Truncate,
+    Write,
+    draw,
+    link,
+    overwrite,
+    resize,
+    surviving_content,
+    surviving_names,
+)
+from .disk_faults import Effect, Fault, Faults, Kind, Operation
+
+ROOT: Final = 0
+
+REMEMBERED_OPERATIONS: Final = 10_000
+"""How many operations stand in the log of a disk; older ones are forgotten."""
+
+PENDING_PER_FILE: Final = 10_000
+"""A kernel writes old pages back by itself. So does this one, when a file has had so many changes without a sync."""
+
+
+class Inode:
+    """What a name stands for: the bytes as a reader sees them, those on the platter, and the changes between."""
+
+    __slots__ = ("changes", "content", "durable")
+
+    def __init__(self, durable: bytes = b"") -> None:
+        self.durable = durable
+        self.content = bytearray(durable)
+        self.changes: list[Write | Truncate] = []
+
+    def write_back(self) -> None:
+        # Not a copy of `content`: a sync that failed may have dropped changes, and those never arrive.
+        if self.changes:
+            self.durable = surviving_content(self.durable, [(change, ALL) for change in self.changes])
+            self.changes = []
+
+
+class MemoryDisk:
+    def __init__(self, files: Mapping[str, bytes] | None = None, *, capacity_bytes: int | None = None) -> None:
+        """A disk that holds these files durably, and their directories."""
+        self._inodes: dict[int, Inode] = {}
+        self._names: Names = {ROOT: {}}
+        self._durable_names: Names = {ROOT: {}}
+        self._links: list[Link] = []
+        self._next_inode = ROOT + 1
+        self._locked: set[int] = set()
+        self.capacity_bytes = capacity_bytes
+        self.faults = Faults()
+        self.before: Callable[[Operation], None] | None = None
+        self.operations: deque[Operation] = deque(maxlen=REMEMBERED_OPERATIONS)
+        self.operation_count = 0
+        for path, data in (files or {}).items():
+            self.make_directory(os.path.dirname(path))
+            self.open(path, create=True).write(0, data)
+        self.settle()
+
+    @classmethod
+    def found(cls, names: Names, contents: Mapping[int, bytes]) -> "MemoryDisk":
+        """A disk with these directories and files, all of it durable: what a crash left."""
+        disk = cls()
+        disk._names = {directory: dict(entries) for directory, entries in names.items()}
+        disk._durable_names = {directory: dict(entries) for directory, entries in names.items()}
+        disk._inodes = {inode: Inode(content) for inode, content in contents.items()}
+        disk._next_inode = 1 + max([*names, *contents])
+        return disk
+
+    # Disk, as disk.py describes it.
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        directory, name = self._parent(path)
+        number = self._names[directory].get(name)
+        missing = number is None
+        if missing and not create:
+            self.begin(Kind.OPEN, path)
+            raise _error(errno.ENOENT, path)
+        self.begin(Kind.CREATE if missing else Kind.OPEN, path)
+        if number is None:
+            number = self._new_inode()
+            self._inodes[number] = Inode()
+            self._link(Entry(directory, name, number))
+        elif number in self._names:
+            raise _error(errno.EISDIR, path)
+        return MemoryFile(self, number, path)
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        return self._find(path) in self._names
+
+    def size(self, path: str) -> int:
+        return len(self._file(path).content)
+
+    def list(self, path: str) -> list[str]:
+        self.begin(Kind.LIST, path)
+        return sorted(self._names[self._directory(path)])
+
+    def make_directory(self, path: str) -> None:
+        directory, above = ROOT, ""
+        for name in _split(path):
+            above = f"{above}/{name}"
+            number = self._names[directory].get(name)
+            if number is None:
+                self.begin(Kind.MAKE_DIRECTORY, above)
+                number = self._new_inode()
+                self._names[number], self._durable_names[number] = {}, {}
+                self._link(Entry(directory, name, number))
+            elif number not in self._names:
+                raise _error(errno.EEXIST, path)
+            directory = number
+
+    def rename(self, old: str, new: str) -> None:
+        self.begin(Kind.RENAME, old, f"to {new}")
+        source, target = self._parent(old), self._parent(new)
+        number = self._names[source[0]].get(source[1])
+        if number is None:
+            raise _error(errno.ENOENT, old)
+        replaced = self._names[target[0]].get(target[1])
+        if replaced == number:
+            return
+        if replaced in self._names:
+            if number not in self._names:
+                raise _error(errno.EISDIR, new)
+            if self._names[replaced]:
+                raise _error(errno.ENOTEMPTY, new)
+        elif replaced is not None and number in self._names:
+            raise _error(errno.ENOTDIR, new)
+        self._link(Entry(*source, None), Entry(*target, number))
+
+    def remove(self, path: str) -> None:
+        self.begin(Kind.REMOVE, path)
+        directory, name = self._parent(path)
+        number = self._names[directory].get(name)
+        if number is None:
+            raise _error(errno.ENOENT, path)
+        if self._names.get(number):
+            raise _error(errno.ENOTEMPTY, path)
+        self._link(Entry(directory, name, None))
+
+    def remove_tree(self, path: str) -> None:
+        remove_whole_tree(self, path)
+
+    def sync_directory(self, path: str) -> None:
+        fault = self.begin(Kind.SYNC_DIRECTORY, path)
+        directory = self._directory(path)
+        if fault is None:
+            self._links_arrive(lambda change: any(entry.directory == directory for entry in change.entries))
+
+    def read(self, path: str) -> bytes:
+        file = self.open(path)
+        if file.size() > WHOLE_FILE_LIMIT:
+            raise _error(errno.EFBIG, path)
+        return file.read(0, file.size())
+
+    def replace(self, path: str, data: bytes) -> None:
+        replace_whole(self, path, data)
+
+    def lock(self, path: str) -> File:
+        file = self.open(path, create=True)
+        assert isinstance(file, MemoryFile)
+        if file.inode in self._locked:
+            raise _error(errno.EAGAIN, path)
+        self._locked.add(file.inode)
+        return file
+
+    def free_bytes(self, path: str) -> int:
+        return max(0, self.total_bytes(path) - self.used_bytes())
+
+    def total_bytes(self, path: str) -> int:
+        return 1 << 40 if self.capacity_bytes is None else self.capacity_bytes
+
+    # Crashes.
+
+    def pending(self) -> Sequence[Pending]:
+        """What a crash may lose, in the order it was done. Changes to files that no name can reach are left out."""
+        reachable = {inode for entries in self._durable_names.values() for inode in entries.values()}
+        reachable.update(entry.inode for change in self._links for entry in change.entries if entry.inode is not None)
+        changes: list[Pending] = [*self._links]
+        for number in reachable & self._inodes.keys():
+            changes.extend(self._inodes[number].changes)
+        return sorted(changes, key=lambda change: change.number)
+
+    def crash(self, model: Model, random: Random) -> "MemoryDisk":
+        """The disk as it is found after power loss, by chance."""
+        pending = self.pending()
+        return self.after(pending, draw(model, pending, random))
+
+    def after_kill(self) -> "MemoryDisk":
+        """The disk as the next process finds it: all that was written is there, and no more durable than before."""
+        found = copy.deepcopy(self)
+        found._locked.clear()
+        return found
+
+    def after(self, pending: Sequence[Pending], survivals: Sequence[Survival]) -> "MemoryDisk":
+        """The disk as it is found when exactly this much of what was pending arrived."""
+        survived = list(zip(pending, survivals, strict=True))
+        names = surviving_names(self._durable_names, [(c, s) for c, s in survived if isinstance(c, Link)])
+        files: dict[int, list[tuple[Write | Truncate, Survival]]] = {}
+        for change, survival in survived:
+            if not isinstance(change, Link):
+                files.setdefault(change.inode, []).append((change, survival))
+        contents = {
+            number: surviving_content(self._inodes[number].durable, files.get(number, ())) for _, number in walk(names)
+        }
+        return self.found(names, contents)
+
+    def durable_names(self) -> Names:
+        return self._durable_names
+
+    def durable_content(self, inode: int) -> bytes:
+        return self._inodes[inode].durable
+
+    def settle(self) -> None:
+        """Everything arrives, as after a quiet minute."""
+        for inode in self._inodes.values():
+            inode.write_back()
+        self._links_arrive(lambda change: True)
+
+    def files(self) -> dict[str, bytes]:
+        """Every file as a reader sees it, by path."""
+        return {path: bytes(self._inodes[number].content) for path, number in sorted(walk(self._names))}
+
+    def flip_bit(self, path: str, offset: int, bit: int) -> None:
+        """Damage at rest. (What was pending in this file arrives first: there is no rest before.)"""
+        inode = self._file(path)
+        inode.write_back()
+        inode.content[offset] ^= 1 << bit
+        inode.durable = bytes(inode.content)
+
+    def used_bytes(self) -> int:
+        return sum(len(self._inodes[number].content) for _, number in walk(self._names))
+
+    # What MemoryFile needs.
+
+    def inode(self, number: int) -> Inode:
+        return self._inodes[number]
+
+    def changed(self, inode: Inode, change: Write | Truncate) -> None:
+        inode.changes.append(change)
+        if len(inode.changes) > PENDING_PER_FILE:
+            inode.write_back()
+
+    def begin(self, kind: Kind, path: str, detail: str = "") -> Fault | None:
+        """Note an operation; a fault that still does something of it is returned, any other is raised."""
+        self.operation_count += 1
+        operation = Operation(number=self.operation_count, kind=kind, path=path, detail=detail)
+        self.operations.append(operation)
+        if self.before is not None:
+            self.before(operation)
+        fault = self.faults.meet(kind)
+        if fault is None:
+            return None
+        if (
+            (fault.effect is Effect.HALF and kind is Kind.WRITE)
+            or (fault.effect is Effect.DROPS and kind is Kind.SYNC)
+            or (fault.effect is Effect.LIES and kind in (Kind.SYNC, Kind.SYNC_DIRECTORY))
+        ):
+            return fault
+        raise _error(fault.error, path)
+
+    def unlock(self, number: int) -> None:
+        self._locked.discard(number)
+
+    def _new_inode(self) -> int:
+        self._next_inode += 1
+        return self._next_inode - 1
+
+    def _link(self, *entries: Entry) -> None:
+        change = Link(number=self.operation_count, entries=entries)
+        link(self._names, change)
+        self._links.append(change)
+
+    def _links_arrive(self, arrives: Callable[[Link], bool]) -> None:
+        arriving = [change for change in self._links if arrives(change)]
+        self._links = [change for change in self._links if not arrives(change)]
+        for change in arriving:
+            link(self._durable_names, change)
+        if arriving:
+            self._forget_what_nobody_names()
+
+    def _forget_what_nobody_names(self) -> None:
+        named = {ROOT}
+        for names in (self._names, self._durable_names):
+            named.update(inode for entries in names.values() for inode in entries.values())
+        named.update(entry.inode for change in self._links for entry in change.entries if entry.inode is not None)
+        for number in self._inodes.keys() - named:
+            del self._inodes[number]
+        for number in self._names.keys() - named:
+            del self._names[number], self._durable_names[number]
+        self._links = [change for change in self._links if any(e.directory in self._names for e in change.entries)]
+
+    def _find(self, path: str) -> int | None:
+        number = ROOT
+        for name in _split(path):
+            found = self._names.get(number, {}).get(name)
+            if found is None:
+                return None
+            number = found
+        return number
+
+    def _parent(self, path: str) -> tuple[int, str]:
+        *above, name = _split(path)
+        return self._directory("/".join(above)), name
+
+    def _directory(self, path: str) -> int:
+        number = self._find(path)
+        if number is None:
+            raise _error(errno.ENOENT, path)
+        if number not in self._names:
+            raise _error(errno.ENOTDIR, path)
+        return number
+
+    def _file(self, path: str) -> Inode:
+        number = self._find(path)
+        if number is None:
+            raise _error(errno.ENOENT, path)
+        if number in self._names:
+            raise _error(errno.EISDIR, path)
+        return self._inodes[number]
+
+
+class MemoryFile:
+    """An open file of a MemoryDisk. It is tied to the inode, so it goes on working under a new name."""
+
+    __slots__ = ("_closed", "_disk", "_inode", "_maps", "inode", "path")
+
+    def __init__(self, disk: MemoryDisk, inode: int, path: str) -> None:
+        self._disk = disk
+        self._inode = disk.inode(inode)
+        self._maps: list[tuple[weakref.ref[memoryview], bytearray]] = []
+        self._closed = False
+        self.inode = inode
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"<MemoryFile {self.path}>"
+
+    def size(self) -> int:
+        self._check_open()
+        return len(self._inode.content)
+
+    def read(self, offset: int, size: int) -> bytes:
+        self._begin(Kind.READ, f"{size} bytes at {offset}")
+        return bytes(self._inode.content[offset : offset + size])
+
+    def write(self, offset: int, *buffers: Buffer) -> int:
+        data = b"".join(buffers)
+        fault = self._begin(Kind.WRITE, f"{len(data)} bytes at {offset}")
+        arriving, error = len(data), 0
+        if fault is not None:
+            arriving, error = len(data) // 2, fault.error
+        capacity = self._disk.capacity_bytes
+        if capacity is not None:
+            room = capacity - self._disk.used_bytes() + len(self._inode.content) - offset
+            if arriving > room:
+                arriving, error = max(0, room), errno.ENOSPC
+        if arriving:
+            change = Write(number=self._disk.operation_count, inode=self.inode, offset=offset, data=data[:arriving])
+            overwrite(self._inode.content, offset, change.data)
+            self._disk.changed(self._inode, change)
+        if error:
+            raise _error(error, self.path)
+        return len(data)
+
+    def truncate(self, size: int) -> None:
+        self._begin(Kind.TRUNCATE, f"to {size} bytes")
+        if size < len(self._inode.content):
+            self._release_maps()
+        if size != len(self._inode.content):
+            change = Truncate(number=self._disk.operation_count, inode=self.inode, size=size)
+            resize(self._inode.content, size)
+            self._disk.changed(self._inode, change)
+
+    def sync(self) -> None:
+        fault = self._begin(Kind.SYNC)
+        if fault is None:
+            self._inode.write_back()
+        elif fault.effect is Effect.DROPS:
+            # The kernel marks the pages clean: a reader still sees them, but nobody will ever write them.
+            self._inode.changes = [change for change in self._inode.changes if isinstance(change, Truncate)]
+            raise _error(fault.error, self.path)
+
+    def map(self, size: int) -> Buffer:
+        self._begin(Kind.MAP, f"{size} bytes")
+        if not 0 <= size <= len(self._inode.content):
+            raise _error(errno.EINVAL, self.path)
+        behind = self._inode.content[:size]
+        view = memoryview(behind).toreadonly()
+        self._maps = [known for known in self._maps if _is_viewed(known[1])]
+        self._maps.append((weakref.ref(view), behind))
+        return view
+
+    def is_resident(self, offset: int, size: int) -> bool:
+        self._check_open()
+        return True
+
+    def read_resident(self, offset: int, size: int) -> Buffer | None:
+        read = self.read(offset, size)
+        return read if len(read) == size else None
+
+    def warm(self, offset: int, size: int) -> None:
+        self.read(offset, size)
+
+    def fileno(self) -> int:
+        raise _error(errno.EOPNOTSUPP, self.path)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._disk.unlock(self.inode)
+
+    def _release_maps(self) -> None:
+        for reference, behind in self._maps:
+            with contextlib.suppress(BufferError):  # somebody uses it: that is seen in the next line
+                if (view := reference()) is not None:
+                    view.release()
+            if _is_viewed(behind):
+                raise _error(errno.EBUSY, self.path)
+        self._maps = []
+
+    def _begin(self, kind: Kind, detail: str = "") -> Fault | None:
+        self._check_open()
+        return self._disk.begin(kind, self.path, detail)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise _error(errno.EBADF, self.path)
+
+
+def _is_viewed(behind: bytearray) -> bool:
+    """Whether somebody has a memoryview on it: then, and only then, it cannot be resized."""
+    try:
+        behind.append(0)
+    except BufferError:
+        return True
+    behind.pop()
+    return False
+
+
+def walk(names: Names) -> Iterator[tuple[str, int]]:
+    """The path and the inode of each file that can be reached through these names."""
+    waiting = [("", ROOT)]
+    while waiting:
+        above, directory = waiting.pop()
+        for name, number in names[directory].items():
+            if number in names:
+                waiting.append((f"{above}/{name}", number))
+            else:
+                yield f"{above}/{name}", number
+
+
+def _split(path: str) -> list[str]:
+    return [name for name in os.path.normpath(path).split("/") if name not in ("", ".")]
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)

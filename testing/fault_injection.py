@@ -1,0 +1,245 @@
+"""Requests that meet a fault on their way to their handler.
+
+A broker has nothing of this in its way: while a fault is armed, the routes of its API are replaced by `FaultyRoute`,
+and connections forget theirs and their lanes (`Dispatch.reroute`). When it is disarmed, the plain routes come back.
+
+    fail    the handler's own `refuse` says so; where an answer has an error for each partition, only those of the
+            fault's topic get it, and the rest is answered as ever
+    delay   the request is carried out later, and everything behind it on its connection waits
+    drop    the connection is closed instead of an answer, before or after the request is carried out
+
+What `Broker.produce`, `Broker.records` and their like ask is exempt (`HELPER`): a test should not shoot its own hands.
+So is what the nodes of a cluster ask each other (`FELLOW`): faults are what clients meet.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from functools import partial
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from trioka.broker.api import Handler
+from trioka.broker.network.connection import FETCH_KEY, LATER, Answer, Call, Later
+from trioka.broker.network.dispatch import Route
+from trioka.protocol.errors import KafkaError
+from trioka.protocol.messages.fetch import FetchRequest
+from trioka.protocol.schema import Request, Struct
+
+from .client import HELPER
+from .fault_schedule import Weather
+from .faults import APIS, ERRORS, Effect, Fault, Faults
+
+if TYPE_CHECKING:
+    from trioka.broker.broker import Broker
+    from trioka.broker.replication.partitions import Partitions, Replica
+
+log = logging.getLogger("trioka.testing")
+
+Strike = Callable[[], bool]
+"""Counts that a fault has struck; False if it must not any more."""
+
+NO_LANE: Final = -1
+FELLOW: Final = re.compile(r"trioka-\d+")  # how nodes call themselves (broker/broker.py)
+
+BY_PARTITION: Final = frozenset(
+    APIS[name]
+    for name in ("Produce", "Fetch", "ListOffsets", "DeleteRecords", "OffsetForLeaderEpoch", "DescribeProducers")
+)
+"""Their handlers look up each partition and answer for each: there the error is raised."""
+
+NAMES_OF_TOPICS: Final = frozenset(
+    {"name", "topic", "topic_name", "topic_id", "topics", "topic_names", "resource_name"}
+)
+"""The fields in which a request says which topics it is about."""
+
+
+class FaultyRoute(Route):
+    """A route that asks the faults first."""
+
+    __slots__ = ("_faults", "_weather")
+
+    def __init__(
+        self,
+        broker: "Broker",
+        handler: Handler[Any],
+        key: int,
+        version: int,
+        faults: Faults,
+        weather: Weather | None = None,
+    ) -> None:
+        super().__init__(broker, handler, key, version)
+        self._faults = faults
+        self._weather = weather
+        self.lane_key = NO_LANE
+
+    def decode(self, frame: memoryview, body: int) -> Request:
+        # A request that waits must not lie in the buffer into which the next one is received.
+        return super().decode(memoryview(bytearray(frame)), body)
+
+    def serve(self, call: Call, request: Request) -> Answer | Later:
+        if call.client_id == HELPER or FELLOW.fullmatch(call.client_id):
+            return super().serve(call, request)
+        met = self._meet(request)
+        if met is None:
+            return super().serve(call, request)
+        strike, fault = met
+        if fault.effect is Effect.FAIL:
+            return self._fail(call, request, strike, fault)
+        strike()
+        if fault.effect is Effect.DELAY:
+            self._begin(self._later(call, request, fault.delay_s))
+            return LATER
+        if fault.is_done:
+            return self._drop_answer(call, request)
+        call.connection.is_closing = True
+        return None
+
+    def _meet(self, request: Request) -> tuple[Strike, Fault] | None:
+        """The fault that this request meets, and what counts its strike."""
+        met = self._faults.meet(self.key, lambda topic: is_about(self._broker, request, topic))
+        if met is not None:
+            return partial(self._faults.strike, met[0]), met[1]
+        weather = self._weather
+        if weather is None or self.key not in weather.keys or weather.is_over:
+            return None
+        if weather.topic is not None and not is_about(self._broker, request, weather.topic):
+            return None
+        fault = weather.meet(self.key)
+        return None if fault is None else (_always, fault)
+
+    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._broker.dispatch.running += 1
+        self._broker.nursery.start_soon(self._counted, coroutine)
+
+    async def _counted(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        try:
+            await coroutine
+        finally:
+            self._broker.dispatch.running -= 1
+
+    # -- fail ----------------------------------------------------------------------------------------------------------
+
+    def _fail(self, call: Call, request: Request, strike: Strike, fault: Fault) -> Answer | Later:
+        error = ERRORS[fault.error]("a fault of the test")
+        if self.key not in BY_PARTITION:
+            strike()
+            return self._handler.refuse(request, error)
+        refusing = _Refusing(self._broker, strike, fault, error)
+        answer = Route(refusing, self._handler, self.key, self.version).serve(call, request)  # type: ignore[arg-type]
+        if self.key == FETCH_KEY and not refusing.partitions.has_struck:
+            refusing.partitions.is_over = True  # it may wait for records, and must not be refused when they come
+        return answer
+
+    # -- delay ---------------------------------------------------------------------------------------------------------
+
+    async def _later(self, call: Call, request: Request, delay_s: float) -> None:
+        await trio.sleep(delay_s)
+        answer = super().serve(call, request)
+        if not isinstance(answer, Later):
+            call.reply(answer)
+
+    # -- drop ----------------------------------------------------------------------------------------------------------
+
+    def _drop_answer(self, call: Call, request: Request) -> Answer | Later:
+        try:
+            answer = self._handler.serve(self._broker, _Unheard(call), request)
+        except KafkaError:
+            answer = None
+        if type(answer) is CoroutineType:
+            self._begin(_then_abort(call, answer))
+            return LATER
+        if answer is LATER:
+            return LATER
+        call.connection.is_closing = True
+        return None
+
+
+def _always() -> bool:
+    return True
+
+
+async def _then_abort(call: Call, coroutine: Coroutine[Any, Any, Answer]) -> None:
+    with suppress(KafkaError):
+        await coroutine
+    call.connection.abort()
+
+
+class _Unheard(Call):
+    """A call whose answer closes the connection instead."""
+
+    __slots__ = ()
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call.connection, call.route, call.correlation_id)
+
+    def reply(self, response: Answer) -> None:
+        self.connection.abort()
+
+
+class _Refusing:
+    """A broker, but for the partitions of one topic (of all, if the fault names none)."""
+
+    def __init__(self, broker: "Broker", strike: Strike, fault: Fault, error: KafkaError) -> None:
+        self._broker = broker
+        self.partitions = _RefusedPartitions(broker, strike, fault, error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+
+class _RefusedPartitions:
+    def __init__(self, broker: "Broker", strike: Strike, fault: Fault, error: KafkaError) -> None:
+        self._partitions: Partitions = broker.partitions
+        self._strike = strike
+        self._topic = fault.topic
+        self._error = error
+        self.has_struck = False
+        self.is_over = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._partitions, name)
+
+    def get(self, topic: str, index: int) -> "Replica":
+        self._refuse(topic)
+        return self._partitions.get(topic, index)
+
+    def get_by_id(self, topic_id: bytes, index: int) -> "Replica":
+        replica = self._partitions.get_by_id(topic_id, index)
+        self._refuse(replica.topic)
+        return replica
+
+    def _refuse(self, topic: str) -> None:
+        """One request is one strike, however many partitions it has."""
+        if self.is_over or self._topic not in (None, topic):
+            return
+        if not self.has_struck:
+            self.is_over = not self._strike()
+            self.has_struck = not self.is_over
+        if self.has_struck:
+            raise self._error
+
+
+def is_about(broker: "Broker", request: Request, topic: str) -> bool:
+    """Whether a request names a topic, or fetches on from it in a session that does."""
+    known = broker.metadata.topics.by_name(topic)
+    wanted: tuple[object, ...] = (topic,) if known is None else (topic, known.topic_id)
+    if any(said in wanted for said in _topics_of(request)):
+        return True
+    if not isinstance(request, FetchRequest):
+        return False
+    session = broker.fetch_sessions.expecting(request.session_id, request.session_epoch)
+    return session is not None and any(asked.topic == topic for asked in session.partitions.values())
+
+
+def _topics_of(struct: Struct) -> Iterator[object]:
+    for field in struct.__fields__:
+        value = getattr(struct, field.name, None)
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, Struct):
+                yield from _topics_of(each)
+            elif field.name in NAMES_OF_TOPICS:
+                yield each

@@ -1,0 +1,28 @@
+"""Coordinators with one mistake in what classic groups are made of."""
+
+from types import ModuleType
+from typing import cast
+
+from mutants.plant import planted
+
+from trioka.coordinator import classic_group, classic_joining, classic_membership, classic_rebalance, groups
+from trioka.coordinator.groups import GroupCoordinator
+
+# From the ground up: what each is made of comes before it.
+HOUSE: dict[str, ModuleType] = {
+    "Roster": classic_membership,
+    "Rebalance": classic_rebalance,
+    "Joining": classic_joining,
+    "ClassicGroup": classic_group,
+    "GroupCoordinator": groups,
+}
+
+
+def coordinator_with(module: ModuleType, right: str, wrong: str) -> type[GroupCoordinator]:
+    made: dict[str, type[object]] = {}
+    for name, part in HOUSE.items():
+        same = f"class {name}:"
+        copy = planted(part, right, wrong) if part is module else planted(part, same, same)
+        vars(copy).update(made)
+        made[name] = getattr(copy, name)
+    return cast(type[GroupCoordinator], made["GroupCoordinator"])

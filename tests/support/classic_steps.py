@@ -1,0 +1,303 @@
+"""Steps for scenarios about classic groups, and the world they happen in: one coordinator, one group, many clients.
+
+Clients have short names. A member's id is shown as the name of its client, and as `a'`, `a''` when the client has been
+given another one. A client remembers what it was told: its id, its generation, and how it joined last.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from support.coordinator_runtime import Coordinating, Told, Written
+from support.known_topics import KnownTopics
+from support.scenarios import Line, Steps
+
+from trioka.coordinator.client import Client
+from trioka.coordinator.deadlines import Deadlines
+from trioka.coordinator.decision import Decision, Moment, Ticket
+from trioka.coordinator.groups import GroupCoordinator
+from trioka.coordinator.record_codec import GROUPS
+from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, OffsetSettings, Surroundings
+from trioka.protocol.errors import NONE, KafkaError, MemberIdRequired, error_class
+from trioka.protocol.internal_records.classic_groups import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
+from trioka.protocol.messages.delete_groups import DeleteGroupsResponse
+from trioka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from trioka.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from trioka.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from trioka.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+GROUP = "g"
+JOIN_VERSION = 9
+Decide = Callable[[GroupCoordinator, Ticket, Moment], Decision]
+
+
+class Asker:
+    """A client: what it knows of itself."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ids: list[str] = []
+        self.member_id = ""
+        self.generation = -1
+        self.join = Line(name, [], {})
+
+    def meet(self, member_id: str) -> None:
+        if member_id not in self.ids:
+            self.ids.append(member_id)
+
+    def show(self, member_id: str) -> str:
+        return self.name + "'" * self.ids.index(member_id)
+
+
+class ClassicWorld:
+    def __init__(self, coordinator: type[GroupCoordinator] = GroupCoordinator) -> None:
+        self.settings = ClassicSettings()
+        self.topics = KnownTopics(t=4, u=4)
+        self._coordinator = coordinator
+        self._random = Random(345)
+        self._askers: dict[str, Asker] = {}
+        self._asked: dict[Ticket, tuple[Asker, str]] = {}
+        self.shell = Coordinating(self._new, GROUPS)
+        self._shown = 0  # how many of the log's records have been mentioned
+        self.notes: list[str] = []
+
+    def _new(self) -> GroupCoordinator:
+        surroundings = Surroundings(
+            classic=lambda: self.settings,
+            consumer=lambda group: ConsumerSettings(),
+            offsets=OffsetSettings,
+            topics=self.topics,
+            deadlines=Deadlines(),
+            random=self._random,
+        )
+        return self._coordinator(surroundings)
+
+    def asker(self, name: str) -> Asker:
+        return self._askers.setdefault(name, Asker(name))
+
+    def ask(self, asker: Asker, what: str, decide: Decide) -> None:
+        ticket = self.shell.ask(lambda c, ticket, now: self._noted(asker, what, ticket, decide(c, ticket, now)))
+        self._asked.setdefault(ticket, (asker, what))
+
+    def _noted(self, asker: Asker, what: str, ticket: Ticket, decision: Decision) -> Decision:
+        self._asked[ticket] = (asker, what)
+        return decision
+
+    def id_of(self, line: Line, asker: Asker) -> str:
+        """`id=b` says another's id, `id=a'` another of its own, `id=` none."""
+        said = line.options.get("id")
+        if not said:
+            return asker.member_id if said is None else ""
+        self._meet()
+        other = self._askers.get(said.rstrip("'"))
+        return said if other is None else other.ids[said.count("'")]
+
+    def show(self, member_id: str | None) -> str:
+        if not member_id:
+            return "nobody"
+        known = next((asker for asker in self._askers.values() if member_id in asker.ids), None)
+        return member_id if known is None else known.show(member_id)
+
+    def _meet(self) -> None:
+        """Ids of members that have not been told them yet."""
+        for member in self.shell.coordinator.describe_group(GROUP, 5).members:
+            self._askers[member.client_id].meet(member.member_id)
+
+    # -- what followed -------------------------------------------------------------------------------------------------
+
+    def happened(self) -> list[str]:
+        self._meet()
+        told, self.shell.told = self.shell.told, []
+        for one in told:
+            self._learn(one)
+        written, self._shown = self.shell.log[self._shown :], len(self.shell.log)
+        notes, self.notes = self.notes, []
+        return [self._show_record(w) for w in written] + [self._show_answer(one) for one in told] + notes
+
+    def _learn(self, told: Told) -> None:
+        asker, _ = self._asked[told.ticket]
+        if isinstance(told.response, JoinGroupResponse):
+            if told.response.error_code in (NONE, MemberIdRequired.code):
+                asker.member_id = told.response.member_id
+                asker.meet(asker.member_id)
+            if told.response.error_code == NONE:
+                asker.generation = told.response.generation_id
+
+    def _show_answer(self, told: Told) -> str:
+        asker, what = self._asked[told.ticket]
+        response = told.response
+        code = response.code if isinstance(response, KafkaError) else _code_of(response)
+        if code != NONE:
+            of_whom = response.member_id if isinstance(response, JoinGroupResponse) else ""
+            also = f" as {self.show(of_whom)}" if of_whom else ""
+            return f"{asker.name}: {what} {error_class(code).name}{also}"
+        if isinstance(response, JoinGroupResponse):
+            leads = response.members != []
+            others = " ".join(f"{self.show(m.member_id)}={m.metadata.decode()}" for m in response.members)
+            skips = ", assignment stays" if response.skip_assignment else ""
+            role = f"leads {others}" if leads else f"follows {self.show(response.leader)}"
+            who = self.show(response.member_id)
+            return f"{asker.name}: {what} {response.generation_id} {response.protocol_name} as {who}, {role}{skips}"
+        if isinstance(response, SyncGroupResponse):
+            return f"{asker.name}: {what} {response.protocol_name} {response.assignment.decode()!r}"
+        if isinstance(response, LeaveGroupResponse) and response.members:
+            members = (f"{self.show(m.member_id)} {m.group_instance_id or ''}".rstrip() for m in response.members)
+            codes = (error_class(m.error_code).name if m.error_code else "ok" for m in response.members)
+            return f"{asker.name}: {what} " + ", ".join(f"{m}: {c}" for m, c in zip(members, codes, strict=True))
+        return f"{asker.name}: {what} ok"
+
+    def _show_record(self, written: Written) -> str:
+        kept = GROUPS.decode(written.key, written.value)
+        assert kept is not None
+        if isinstance(kept.key, OffsetCommitKey):
+            return f"kept: offset of {kept.key.topic}-{kept.key.partition}"
+        assert isinstance(kept.key, GroupMetadataKey)
+        if kept.value is None:
+            return "kept: no group"
+        assert isinstance(kept.value, GroupMetadataValue)
+        members = "".join(f" {self.show(m.member_id)}={m.assignment.decode()!r}" for m in kept.value.members)
+        return f"kept: {kept.value.generation} {kept.value.protocol} led by {self.show(kept.value.leader)}:{members}"
+
+
+def _code_of(response: object) -> int:
+    if isinstance(response, OffsetCommitResponse):
+        return response.topics[0].partitions[0].error_code
+    if isinstance(response, DeleteGroupsResponse):
+        return response.results[0].error_code
+    assert isinstance(response, JoinGroupResponse | SyncGroupResponse | HeartbeatResponse | LeaveGroupResponse)
+    return response.error_code
+
+
+# -- the steps ---------------------------------------------------------------------------------------------------------
+
+
+def joins(world: ClassicWorld, line: Line) -> None:
+    """`a joins session=10000 rebalance=60000 protocols=range,sticky topics=t instance=i v=9 type=consumer`; what is not
+    said is as the last time. `a joins anew` has forgotten its id."""
+    asker = world.asker(line.who)
+    if "anew" in line.words:
+        asker.member_id = ""
+    asker.join = said = line._replace(options={**asker.join.options, **line.options})
+    version = said.number("v", JOIN_VERSION)
+    names = said.options.get("protocols", "range")
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=said.number("session", 10_000),
+        rebalance_timeout_ms=said.number("rebalance", 60_000),
+        member_id=world.id_of(line, asker),
+        group_instance_id=said.options.get("instance"),
+        protocol_type=said.options.get("type", "consumer"),
+        protocols=[
+            JoinGroupRequest.Protocol(name=name, metadata=said.options.get("says", name[0]).encode())
+            for name in names.split(",")
+            if name
+        ],
+    )
+    client = Client(asker.name, "/127.0.0.1", version)
+    asker.join.options.pop("id", None)
+    world.ask(asker, "join", lambda c, ticket, now: c.join_group(ticket, request, client, now))
+
+
+def syncs(world: ClassicWorld, line: Line) -> None:
+    """`a syncs a=0,1 b=2`: the leader says who does what."""
+    asker = world.asker(line.who)
+    shares = {name: share for name, share in line.options.items() if name not in ("id", "generation", "instance")}
+    request = SyncGroupRequest(
+        group_id=GROUP,
+        generation_id=line.number("generation", asker.generation),
+        member_id=world.id_of(line, asker),
+        group_instance_id=line.options.get("instance", asker.join.options.get("instance")),
+        protocol_name=line.words[0] if line.words else None,
+        assignments=[
+            SyncGroupRequest.Assignment(
+                member_id=world.id_of(Line(name, [], {"id": name}), asker), assignment=share.encode()
+            )
+            for name, share in shares.items()
+        ],
+    )
+    client = Client(asker.name, "/127.0.0.1", 5)
+    world.ask(asker, "sync", lambda c, ticket, now: c.sync_group(ticket, request, client, now))
+
+
+def heartbeats(world: ClassicWorld, line: Line) -> None:
+    asker = world.asker(line.who)
+    request = HeartbeatRequest(
+        group_id=GROUP,
+        generation_id=line.number("generation", asker.generation),
+        member_id=world.id_of(line, asker),
+        group_instance_id=line.options.get("instance", asker.join.options.get("instance")),
+    )
+    client = Client(asker.name, "/127.0.0.1", 4)
+    world.ask(asker, "heartbeat", lambda c, ticket, now: c.heartbeat(ticket, request, client, now))
+
+
+def leaves(world: ClassicWorld, line: Line) -> None:
+    """`a leaves`; `admin leaves b c i=instance`: others are sent away, by id or by instance."""
+    asker = world.asker(line.who)
+    version = line.number("v", 5)
+    ids = [world.id_of(Line(name, [], {"id": name}), asker) for name in line.words] or [world.id_of(line, asker)]
+    instances = [instance for name, instance in line.options.items() if name.startswith("i")]
+    members = [LeaveGroupRequest.Member(member_id=member_id) for member_id in ids if member_id or not instances]
+    members += [LeaveGroupRequest.Member(member_id="", group_instance_id=instance) for instance in instances]
+    request = LeaveGroupRequest(group_id=GROUP, member_id=ids[0], members=members if version >= 3 else [])
+    client = Client(asker.name, "/127.0.0.1", version)
+    world.ask(asker, "leave", lambda c, ticket, now: c.leave_group(ticket, request, client, now))
+
+
+def commits(world: ClassicWorld, line: Line) -> None:
+    """`a commits t-0`; `admin commits t-0` has no generation, and commits from outside."""
+    asker = world.asker(line.who)
+    topic, _, partition = line.words[0].partition("-")
+    where = OffsetCommitRequest.Topic.Partition(
+        partition_index=int(partition), committed_offset=1, committed_metadata=""
+    )
+    request = OffsetCommitRequest(
+        group_id=GROUP,
+        generation_id_or_member_epoch=line.number("generation", asker.generation),
+        member_id=world.id_of(line, asker),
+        group_instance_id=line.options.get("instance", asker.join.options.get("instance")),
+        topics=[OffsetCommitRequest.Topic(name=topic, partitions=[where])],
+    )
+    client = Client(asker.name, "/127.0.0.1", 9)
+    world.ask(asker, "commit", lambda c, ticket, now: c.commit_offsets(ticket, request, client, now))
+
+
+def delete(world: ClassicWorld, line: Line) -> None:
+    world.ask(world.asker("admin"), "delete", lambda c, ticket, now: c.delete_group(ticket, GROUP, now))
+
+
+def time(world: ClassicWorld, line: Line) -> None:
+    world.shell.pass_time(int(line.words[0]))
+
+
+def crash(world: ClassicWorld, line: Line) -> None:
+    """The coordinator starts anew from its log; `crash losing` without what was not committed."""
+    world.shell.crash(loses_uncommitted="losing" in line.words)
+    world._shown = min(world._shown, len(world.shell.log))
+
+
+def settings(world: ClassicWorld, line: Line) -> None:
+    world.settings = replace(world.settings, **{name: int(value) for name, value in line.options.items()})
+
+
+def writing(world: ClassicWorld, line: Line) -> None:
+    """`writing waits`, `writing succeeds`, `writing fails NOT_ENOUGH_REPLICAS`: then nothing is appended until it
+    succeeds again; `writing expires …`: what waits was appended, and nobody knows whether it stays."""
+    world.shell.write_as(*line.words)
+
+
+def describe(world: ClassicWorld, line: Line) -> None:
+    group = world.shell.coordinator.describe_group(GROUP, 5)
+    members = "".join(
+        f" {world.show(m.member_id)}={m.member_metadata.decode()}/{m.member_assignment.decode()}" for m in group.members
+    )
+    kind = f"{group.protocol_type} {group.protocol_data}".strip()
+    world.notes.append(f"{group.group_state} ({kind}):{members}")
+    world.notes.append(f"{len(world.shell.waiting)} wait")
+
+
+STEPS: Steps[ClassicWorld] = {
+    step.__name__: step
+    for step in (joins, syncs, heartbeats, leaves, commits, delete, time, crash, settings, writing, describe)
+}
