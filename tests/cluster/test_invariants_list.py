@@ -15,7 +15,7 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 FOLLOWERS, REPLICA, ELECTIONS = (
     "broker/replication/test_fetcher.py",
-    "cluster/test_replica.py",
+    "cluster/test_leader_state.py",
     "cluster/test_elections.py",
 )
 BROKERS, CONFIGS, REPLICAS = (
@@ -30,7 +30,11 @@ CLUSTER, REPLICATION, MEMBERSHIP = (
     "broker/replication/test_replication.py",
     "broker/membership/test_lifecycle.py",
 )
-EPOCHS, ADMISSION, SNAPSHOT = "storage/test_epochs.py", "storage/test_admission.py", "cluster/test_snapshot.py"
+EPOCHS, ADMISSION, SNAPSHOT = (
+    "storage/test_leader_epochs.py",
+    "storage/test_append_validation.py",
+    "cluster/test_snapshot.py",
+)
 
 
 class Promise(NamedTuple):

@@ -33,7 +33,10 @@ def test_the_same_seed_is_the_same_world(world: str) -> None:
 
 def test_a_seed_is_the_same_world_in_another_process() -> None:
     """Whatever the hash of a string is there."""
-    script = "from simulation.simulators import fingerprint, run; print([fingerprint(w, run(w, s)) for w in {} for s in (7, 15)])"
+    script = (
+        "from simulation.simulators import fingerprint, run;"
+        " print([fingerprint(w, run(w, s)) for w in {} for s in (7, 15)])"
+    )
 
     def traces(hash_seed: str) -> str:
         return subprocess.run(

@@ -74,7 +74,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
         "cli/node/server.py",
         "trio",
     ): "it is half of what a broker's start costs, and `trioka serve --help` needs none of it",
-    ("cli/node/server.py", "."): "only a cluster of several nodes needs to know how nodes are started and watched",
+    ("cli/node/server.py", ".."): "only a cluster of several nodes needs to know how nodes are started and watched",
     ("storage/disk.py", "."): "to count pages takes ctypes, which a start should not wait for",
     (
         "cli/terminal/output.py",
@@ -91,7 +91,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("cli/node/run.py", "ctypes"): "only Linux can end a child with its parent",
     (
         "cli/client/settings.py",
-        ".",
+        "..",
     ): "only a client.properties needs the broker's reader of properties, and only a login its hashes",
     ("cli/options.py", "."): "only a shell that completes the name of a group asks for groups",
     ("cli/configs.py", "."): "only a wrong key needs the declarations of all keys, which take a while to load",
