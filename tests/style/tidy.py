@@ -74,6 +74,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
         "cli/node/server.py",
         "trio",
     ): "it is half of what a broker's start costs, and `trioka serve --help` needs none of it",
+    ("cli/node/server.py", "."): "a broker is loaded by what starts one, and `trioka serve --help` starts none",
     ("cli/node/server.py", ".."): "only a cluster of several nodes needs to know how nodes are started and watched",
     ("storage/disk.py", "."): "to count pages takes ctypes, which a start should not wait for",
     (
@@ -89,10 +90,8 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("cli/client/connection.py", "ssl"): "most connections are plain, and should not pay for loading it",
     ("cli/terminal/failure.py", "difflib"): "only a mistake needs a suggestion",
     ("cli/node/run.py", "ctypes"): "only Linux can end a child with its parent",
-    (
-        "cli/client/settings.py",
-        "..",
-    ): "only a client.properties needs the broker's reader of properties, and only a login its hashes",
+    ("cli/client/settings.py", "."): "only a login needs its hashes",
+    ("cli/client/settings.py", ".."): "only a client.properties needs the broker's reader of properties",
     ("cli/options.py", "."): "only a shell that completes the name of a group asks for groups",
     ("cli/configs.py", "."): "only a wrong key needs the declarations of all keys, which take a while to load",
     ("cli/explain.py", "."): "only a config key needs the declarations of all keys, which take a while to load",
