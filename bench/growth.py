@@ -8,7 +8,7 @@ The cost is the CPU of the broker's process, from `/proc`, for each request of a
 size grows. `curves.py` turns it into an exponent, and says where it grows faster than the work that is asked for.
 
 One broker runs at a time, and a fresh one for each thing that grows. A cost is the best of the rounds. Logs have holes
-(hollow_log.py), so that 20 GB of them take 1.3 GB of disk; they are read at a thousand places, evenly spread, which are
+(sparse_log.py), so that 20 GB of them take 1.3 GB of disk; they are read at a thousand places, evenly spread, which are
 in memory by then: what grows is what is searched, and not how much of it the machine can remember. Apache Kafka's
 partitions end at a thousand: it syncs a file when a partition is first written to, and ten thousand of those would take
 longer than all the rest.
@@ -34,7 +34,7 @@ from measures import KIB
 from nodes import CannotStart, KafkaNode, Node
 from ratios import OURS, THEIRS
 from replay import MIN_CPU_SECONDS, WARMUP_SHARE, cpu_micros
-from sparse_log import BATCH_BYTES, VALUE_BYTES, make_hollow_logs
+from sparse_log import BATCH_BYTES, VALUE_BYTES, make_sparse_logs
 
 from trioka.cli.client.connection import Connection
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest
@@ -206,7 +206,7 @@ class Growth:
         for size in sizes:
             run_load("create", {"address": node.address, "topic": f"log-{size}"})
         node.stop()
-        make_hollow_logs(node.data_dir, {f"log-{size}": size for size in sizes})
+        make_sparse_logs(node.data_dir, {f"log-{size}": size for size in sizes})
         node.start()
 
     def _log(self, node: Node, _: str, size: int) -> Iterator[tuple[str, Callable[[], float]]]:

@@ -61,7 +61,7 @@ class HollowDisk(OsDisk):
         return HollowFile(path, os.open(path, flags, FILE_MODE))
 
 
-def make_hollow_logs(folder: Path, sizes: Mapping[str, int]) -> None:
+def make_sparse_logs(folder: Path, sizes: Mapping[str, int]) -> None:
     """Topics of one partition, which are empty, get so many bytes of records each, or a batch less."""
     now_ms = time.time_ns() // 1_000_000
     directory = LogDirectory.open(HollowDisk(), str(folder), lambda _: LogConfig(), now_ms=now_ms)

@@ -15,7 +15,7 @@ from mutants.plant import planted
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "bench"))
 fairness: Any = importlib.import_module("fairness")
-neighbours: Any = importlib.import_module("neighbours")
+background_load: Any = importlib.import_module("background_load")
 load_generator: Any = importlib.import_module("load_generator")
 nodes: Any = importlib.import_module("nodes")
 
@@ -97,8 +97,8 @@ def test_what_a_broker_died_of_is_found_in_its_last_words() -> None:
 
 
 def test_processes_that_compute_end_with_the_block() -> None:
-    with neighbours.computing(1):
-        (child,) = (path for path in children() if neighbours.COMPUTES.encode() in path.read_bytes())
+    with background_load.computing(1):
+        (child,) = (path for path in children() if background_load.COMPUTES.encode() in path.read_bytes())
         assert child.exists()
     assert not child.exists()
 
@@ -116,7 +116,7 @@ def test_who_is_stopped_does_not_run_until_the_block_is_over(monkeypatch: pytest
             return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
         try:
-            with neighbours.stopped([process.pid]):
+            with background_load.stopped([process.pid]):
                 os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
                 assert has_stopped()
             os.waitid(os.P_PID, process.pid, os.WCONTINUED | os.WNOWAIT)
@@ -129,7 +129,7 @@ def test_a_neighbour_that_ends_early_spoils_the_measure(monkeypatch: pytest.Monk
     monkeypatch.setattr(neighbours, "program", lambda: Path("/bin/false"))
     with (
         pytest.raises(load_generator.LoadFailed, match="ended too early: it had written enough"),
-        neighbours.loading("produce", {}),
+        background_load.loading("produce", {}),
     ):
         until_ended()
 
@@ -148,5 +148,5 @@ def until_ended() -> None:
 def test_what_the_page_cache_forgot_is_still_in_the_file(tmp_path: Path) -> None:
     log = tmp_path / "0.log"
     log.write_bytes(b"x" * 100_000)
-    neighbours.forget([log])
+    background_load.forget([log])
     assert log.read_bytes() == b"x" * 100_000

@@ -16,7 +16,7 @@ sys.path.append(str(ROOT / "bench"))
 curves: Any = importlib.import_module("curves")
 growth_chart: Any = importlib.import_module("growth_chart")
 growth: Any = importlib.import_module("growth")
-hollow_log: Any = importlib.import_module("hollow_log")
+sparse_log: Any = importlib.import_module("sparse_log")
 
 SIZES = (1, 10, 100, 1000, 10_000)
 ONE = curves.Curve(name="partitions-one", of="partitions", what="a record to one of them", exponent=0)
@@ -101,7 +101,7 @@ def test_every_curve_has_sizes_and_its_own_name() -> None:
         assert len(sizes) >= curves.LAST_POINTS and list(sizes) == sorted(sizes), of
     assert growth.SIZES["connections"][-1] == growth.SIZES["groups"][-1] == 1000
     assert growth.SIZES["partitions"][-1] == growth.MOST_PARTITIONS["trioka"] == 10_000
-    blocks_of_a_batch = growth.BATCH_BYTES // hollow_log.BLOCK_BYTES
+    blocks_of_a_batch = growth.BATCH_BYTES // sparse_log.BLOCK_BYTES
     assert sum(growth.SIZES["bytes of log"]) / blocks_of_a_batch < growth.DISK_LIMIT_BYTES
 
 

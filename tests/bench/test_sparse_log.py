@@ -18,7 +18,7 @@ from trioka.storage.log_config import LogConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "bench"))
-hollow_log: Any = importlib.import_module("hollow_log")
+sparse_log: Any = importlib.import_module("sparse_log")
 load_generator: Any = importlib.import_module("load_generator")
 
 NAME = TopicPartition("log", 0)
@@ -39,23 +39,23 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_batch_of_it_is_whole(folder: Path) -> None:
-    hollow_log.make_hollow_logs(folder, {"log": BATCHES * hollow_log.BATCH_BYTES + 1})
+    sparse_log.make_sparse_logs(folder, {"log": BATCHES * sparse_log.BATCH_BYTES + 1})
     log = opened(folder).logs[NAME]
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, BATCHES, BATCHES)
-    records = log.read(0, BATCHES * hollow_log.BATCH_BYTES).records
+    records = log.read(0, BATCHES * sparse_log.BATCH_BYTES).records
     assert records is not None
     data = records.read()
     found = list(batch.headers(data))
     assert [header.base_offset for header in found] == list(range(BATCHES))
     for header in found:
-        assert header.size == hollow_log.BATCH_BYTES
+        assert header.size == sparse_log.BATCH_BYTES
         batch.check_crc(data, header)
         (record,) = batch.records(data, header)
-        assert record.value == bytes(hollow_log.VALUE_BYTES)
+        assert record.value == bytes(sparse_log.VALUE_BYTES)
 
 
 def test_a_broker_finds_it_stopped_cleanly_and_has_nothing_to_look_through(folder: Path) -> None:
-    hollow_log.make_hollow_logs(folder, {"log": BATCHES * hollow_log.BATCH_BYTES})
+    sparse_log.make_sparse_logs(folder, {"log": BATCHES * sparse_log.BATCH_BYTES})
     directory = opened(folder)
     assert directory.report.clean
     assert directory.report.broker_epoch == 7
@@ -65,9 +65,9 @@ def test_a_broker_finds_it_stopped_cleanly_and_has_nothing_to_look_through(folde
 
 
 def test_it_takes_a_sixteenth_of_its_size(folder: Path) -> None:
-    hollow_log.make_hollow_logs(folder, {"log": BATCHES * hollow_log.BATCH_BYTES})
+    sparse_log.make_sparse_logs(folder, {"log": BATCHES * sparse_log.BATCH_BYTES})
     (file,) = (folder / "log-0").glob("*.log")
-    assert file.stat().st_size == BATCHES * hollow_log.BATCH_BYTES
+    assert file.stat().st_size == BATCHES * sparse_log.BATCH_BYTES
     assert file.stat().st_blocks * 512 <= file.stat().st_size // 8  # and some room for file systems of other blocks
 
 
@@ -82,20 +82,20 @@ def test_a_broker_serves_it_at_every_place(tmp_path: Path) -> None:
         pytest.skip(str(missing))
     with broker_in_thread(tmp_path) as broker:
         asked(broker, "create")
-    hollow_log.make_hollow_logs(tmp_path, {"log": BATCHES * hollow_log.BATCH_BYTES})
-    size = {"record": hollow_log.VALUE_BYTES, "batch": hollow_log.BATCH_BYTES, "size": hollow_log.BATCH_BYTES}
+    sparse_log.make_sparse_logs(tmp_path, {"log": BATCHES * sparse_log.BATCH_BYTES})
+    size = {"record": sparse_log.VALUE_BYTES, "batch": sparse_log.BATCH_BYTES, "size": sparse_log.BATCH_BYTES}
     with broker_in_thread(tmp_path) as broker:
         told = asked(
-            broker, "fetch", places=30, seconds=60, warmup=0, **{"max-bytes": 31 * hollow_log.BATCH_BYTES}, **size
+            broker, "fetch", places=30, seconds=60, warmup=0, **{"max-bytes": 31 * sparse_log.BATCH_BYTES}, **size
         )
         replica = broker.partitions.get("log", 0)
         assert (replica.log.log_end_offset, replica.log.high_watermark) == (BATCHES, BATCHES)
         assert replica.fetches >= 31
-    assert told["bytes"] == told["requests"] * hollow_log.BATCH_BYTES
+    assert told["bytes"] == told["requests"] * sparse_log.BATCH_BYTES
 
 
 def test_what_stands_in_a_file_is_overwritten_by_zeros_too(tmp_path: Path) -> None:
-    file = hollow_log.HollowDisk().open(str(tmp_path / "file"), create=True)
+    file = sparse_log.HollowDisk().open(str(tmp_path / "file"), create=True)
     file.write(0, b"x" * 10_000)
     file.write(4096, bytes(4096))
     file.write(10_000, b"\0" * 100, b"y", bytes(20_000), b"z")
@@ -105,4 +105,4 @@ def test_what_stands_in_a_file_is_overwritten_by_zeros_too(tmp_path: Path) -> No
 def test_a_folder_that_was_not_stopped_cleanly_is_refused(folder: Path) -> None:
     opened(folder).let_go()
     with pytest.raises(AssertionError, match="not stopped cleanly"):
-        hollow_log.make_hollow_logs(folder, {"log": hollow_log.BATCH_BYTES})
+        sparse_log.make_sparse_logs(folder, {"log": sparse_log.BATCH_BYTES})
