@@ -32,10 +32,10 @@ _HOMES: Final = {
     "Broker": "broker",
     "Chaos": "chaos",
     "Cluster": "cluster",
-    "HasEnded": "host",
+    "HasEnded": "runner",
     "Record": "client",
     "Storm": "chaos",
-    "Unresponsive": "host",
+    "Unresponsive": "runner",
 }
 
 

@@ -109,7 +109,7 @@ def children() -> list[Path]:
 
 
 def test_who_is_stopped_does_not_run_until_the_block_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "CATCH_UP_SECONDS", 0)
+    monkeypatch.setattr(background_load, "CATCH_UP_SECONDS", 0)
     with subprocess.Popen(["/bin/sleep", "60"]) as process:
 
         def has_stopped() -> bool:
@@ -126,7 +126,7 @@ def test_who_is_stopped_does_not_run_until_the_block_is_over(monkeypatch: pytest
 
 
 def test_a_neighbour_that_ends_early_spoils_the_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "program", lambda: Path("/bin/false"))
+    monkeypatch.setattr(background_load, "program", lambda: Path("/bin/false"))
     with (
         pytest.raises(load_generator.LoadFailed, match="ended too early: it had written enough"),
         background_load.loading("produce", {}),

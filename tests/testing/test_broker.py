@@ -170,7 +170,7 @@ sys.stdin.read()
 def test_only_what_nobody_holds_is_swept_away() -> None:
     with Broker() as kafka:
         kafka.produce("orders", "a")
-        sweeping = "from trioka.testing import scratch; scratch.sweep()"
+        sweeping = "from trioka.testing import temp_dirs; temp_dirs.sweep()"
         subprocess.run([sys.executable, "-c", sweeping], check=True, timeout=PATIENCE_S)
         assert folders()
         assert kafka.produce("orders", "b") == [1]
