@@ -59,10 +59,6 @@ class Channel:
         self.held = 0  # bytes, by a request that has begun
         self.is_corked = False  # the kernel keeps what does not fill a segment, until all has been sent
 
-    def processor(self) -> int:
-        """By which the last packet came."""
-        return self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU)
-
     def cork(self, is_corked: bool) -> None:
         self.is_corked = is_corked
         if CORK is not None:

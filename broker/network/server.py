@@ -16,8 +16,7 @@ epoll, but comes back: the turn is taken between two requests, and not out of th
 
 To fall asleep and be woken costs three times as much as a small request, of which the client pays a part. So whoever
 was quick to go on is waited for awake, for `AWAKE_S` at most; who was not is not, until he is quick again. And while
-there is nothing else to do, what those who read on will ask for next is looked for (fastpath/fetch.py). While there is
-little to do, it is slept on the processor by which requests come (network/cpu_affinity.py).
+there is nothing else to do, what those who read on will ask for next is looked for (fastpath/fetch.py).
 
 Of several large answers a second thread sends one (network/send_thread.py), while the next is looked for and sent here.
 But where somebody had a small answer a moment ago, a large one leaves in portions, and whoever has asked for something
@@ -47,7 +46,6 @@ from trioka.storage.file_pool import reserved_descriptors
 
 from .channel import BULK_BYTES, PORTION_BYTES, READ, SMALL_RANGE_BYTES, Channel, sendfile
 from .connection import MAX_OUTGOING_BYTES, Connection
-from .cpu_affinity import Nearness
 from .listener import Listener
 from .send_thread import SecondHand
 
@@ -118,8 +116,6 @@ class Network:
         self._is_in_between = False  # others are served in the turn of one that has much to say
         self._readers: deque[Connection] = deque(maxlen=READERS)  # whose answers had several pieces, as of Fetches
         self._is_quick = False  # whoever was answered last had the next request soon
-        self.nearness: Nearness | None = None  # if the thread is ours alone: where it sleeps
-        self._asleep_s = 0.0  # in this stay
         self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
         self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
         self.accepted: dict[str, int] = {}  # connections so far, by listener
@@ -155,13 +151,11 @@ class Network:
         """Until nothing more comes, or others should have their turn. Whether to come back soon."""
         poll, serve = self._epoll.poll, self._serve
         leave_at = self._now() + STAY_S
-        comes_back, ready, self._asleep_s = False, -1, 0.0
+        comes_back = False
         while found := self._linger(poll):
             self._round_began, began = self._now(), perf_counter()  # the latter is quicker to read, and only measured
             self._together.is_open = len(found) > 1
             self._has_company = len(found) > 1
-            if self._has_company and self.nearness is not None:
-                self.nearness.roam()
             for ready, events in found:
                 serve(ready, events)
             if self._put_off:
@@ -174,9 +168,6 @@ class Network:
                 break
         if self._hand.given is not None:
             self._take_back(self._hand.given)
-        if self.nearness is not None:
-            now = self._now()
-            self.nearness.stayed(now, now - leave_at + STAY_S, self._asleep_s, self._channels.get(ready))
         return comes_back
 
     def _linger(self, poll: Poll) -> list[tuple[int, int]]:
@@ -194,11 +185,8 @@ class Network:
                 found = poll(0, EVENTS_AT_ONCE)
                 if found:
                     return found
-        if self.nearness is not None:
-            self.nearness.settle()
         found = poll(LINGER_S, EVENTS_AT_ONCE)
         slept_s = perf_counter() - began
-        self._asleep_s += slept_s
         is_soon = bool(found) and slept_s < QUICK_S
         self._is_quick = is_soon and SEVERAL_PROCESSORS and not in_vain
         if not found:

@@ -250,8 +250,8 @@ def test_large_answers_of_several(tmp_path: Path, rule: Rule) -> None:
 
 MISTAKES = [
     (
-        "            self._take_back(self._hand.given)\n        if self.nearness",
-        "            self._hand.finish()\n        if self.nearness",
+        "            self._take_back(self._hand.given)\n        return comes_back",
+        "            self._hand.finish()\n        return comes_back",
         RULES[3],
     ),
     ("        if self._hand.given is not None:\n            self._take_back(self._hand.given)\n", "", RULES[3]),
