@@ -77,20 +77,6 @@ class Channel:
         if self.is_corked:
             self.cork(False)
 
-    def is_at_range(self) -> bool:
-        """Sends what stands before the next range that is for sendfile. Whether that is what comes next."""
-        queue = self.connection.outgoing
-        try:
-            while queue:
-                buffers = self._buffers()
-                if not buffers:
-                    return True
-                if not self._send_buffers(buffers):
-                    return False
-        except BlockingIOError:
-            pass
-        return False
-
     def _buffers(self) -> list[Buffer]:
         """What leaves by the next call: all up to the next range that is for sendfile. None, if that is the first."""
         buffers: list[Buffer] = []
@@ -130,14 +116,14 @@ class Channel:
 
     def _send_range(self, turns: Turns) -> bool:
         """Of the range at the head of the queue, what the kernel takes. Whether to go on."""
-        descriptor, file, position, left = self.rest_of_range()
+        descriptor, file, position, left = self._rest_of_range()
         if not turns.is_shared:
-            return self.range_is_sent(os.sendfile(descriptor, file, position, left))
+            return self._range_is_sent(os.sendfile(descriptor, file, position, left))
         portion = min(left, PORTION_BYTES)
         sent = os.sendfile(descriptor, file, position, portion)
-        return self.range_is_sent(sent) or (sent == portion and not turns.is_asked_by_others(self))
+        return self._range_is_sent(sent) or (sent == portion and not turns.is_asked_by_others(self))
 
-    def rest_of_range(self) -> tuple[int, int, int, int]:
+    def _rest_of_range(self) -> tuple[int, int, int, int]:
         """What sendfile is to be told. What comes before and behind leaves with it."""
         queue = self.connection.outgoing
         piece = queue[0]
@@ -147,7 +133,7 @@ class Channel:
         sent = self.range_sent
         return self.descriptor, piece.file.fileno(), piece.position + sent, piece.size - sent
 
-    def range_is_sent(self, sent: int) -> bool:
+    def _range_is_sent(self, sent: int) -> bool:
         """Takes note of so much. Whether that was all of the range."""
         connection = self.connection
         if sent == 0:
@@ -159,7 +145,3 @@ class Channel:
         self.range_sent = 0
         connection.outgoing.popleft()
         return True
-
-
-def sendfile(descriptor: int, file: int, position: int, size: int) -> int:
-    return os.sendfile(descriptor, file, position, size)
