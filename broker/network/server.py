@@ -15,8 +15,7 @@ timer may be late by that. After `STAY_S` others have a turn, and this task does
 epoll, but comes back: the turn is taken between two requests, and not out of the time of the next one.
 
 To fall asleep and be woken costs three times as much as a small request, of which the client pays a part. So whoever
-was quick to go on is waited for awake, for `AWAKE_S` at most; who was not is not, until he is quick again. And while
-there is nothing else to do, what those who read on will ask for next is looked for (fastpath/fetch.py).
+was quick to go on is waited for awake, for `AWAKE_S` at most; who was not is not, until he is quick again.
 
 Where somebody had a small answer a moment ago, a large one leaves in portions, and whoever has asked for something
 meanwhile is served in between.
@@ -30,7 +29,6 @@ import logging
 import os
 import select
 import socket
-from collections import deque
 from collections.abc import Callable, Collection
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -57,7 +55,6 @@ STAY_S: Final = 0.005  # without a look at other tasks
 IN_VAIN_S: Final = 0.02  # when nothing came, it is not tried again for so long: the client may be a task in here
 AWAKE_S: Final = 60e-6  # to wait for who is quick: about what it costs to sleep
 QUICK_S: Final = 130e-6  # who goes on after so long, the time to wake up included
-READERS: Final = 16  # the last ones, for whom to look ahead
 SEVERAL_PROCESSORS: Final = len(os.sched_getaffinity(0)) > 1  # or else nobody could go on meanwhile
 ACCEPTS_AT_ONCE: Final = 64
 MAX_REQUEST_POOL_BYTES: Final = 256 * 1024 * 1024
@@ -111,7 +108,6 @@ class Network:
         self._linger_again = 0.0
         self._small_at = -SMALL_S  # when a small answer was sent last
         self._is_in_between = False  # others are served in the turn of one that has much to say
-        self._readers: deque[Connection] = deque(maxlen=READERS)  # whose answers had several pieces, as of Fetches
         self._is_quick = False  # whoever was answered last had the next request soon
         self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
         self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
@@ -165,9 +161,6 @@ class Network:
     def _linger(self, poll: Poll) -> list[tuple[int, int]]:
         """What comes next, if it comes soon."""
         found = poll(0, EVENTS_AT_ONCE)
-        while not found and self._readers:
-            self._look_ahead(self._readers.popleft())
-            found = poll(0, EVENTS_AT_ONCE)
         if found or self._round_began < self._linger_again:
             return found
         began = perf_counter()
@@ -184,12 +177,6 @@ class Network:
         if not found:
             self._linger_again = self._now() + IN_VAIN_S
         return found
-
-    def _look_ahead(self, connection: Connection) -> None:
-        try:
-            connection.look_ahead(self._round_began)
-        except Exception as error:
-            log.error("while serving %s", connection.peer, exc_info=error)
 
     @property
     def connections(self) -> list[Connection]:
@@ -396,7 +383,6 @@ class Network:
                     queue[0] = memoryview(piece)[sent:]
                 connection.sent(sent)
             elif queue:
-                self._readers.append(connection)
                 self._send(channel)
         except BlockingIOError:
             pass
