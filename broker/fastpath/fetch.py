@@ -141,7 +141,7 @@ class FetchLane(Lane):
         if asks is None:
             return 0
         try:
-            found = self._read(asks, connection.last_active)
+            found = self._read(asks)
         except (KafkaError, OSError, DamagedFile):
             return 0
         if found is None:
@@ -230,7 +230,7 @@ class FetchLane(Lane):
 
     # -- what is found -------------------------------------------------------------------------------------------------
 
-    def _read(self, asks: Sequence[Ask], now: float) -> list[Found] | None:
+    def _read(self, asks: Sequence[Ask]) -> list[Found] | None:
         """As handlers/fetch.py reads, partition by partition. None if anything is not plain."""
         broker = self._broker
         max_wait_ms, min_bytes, left = self._limits
@@ -261,7 +261,7 @@ class FetchLane(Lane):
                 limit = max_bytes if max_bytes < left else left
                 if (taken := take(log, offset, limit, upto)) is not None:
                     records, following = taken
-                elif cold_part(log, offset, limit, now) is not None:
+                elif cold_part(log, offset, limit) is not None:
                     return None
                 else:
                     part, _, following = log.read(offset, limit, upto=upto, at_least_one=not found)
