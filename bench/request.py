@@ -345,7 +345,7 @@ def measure_fetch(bench: Bench) -> None:
                 FETCH_VERSION,
                 {
                     "  of it, what is asked": open_session,
-                    "  of it, is it in memory": partial(cold_part, log, start, max_bytes, 0.0),
+                    "  of it, is it in memory": partial(cold_part, log, start, max_bytes),
                     "  of it, Log.read": partial(log.read, start, max_bytes),
                 },
                 {},

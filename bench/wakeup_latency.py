@@ -6,8 +6,7 @@
 A client sends 200 B a thousand times a second; a bare loop waits for them, writes them to a file and answers. No broker
 can be quicker, and the first row is what one meets that leaves to the system where it is woken. A client of real-time
 priority is what `side_by_side.py` measures latencies with: the system moves an ordinary one to another processor if it
-is woken by one that is at work, and so an ordinary one cannot be slept beside. Figures are µs
-(broker/network/cpu_affinity.py).
+is woken by one that is at work, and so an ordinary one cannot be slept beside. Figures are µs.
 """
 
 import argparse

@@ -36,7 +36,6 @@ from weakref import WeakSet, ref
 
 from .disk import Buffer, Disk, File, map_for_the_kernel
 from .failstop_disk import OutOfDescriptors, is_shortage
-from .warm_parts import WarmParts
 
 OPEN_FILES_LIMIT: Final = 512
 """Half of the usual soft limit of 1,024 descriptors, those in use by ranges included."""
@@ -138,7 +137,7 @@ def reserved_descriptors(descriptors: int) -> int:
 class FilePool:
     """The open files and the maps below one disk, by path; the least recently used go first."""
 
-    __slots__ = ("_handles", "_lock", "_open", "_sent_maps", "_views", "disk", "limit", "views_limit", "warm_parts")
+    __slots__ = ("_handles", "_lock", "_open", "_sent_maps", "_views", "disk", "limit", "views_limit")
 
     def __init__(self, disk: Disk, *, limit: int = OPEN_FILES_LIMIT, views_limit: int = VIEWS_LIMIT) -> None:
         assert limit > 0
@@ -151,7 +150,6 @@ class FilePool:
         self._open: set[int] = set()  # the ids of all handles, also of those that only ranges hold
         self._sent_maps = SentMaps()
         self._views: dict[str, Buffer] = {}  # the oldest goes first: to map it again is cheap
-        self.warm_parts = WarmParts()
 
     def __len__(self) -> int:
         return len(self._handles)

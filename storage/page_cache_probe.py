@@ -10,27 +10,21 @@ index is asked about first, once for each segment.
 long as it stays in memory (spans.py). If something of a segment is not in memory any more, nothing of that segment is
 believed; the worker thread checks what it reads, and whatever else is asked for is checked before it leaves.
 
-What is warm costs 0.6 µs for each probe: 1 µs for the end of the log, 5 for a megabyte (docs/decisions/0006), and under
-load three times that, because a system call is dearer then. So for who reads on, the kernel is asked about the next few
-megabytes at once, and what it says is believed for a moment, by everybody (warm_parts.py). A page may be lost
-meanwhile, as it may be between any question and its read. That is one late answer, and not a rule.
+What is warm costs 0.6 µs for each probe: 1 µs for the end of the log, 5 for a megabyte (docs/decisions/0006). The
+kernel is asked for each read, and nothing that it says is kept. A page may be lost between the question and the read:
+that is one late answer, and not a rule.
 """
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .batch_scan import BadBatch, scan
 from .disk import Disk, File
 from .index import DamagedIndex
 from .segment import LOOK_BYTES, Segment
-from .warm_parts import PART_BYTES
 
 if TYPE_CHECKING:
     from .log import Log
-
-
-AHEAD_TIMES: Final = 8
-"""Of what is read: so much is asked about at once, up to the end of a part."""
 
 
 class ColdPart(NamedTuple):
@@ -43,13 +37,12 @@ class ColdPart(NamedTuple):
     segment: Segment | None = None  # whose batches these are; None for an index
 
 
-def cold_part(log: "Log", offset: int, max_bytes: int, now: float) -> ColdPart | None:
-    """What a read from this offset on would wait for; None if nothing, or if that is believed."""
+def cold_part(log: "Log", offset: int, max_bytes: int) -> ColdPart | None:
+    """What a read from this offset on would wait for; None if nothing."""
     segment = log.segments.active
     if offset < segment.base_offset:
         segment = log.segments.holding(offset)
     position = segment.known_start(offset)
-    goes_on = position is not None
     if position is None:
         if not segment.index_is_warm:
             part = _cold_index(segment)
@@ -62,31 +55,12 @@ def cold_part(log: "Log", offset: int, max_bytes: int, now: float) -> ColdPart |
             return None  # whoever reads will find that out, and mend it
         position = 0 if around is None else around[1]
     size = min(max_bytes + LOOK_BYTES, segment.size - position)
-    if size <= 0 or _is_warm(segment, position, position + size, now, goes_on):
+    if size <= 0 or segment.files.get(segment.log_path).is_resident(position, size):
         return None
-    if segment.files.get(segment.log_path).is_resident(position, size):
-        return None
-    segment.files.warm_parts.forget()
     # What was checked has left memory, here and perhaps elsewhere in the file, and what comes back from the disk, or is
     # read ahead with it, may not be what was written.
     segment.checked.cut(0)
     return ColdPart(segment.files.disk, segment.log_path, position, size, segment)
-
-
-def _is_warm(segment: Segment, position: int, end: int, now: float, goes_on: bool) -> bool:
-    """Whether all of it is believed to be in memory. For who reads on, the kernel is asked where nobody has, and about
-    what comes next too."""
-    files, path = segment.files, segment.log_path
-    ahead = position + AHEAD_TIMES * (end - position)
-    while position < end:
-        behind = position - position % PART_BYTES + PART_BYTES
-        if not files.warm_parts.has(path, position, min(end, behind), now):
-            asked_end = min(ahead, behind, segment.size)
-            if not goes_on or not files.get(path).is_resident(position, asked_end - position):
-                return False
-            files.warm_parts.note(path, position, behind if asked_end == segment.size else asked_end, now)
-        position = behind
-    return True
 
 
 def _cold_index(segment: Segment) -> ColdPart | None:

@@ -27,8 +27,5 @@ class Lane:
         """Whether what was received is noted, to be served with that of others (fastpath/coalescer.py)."""
         return False
 
-    def look_ahead(self, now: float) -> None:
-        """Nobody has anything to say: what will be asked for next may be looked for."""
-
     def quiet(self) -> None:
         """Nobody has had anything to say for a while, or replicas have left this broker: hold none of them."""

@@ -20,30 +20,21 @@ ask more of a Fetch (who may read, and how fast) must ask it here too, or not op
 
 A lane is made from a request that was read and answered the usual way, and whose bytes are just those that our own
 encoder would write. It belongs to its connection.
-
-**Who reads on asks for what comes next.** So while the network has nothing else to do, because that client is still
-reading what it got, the next range is looked for already (`look_ahead`). Of the time between a request and its answer
-that is a third, which matters to a client that has nothing else on its way: 1.2 times as much for answers of 64 KB, and
-less for larger ones (docs/PERFORMANCE.md). What was found counts for a moment, and only as long as it would be found
-again.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from trioka.protocol.codec import encode
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.frame import SIZE_AND_CORRELATION_ID, SIZE_BYTES, frame_response
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.primitives import RecordBytes, counted, uvarint
-from trioka.storage.file_pool import FileRange
 from trioka.storage.layout import DamagedFile
-from trioka.storage.log import Log
 from trioka.storage.page_cache_probe import cold_part
 from trioka.storage.small_read import take
-from trioka.storage.warm_parts import BELIEVED_S
 
 from ..config.network_keys import FETCH_MAX_BYTES
 from ..counters.latency import FETCH
@@ -81,28 +72,14 @@ Ask = tuple[Asked | None, int, int, int, int]
 Found = tuple[Asked | None, int, int, int, int, RecordBytes | None]
 
 
-class _Ahead(NamedTuple):
-    """What a log has for the next request, if that is what it asks for."""
-
-    log: Log
-    reign: int
-    offset: int
-    limit: int
-    until: float
-    records: FileRange
-    next_offset: int
-
-
 class FetchLane(Lane):
     """The requests of one connection that are alike."""
 
     __slots__ = (
-        "_ahead",
         "_answers",
         "_broker",
         "_by_id",
         "_expected",
-        "_following",
         "_is_committed",
         "_is_flexible",
         "_limits",
@@ -134,8 +111,6 @@ class FetchLane(Lane):
         self._smallest = self._start.size + (1 if self._is_flexible else _PLAIN_COUNT.size) + len(self._tail)
         self._is_committed = request.isolation_level == READ_COMMITTED
         self._answers = _Answers(topic, request.session_id, version, self._is_committed)
-        self._following: tuple[Replica, int, int] | None = None  # what comes next: from which offset, how many bytes
-        self._ahead: _Ahead | None = None
 
     def is_for(self, frame: memoryview) -> bool:
         kind, prefix, topic = self._expected
@@ -166,7 +141,7 @@ class FetchLane(Lane):
         if asks is None:
             return 0
         try:
-            found = self._read(asks, connection.last_active)
+            found = self._read(asks)
         except (KafkaError, OSError, DamagedFile):
             return 0
         if found is None:
@@ -255,7 +230,7 @@ class FetchLane(Lane):
 
     # -- what is found -------------------------------------------------------------------------------------------------
 
-    def _read(self, asks: Sequence[Ask], now: float) -> list[Found] | None:
+    def _read(self, asks: Sequence[Ask]) -> list[Found] | None:
         """As handlers/fetch.py reads, partition by partition. None if anything is not plain."""
         broker = self._broker
         max_wait_ms, min_bytes, left = self._limits
@@ -284,20 +259,15 @@ class FetchLane(Lane):
                     continue
             else:
                 limit = max_bytes if max_bytes < left else left
-                ahead = self._found_ahead(replica, offset, limit, now) if several is None else None
-                if ahead is not None:
-                    records, following = ahead.records, ahead.next_offset
-                    self._following = replica, following, limit
-                elif (taken := take(log, offset, limit, upto)) is not None:
+                if (taken := take(log, offset, limit, upto)) is not None:
                     records, following = taken
-                elif cold_part(log, offset, limit, now) is not None:
+                elif cold_part(log, offset, limit) is not None:
                     return None
                 else:
                     part, _, following = log.read(offset, limit, upto=upto, at_least_one=not found)
                     if part is None:
                         return None
                     records = log.files.for_answer(part)
-                    self._following = (replica, following, limit) if several is None else None
                 if self._is_committed and log.aborted_transactions(offset, following):
                     return None
                 size = len(records)
@@ -313,44 +283,6 @@ class FetchLane(Lane):
             each.fetches += 1
             each.bytes_out += size
         return results
-
-    # -- what will be asked --------------------------------------------------------------------------------------------
-
-    def look_ahead(self, now: float) -> None:
-        """Finds what comes next, if it is in memory."""
-        following, self._following = self._following, None
-        if following is None:
-            return
-        replica, offset, limit = following
-        log = replica.log
-        upto = log.last_stable_offset if self._is_committed else log.high_watermark
-        if not replica.leads or not log.log_start_offset <= offset < upto:
-            return
-        try:
-            if cold_part(log, offset, limit, now) is not None:
-                return
-            records, _, next_offset = log.read(offset, limit, upto=upto)
-        except (KafkaError, OSError):
-            return  # whoever asks for it is told
-        if records is not None and not log.files.is_crowded:
-            self._ahead = _Ahead(log, replica.reign, offset, limit, now + BELIEVED_S, records, next_offset)
-
-    def _found_ahead(self, replica: Replica, offset: int, limit: int, now: float) -> _Ahead | None:
-        """The next range, if that was it. A replica has cut nothing while it led, and what its log has is what it had,
-        but for damage that was found since; that the offset lies in the log is known."""
-        ahead, self._ahead = self._ahead, None
-        if (
-            ahead is None
-            or (ahead.log, ahead.reign, ahead.offset, ahead.limit) != (replica.log, replica.reign, offset, limit)
-            or now >= ahead.until
-            or replica.log.quarantine.damages
-        ):
-            return None
-        return ahead
-
-    def quiet(self) -> None:
-        """Nobody asks any more: files that may be deleted are not held open."""
-        self._ahead = self._following = None
 
 
 class _Answers:

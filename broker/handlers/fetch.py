@@ -347,7 +347,7 @@ class _Reading:
         if found is not None:
             return self._found(asked, replica, *found)
         if self.cold is not None:
-            part = cold_part(log, offset, limit, self.broker.clock.now())
+            part = cold_part(log, offset, limit)
             if part is not None:
                 self.cold.append(part)
                 self.left -= part.size  # of which it would have been a part

@@ -59,10 +59,6 @@ class Channel:
         self.held = 0  # bytes, by a request that has begun
         self.is_corked = False  # the kernel keeps what does not fill a segment, until all has been sent
 
-    def processor(self) -> int:
-        """By which the last packet came."""
-        return self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU)
-
     def cork(self, is_corked: bool) -> None:
         self.is_corked = is_corked
         if CORK is not None:
@@ -80,20 +76,6 @@ class Channel:
             return
         if self.is_corked:
             self.cork(False)
-
-    def is_at_range(self) -> bool:
-        """Sends what stands before the next range that is for sendfile. Whether that is what comes next."""
-        queue = self.connection.outgoing
-        try:
-            while queue:
-                buffers = self._buffers()
-                if not buffers:
-                    return True
-                if not self._send_buffers(buffers):
-                    return False
-        except BlockingIOError:
-            pass
-        return False
 
     def _buffers(self) -> list[Buffer]:
         """What leaves by the next call: all up to the next range that is for sendfile. None, if that is the first."""
@@ -134,14 +116,14 @@ class Channel:
 
     def _send_range(self, turns: Turns) -> bool:
         """Of the range at the head of the queue, what the kernel takes. Whether to go on."""
-        descriptor, file, position, left = self.rest_of_range()
+        descriptor, file, position, left = self._rest_of_range()
         if not turns.is_shared:
-            return self.range_is_sent(os.sendfile(descriptor, file, position, left))
+            return self._range_is_sent(os.sendfile(descriptor, file, position, left))
         portion = min(left, PORTION_BYTES)
         sent = os.sendfile(descriptor, file, position, portion)
-        return self.range_is_sent(sent) or (sent == portion and not turns.is_asked_by_others(self))
+        return self._range_is_sent(sent) or (sent == portion and not turns.is_asked_by_others(self))
 
-    def rest_of_range(self) -> tuple[int, int, int, int]:
+    def _rest_of_range(self) -> tuple[int, int, int, int]:
         """What sendfile is to be told. What comes before and behind leaves with it."""
         queue = self.connection.outgoing
         piece = queue[0]
@@ -151,7 +133,7 @@ class Channel:
         sent = self.range_sent
         return self.descriptor, piece.file.fileno(), piece.position + sent, piece.size - sent
 
-    def range_is_sent(self, sent: int) -> bool:
+    def _range_is_sent(self, sent: int) -> bool:
         """Takes note of so much. Whether that was all of the range."""
         connection = self.connection
         if sent == 0:
@@ -163,7 +145,3 @@ class Channel:
         self.range_sent = 0
         connection.outgoing.popleft()
         return True
-
-
-def sendfile(descriptor: int, file: int, position: int, size: int) -> int:
-    return os.sendfile(descriptor, file, position, size)

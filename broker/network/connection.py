@@ -260,13 +260,8 @@ class Connection:
         self.is_closing = True
         self.on_output()
 
-    def look_ahead(self, now: float) -> None:
-        """Nobody has anything to say: what this client will probably ask for may be looked for."""
-        if self._lane is not None and not self.is_closed:
-            self._lane.look_ahead(now)
-
     def quiet(self) -> None:
-        """Nothing has come for a while: a large buffer is not needed any more, nor what was looked for ahead."""
+        """Nothing has come for a while: a large buffer is not needed any more, nor what its lane holds."""
         self.reader.shrink()
         self.release_replicas()
 

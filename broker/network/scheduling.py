@@ -8,8 +8,7 @@ it in the best of six rounds (docs/PERFORMANCE.md).
 
 The same goes for the threads of the broker itself, of which one at a time has the interpreter: who wants it waits until
 it is let go for a system call, or for 5 ms. That is long for the thread that serves everybody, if another one computes
-(a large group is loaded), and for the second hand, which wants it for a moment before and after each range that it
-sends (network/send_thread.py). So turns are asked for that are as long as a request takes.
+(a large group is loaded). So turns are asked for that are as long as a request takes.
 
 Only imported when a broker is ready: loading ctypes takes some milliseconds, and nobody waits for this.
 """

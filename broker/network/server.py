@@ -15,25 +15,20 @@ timer may be late by that. After `STAY_S` others have a turn, and this task does
 epoll, but comes back: the turn is taken between two requests, and not out of the time of the next one.
 
 To fall asleep and be woken costs three times as much as a small request, of which the client pays a part. So whoever
-was quick to go on is waited for awake, for `AWAKE_S` at most; who was not is not, until he is quick again. And while
-there is nothing else to do, what those who read on will ask for next is looked for (fastpath/fetch.py). While there is
-little to do, it is slept on the processor by which requests come (network/cpu_affinity.py).
+was quick to go on is waited for awake, for `AWAKE_S` at most; who was not is not, until he is quick again.
 
-Of several large answers a second thread sends one (network/send_thread.py), while the next is looked for and sent here.
-But where somebody had a small answer a moment ago, a large one leaves in portions, and whoever has asked for something
+Where somebody had a small answer a moment ago, a large one leaves in portions, and whoever has asked for something
 meanwhile is served in between.
 
 What one connection does wrong must not end the others, so each is served behind its own guard: an `OSError` ends the
 connection; anything else is a mistake of ours, is logged, and ends the connection too.
 """
 
-import contextlib
 import errno
 import logging
 import os
 import select
 import socket
-from collections import deque
 from collections.abc import Callable, Collection
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -45,11 +40,9 @@ from trioka.protocol.frame import KEPT_BYTES, SCRATCH_BYTES
 from trioka.storage.disk import descriptors_limit
 from trioka.storage.file_pool import reserved_descriptors
 
-from .channel import BULK_BYTES, PORTION_BYTES, READ, SMALL_RANGE_BYTES, Channel, sendfile
-from .connection import MAX_OUTGOING_BYTES, Connection
-from .cpu_affinity import Nearness
+from .channel import PORTION_BYTES, READ, SMALL_RANGE_BYTES, Channel
+from .connection import Connection
 from .listener import Listener
-from .send_thread import SecondHand
 
 if TYPE_CHECKING:
     from ..fastpath.coalescer import Together
@@ -62,7 +55,6 @@ STAY_S: Final = 0.005  # without a look at other tasks
 IN_VAIN_S: Final = 0.02  # when nothing came, it is not tried again for so long: the client may be a task in here
 AWAKE_S: Final = 60e-6  # to wait for who is quick: about what it costs to sleep
 QUICK_S: Final = 130e-6  # who goes on after so long, the time to wake up included
-READERS: Final = 16  # the last ones, for whom to look ahead
 SEVERAL_PROCESSORS: Final = len(os.sched_getaffinity(0)) > 1  # or else nobody could go on meanwhile
 ACCEPTS_AT_ONCE: Final = 64
 MAX_REQUEST_POOL_BYTES: Final = 256 * 1024 * 1024
@@ -116,18 +108,13 @@ class Network:
         self._linger_again = 0.0
         self._small_at = -SMALL_S  # when a small answer was sent last
         self._is_in_between = False  # others are served in the turn of one that has much to say
-        self._readers: deque[Connection] = deque(maxlen=READERS)  # whose answers had several pieces, as of Fetches
         self._is_quick = False  # whoever was answered last had the next request soon
-        self.nearness: Nearness | None = None  # if the thread is ours alone: where it sleeps
-        self._asleep_s = 0.0  # in this stay
         self.is_alone: Callable[[], bool] = lambda: False  # the broker's: no other task has a request to serve
         self.on_round: Callable[[float], None] = lambda seconds: None  # the broker's: how long the last round took
         self.accepted: dict[str, int] = {}  # connections so far, by listener
         descriptors = descriptors_limit()
         # The kernel gives the lowest number that is free: one above this says that all below are taken.
         self.descriptors_for_all = descriptors - reserved_descriptors(descriptors)
-        self._hand: SecondHand[Channel] = SecondHand(sendfile)
-        self._has_company = False  # several have something to say, in this round
         self._paused: set[Channel] = set()  # they have to wait until others' requests are complete
         self.is_cut = False
         self.max_pool_bytes = MAX_REQUEST_POOL_BYTES
@@ -155,13 +142,10 @@ class Network:
         """Until nothing more comes, or others should have their turn. Whether to come back soon."""
         poll, serve = self._epoll.poll, self._serve
         leave_at = self._now() + STAY_S
-        comes_back, ready, self._asleep_s = False, -1, 0.0
+        comes_back = False
         while found := self._linger(poll):
             self._round_began, began = self._now(), perf_counter()  # the latter is quicker to read, and only measured
             self._together.is_open = len(found) > 1
-            self._has_company = len(found) > 1
-            if self._has_company and self.nearness is not None:
-                self.nearness.roam()
             for ready, events in found:
                 serve(ready, events)
             if self._put_off:
@@ -172,19 +156,11 @@ class Network:
             if self._round_began > leave_at:
                 comes_back = True
                 break
-        if self._hand.given is not None:
-            self._take_back(self._hand.given)
-        if self.nearness is not None:
-            now = self._now()
-            self.nearness.stayed(now, now - leave_at + STAY_S, self._asleep_s, self._channels.get(ready))
         return comes_back
 
     def _linger(self, poll: Poll) -> list[tuple[int, int]]:
         """What comes next, if it comes soon."""
         found = poll(0, EVENTS_AT_ONCE)
-        while not found and (self._readers or self._hand.given is not None):
-            self._use_the_time()
-            found = poll(0, EVENTS_AT_ONCE)
         if found or self._round_began < self._linger_again:
             return found
         began = perf_counter()
@@ -194,31 +170,13 @@ class Network:
                 found = poll(0, EVENTS_AT_ONCE)
                 if found:
                     return found
-        if self.nearness is not None:
-            self.nearness.settle()
         found = poll(LINGER_S, EVENTS_AT_ONCE)
         slept_s = perf_counter() - began
-        self._asleep_s += slept_s
         is_soon = bool(found) and slept_s < QUICK_S
         self._is_quick = is_soon and SEVERAL_PROCESSORS and not in_vain
         if not found:
             self._linger_again = self._now() + IN_VAIN_S
         return found
-
-    def _use_the_time(self) -> None:
-        """Nobody has anything to say. What the second hand has sent is taken back, what readers will ask for next is
-        looked for, and in the end the second hand is waited for."""
-        given = self._hand.given
-        if given is not None and (self._hand.is_free or not self._readers):
-            self._take_back(given)
-        else:
-            self._look_ahead(self._readers.popleft())
-
-    def _look_ahead(self, connection: Connection) -> None:
-        try:
-            connection.look_ahead(self._round_began)
-        except Exception as error:
-            log.error("while serving %s", connection.peer, exc_info=error)
 
     @property
     def connections(self) -> list[Connection]:
@@ -282,10 +240,6 @@ class Network:
                 self._accept(self._listeners[ready])
             return
         connection = channel.connection
-        if channel is self._hand.given:
-            self._take_back(channel)
-            if connection.is_closed:
-                return
         try:
             if events == IN and channel.interest == READ and not self._paused and not channel.held:
                 # What nearly every event is, and so here, with as few calls as can be: as `_exchange` does it.
@@ -319,8 +273,6 @@ class Network:
                         self._count(channel)
             elif events & HUNG_UP:
                 self._drop(channel)
-                return
-            if self._hand.given is channel or (not is_answered and self._is_given_away(channel)):
                 return
             if connection.outgoing and not is_answered:
                 self._send(channel)
@@ -431,9 +383,6 @@ class Network:
                     queue[0] = memoryview(piece)[sent:]
                 connection.sent(sent)
             elif queue:
-                self._readers.append(connection)
-                if self._is_given_away(channel):
-                    return
                 self._send(channel)
         except BlockingIOError:
             pass
@@ -441,42 +390,6 @@ class Network:
             self._count(channel)
         if not connection.is_at_rest:
             self._attend(channel)
-
-    def _is_given_away(self, channel: Channel) -> bool:
-        """Whether the second hand has the range of a large answer to send; what stands before it was sent. Others must
-        be there to be served meanwhile. The answer is not so much that requests wait until it is sent, nor may the
-        connection wait for another one, which could come soon, and be appended meanwhile. And sooner or later the
-        second hand is waited for, so nobody may be about whose answers are small."""
-        connection, hand = channel.connection, self._hand
-        if (
-            not BULK_BYTES < connection.outgoing_bytes <= MAX_OUTGOING_BYTES
-            or connection.waits
-            or not self._has_company
-            or self.is_shared
-            or not SEVERAL_PROCESSORS
-            or not hand.is_free
-        ):
-            return False
-        if hand.given is not None:
-            self._take_back(hand.given)
-        if not channel.is_at_range():
-            return False
-        hand.give(channel, *channel.rest_of_range())
-        return True
-
-    def _take_back(self, channel: Channel) -> None:
-        """When it was sent, when there is something else for the second hand, or before others have their turn."""
-        try:
-            if channel.range_is_sent(self._hand.finish()):
-                channel.flush(self)
-        except BlockingIOError:
-            pass
-        except Exception as error:
-            self._failed(channel, error)
-            return
-        if channel.connection.reader.own is not None:
-            self._count(channel)
-        self._attend(channel)
 
     # The pool. A request that has begun takes memory until it is complete. When all take too much together, only the
     # one that has come furthest is read from: it will be complete first, and then there is room for the others.
@@ -513,9 +426,6 @@ class Network:
             channel.interest = interest
 
     def _drop(self, channel: Channel) -> None:
-        if self._hand.given is channel:
-            with contextlib.suppress(OSError):
-                self._hand.finish()
         if self._channels.pop(channel.descriptor, None) is None:
             return
         channel.connection.close()

@@ -28,9 +28,15 @@ class Link:
     async def exchange(self, frame: bytes | bytearray) -> memoryview:
         """Sends a request, its size first, and returns the response without its size. The memory belongs to the caller
         for as long as any view of it exists."""
+        await self.send(frame)
+        return await self.receive()
+
+    async def send(self, frame: bytes | bytearray) -> None:
         left = memoryview(frame)
         while left:
             left = left[await self._socket.send(left) :]
+
+    async def receive(self) -> memoryview:
         await self._receive_into(self._size_bytes, 4)
         size = int.from_bytes(self._size_bytes, signed=True)
         if not 4 <= size <= MAX_ANSWER_BYTES:

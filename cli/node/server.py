@@ -266,13 +266,9 @@ async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, is_de
                     print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
                 if is_demo:
                     _start_demo([("127.0.0.1", port) for _, port in broker.addresses.values()])
-                from trioka.broker.network.cpu_affinity import Nearness
                 from trioka.broker.network.scheduling import ask_for_short_turns
 
-                from .own_thread import own_thread
-
                 ask_for_short_turns()
-                broker.network.nearness = None if (thread := own_thread()) is None else Nearness(thread)
             await broker.stopped.wait()
             nursery.cancel_scope.cancel()
 

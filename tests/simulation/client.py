@@ -48,18 +48,6 @@ def key_of(place: Place) -> str:
     return f"{place[0]}-{place[1]}"
 
 
-class Line(Link):
-    """A connection on which several requests are on their way at a time."""
-
-    async def put(self, frame: bytes) -> None:
-        left = memoryview(frame)
-        while left:
-            left = left[await self._socket.send(left) :]
-
-    async def take(self) -> memoryview:
-        return await self._receive(int.from_bytes(await self._receive(4), signed=True))
-
-
 class SimClient:
     def __init__(self, world: "BrokersWorld", name: str, host: str | None = None) -> None:
         self.world = world
@@ -103,14 +91,14 @@ class SimClient:
                 self.world.violate(f"{self.name}: an answer to another question: {error}")
             return None
 
-    async def talk(self, node: int, line: Line | None, exchange: Callable[[Line], Awaitable[bool]]) -> Line | None:
+    async def talk(self, node: int, line: Link | None, exchange: Callable[[Link], Awaitable[bool]]) -> Link | None:
         """Several requests at a time, through a line to a node that was there, or a new one. The line, as long as
         `exchange` says that it is good."""
         is_good = False
         with trio.move_on_after(ANSWERS_S):
             try:
                 if line is None:
-                    line = Line(await self.world.net.connect(self.host, self.addresses[node]))  # type: ignore[arg-type]
+                    line = Link(await self.world.net.connect(self.host, self.addresses[node]))  # type: ignore[arg-type]
                 is_good = await exchange(line)
             except (OSError, trio.ClosedResourceError):
                 pass

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 from history.operations import Assign, Outcome, Send
-from simulation.client import PASSES, PLAIN, TOPICS, TRANSACTIONAL, Line, Place, SimClient, key_of
+from simulation.client import PASSES, PLAIN, TOPICS, TRANSACTIONAL, Place, SimClient, key_of
 from simulation.denied_client import Denied, make_rules
 from simulation.group_member import Member
 from simulation.transactional_producer import TransactionalProducer
 
+from trioka.broker.peers.link import Link
 from trioka.protocol.batch import build
 from trioka.protocol.errors import (
     NONE,
@@ -187,7 +188,7 @@ class Producer(SimClient):
         self.world.history.add(process, outcome, sends, began=batch.began, ended=self.now())
         self.world.note(f"{self.name} {key} {batch.sequence} {outcome.value} {first}")
 
-    async def _burst(self, place: Place, waiting: list[Batch], line: "tuple[int, Line] | None") -> Any:
+    async def _burst(self, place: Place, waiting: list[Batch], line: "tuple[int, Link] | None") -> Any:
         """Sends all that is not acknowledged, and hears what becomes of it. The line, if it is still good."""
         leader = await self.leader(place)
         if leader is None:
@@ -203,12 +204,12 @@ class Producer(SimClient):
             return None
         return leader, used
 
-    async def _exchange(self, place: Place, batches: list[Batch], line: Line) -> bool:
+    async def _exchange(self, place: Place, batches: list[Batch], line: Link) -> bool:
         for number, each in enumerate(batches):
-            await line.put(frame_request(number, self.name, self._request(place, each), self._version))
+            await line.send(frame_request(number, self.name, self._request(place, each), self._version))
         is_good = True
         for number, each in enumerate(batches):
-            answer: Any = read_response(ProduceRequest, self._version, await line.take(), number)
+            answer: Any = read_response(ProduceRequest, self._version, await line.receive(), number)
             told = answer.responses[0].partition_responses[0]
             if told.error_code in (NONE, DuplicateSequenceNumber.code):
                 each.is_acknowledged = True

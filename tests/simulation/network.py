@@ -447,7 +447,7 @@ def simulated_network(net: SimNet) -> Iterator[None]:
             **sockets,
             "select": _Part(real_select, epoll=lambda: SimEpoll(net)),
             "trio": _Part(trio, lowlevel=lowlevel),
-            "SEVERAL_PROCESSORS": False,  # no second thread: what happens first is the seed's business
+            "SEVERAL_PROCESSORS": False,  # nobody is waited for awake: what happens first is the seed's business
         },
     }
     kept = {module: {name: getattr(module, name) for name in names} for module, names in replaced.items()}

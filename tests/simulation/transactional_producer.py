@@ -8,10 +8,11 @@ at once after the end of the transaction before: the leader then has to ask a co
 from typing import TYPE_CHECKING, Any
 
 from history.operations import Outcome, Send
-from simulation.client import PASSES, TRANSACTION_KIND, Line, Place, SimClient, key_of
+from simulation.client import PASSES, TRANSACTION_KIND, Place, SimClient, key_of
 from support.retriable_errors import TRANSACTION_ENDED
 from support.transaction_requests import end, init, produce
 
+from trioka.broker.peers.link import Link
 from trioka.protocol import errors
 from trioka.protocol.errors import NONE, DuplicateSequenceNumber, OutOfOrderSequenceNumber
 from trioka.protocol.frame import frame_request, read_response
@@ -46,7 +47,7 @@ class TransactionalProducer(SimClient):
         self._places = places
         self._who = (-1, -1)
         self._sequences: dict[Place, int] = {}
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, Link] = {}
         self._numbers = 0
         self._is_over = False
 
@@ -139,7 +140,7 @@ class TransactionalProducer(SimClient):
         self._sequences[place] = sequence + len(batches)
         return [each.offset for each in batches]
 
-    async def _burst(self, place: Place, batches: list[_Batch], line: Line) -> bool:
+    async def _burst(self, place: Place, batches: list[_Batch], line: Link) -> bool:
         """Sends them one behind the other, and hears what becomes of them. True if all are acknowledged."""
         for number, each in enumerate(batches):
             request = produce(
@@ -151,10 +152,10 @@ class TransactionalProducer(SimClient):
                 name=self.name,
                 now_ms=self.world.now_ms(),
             )
-            await line.put(frame_request(number, self.name, request, PRODUCE_VERSION))
+            await line.send(frame_request(number, self.name, request, PRODUCE_VERSION))
         failed: list[int] = []
         for number, each in enumerate(batches):
-            answer: Any = read_response(ProduceRequest, PRODUCE_VERSION, await line.take(), number)
+            answer: Any = read_response(ProduceRequest, PRODUCE_VERSION, await line.receive(), number)
             told = answer.responses[0].partition_responses[0]
             if told.error_code in (NONE, DuplicateSequenceNumber.code):
                 each.is_acknowledged = True

@@ -1,4 +1,4 @@
-"""Whether a read would wait: who asks the kernel, about how much, and who believes what it has said."""
+"""Whether a read would wait: the kernel is asked, each time, about what is read."""
 
 from types import ModuleType
 
@@ -11,7 +11,6 @@ from trioka.storage.disk import File
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.segment import LOOK_BYTES
-from trioka.storage.warm_parts import BELIEVED_S, PART_BYTES
 from trioka.testing.disks.memory_disk import MemoryDisk, MemoryFile
 
 KB = 1 << 10
@@ -57,101 +56,71 @@ def filled(size: int) -> tuple[Log, AskedDisk]:
     return log, disk
 
 
-def read(storage: ModuleType, log: Log, offset: int, size: int, now: float) -> int:
+def read(storage: ModuleType, log: Log, offset: int, size: int) -> int:
     """As a fetch does it. The next offset; -1 if it would have waited."""
-    if storage.cold_part(log, offset, size, now) is not None:
+    if storage.cold_part(log, offset, size) is not None:
         return -1
     return log.read(offset, size).next_offset
 
 
-def test_who_reads_on_asks_ahead_and_nobody_asks_again_for_a_moment(storage: ModuleType) -> None:
+def test_the_kernel_is_asked_about_each_read_and_about_no_more(storage: ModuleType) -> None:
     log, disk = filled(6 * MB)
-    following = second = read(storage, log, 0, MB, 10.0)
-    assert disk.asked == [(0, MB + LOOK_BYTES)]  # a first read may be the only one
-    disk.asked.clear()
+    following = 0
     while following < log.log_end_offset:
-        following = read(storage, log, following, MB, 10.0)
-    ((start, size),) = disk.asked
-    assert start + size == log.segments.active.size
-    assert read(storage, log, second, MB, 10.0 + BELIEVED_S / 2) > second  # of another reader
-    assert len(disk.asked) == 1
-    read(storage, log, second, MB, 10.0 + BELIEVED_S)
-    assert len(disk.asked) == 2
-
-
-def test_who_reads_little_asks_about_little(storage: ModuleType) -> None:
-    log, disk = filled(8 * MB)
-    following = read(storage, log, 0, 300 * KB, 10.0)
+        position = log.segments.active.known_start(following) or 0
+        disk.asked.clear()
+        following = read(storage, log, following, MB)
+        assert disk.asked == [(position, min(MB + LOOK_BYTES, log.segments.active.size - position))]
     disk.asked.clear()
-    read(storage, log, following, 300 * KB, 10.0)
-    ((_, size),) = disk.asked
-    assert size == storage.AHEAD_TIMES * (300 * KB + LOOK_BYTES)
-
-
-def test_what_was_appended_since_is_in_memory(storage: ModuleType) -> None:
-    log, disk = filled(2 * MB)
-    following = read(storage, log, read(storage, log, 0, MB, 10.0), MB, 10.0)
-    for _ in range(8):
-        append(log, "x" * (256 * KB))
-    disk.asked.clear()
-    assert read(storage, log, following, MB, 10.1) > following
+    assert read(storage, log, following, MB) == following  # behind the end there is nothing to ask about
     assert not disk.asked
 
 
-def test_a_read_across_two_parts_needs_both(storage: ModuleType) -> None:
-    log, disk = filled(PART_BYTES + 2 * MB)
-    following = read(storage, log, 0, PART_BYTES - MB, 10.0)
-    disk.asked.clear()
-    read(storage, log, following, 2 * MB, 10.0)
-    (first, size), (second, rest) = disk.asked
-    assert first + size == second == PART_BYTES
-    assert second + rest == log.segments.active.size
-
-
-def test_something_missing_ends_every_belief(storage: ModuleType) -> None:
+def test_what_has_left_memory_is_told_and_no_byte_of_its_segment_is_believed(storage: ModuleType) -> None:
     log, disk = filled(6 * MB)
-    second = read(storage, log, 0, MB, 10.0)
-    third = read(storage, log, second, MB, 10.0)
-    disk.cold = log.segments.active.size
-    assert read(storage, log, third, MB, 10.0) > third  # believed
-    assert read(storage, log, 0, MB, 10.0) == -1  # where nobody has asked
-    assert read(storage, log, third, MB, 10.0) == -1
+    second = read(storage, log, 0, MB)
+    segment = log.segments.active
+    position = segment.known_start(second)
+    assert position is not None
+    segment.checked.add(0, segment.size)
+    disk.cold = segment.size
+    part = storage.cold_part(log, second, MB)
+    assert part is not None
+    assert (part.path, part.position, part.size) == (segment.log_path, position, MB + LOOK_BYTES)
+    assert part.segment is segment
+    assert not segment.checked.covers(0, 1)
 
 
 def test_where_only_what_comes_next_is_missing_a_read_does_not_wait(storage: ModuleType) -> None:
-    log, disk = filled(6 * MB)
-    second = read(storage, log, 0, MB, 10.0)
-    asked = disk.asked
-    asked.clear()
-    position = log.segments.active.known_start(second)
-    assert position is not None
+    log, _ = filled(6 * MB)
+    second = read(storage, log, 0, MB)
 
     class HalfCold(AskedFile):
         __slots__ = ()
 
         def is_resident(self, offset: int, size: int) -> bool:
-            asked.append((offset, size))
             return size <= 2 * MB
 
     log.files.get(log.segments.active.log_path).__class__ = HalfCold
-    assert read(storage, log, second, MB, 10.0) > second
-    assert asked[-1] == (position, MB + LOOK_BYTES)
-    assert read(storage, log, second, MB, 10.0) > second
-    assert len(asked) == 4  # what was only asked about is not believed
+    assert read(storage, log, second, MB) > second
 
 
 MISTAKES = [
-    ("AHEAD_TIMES * (end", "1 * (end", test_who_reads_on_asks_ahead_and_nobody_asks_again_for_a_moment),
-    ("if not goes_on or not", "if not", test_who_reads_on_asks_ahead_and_nobody_asks_again_for_a_moment),
-    ("min(ahead, behind, segment.size)", "min(behind, segment.size)", test_who_reads_little_asks_about_little),
-    ("behind if asked_end == segment.size else asked_end", "asked_end", test_what_was_appended_since_is_in_memory),
-    ("min(ahead, behind, segment.size)", "min(ahead, segment.size)", test_a_read_across_two_parts_needs_both),
-    ("        position = behind\n", "        position = end\n", test_a_read_across_two_parts_needs_both),
-    ("    segment.files.warm_parts.forget()\n", "", test_something_missing_ends_every_belief),
     (
-        "    if segment.files.get(segment.log_path).is_resident(position, size):\n        return None\n",
-        "",
+        "min(max_bytes + LOOK_BYTES, segment.size - position)",
+        "segment.size - position",
         test_where_only_what_comes_next_is_missing_a_read_does_not_wait,
+    ),
+    (
+        "min(max_bytes + LOOK_BYTES, segment.size - position)",
+        "min(max_bytes, segment.size - position)",
+        test_the_kernel_is_asked_about_each_read_and_about_no_more,
+    ),
+    ("if size <= 0 or ", "if ", test_the_kernel_is_asked_about_each_read_and_about_no_more),
+    (
+        "    segment.checked.cut(0)\n",
+        "",
+        test_what_has_left_memory_is_told_and_no_byte_of_its_segment_is_believed,
     ),
 ]
 

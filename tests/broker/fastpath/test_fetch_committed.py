@@ -69,7 +69,7 @@ def fetch(broker: Broker, version: int, places: list[tuple[int, int]], limit: in
 
 
 def read_all(both: BothWays, version: int, limit: int, partitions: tuple[int, ...] = (0,)) -> list[bool]:
-    """Reads on from the start, batch by batch, now and then looking ahead. Which answers told of aborted ones."""
+    """Reads on from the start, batch by batch. Which answers told of aborted ones."""
     both.connect()
     broker = both.brokers[0]
     end = broker.partitions.get("t", 0).log.log_end_offset
@@ -80,8 +80,6 @@ def read_all(both: BothWays, version: int, limit: int, partitions: tuple[int, ..
         answer = decode(FetchResponse, version, said[9 if version >= 12 else 8 :])
         assert isinstance(answer, FetchResponse)
         told.append(bool(answer.responses[0].partitions[0].aborted_transactions))
-        if number % 2:
-            both.connections[0].look_ahead(0.0)
     return told
 
 
@@ -157,11 +155,6 @@ MISTAKES = [
         "                if self._is_committed and log.aborted_transactions(offset, following):\n"
         "                    return None\n",
         "",
-        RULES[0],
-    ),
-    (
-        "upto = log.last_stable_offset if self._is_committed else log.high_watermark",
-        "upto = log.high_watermark",
         RULES[0],
     ),
     ("aborted_transactions=[] if is_committed else None", "aborted_transactions=None", RULES[0]),

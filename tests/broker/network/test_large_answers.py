@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from trioka.protocol import batch
 from trioka.protocol.frame import frame_request
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.storage.log import Log
+
+CLIENTS = 6
 
 
 def is_whole(records: Any) -> bool:
@@ -156,6 +159,61 @@ async def who_asks_for_little_need_not_wait_for_a_large_request(directory: Path)
             assert max(sizes[1:]) <= PORTION_BYTES
 
 
+async def _received(client: socket.socket) -> list[int]:
+    """The sizes of two answers."""
+    data = bytearray()
+    sizes: list[int] = []
+    while len(sizes) < 2:
+        await trio.lowlevel.wait_readable(client)
+        part = client.recv(1 << 20)
+        assert part, "the broker has hung up"
+        data += part
+        while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[:4]):
+            sizes.append(4 + int.from_bytes(data[:4]))
+            assert data[4:8] == len(sizes).to_bytes(4), "answers come in the order of their requests"
+            del data[: sizes[-1]]
+    assert not data
+    return sizes
+
+
+async def several_who_fetch_much_at_once_get_all_of_it(directory: Path) -> None:
+    async with running_broker(directory) as broker, Asking(broker) as client:
+        await fill(broker, client)
+        sizes: list[int] = []
+
+        async def read(one: socket.socket) -> None:
+            sizes.extend(await _received(one))
+
+        with ExitStack() as open_sockets:
+            address = broker.addresses["PLAINTEXT"]
+            clients = [open_sockets.enter_context(socket.create_connection(address)) for _ in range(CLIENTS)]
+            async with trio.open_nursery() as nursery:
+                for one in clients:
+                    one.sendall(b"".join(frame_request(number, "much", fetch(2 * SIZE), VERSION) for number in (1, 2)))
+                for one in clients:
+                    one.setblocking(False)
+                    nursery.start_soon(read, one)
+        assert sizes == [sizes[0]] * 2 * CLIENTS
+
+
+async def who_goes_away_meanwhile_ends_alone(directory: Path) -> None:
+    async with running_broker(directory) as broker, Asking(broker) as client:
+        await fill(broker, client)
+        for _ in range(10):
+            gone = [socket.create_connection(broker.addresses["PLAINTEXT"]) for _ in range(CLIENTS)]
+            for one in gone:
+                one.sendall(frame_request(1, "gone", fetch(2 * SIZE), VERSION))
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            for one in gone:
+                one.close()
+            await trio.sleep(0.01)
+        answer = await client.ask(fetch(2 * SIZE), VERSION)
+        assert is_whole(answer.responses[0].partitions[0].records)
+        with trio.fail_after(10):
+            while len(broker.network) > 1:
+                await trio.sleep(0.01)
+
+
 Rule = Callable[[Path], Awaitable[None]]
 
 RULES: list[Rule] = [
@@ -164,6 +222,8 @@ RULES: list[Rule] = [
     what_server_properties_says_of_the_send_buffer_is_kept,
     who_asks_for_little_need_not_wait_for_a_large_answer,
     who_asks_for_little_need_not_wait_for_a_large_request,
+    several_who_fetch_much_at_once_get_all_of_it,
+    who_goes_away_meanwhile_ends_alone,
 ]
 
 
@@ -193,6 +253,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("            self.cork(False)", "            pass", RULES[0]),
     ("            self.cork(True)", "            pass", RULES[1]),
     ("        self.range_sent += sent\n", "", RULES[1]),
+    ("        self.range_sent = 0\n        connection", "        connection", RULES[5]),
     ("sock.setsockopt(socket.SOL_SOCKET, option, size)", "pass", RULES[2]),
     (" and not turns.is_asked_by_others(self)", "", RULES[3]),
     ("        if not turns.is_shared:", "        if False:", RULES[3]),

@@ -109,7 +109,6 @@ def flip(segment: Segment, position: int, bit: int) -> None:
 def forget(log: Log) -> bool:
     """Nothing of the log is in memory any more. False where the file system forgets nothing."""
     log.files.close()  # what is mapped stays in memory
-    log.files.warm_parts.forget()  # no kernel forgets what was used a fifth of a second ago, unless it is told to
     for segment in log.segments:
         if segment.size:
             file = segment.files.get(segment.log_path)
