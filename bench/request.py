@@ -49,7 +49,6 @@ from trioka.storage.plain_batch import append_one
 
 AT_ONCE = 50
 MANY = 1000  # partitions
-WIDE_AT_ONCE = 3  # requests for all of them
 REPEAT = 20  # bursts of a round
 KIB = 1024
 FETCHED_BYTES = 64 * KIB
@@ -289,10 +288,6 @@ def measure_many(bench: Bench) -> None:
         f"Produce v{PRODUCE_VERSION}, {MANY:,} partitions, a record of 100 B each",
         {
             "whole, each": bench.whole([message] * REPEAT) / MANY,
-            f"the same, {WIDE_AT_ONCE} requests received at once": bench.whole([message * WIDE_AT_ONCE] * REPEAT)
-            / MANY
-            / WIDE_AT_ONCE,
-            "the same by the usual road": bench.whole([message] * REPEAT, by_the_usual_road=True) / MANY,
         },
         iter(()),
     )

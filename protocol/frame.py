@@ -75,7 +75,7 @@ class FrameReader:
     without being told (broker/fastpath/produce.py) may take it by moving `start` behind it.
     """
 
-    __slots__ = ("ahead", "end", "max_bytes", "own", "scratch", "start", "view")
+    __slots__ = ("end", "max_bytes", "own", "scratch", "start", "view")
 
     def __init__(self, scratch: Scratch, max_bytes: int = MAX_REQUEST_BYTES) -> None:
         self.scratch = scratch  # the shared buffer
@@ -83,7 +83,6 @@ class FrameReader:
         self.view = scratch.view  # of the buffer in use
         self.start = 0  # of the first frame that is not complete
         self.end = 0  # of what has come
-        self.ahead = KEPT_BYTES  # how much of the next frames to receive with the rest of a large one
         self.max_bytes = max_bytes
 
     def room(self) -> memoryview:
@@ -95,12 +94,12 @@ class FrameReader:
             self.start = self.end = used
             return self.view[used:]
         waiting = self.end - self.start
-        if self.start and (waiting <= self.ahead or self.end == len(self.view)):
+        if self.start and (waiting <= KEPT_BYTES or self.end == len(self.view)):
             self._move_to(self.own)
-        if self.end == len(self.view) or len(self.view) < self.ahead:
+        if self.end == len(self.view) or len(self.view) < KEPT_BYTES:
             # Views of the old buffer may live on in the hands of others, so it is left to them and not resized.
-            self._move_to(bytearray(max(2 * len(self.view), self.ahead)))
-        wanted = max(self._missing(), 0) + self.ahead
+            self._move_to(bytearray(max(2 * len(self.view), KEPT_BYTES)))
+        wanted = max(self._missing(), 0) + KEPT_BYTES  # of the next frames too
         return self.view[self.end : self.end + wanted]
 
     def _missing(self) -> int:
@@ -155,7 +154,7 @@ class FrameReader:
     def shrink(self) -> None:
         """Gives an empty buffer back: for a connection that has been quiet for a while."""
         if self.end == self.start:
-            self.own, self.view, self.ahead = None, self.scratch.view, KEPT_BYTES
+            self.own, self.view = None, self.scratch.view
             self.start = self.end = 0
 
     def _refuse(self, size: int) -> None:

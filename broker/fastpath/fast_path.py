@@ -1,8 +1,7 @@
 """A lane: requests like the last one are recognised by their bytes, and served without being read.
 
-There are three: of Produces for one partition (fastpath/produce.py), of those for many (fastpath/produce_multi.py), and
-of Fetches (fastpath/fetch.py). Each says at its top what it takes; what it does not take is as it was, and takes the
-usual road.
+There are two: of Produces for one partition (fastpath/produce.py), and of Fetches (fastpath/fetch.py). Each says at its
+top what it takes; what it does not take is as it was, and takes the usual road.
 """
 
 from typing import TYPE_CHECKING

@@ -38,7 +38,6 @@ from trioka.storage.plain_batch import NOT_PLAIN
 from ..counters.latency import PRODUCE
 from ..handlers.produce import FIRST_VERSION_WITH_IDS, FIRST_VERSION_WITH_ZSTD, template_of
 from .fast_path import Lane
-from .produce_multi import WideLane
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -289,39 +288,32 @@ class ProduceLanes:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._lanes: dict[bytes, ProduceLane | WideLane] = {}
+        self._lanes: dict[bytes, ProduceLane] = {}
 
     def quiet(self) -> None:
         for lane in self._lanes.values():
             lane.quiet()
 
-    def lane_for(
-        self, frame: memoryview, body: int, request: ProduceRequest, version: int
-    ) -> ProduceLane | WideLane | None:
+    def lane_for(self, frame: memoryview, body: int, request: ProduceRequest, version: int) -> ProduceLane | None:
         """The lane of a request for one topic, which was appended and answered. None if it is none for a lane. Whether
         its bytes are what they seem is not guessed: the request is encoded, and they must be the same."""
         (topic,) = request.topic_data
-        if version < FIRST_VERSION_WITH_ZSTD or request.transactional_id is not None or not topic.partition_data:
+        if version < FIRST_VERSION_WITH_ZSTD or request.transactional_id is not None or len(topic.partition_data) != 1:
             return None
         if self._broker.guard.is_closed:
             return None  # an authorizer has each request asked about
         said = [bytes(piece) for piece in encoder(ProduceRequest, version)(request, bytearray())]  # type: ignore[arg-type]
         if bytes(frame[body:]) != b"".join(said):
             return None
-        before, records, *_, tail = said if len(said) % 2 else (*said, b"")
+        before, records, tail = said if len(said) == 3 else (*said, b"")
         is_flexible = version in ProduceRequest.__flexible__
         prefix = bytes(frame[8:body]) + before[: -len(counted(len(records), is_flexible)) - _INDEX_BYTES]
-        kind, partitions = bytes(frame[:4]), len(topic.partition_data)
-        make: type[ProduceLane | WideLane] = ProduceLane
-        if partitions > 1:
-            make = WideLane
-            prefix = prefix[: -len(counted(partitions, is_flexible))]
-            tail = tail[1:] if is_flexible else tail  # the tags of the last partition
+        kind = bytes(frame[:4])
         if len(prefix) > MAX_PREFIX_BYTES:
             return None
         lane = self._lanes.get(kind + prefix)
         if lane is None:
             if len(self._lanes) >= MAX_LANES:
                 self._lanes.clear()
-            lane = self._lanes[kind + prefix] = make(self._broker, topic, version, kind, prefix, tail)
+            lane = self._lanes[kind + prefix] = ProduceLane(self._broker, topic, version, kind, prefix, tail)
         return lane

@@ -45,7 +45,6 @@ from trioka.protocol.errors import (
 from trioka.protocol.frame import ResponseTemplate
 from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
 from trioka.protocol.primitives import RecordBytes
-from trioka.protocol.record import NO_TIMESTAMP
 from trioka.storage.append_validation import record_errors
 from trioka.storage.log_end import Appended
 
@@ -347,15 +346,10 @@ def _append_all(
     replica_of = partitions.get_by_id if by_id else partitions.get
     is_odd = version < FIRST_VERSION_WITH_ZSTD or not -1 <= acks <= 1
     is_plain = len(request.topic_data) == 1 and acks != 0 and version >= FIRST_VERSION_WITH_TEMPLATES
-    done = call.connection.appended_of(call.correlation_id) if call.connection.appended else None
     topics = []
     for topic in request.topic_data:
         told: list[Told] = []
         for asked in topic.partition_data:
-            if done is not None and asked.index in done:
-                first_offset, log_start = done[asked.index]
-                told.append(_appended(asked.index, Appended(first_offset, -1, NO_TIMESTAMP, log_start, False)))
-                continue
             replica: Replica | None = None
             records = asked.records
             try:

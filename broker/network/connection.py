@@ -30,7 +30,7 @@ from trioka.protocol.schema import Response
 
 if TYPE_CHECKING:
     from trioka.protocol.messages.fetch import FetchRequest
-    from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
+    from trioka.protocol.messages.produce import ProduceRequest
 
     from ..fastpath.fast_path import Lane
     from .dispatch import Dispatch, Route
@@ -54,10 +54,6 @@ class Later(Enum):
 
 
 LATER: Final = Later.LATER
-
-Appended = dict[int, tuple[int, int]]
-"""The partitions to which a Produce has been appended before it takes the usual road
-(broker/fastpath/produce_multi.py): its first offset there, and where the log starts."""
 
 Answer = Response | bytes | None
 """A response, or one that is framed already; None where the client expects none."""
@@ -124,7 +120,6 @@ class Connection:
         "_route",
         "_route_key",
         "_unanswered",
-        "appended",
         "client_id",
         "host",
         "is_closed",
@@ -150,7 +145,6 @@ class Connection:
         self.client_id = ""
         self.outgoing: deque[RecordBytes] = deque()
         self.outgoing_bytes = 0
-        self.appended: list[tuple[int, Appended]] = []  # of each of the next Produces, and its correlation id
         self.is_closing = False  # nothing more is read; what is outgoing is still sent
         self.is_closed = False
         self.put_off: bytes | None = None  # a request that waits for those of others has no answer yet, or has this one
@@ -184,7 +178,7 @@ class Connection:
             self._began = self.last_active
         reader.end += size
         lane = self._lane
-        if lane is not None and not (self._unanswered or self.outgoing or self.is_closing or self.appended):
+        if lane is not None and not (self._unanswered or self.outgoing or self.is_closing):
             if self._dispatch.together.is_open and lane.put_off(self):
                 self.put_off = NOT_YET
                 return
@@ -202,14 +196,6 @@ class Connection:
         assert self.put_off is NOT_YET
         self.put_off = None
         self._serve_all()
-
-    def appended_of(self, correlation_id: int) -> Appended | None:
-        """What has been done of a Produce that is served now. Those before it were answered elsewhere."""
-        while self.appended:
-            its_id, appended = self.appended.pop(0)
-            if its_id == correlation_id:
-                return appended
-        return None
 
     @property
     def held_bytes(self) -> int:
@@ -348,27 +334,16 @@ class Connection:
             self._send(frame_response(correlation_id, response, route.response_version))
             if route.lane_key == FETCH_KEY:
                 self._look_for_fetch_lane(frame, request)  # type: ignore[arg-type]
-            elif route.lane_key == PRODUCE_KEY:
-                self._look_for_wide_lane(frame, request, response)  # type: ignore[arg-type]
 
     # With the second request for the same topic, more of the kind are to be expected.
 
     def _look_for_lane(self, frame: memoryview, request: "ProduceRequest") -> None:
-        """After a plain answer, or one that could have been: all was appended."""
+        """After a plain answer: what came for one partition was appended."""
         (topic,) = request.topic_data
         if self._last_topic == (PRODUCE_KEY, topic.name, topic.topic_id):
             lanes = self._dispatch.produce_lanes
             self._lane = lanes.lane_for(frame, self._header_end, request, self._route.version)
         self._last_topic = (PRODUCE_KEY, topic.name, topic.topic_id)
-
-    def _look_for_wide_lane(self, frame: memoryview, request: "ProduceRequest", response: "ProduceResponse") -> None:
-        """After an answer for several partitions."""
-        if len(request.topic_data) != 1 or not self._lane_tries:
-            return
-        if any(told.error_code for topic in response.responses for told in topic.partition_responses):
-            return
-        self._lane_tries -= 1
-        self._look_for_lane(frame, request)
 
     def _look_for_fetch_lane(self, frame: memoryview, request: "FetchRequest") -> None:
         """After an answer that could be given at once; what it said does not matter. A lane that knows the request and

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from trioka.cluster.host_address import client_host
-from trioka.protocol.frame import KEPT_BYTES, SCRATCH_BYTES
+from trioka.protocol.frame import SCRATCH_BYTES
 from trioka.storage.disk import descriptors_limit
 from trioka.storage.file_pool import reserved_descriptors
 
@@ -292,8 +292,6 @@ class Network:
         if not size:
             self._drop(channel)
             return
-        if connection.reader.ahead > KEPT_BYTES:
-            size = self._receive_ahead(channel, room, size)
         if is_much:
             self._serve_others(channel)
             if connection.is_closed:
@@ -306,15 +304,6 @@ class Network:
             self._put_off.append(channel)
             if connection.reader.end > SCRATCH_BYTES // 2:
                 self._settle()
-
-    def _receive_ahead(self, channel: Channel, room: memoryview, size: int) -> int:
-        """All that is on its way, because several requests are better served together. How much came."""
-        try:
-            while size < len(room) and (more := channel.receive(room[size:])):
-                size += more
-        except BlockingIOError:
-            pass
-        return size
 
     def _serve_others(self, channel: Channel) -> None:
         """Before a large request is looked at, which takes longer than most: who has asked for something meanwhile."""

@@ -30,6 +30,7 @@ from trioka.protocol.batch import read_header, seal
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
+from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.schema import Request
 
@@ -125,7 +126,12 @@ async def say_everything_odd(path: Path, version: int) -> None:
             cut = random.randrange(1, len(plain))
             both.say(plain + plain[:cut])
             both.say(plain[cut:] + bytes(odd) + plain)
+        several = produce(both.brokers[0], records(b"plain"), version)
+        several.topic_data[0].partition_data.append(
+            ProduceRequest.Topic.Partition(index=1, records=records(b"for another partition"))
+        )
         for odd_request in (
+            several,
             produce(both.brokers[0], records(b"plain"), version, partition=1),
             produce(both.brokers[0], records(b"plain"), version, acks=-1),
             produce(both.brokers[0], b"far too short to be anything", version),
