@@ -1,6 +1,6 @@
 """Prints the line coverage of each package: statements, those that no test ran, percent. `make coverage` runs it.
 
-It reads the data file that `coverage combine` left, and adds up what coverage says of each file.
+It reads the data file that `coverage run` left, and adds up what coverage says of each file.
 """
 
 import sys
