@@ -27,7 +27,7 @@ def code_of(text: str) -> CodeType:
         ("test_a_mistake_of_the_caller", "def test(): raise ValueError('planted')", []),
     ],
 )
-def test_a_mutation_is_known_by_name_or_by_what_it_calls(tmp_path: Path, name: str, text: str, found: list[str]) -> None:
+def test_a_mutation_is_known_by_name_or_by_its_calls(tmp_path: Path, name: str, text: str, found: list[str]) -> None:
     file = tmp_path / "test_x.py"
     file.write_text(CLEAN)
     assert kinds(file, name, code_of(text)) == found
