@@ -4,7 +4,7 @@
 # quicker; without it, `python -m venv` and pip do the same work with the same pinned and hashed requirements.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all check sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs lock
+.PHONY: help setup run test test-unit test-fast test-package test-all check coverage sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs lock
 .DELETE_ON_ERROR:
 
 VENV    := .venv
@@ -12,6 +12,10 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.trioka-setup
 WORKERS ?= 2
 UV      := $(shell command -v uv 2>/dev/null)
+
+# The packages that decide and touch nothing, and every folder of tests that `make test-package` takes.
+PURE_TESTS := tests/protocol tests/storage tests/cluster tests/coordinator
+PACKAGES   := $(sort $(foreach file,$(wildcard tests/*/test_*.py),$(word 2,$(subst /, ,$(file)))))
 
 # A name on the PATH is not yet an interpreter: version managers leave shims behind that only complain, and some
 # distributions ship Python without venv. So each candidate is asked to run, and of those that answer the quickest is
@@ -61,6 +65,21 @@ run: $(STAMP) ## start trioka
 test: check ## everything that must hold: check, then all tests and compat tests
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests compat-tests
 
+test-unit: $(STAMP) ## all of our own tests, without check and without the compat tests
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests $(ARGS)
+
+test-fast: $(STAMP) ## the pure packages without their slow tests: the loop while you write (under two minutes)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m 'not slow' $(PURE_TESTS) $(ARGS)
+
+test-package: $(STAMP) ## the tests of one package: PACKAGE=storage
+	@test -n "$(PACKAGE)" || { echo 'make test-package needs a package: make test-package PACKAGE=storage; there are: $(PACKAGES).' >&2; exit 2; }
+	@case ' $(PACKAGES) ' in *' $(PACKAGE) '*) ;; *) echo 'make test-package knows no package $(PACKAGE); there are: $(PACKAGES).' >&2; exit 2;; esac
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/$(PACKAGE) $(ARGS)
+
+coverage: $(STAMP) ## which lines test-fast runs, per pure package (4 minutes, in one process)
+	@$(BIN)/coverage run -m pytest -q -n 0 -m 'not slow' $(PURE_TESTS) $(ARGS); tested=$$?; \
+	    $(BIN)/python tests/coverage_table.py && exit $$tested
+
 test-all: check ## the same with the cases marked nightly, all groups, all Sparks, longer copies (over an hour)
 	@TRIOKA_NIGHTLY=1 TRIOKA_ALL_GROUPS=1 TRIOKA_EXACTLY_ONCE=1 TRIOKA_SPARK_ALL=1 TRIOKA_SPARK_KILLS=10 \
 	    $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests compat-tests $(ARGS)
@@ -84,7 +103,7 @@ chaos: $(STAMP) ## real nodes under load, killed, paused, cut off, by a seed; sa
 	@$(BIN)/python tests/chaos/run.py $(or $(ARGS),--kills 100 --pauses 30 --partitions 30 --stops 20 --full-disks 10 --slow-disks 10)
 
 compat: $(STAMP) ## only the compat tests: other people's clients and files, unmodified
-	@$(BIN)/python -m pytest -q compat-tests
+	@$(BIN)/python -m pytest -q compat-tests $(ARGS)
 
 compatibility: $(STAMP) ## write docs/COMPATIBILITY.md anew, from the tests of clients (minutes)
 	@$(BIN)/python compat-tests/compatibility.py

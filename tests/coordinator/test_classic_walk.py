@@ -10,6 +10,7 @@ from trioka.coordinator import classic_group, classic_joining, classic_membershi
 from trioka.coordinator.groups import GroupCoordinator
 
 
+@pytest.mark.slow
 def test_fifty_members_agree_over_ten_thousand_steps() -> None:
     walk = Walk(seed=845)
     walk.run(10_000)

@@ -10,6 +10,7 @@ from simulation.consumer_walk import Walk
 from trioka.coordinator import consumer_group, consumer_heartbeat, consumer_state, reconciliation
 
 
+@pytest.mark.slow
 def test_fifty_members_hold_the_promises_over_ten_thousand_steps() -> None:
     walk = Walk(seed=1)
     walk.run(10_000)

@@ -83,6 +83,7 @@ def test_a_decoder_stops_where_the_message_ends() -> None:
             decode(message, version, whole + b"\x00")
 
 
+@pytest.mark.slow
 def test_a_field_turned_into_any_other_number_is_decoded_or_refused() -> None:
     """Each byte in turn becomes the start of a number that breaks lengths, counts and signs. Nothing but an answer or a
     ProtocolError may come of it."""
@@ -163,6 +164,7 @@ def crowded(declared: type[Struct], version: int) -> Iterator[Struct]:
                 yield outer
 
 
+@pytest.mark.slow
 def test_a_small_message_never_becomes_a_large_one_in_memory() -> None:
     measured = 0
     for message in every_message():

@@ -180,7 +180,9 @@ def transcript(cls: Any, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
     possible = [call for call in calls if not isinstance(outcome(cls, **call), tuple)]
     objects = [cls(**call) for call in possible]
     for one, other in product([*objects, 1], [*objects, subclassed(cls, possible[0]), None, 1]):
-        told += [one == other, one != other, outcome(cls.__eq__, one, other)]
+        told += [one == other, one != other]
+        if isinstance(one, cls):  # of anything else it is not asked, and what it says depends on the version of Python
+            told.append(outcome(cls.__eq__, one, other))
         told.append(outcome(lambda one, other: hash(one) == hash(other), one, other))
     for each in objects:
         told += [hasattr(each, "__dict__"), outcome(dataclasses.asdict, each), outcome(dataclasses.replace, each, no=1)]

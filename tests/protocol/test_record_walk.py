@@ -146,6 +146,7 @@ def test_any_bytes_are_read_or_refused_as_the_decoder_does(
     assert walked(walking, data, count, base_timestamp) == as_decoded(data, count, base_timestamp)
 
 
+@pytest.mark.slow
 def test_every_byte_of_a_batch_changed_to_every_value_is_judged_as_the_decoder_does(walking: ModuleType) -> None:
     sound = [
         Record(0, 1_000, b"key", b"value" * 30, (("name", b"x"), ("ü", None))),

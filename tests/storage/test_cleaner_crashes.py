@@ -57,16 +57,19 @@ def check(partition: Partition, promised: Sequence[str]) -> None:
     assert committed(partition) == EXPECTED
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_step_of_a_round_loses_nothing() -> None:
     report = crash_everywhere(a_round(cleaner), prepare=prepare, recover=recover, check=check)
     assert report.states > 100
 
 
+@pytest.mark.slow
 def test_a_round_whose_disk_fails_at_any_operation_loses_nothing() -> None:
     report = fail_each_operation(a_round(cleaner), prepare=prepare, recover=recover, check=check, pending_limit=4)
     assert report.failed_operations > 20
 
 
+@pytest.mark.slow
 def test_a_round_that_loses_a_batch_would_be_found() -> None:
     hasty = planted(cleaner, "            self._copy(last, is_last=True)\n", "            pass\n")
     with pytest.raises(CrashFound):

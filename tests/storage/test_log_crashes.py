@@ -290,6 +290,7 @@ PROTOCOLS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("protocol", "values"), PROTOCOLS, ids=lambda each: getattr(each, "__name__", ""))
 def test_a_power_loss_at_any_moment_loses_nothing_that_was_promised(
     protocol: Protocol, values: tuple[str, ...]
@@ -408,6 +409,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mistake", "protocol", "values"), MISTAKES, ids=lambda each: getattr(each, "__name__", ""))
 def test_a_planted_mistake_is_found(
     mistake: Callable[[pytest.MonkeyPatch], None],

@@ -351,6 +351,7 @@ def test_a_power_loss_at_any_moment_loses_nothing_that_was_promised(protocol: Pr
     assert report.states > 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_disk_that_fails_at_any_operation_loses_nothing_that_was_promised(protocol: Protocol) -> None:
     report = fail_each_operation(

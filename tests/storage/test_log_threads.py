@@ -210,6 +210,7 @@ def settled(worlds: Iterator[Place]) -> int:
     return met
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_a_sync_that_meets_a_mutation_promises_nothing_that_is_not_there(mutation: Callable[[Place], None]) -> None:
     settled(meet(Place, sync, mutation, look, most=MOST[mutation in LONG]))

@@ -379,6 +379,7 @@ def check(log: Log, promised: Sequence[str]) -> None:
     assert len(values(log)) == 12
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_step_of_mending_loses_no_good_byte() -> None:
     report = crash_everywhere(mending(segment_repair), prepare=prepared, recover=recover, check=check)
     assert report.states > 50
@@ -392,6 +393,7 @@ def test_mending_on_a_disk_that_fails_at_any_operation_loses_no_good_byte() -> N
     assert report.failed_operations > 20
 
 
+@pytest.mark.slow
 def test_a_mending_that_loses_a_good_batch_would_be_found() -> None:
     hasty = planted(segment_repair, "        self._copy(file, position, self._work.held.size)\n", "")
     with pytest.raises(CrashFound):
