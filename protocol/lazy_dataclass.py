@@ -19,6 +19,9 @@ What is called seldom (`__repr__`, copies, the refusal to be changed) is one fun
 `python -X importtime -m trioka dev` says what loading them costs, and
 `python -m timeit -s "from trioka.protocol.primitives import WireType as W" "W(name='x', size=2, zero=0)"` one object.
 
+Two objects are equal if the tuples of their fields are, on every Python; `dataclasses` compares field by field from
+3.13 on, which differs only for a field that does not equal itself, as NaN does not.
+
 Not here, because nobody needs it: positions, order, `InitVar`, fields without `__init__`.
 """
 
