@@ -78,7 +78,7 @@ test-package: $(STAMP) ## the tests of one package: PACKAGE=storage
 
 coverage: $(STAMP) ## which lines test-fast runs, per pure package (4 minutes, in one process)
 	@$(BIN)/coverage run -m pytest -q -n 0 -m 'not slow' $(PURE_TESTS) $(ARGS); tested=$$?; \
-	    $(BIN)/python tests/coverage_table.py && exit $$tested
+	    $(BIN)/python tests/style/coverage_table.py && exit $$tested
 
 test-all: check ## the same with the cases marked nightly, all groups, all Sparks, longer copies (over an hour)
 	@TRIOKA_NIGHTLY=1 TRIOKA_ALL_GROUPS=1 TRIOKA_EXACTLY_ONCE=1 TRIOKA_SPARK_ALL=1 TRIOKA_SPARK_KILLS=10 \

@@ -1,4 +1,4 @@
-"""Markers of tests. `nightly` and `slow` are written beside a test; the others come from its file (tests/kinds.py).
+"""Markers of tests. `nightly` and `slow` are written beside a test; the others follow from its file (style/kinds.py).
 
 A test marked `nightly` runs only with TRIOKA_NIGHTLY=1 (`make test-all`): a slow case that repeats what a quicker case
 of the same file shows with other numbers. A test marked `slow` runs everywhere but in `make test-fast`.
@@ -7,7 +7,7 @@ of the same file shows with other numbers. A test marked `slow` runs everywhere 
 import os
 
 import pytest
-from kinds import kinds
+from style.kinds import kinds
 
 SKIPPED = pytest.mark.skip(reason="nightly: make test-all runs it")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coverage import Coverage
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 ALL = "all"
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from types import CodeType
 
 import pytest
-from kinds import ROOT, kinds
+from style.kinds import ROOT, kinds
 
 CLEAN = "import trioka.storage.log\n"
 
@@ -37,13 +37,13 @@ def test_a_mutation_is_known_by_name_or_by_its_calls(tmp_path: Path, name: str, 
     ("text", "found"),
     [
         (CLEAN, []),
-        ("from raft_world import RaftWorld", ["simulation"]),
-        ("def test_x():\n    import zoo", ["simulation"]),
+        ("from simulation.raft_world import RaftWorld", ["simulation"]),
+        ("def test_x():\n    from mutants import catalog", ["simulation"]),
         ("from trioka.protocol import record_walk", []),
-        ("import hello_world", []),
+        ("import simulation_of_mine", []),
         ("import subprocess", ["process"]),
         ("from multiprocessing.pool import Pool", ["process"]),
-        ("from chaos_nodes import Nodes", ["process"]),
+        ("from chaos.nodes import Nodes", ["process"]),
         ("from . import subprocess", []),
     ],
 )
@@ -59,7 +59,7 @@ def test_simulations_and_processes_are_known_by_imports(tmp_path: Path, text: st
         ("tests/simulation/test_raft_world.py", ["simulation"]),
         ("tests/coordinator/test_classic_walk.py", ["simulation"]),
         ("tests/storage/test_log.py", []),
-        ("tests/cluster/test_replica.py", []),
+        ("tests/cluster/test_leader_state.py", []),
         ("tests/test_packaging.py", ["process"]),
         ("compat-tests/test_cli.py", ["process"]),
     ],

@@ -3,8 +3,8 @@
 Nobody has to write these markers, so nobody forgets them. CONTRIBUTING.md describes the rules for people:
 
 - `mutation`: the name of the test begins with `test_a_planted_mistake`, or its code names `assert_noticed` or `planted`
-  (tests/planted.py), the two functions that plant a mistake in a copy of a module.
-- `simulation`: the file is in tests/simulation, or imports a module of tests/ that runs a simulated world (WORLDS).
+  (tests/mutants/plant.py), the two functions that plant a mistake in a copy of a module.
+- `simulation`: the file is in tests/simulation, or imports a module of it, or of the catalog of mutants (WORLDS).
 - `process`: the file is in compat-tests, or imports `subprocess` or `multiprocessing`, or imports a module of tests/ or
   bench/ that does.
 
@@ -18,12 +18,12 @@ from functools import cache
 from pathlib import Path
 from types import CodeType
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MODULE_FOLDERS = ("tests", "bench")  # where the modules are that tests share; pythonpath in pyproject.toml names them
 
 PLANTED_NAME = "test_a_planted_mistake"
 PLANTERS = frozenset({"assert_noticed", "planted"})
-WORLDS = re.compile(r"\w+_world|worlds|\w+_walk|zoo(_\w+)?|simulate")
+WORLDS = re.compile(r"simulation\.\w+|mutants\.catalog\w*")
 PROCESSES = frozenset({"subprocess", "multiprocessing"})
 
 
@@ -48,16 +48,20 @@ def names(code: CodeType) -> list[str]:
 
 
 def starts_processes(imported: frozenset[str]) -> bool:
-    if imported & PROCESSES:
+    if _begin_processes(imported):
         return True
-    return any(imports(file) & PROCESSES for module in imported if (file := shared(module)) is not None)
+    return any(_begin_processes(imports(file)) for module in imported if (file := shared(module)) is not None)
+
+
+def _begin_processes(imported: frozenset[str]) -> bool:
+    return any(module.split(".")[0] in PROCESSES for module in imported)
 
 
 @cache
 def shared(module: str) -> Path | None:
     """The file of a module that tests share, if `module` is one."""
     for folder in MODULE_FOLDERS:
-        file = ROOT / folder / f"{module}.py"
+        file = (ROOT / folder).joinpath(*module.split(".")).with_suffix(".py")
         if file.is_file():
             return file
     return None
@@ -65,13 +69,14 @@ def shared(module: str) -> Path | None:
 
 @cache
 def imports(path: Path) -> frozenset[str]:
-    """The top-level names of the modules that a file imports absolutely, wherever in it; none, if it is not Python."""
+    """The modules that a file imports absolutely, wherever in it; none, if it is not Python. What is imported from a
+    package may be a module of it, so `from simulation import network` names `simulation` and `simulation.network`."""
     if path.suffix != ".py":
         return frozenset()
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module.split(".")[0])
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return frozenset(found)
