@@ -91,7 +91,7 @@ check: $(STAMP) ## what is known without running: ruff, mypy --strict, import-li
 	@$(BIN)/mypy --strict tests
 	@$(BIN)/mypy --strict compat-tests
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/python -m pytest -q tests/test_tidy.py
+	@$(BIN)/python -m pytest -q tests/test_tidy.py tests/style/test_documents.py
 
 sim: $(STAMP) ## simulated worlds, SEEDS=200 of each; says how many promises were broken
 	@$(BIN)/python tests/simulation/simulate.py --seeds $(or $(SEEDS),200) $(ARGS)
@@ -135,5 +135,5 @@ docs: $(STAMP) ## write the generated pages of docs/ anew
 
 lock: ## pin and hash requirements/dev.txt and pipeline/installation/java.txt anew (needs uv); ARGS=--upgrade takes newer versions
 	@test -n "$(UV)" || { echo 'make lock needs uv on the PATH: it pins for every platform at once, which pip cannot.' >&2; exit 1; }
-	@for name in requirements/dev pipeline/java; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	@for name in requirements/dev pipeline/installation/java; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header $(ARGS) $$name.in -o $$name.txt >/dev/null || exit 1; done

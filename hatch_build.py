@@ -1,12 +1,15 @@
-"""Compiles `protocol/_record_walk.c` when the package is built or installed, where there is a C compiler.
+"""Compiles `protocol/_record_walk.c` when the package is built or installed, and makes the page for a package index.
 
 Nothing depends on it: without a compiler, or with `TRIOKA_PURE=1`, the wheel is a pure one for every machine, and the
 same walk is taken in Python (protocol/record_walk.py). With one, the wheel is for this platform and for every Python
 from 3.11 on, since the extension uses the stable ABI only. An editable install leaves the library in the working tree,
 beside its source.
+
+An index shows README.md without the files beside it, so a link to one of them is made absolute.
 """
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -15,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SOURCE = Path("protocol", "_record_walk.c")
 LIBRARY = SOURCE.with_name("_record_walk.abi3.so")
 FLAGS = ("-O2", "-Wall", "-Wextra", "-shared", "-fPIC")
 COMPILER_TIMEOUT_S = 120
+# [text](target) and ![text](target), with a target that is neither a URL nor a heading of the page.
+RELATIVE_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://|#)([^)\s]+)\)")
 
 
 class CompiledWalk(BuildHookInterface):  # type: ignore[misc]
@@ -52,3 +58,22 @@ def compile_walk(root: Path) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return f"{shlex.join(command)}: {done.stderr.strip()}" if done.returncode else ""
+
+
+class IndexPage(MetadataHookInterface):  # type: ignore[misc]
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        repository = metadata.get("urls", {}).get("Repository")
+        metadata["readme"] = {"content-type": "text/markdown", "text": page_for_an_index(text, repository)}
+
+
+def page_for_an_index(text: str, repository: str | None) -> str:
+    """The page with absolute links; without the address of a repository, a link is its text and a picture is gone."""
+
+    def link(found: re.Match[str]) -> str:
+        picture, words, target = found.groups()
+        if repository is None:
+            return "" if picture else words
+        return f"{picture}[{words}]({repository}/{'raw' if picture else 'blob'}/HEAD/{target})"
+
+    return RELATIVE_LINK.sub(link, text)

@@ -1,6 +1,6 @@
-"""Who else is at work while something is measured: processes that compute, another load, a reader whose data is cold.
+"""Background load during a measurement: processes that compute, another load, a reader of uncached data.
 
-Those that are context managers end what they started with their block, and with this process, whatever happens.
+Context managers end what they started at the end of the block, and with this process in any case.
 """
 
 import contextlib
@@ -15,16 +15,16 @@ from pathlib import Path
 from load_generator import LoadFailed, arguments_of, program
 from nodes import die_with_parent
 
-# Python rather than a shell: it is here, and computes without a system call.
+# Python rather than a shell, because it is installed, and computes without system calls.
 COMPUTES = "while True: pass"
 END_SECONDS = 10.0
-# For a broker that was stopped: to say that it is alive, before it is stopped again.
+# How long a stopped broker runs in between to keep its sessions alive.
 CATCH_UP_SECONDS = 1.0
 
 
 @contextlib.contextmanager
 def computing(count: int | None = None) -> Iterator[None]:
-    """So many processes that do nothing but compute; one for each core."""
+    """Run this many processes that only compute, for example one per core."""
     with contextlib.ExitStack() as stack:
         for _ in range(count or os.cpu_count() or 1):
             stack.enter_context(_running([sys.executable, "-c", COMPUTES]))
@@ -33,8 +33,9 @@ def computing(count: int | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopped(pids: Sequence[int]) -> Iterator[None]:
-    """These processes do not run meanwhile. A JVM at rest takes a twentieth of a processor, in short turns that come at
-    any time: a latency that is measured beside it has them in its p99, and one beside a quieter broker has not."""
+    """Stop these processes during the block. An idle JVM uses a twentieth of a processor, in short bursts at any time,
+    which would disturb the p99 of a latency that is measured beside it.
+    """
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -48,7 +49,7 @@ def stopped(pids: Sequence[int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def loading(command: str, options: Mapping[str, object]) -> Iterator[None]:
-    """Another load of the same broker. If it ends before the block does, what was measured beside it does not count."""
+    """Run another load of the same broker. If it ends before the block does, the measurement does not count."""
     with _running([str(program()), command, *arguments_of(options)]) as process:
         yield
         if process.poll() is not None:
@@ -75,8 +76,8 @@ def _running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def forget(files: Sequence[Path]) -> None:
-    """The page cache drops these files, so that whoever reads them next waits for the disk. What is not on the disk yet
-    cannot be dropped, so it is synced first; and what somebody has mapped stays, so it must be done before they do.
+    """Drop these files from the page cache, so that the next reader waits for the disk. Dirty pages cannot be dropped,
+    so the files are synced first; mapped pages cannot either, so call this before they are mapped.
     """
     for file in files:
         with file.open("rb+") as opened:
@@ -85,7 +86,7 @@ def forget(files: Sequence[Path]) -> None:
 
 
 def read_from_disk(pid: int) -> int:
-    """Bytes that a process has had read from a disk so far, by its own requests or by its page faults."""
+    """Bytes that a process has read from a disk so far, by reads or by page faults."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/io").read_text().splitlines():
             if line.startswith("read_bytes:"):

@@ -1,9 +1,9 @@
-"""What a record batch costs: the hot path of Produce, records one by one, and the codecs.
+"""Measures the CPU cost of record batches: the hot path of Produce, records one by one, and the codecs.
 
     python bench/batches.py
 
 Every figure is the best of several rounds, in µs, for one batch of about 16 KB: 140 records of 100 bytes with a key.
-Where kafka-python has the same thing, it does it in the same run, and the ratio is what counts.
+Where kafka-python has the same operation, it is measured in the same run, and the ratio is the result.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""The ratios as a picture: one bar per figure, to the right where trioka is ahead of Apache Kafka, else to the left.
+"""Draws the ratios: one bar per figure, to the right where trioka is better than Apache Kafka, otherwise to the left.
 
     python bench/chart.py side_by_side.json picture.svg
 
-The axis is logarithmic, so that twice as fast and half as fast are equally long. A figure of which less is better is
-turned round for its bar, and labelled with the ratio as it was measured. A tick marks the goal. Rows that are lost are
-drawn as all others. The picture is SVG, written as text: no library, small, and sharp at any size.
+The axis is logarithmic, so that twice as fast and half as fast are equally long. If less is better, the bar shows the
+inverse ratio, and its label the measured one. A tick marks the goal. Rows in which trioka is worse are drawn like all
+others. The picture is SVG, written as text: no library, small, and sharp at any size.
 """
 
 import json
@@ -21,7 +21,7 @@ GROUP_GAP = 8
 TOP = 76
 BOTTOM = 46
 AXIS_LEFT, AXIS_RIGHT = 470, 880
-# Its ratio is that of MB/s: the batches are the same.
+# Its ratio is that of MB/s, because the batches are the same.
 NOT_DRAWN = frozenset({"records_per_second"})
 GRID = (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32)
 AHEAD, BEHIND, INK, FAINT = "#2b7a78", "#b5482e", "#222222", "#d8d8d8"
@@ -29,7 +29,7 @@ FONT = "font-family='system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-
 
 
 def advantage(row: Mapping[str, Any]) -> float | None:
-    """How many times better trioka is."""
+    """The factor by which trioka is better."""
     return _turned(row["ratio"], row["more_is_better"])
 
 
@@ -40,7 +40,7 @@ def _turned(ratio: float | None, more_is_better: bool) -> float | None:
 
 
 def picture(rows: Sequence[Mapping[str, Any]], note: str) -> str:
-    """The whole SVG. Rows without a ratio say why, where their bar would be."""
+    """The whole SVG. Rows without a ratio show the reason in place of the bar."""
     rows = [row for row in rows if row["figure"] not in NOT_DRAWN]
     turned = [_turned(row["goal_ratio"], row["more_is_better"]) for row in rows]
     known = [value for value in [*map(advantage, rows), *turned] if value is not None]
@@ -76,7 +76,7 @@ def picture(rows: Sequence[Mapping[str, Any]], note: str) -> str:
 
 
 class _Axis:
-    """From the values that must be seen to x."""
+    """Maps values to x."""
 
     def __init__(self, values: Sequence[float]) -> None:
         self._low, self._high = math.log(min(values) / 1.1), math.log(max(values) * 1.1)
@@ -92,7 +92,7 @@ class _Axis:
 def _row(row: Mapping[str, Any], y: int, axis: _Axis) -> list[str]:
     parts = [label(AXIS_LEFT - 16, y + 15, row["unit"], "#666666", anchor="end", size=12)]
     value = advantage(row)
-    if row["ratio"] == 0:  # nothing at all, which no logarithm can draw
+    if row["ratio"] == 0:  # a logarithmic axis cannot show zero
         return [*parts, label(axis.x(1) + 6, y + 15, "0×", INK, size=12)]
     if value is None:
         reason = "; ".join(f"{name}: {said}" for name, said in row["reasons"].items()) or "not measured"
@@ -125,7 +125,7 @@ def label(x: float, y: float, text: str, colour: str, *, anchor: str = "start", 
 
 
 def note_of(data: Mapping[str, Any]) -> str:
-    """One line on where the figures come from."""
+    """One line with the origin of the figures."""
     settings, machine = data["settings"], data["machine"]
     return (
         f"best of {settings['rounds']}, {settings['seconds']:g} s each, interleaved · {machine['cores']} cores, "

@@ -1,11 +1,11 @@
-"""Three nodes of one broker, each a process of its own and each broker and controller: to be killed, stopped, started.
+"""Three nodes of one broker, each a process that is broker and controller, which can be killed, stopped and started.
 
     with TriokaNodes(folder) as nodes:
         nodes.create("orders", partitions=3)
         nodes.kill(nodes.leader("orders", 0))
 
-Both brokers have the same server.properties but for their folders and ports, so the same timeouts, and are formatted by
-the same command. Questions are put over the wire, by the command line's own connection, which knows no difference.
+Both brokers have the same server.properties except for folders and ports, so the same timeouts, and are formatted by
+the same command. Requests use the command line's connection, which is the same for both.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from nodes import KAFKA_JVM, CannotStart
+from nodes import KAFKA_JVM, OTHER_TREE, CannotStart, reclaim
 
-from trioka.cli.client.connection import Connection, HungUp, free_ports
+from trioka.cli.client.connection import Connection, ConnectionClosed, free_ports
 from trioka.cli.terminal.failure import Failure
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -46,26 +46,26 @@ SETTINGS: Final[Mapping[str, object]] = {
     "offsets.topic.replication.factor": 3,
     "transaction.state.log.replication.factor": 3,
     "transaction.state.log.min.isr": 2,
-    # Kafka's 9 s and 2 s would only make the run longer. The quorum's timeouts are Kafka's own.
+    # Kafka's 9 s and 2 s would only make the run longer. The quorum's timeouts are Kafka's defaults.
     "broker.session.timeout.ms": int(SESSION_S * 1000),
     "broker.heartbeat.interval.ms": 500,
 }
-# As Kafka's start script runs it, with half of its heap: there are three of them.
+# As Kafka's start script runs it, with half of its heap, because there are three of them.
 JVM: Final = ("-Xmx512m", "-Xms512m", *(option for option in KAFKA_JVM if not option.startswith("-Xm")))
 
 ANSWER_S: Final = 5.0
 HEALTHY_S: Final = 120.0
 STOP_S: Final = 90.0
 LOOK_S: Final = 0.05
-LAST_WORDS_CHARS: Final = 2000
-MOST_BEHIND: Final = 2  # records of the metadata: an idle controller writes one twice a second
+LOG_TAIL_CHARS: Final = 2000
+MOST_BEHIND: Final = 2  # metadata records: an idle controller writes one twice a second
 ISSUE_S: Final = 60.0
 TIMED_OUT: Final = 7  # an error code
-UNREACHABLE: Final = (Failure, HungUp, OSError)
+UNREACHABLE: Final = (Failure, ConnectionClosed, OSError)
 
 
 class NotInTime(Exception):
-    """Something did not come true; the sentence says what."""
+    """A condition was not reached in time; the sentence names it."""
 
 
 class ThreeNodes(ABC):
@@ -78,9 +78,9 @@ class ThreeNodes(ABC):
 
     @abstractmethod
     def command(self, properties: Path) -> Sequence[str | Path]:
-        """That runs a node."""
+        """The command that runs a node."""
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         try:
@@ -123,7 +123,7 @@ class ThreeNodes(ABC):
             subprocess.run([*words, self._properties(number)], check=True, stdout=subprocess.DEVNULL, timeout=ISSUE_S)
 
     def start(self, number: int) -> None:
-        """Returns at once; `wait_healthy` waits."""
+        """Start nodes without waiting; `wait_healthy` waits."""
         from oracle import die_with_parent
 
         folder = self.folder / f"node-{number}"
@@ -138,7 +138,7 @@ class ThreeNodes(ABC):
             )
 
     def kill(self, number: int) -> float:
-        """As a crash would; the moment when it was done."""
+        """Kill a node, as a crash would; returns the time of the kill."""
         process = self._processes.pop(number)
         process.kill()
         killed = time.perf_counter()
@@ -146,7 +146,7 @@ class ThreeNodes(ABC):
         return killed
 
     def stop(self, number: int) -> float:
-        """In order; how long it took until the process had ended."""
+        """Stop a node cleanly; returns the time until its process ended."""
         process = self._processes.pop(number)
         began = time.perf_counter()
         process.send_signal(signal.SIGTERM)
@@ -178,15 +178,15 @@ class ThreeNodes(ABC):
     def bootstrap(self) -> str:
         return ",".join(map(self.address, NUMBERS))
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         said = []
         for number in NUMBERS:
             with contextlib.suppress(OSError):
                 text = (self.folder / f"node-{number}" / "log.txt").read_text(errors="replace")
-                said.append(f"== node {number}\n{text[-LAST_WORDS_CHARS:].strip()}")
+                said.append(f"== node {number}\n{text[-LOG_TAIL_CHARS:].strip()}")
         return "\n".join(said)
 
-    # -- questions -----------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def ask(self, number: int, request: Request, *, timeout_s: float = ANSWER_S, at_most: int | None = None) -> Any:
         connection = Connection(HOST, self.ports[number], timeout_s=timeout_s)
@@ -205,7 +205,7 @@ class ThreeNodes(ABC):
         raise problem
 
     def controller(self) -> int:
-        """The active controller. Brokers name any of them; the quorum itself is asked."""
+        """The active controller, from the quorum, because the metadata of brokers may name any of them."""
         found: list[int] = []
 
         def is_known() -> bool:
@@ -215,7 +215,7 @@ class ThreeNodes(ABC):
                     found.append(told.leader_id)
             return bool(found)
 
-        self.until(is_known, "somebody leads the metadata")
+        self.until(is_known, "the metadata quorum has a leader")
         return found[0]
 
     def leader(self, topic: str, partition: int) -> int:
@@ -233,7 +233,9 @@ class ThreeNodes(ABC):
     def create(
         self, topic: str, *, partitions: int = 1, assignments: Sequence[Sequence[int]] = (), timeout_s: float = ISSUE_S
     ) -> None:
-        """And waits until all its replicas are in sync. A thousand partitions may take longer than a request may."""
+        """Create a topic and wait until all replicas are in sync. A thousand partitions may take longer than a request
+        timeout.
+        """
         told = self.ask_any(creation(topic, partitions, assignments), timeout_s=timeout_s).topics[0]
         if told.error_code not in (0, TIMED_OUT):
             raise NotInTime(f"{topic} could not be created: error {told.error_code} {told.error_message or ''}")
@@ -251,8 +253,13 @@ class ThreeNodes(ABC):
         wanted = DeleteTopicsRequest(topic_names=[topic], timeout_ms=int(ISSUE_S * 1000))
         self.ask_any(wanted, timeout_s=ISSUE_S, at_most=5)
 
+    def reclaim(self, topic: str) -> None:
+        """Truncate the files of a deleted topic on all nodes, after its folders were renamed for deletion."""
+        for number in NUMBERS:
+            reclaim(self.folder / f"node-{number}" / "data", topic)
+
     def end_of(self, topic: str, partitions: int) -> int:
-        """The sum of the ends of its partitions."""
+        """The sum of the partitions' end offsets."""
         asked = ListOffsetsRequest.Topic.Partition
         total = 0
         for index in range(partitions):
@@ -267,11 +274,13 @@ class ThreeNodes(ABC):
             total += told.offset
         return total
 
-    # -- patience ------------------------------------------------------------------------------------------------------
+    # -- waiting -------------------------------------------------------------------------------------------------------
 
     def wait_healthy(self) -> None:
-        """Every node serves, knows all others, and sees all replicas of all topics in sync; and the quorum's nodes have
-        all that there is. A node serves only after it was let in, so none is taken for its former life."""
+        """Wait until every node serves requests, knows all others, and sees all replicas of all topics in sync; and
+        until the quorum's nodes have the whole log. A node serves only after its registration, so its earlier
+        registration does not count.
+        """
         self.until(self._is_healthy, "all nodes are there and in sync")
 
     def _is_healthy(self) -> bool:
@@ -280,9 +289,9 @@ class ThreeNodes(ABC):
         return False
 
     def _sees_all(self, number: int) -> bool:
-        told = self.ask(number, _about(None))
-        partitions = [each for topic in told.topics for each in topic.partitions]
-        return len(told.brokers) == len(NUMBERS) and all(
+        response = self.ask(number, _about(None))
+        partitions = [each for topic in response.topics for each in topic.partitions]
+        return len(response.brokers) == len(NUMBERS) and all(
             each.leader_id > 0 and len(each.isr_nodes) == len(each.replica_nodes) for each in partitions
         )
 
@@ -297,9 +306,9 @@ class ThreeNodes(ABC):
         while not is_so():
             ended = [number for number, process in self._processes.items() if process.poll() is not None]
             if ended:
-                raise CannotStart(f"node {ended[0]} of {self.name} ended by itself:\n{self.last_words()}")
+                raise CannotStart(f"node {ended[0]} of {self.name} ended by itself:\n{self.log_tail()}")
             if time.monotonic() > deadline:
-                raise NotInTime(f"{self.name}: it never came true that {what}\n{self.last_words()}")
+                raise NotInTime(f"{self.name}: it never came true that {what}\n{self.log_tail()}")
             time.sleep(LOOK_S)
 
 
@@ -316,16 +325,21 @@ class KafkaNodes(ThreeNodes):
 class TriokaNodes(ThreeNodes):
     name = "trioka"
 
-    def __init__(self, parent: Path, command: Sequence[str] = ()) -> None:
+    def __init__(self, parent: Path, command: Sequence[str] = (), tree: Path | None = None) -> None:
+        """`tree`: the sources of another trioka version, run by this Python."""
         super().__init__(parent)
         self._command = list(command) or [str(Path(sys.executable).with_name("trioka"))]
+        if tree is not None:
+            self._command = [sys.executable, "-c", OTHER_TREE.format(tree=str(tree))]
 
     def command(self, properties: Path) -> Sequence[str | Path]:
         return [*self._command, "serve", properties]
 
 
 def creation(topic: str, partitions: int, assignments: Sequence[Sequence[int]] = ()) -> CreateTopicsRequest:
-    """Of a topic with default settings: three replicas. With `assignments`, the first of each is the leader."""
+    """The creation of a topic with default settings: three replicas. The first of each of the `assignments` is the
+    leader.
+    """
     wanted = CreateTopicsRequest.Topic
     return CreateTopicsRequest(
         topics=[
@@ -359,7 +373,7 @@ QUORUM: Final = DescribeQuorumRequest(
 
 
 def disk_bytes(folder: Path) -> int:
-    """What lies there, in blocks: index files are longer than what is written of them."""
+    """Disk usage in blocks, because the size of preallocated index files is larger than their content."""
     total = 0
     for where, _, names in os.walk(folder):
         for name in names:

@@ -1,9 +1,9 @@
-"""What messages cost: a Produce request is read, a Fetch response is written.
+"""Measures the CPU cost of messages: decoding a Produce request and encoding a Fetch response.
 
     python bench/codec.py
 
-Beside kafka-python, whose codecs are compiled as ours are, and kio, whose are written in C++. Each round measures all
-of them one after the other, so that a busy neighbour disturbs all alike; the best round of each counts, in µs.
+It compares with kafka-python, whose codecs are compiled as trioka's are, and kio, whose codecs are written in C++. Each
+round measures all of them in turn, so that other load affects all equally; the best round of each counts, in µs.
 """
 
 import sys

@@ -1,16 +1,16 @@
-"""Spark through its own Kafka connector, with trioka and with Apache Kafka, in one run: a table of ratios, a JSON file.
+"""Spark's Kafka connector with trioka and with Apache Kafka, in one run: a table of ratios, a JSON file.
 
     python bench/connector.py                              two million records of 100 bytes, three rounds
     python bench/connector.py --records 20000 --rounds 1   a look
     python bench/connector.py --measures 'read'            some rows
 
-Both brokers are up at the same time and take turns; one Spark session (`local[*]`) serves both, so what Spark costs is
-the same on both sides, and a ratio says less than it would of the brokers alone. Every round writes its own topic and
-reads it again. A first round, of a tenth of the records, is not counted: it is there for the JVMs.
+Both brokers run at the same time and take turns; one Spark session (`local[*]`) serves both, so Spark's cost is equal
+on both sides, and the ratios are closer to 1 than those of the brokers alone. Every round writes its own topic and
+reads it again. A first round, of a tenth of the records, only warms up the JVMs and does not count.
 
 Latency is end to end through a stream: a producer sends 1,000 records a second by the clock, Spark copies them to a
-second topic as fast as its micro-batches go, and a consumer there notes how old each is. The records of the first
-second are not counted: the stream starts with them.
+second topic at the speed of its micro-batches, and a consumer there records their age. The records of the first second,
+during the start of the stream, are not counted.
 """
 
 import argparse
@@ -42,11 +42,11 @@ PARTITIONS = 4
 RATE_PER_SECOND = 1000
 WARM_UP_SHARE = 10
 ANSWER_SECONDS = 60
-GOAL = 1.0  # no slower than Kafka
+GOAL = 1.0  # not slower than Kafka
 
 
 class WrongCount(Exception):
-    """What was read is not what was written: then there is no figure."""
+    """The records read differ from the records written: then there is no figure."""
 
 
 def _rate(name: str, work: str) -> Measure:
@@ -69,7 +69,7 @@ MEASURES = (WRITE, READ, LATENCY)
 
 
 class Bench:
-    """The rounds of both, as they come."""
+    """The rounds of both brokers."""
 
     def __init__(
         self, spark: SparkSession, nodes: Mapping[str, Node], folder: Path, options: argparse.Namespace
@@ -107,7 +107,7 @@ class Bench:
     ) -> None:
         if WRITE in self._chosen or READ in self._chosen:
             with self._topic(node) as topic:
-                # What is read must be written; whoever wants only the reading has the writing for nothing.
+                # A read needs records; a run that measures only reads writes them outside of the measurement.
                 note(WRITE, lambda: self._write(node, topic, records))
                 if READ in self._chosen:
                     note(READ, lambda: self._read(node, topic, records))
@@ -117,7 +117,7 @@ class Bench:
 
     @contextmanager
     def _topic(self, node: Node) -> Iterator[str]:
-        """A topic for the length of a `with`; afterwards its files are emptied."""
+        """A topic for the length of a `with`; its files are truncated afterwards."""
         self._topics += 1
         name = f"bench-{self._topics}"
         admin = AdminClient({"bootstrap.servers": node.address})
@@ -160,7 +160,7 @@ class Bench:
 
 
 def _ages(address: str, source: str, sink: str, uncounted: int, counted: int) -> list[float]:
-    """How old records are, in seconds, when they come out of the sink; sorted. The first ones run the stream in."""
+    """The age of records in seconds when they leave the sink, sorted. The first ones warm up the stream."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False})
     consumer.assign([TopicPartition(sink, partition, 0) for partition in range(PARTITIONS)])
     try:
@@ -177,7 +177,7 @@ def _ages(address: str, source: str, sink: str, uncounted: int, counted: int) ->
 
 
 def _send(address: str, topic: str, count: int) -> None:
-    """By the clock: a record that is due is sent whether or not those before it were acknowledged."""
+    """Send at a fixed rate: a due record is sent whether or not earlier ones were acknowledged."""
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
     began = time.perf_counter()
     for sent in range(count):

@@ -1,4 +1,4 @@
-"""Who takes part in a benchmark, and where their data lies meanwhile."""
+"""The brokers of a benchmark, and their data folders."""
 
 import argparse
 import shlex
@@ -16,10 +16,10 @@ Makers = dict[str, Callable[[], Node]]
 
 @contextmanager
 def contestants(options: argparse.Namespace) -> Iterator[tuple[Path, Makers]]:
-    """A folder that is gone when the block ends, and how each broker is started in it."""
+    """A folder that is removed at the end of the block, and a function that starts each broker in it."""
     allow_many_files()
     end_in_order()
-    program()  # built before anything is started
+    program()  # build it before anything starts
     with tempfile.TemporaryDirectory(prefix="trioka-bench-", dir=options.folder, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         makers: Makers = {

@@ -1,9 +1,9 @@
-"""How a cost grows with the size of something, as a number: the exponent of a power. Nothing here runs anything.
+"""How a cost grows with a size, as the exponent of a power law. This module runs nothing.
 
 A cost that is the same for any size grows with an exponent of 0, one that doubles with the size with 1. The exponent is
-the slope of the last points on logarithmic axes (least squares): before them, fixed costs hide what grows. Each curve
-says how the work itself grows, which nobody can undercut: to look at a thousand partitions is a thousand looks. What
-grows faster than that is flagged.
+the slope of the last points on logarithmic axes (least squares), because fixed costs hide the growth at small sizes.
+Each curve states the growth of the work itself, which is a lower bound: a check of a thousand partitions is a thousand
+checks. A cost that grows faster than the work is flagged.
 """
 
 import math
@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# The last two decades, where sizes are ten times apart.
+# The last two decades of sizes.
 LAST_POINTS = 3
-# What a restless machine may add: over two decades, twice the cost.
+# Tolerance for noise: a factor of two in cost over two decades.
 TOLERANCE = 0.15
 FASTER = "GROWS FASTER THAN ITS WORK"
 
-Points = Sequence[tuple[float, float]]  # of a size and its cost
+Points = Sequence[tuple[float, float]]  # size and cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """`exponent` is that of the work. `of` says what a size counts."""
+    """`exponent` is that of the work. `of` names the unit of the sizes."""
 
     name: str
     of: str
@@ -31,7 +31,7 @@ class Curve:
 
 
 def slope(points: Points) -> float:
-    """Of the straight line through the logarithms that misses them least."""
+    """The slope of the least-squares line through the logarithms."""
     xs = [math.log(size) for size, _ in points]
     ys = [math.log(cost) for _, cost in points]
     middle_x, middle_y = sum(xs) / len(xs), sum(ys) / len(ys)
@@ -40,7 +40,7 @@ def slope(points: Points) -> float:
 
 
 def exponent(points: Points) -> float | None:
-    """Of the growth towards the end; None if there are too few sizes to say."""
+    """The exponent at the large sizes; None if there are too few sizes."""
     last = [(size, cost) for size, cost in sorted(points) if cost > 0][-LAST_POINTS:]
     return slope(last) if len({size for size, _ in last}) > 1 else None
 
@@ -64,11 +64,11 @@ def cost_text(micros: float) -> str:
     return f"{micros:,.0f}" if micros >= 100 else f"{micros:.1f}"
 
 
-Found = Mapping[str, Mapping[str, Points]]  # by contestant, then by curve
+CurveResults = Mapping[str, Mapping[str, Points]]  # by broker, then by curve
 
 
-def table(curves: Sequence[Curve], found: Found, reasons: Mapping[str, Mapping[str, str]]) -> str:
-    """One line for each curve and contestant: all costs, the exponent beside that of the work, and what it means."""
+def table(curves: Sequence[Curve], found: CurveResults, reasons: Mapping[str, Mapping[str, str]]) -> str:
+    """One line per curve and broker: all costs, the exponent beside that of the work, and the verdict."""
     rows = [("cost in CPU-µs of the broker", "", "by size", "grows with", "its work", "")]
     for curve in curves:
         for name, costs in found.items():
@@ -91,7 +91,9 @@ def table(curves: Sequence[Curve], found: Found, reasons: Mapping[str, Mapping[s
     return "\n".join("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows)
 
 
-def as_data(curves: Sequence[Curve], found: Found, reasons: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
+def as_data(
+    curves: Sequence[Curve], found: CurveResults, reasons: Mapping[str, Mapping[str, str]]
+) -> list[dict[str, Any]]:
     return [
         {
             "curve": curve.name,

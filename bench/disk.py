@@ -1,14 +1,14 @@
-"""What our files cost above the bare system calls.
+"""Measures the cost of trioka's file layers above the bare system calls.
 
     python bench/disk.py [--rounds 5] [--directory DIR]
 
 Appends of 16 KB, as a log makes them: `os.pwritev` in a loop against `OsFile.write`, against the same file through a
-`Volume`, and found in `FilePool` each time. CPU seconds of this process, user and system; each way in turn, the best
-round counts. The wrapper alone is measured on a file whose write does nothing: 0.1 µs cannot be seen beside a system
-call.
+`FailStopDisk`, and looked up in `FilePool` each time. CPU seconds of this process, user and system; each variant in
+turn, the best round counts. The wrapper alone is measured on a file whose write does nothing, because 0.1 µs is not
+measurable beside a system call.
 
-Then, what it costs to bring 64 MB of a file back into memory that the page cache was made to forget, a megabyte at a
-time: by reading them, and by `File.warm`.
+Then the cost of loading 64 MB of an uncached file into the page cache, a megabyte at a time: by reading it, and by
+`File.warm`.
 """
 
 import argparse
@@ -22,17 +22,17 @@ from typing import cast
 from background_load import forget
 
 from trioka.storage.disk import Buffer, File, OsDisk
-from trioka.storage.failstop_disk import Volume, VolumeFile
+from trioka.storage.failstop_disk import FailStopDisk, FailStopFile
 from trioka.storage.file_pool import FilePool
 
 SIZE = 16 * 1024
-WRITES = 2_000  # 32 MB, written again and again over itself: it stays in the page cache
+WRITES = 2_000  # 32 MB, overwritten repeatedly, so that it stays in the page cache
 COLD_AT_ONCE = 1024 * 1024
 COLD = 64  # megabytes
 
 
 class Nowhere:
-    """A file that takes everything and does nothing."""
+    """A file whose operations do nothing."""
 
     def write(self, offset: int, *buffers: Buffer) -> int:
         return SIZE
@@ -63,7 +63,7 @@ def warming_loop(bring: Callable[[int, int], object]) -> Callable[[], None]:
 
 
 def warming(disk: OsDisk, path: str, rounds: int) -> None:
-    """CPU only: the waiting for the disk does not count."""
+    """CPU only, without the wait for the disk."""
     file = disk.open(path, create=True)
     for number in range(COLD):
         file.write(number * COLD_AT_ONCE, os.urandom(COLD_AT_ONCE))
@@ -87,13 +87,13 @@ def main() -> None:
         disk = OsDisk()
         file = disk.open(f"{directory}/f", create=True)
         descriptor = file.fileno()
-        wrapped = Volume(disk, directory).open(f"{directory}/f")
+        wrapped = FailStopDisk(disk, directory).open(f"{directory}/f")
         files = FilePool(disk)
         path = f"{directory}/f"
         ways: dict[str, Callable[[], None]] = {
             "os.pwritev": append_loop(lambda offset, data: os.pwritev(descriptor, (data,), offset)),
             "File.write": append_loop(file.write),
-            "File.write through a Volume": append_loop(wrapped.write),
+            "File.write through a FailStopDisk": append_loop(wrapped.write),
             "FilePool.get, File.write": append_loop(lambda offset, data: files.get(path).write(offset, data)),
         }
         best = dict.fromkeys(ways, float("inf"))
@@ -106,7 +106,7 @@ def main() -> None:
         files.close()
 
         nowhere = cast(File, Nowhere())
-        through = VolumeFile(Volume(disk, directory), nowhere)
+        through = FailStopFile(FailStopDisk(disk, directory), nowhere)
         count = 300_000
         bare = min(cpu_us(append_loop(nowhere.write, count), count) for _ in range(options.rounds))
         latched = min(cpu_us(append_loop(through.write, count), count) for _ in range(options.rounds))

@@ -1,24 +1,24 @@
-"""Three nodes of trioka and three of Apache Kafka, one after the other: what a client notices of a failure, and what
-replication costs. A table of ratios, and a JSON file.
+"""Three nodes of trioka and three of Apache Kafka, one after the other: the effect of a failure on a client, and the
+cost of replication. A table of ratios, and a JSON file.
 
     python bench/failover.py                              two rounds of everything, about ten minutes
     python bench/failover.py --rounds 1 --kills 1         a look
     python bench/failover.py --measures 'kill-*'          some rows; --list names them
     python bench/failover.py --only trioka                one of the two; there are no ratios then
 
-In each round either side has a fresh cluster of three processes, each broker and controller; the other side's does not
-run, and who begins changes. Both have the same properties: a broker's session of 4 s, three replicas of which two must
-be in sync, and all else as it is by default. Kafka's nodes have 512 MB of heap each. A real client writes meanwhile
+In each round both sides have a fresh cluster of three processes, each broker and controller; only one cluster runs at a
+time, and the order alternates. Both have the same properties: a broker's session of 4 s, three replicas of which two
+must be in sync, and otherwise defaults. Kafka's nodes have 512 MB of heap each. A real client writes meanwhile
 (`watched_producer.py`): librdkafka, acks=all, idempotent.
 
-    replicated            acks=all at 1,000 records a second by the clock, over connections to all leaders (`load/`)
+    replicated            acks=all at a fixed 1,000 records a second, over connections to all leaders (`load/`)
     kill-leader           kill -9 of a node that leads, and is not the active controller, until a record is acknowledged
     kill-controller       kill -9 of the active controller, until another node has created a topic
     controlled-shutdown   SIGTERM to a node that leads 1,000 partitions: until it has ended; how long a record waited
-    rolling-restart       SIGTERM and start of one node after the other; afterwards every record is there, and once
+    rolling-restart       SIGTERM and start of each node in turn; afterwards every record exists exactly once
 
-The median and the worst of all kills and stops count; of latencies, the best round. With as few kills as a run can
-have, the worst is what stands for the 99th percentile.
+The median and the worst of all kills and stops count; of latencies, the best round. A run has so few kills that the
+worst one stands for the 99th percentile.
 """
 
 import argparse
@@ -138,7 +138,7 @@ def replicated(nodes: ThreeNodes, options: argparse.Namespace) -> Iterator[Figur
             "idempotent": True,
             "warmup": warm_s,
             "seconds": options.seconds,
-            "pids": ",".join(map(str, nodes.pids)),
+            "pid": ",".join(map(str, nodes.pids)),
         },
         seconds=options.seconds + warm_s,
     )
@@ -165,7 +165,7 @@ def kill_leader(nodes: ThreeNodes, options: argparse.Namespace) -> Iterator[Figu
         _no_errors(producer)
         nodes.start(leader)
         nodes.wait_healthy()
-        _bring_home(nodes, topic)
+        _elect_preferred_leaders(nodes, topic)
 
 
 def kill_controller(nodes: ThreeNodes, options: argparse.Namespace) -> Iterator[Figures]:
@@ -190,11 +190,11 @@ def kill_controller(nodes: ThreeNodes, options: argparse.Namespace) -> Iterator[
 
 
 def _create(nodes: ThreeNodes, number: int, topic: str, created: list[float]) -> None:
-    """Asks this node again and again, until a topic is there."""
+    """Retry on this node until the topic exists."""
     for attempt in range(int(CREATE_S * 10)):
         with contextlib.suppress(*UNREACHABLE):
-            told = nodes.ask(number, creation(f"{topic}-{attempt}", 1), timeout_s=CREATE_S)
-            if not told.topics[0].error_code:
+            response = nodes.ask(number, creation(f"{topic}-{attempt}", 1), timeout_s=CREATE_S)
+            if not response.topics[0].error_code:
                 created.append(time.perf_counter())
                 return
         if created:
@@ -203,8 +203,9 @@ def _create(nodes: ThreeNodes, number: int, topic: str, created: list[float]) ->
 
 
 def controlled_shutdown(nodes: ThreeNodes, options: argparse.Namespace) -> Iterator[Figures]:
-    """Of the partitions some are a topic of their own, which is written to: an impatient client asks for its topic's
-    metadata again and again, and that of a thousand partitions would be all that is measured."""
+    """Some of the partitions are a separate topic, which the producer writes to: a client without a leader requests its
+    topic's metadata repeatedly, and that of a thousand partitions would dominate the result.
+    """
     leader = next(number for number in NUMBERS if number != nodes.controller())
     others = [number for number in NUMBERS if number != leader]
     replicas = [[leader, *others], [leader, *others[::-1]]]
@@ -246,8 +247,8 @@ def _no_errors(producer: WatchedProducer) -> None:
         raise NotInTime(f"the client gave up: {producer.errors[0]}")
 
 
-def _bring_home(nodes: ThreeNodes, topic: str) -> None:
-    """Leaders are spread again, for the next kill: all else would be led by the two that stayed."""
+def _elect_preferred_leaders(nodes: ThreeNodes, topic: str) -> None:
+    """Elect the preferred leaders for the next kill; otherwise the two surviving nodes would lead everything."""
     from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
 
     wanted = ElectLeadersRequest.TopicPartition(topic=topic, partitions=list(range(len(NUMBERS))))
@@ -267,7 +268,7 @@ RUNS: Final[Mapping[str, Callable[[ThreeNodes, argparse.Namespace], Iterator[Fig
 
 
 class Contest:
-    """What all rounds have shown so far."""
+    """The results of all rounds so far."""
 
     def __init__(self, makers: Mapping[str, Callable[[], ThreeNodes]], options: argparse.Namespace) -> None:
         self._makers = makers
@@ -284,7 +285,7 @@ class Contest:
                 self._round(round_number, name)
 
     def _round(self, round_number: int, name: str) -> None:
-        """A measure that fails is told of, and leaves a cluster that is not used any more."""
+        """Run one round. A failed measurement is reported, and its cluster is not used any more."""
         left = list(self.measures)
         tries = 0
         while left and tries <= len(self.measures):
@@ -310,7 +311,7 @@ class Contest:
             raise NotInTime(f"{name} holds {used / 1e9:.1f} GB")
 
     def rounds(self) -> dict[str, dict[str, list[Mapping[str, float] | None]]]:
-        """As the table wants them: latencies round by round, of all else one summary."""
+        """The rows of the table: latencies per round, everything else as one summary."""
         return {
             name: {
                 measure: list(samples) if measure == "replicated" else [summary(samples)]
@@ -390,7 +391,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     allow_many_files()
     end_in_order()
-    program()  # built before anything is started
+    program()  # build it before anything starts
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="trioka-bench-", dir=options.folder, ignore_cleanup_errors=True) as folder:
         makers: dict[str, Callable[[], ThreeNodes]] = {

@@ -1,4 +1,4 @@
-"""How much a client notices of its neighbours: its p99 beside them, over its p99 alone. A table, and a JSON file.
+"""The effect of other load on a client: its p99 beside the load, divided by its p99 alone. A table, and a JSON file.
 
     python bench/fairness.py                              both brokers, about five minutes
     python bench/fairness.py --only trioka --rounds 1     a look
@@ -7,11 +7,11 @@
     small-requests   10 MB/s (1,000 records of 10 KB a second) beside one record per request, 50 in flight, all it can
     large-requests   the same beside batches of 1 MB, 5 in flight, all it can
     cold-reader      1,000 records of 100 B a second beside a consumer that reads a log of 2 GB from its start, 1 MB a
-                     time, which the page cache was made to forget before: all of it comes from the disk
+                     time, after it was dropped from the page cache: all reads come from the disk
 
-What counts is a ratio within one broker: the best p99 of all rounds beside the neighbour, over the best one alone. In
-brackets stands what single rounds say. Both brokers are up and take turns. A neighbour that ends early, or a reader
-whose data came from memory after all, makes a round that does not count.
+The result is a ratio within one broker: the best p99 of all rounds beside the load, divided by the best one alone.
+Brackets show the single rounds. Both brokers run and take turns. A round does not count if the load ended early, or if
+the reader's data came from memory.
 """
 
 import argparse
@@ -39,16 +39,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "bench"
 USUAL_ROUNDS, USUAL_SECONDS = 5, 2.5
 WARMUP_SECONDS = 0.8
-# A neighbour writes no more than this, and a log that is read has so much; there is one of them at a time.
+# The maximum that a background load writes, and the size of the log that is read; there is one at a time.
 NEIGHBOUR_BYTES, COLD_BYTES = 4_000_000_000, 2_000_000_000
 FETCH_BYTES = MIB
-# Less than this from the disk in a second, and the data was not cold.
+# With fewer bytes from the disk per second, the data was cached.
 COLD_BYTES_PER_SECOND = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Who is measured, beside whom, and how many times its p99 may grow."""
+    """The measured client, the background load, and the limit of the factor by which its p99 grows."""
 
     name: str
     work: str
@@ -56,7 +56,7 @@ class Row:
     neighbour: str
     options: Mapping[str, object]
     goal: float
-    share: float = 1  # of the usual length: for a neighbour that would have written all it may before the end
+    share: float = 1  # of the usual length: for a load that would otherwise reach its byte limit before the end
 
 
 TEN_MEGABYTES: Mapping[str, object] = {"record": 10_000, "rate": 1000}
@@ -93,7 +93,7 @@ ROWS = (
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Milliseconds at p99, and what the neighbour got meanwhile."""
+    """Milliseconds at p99, and the throughput of the background load."""
 
     alone: float
     beside: float
@@ -101,7 +101,7 @@ class Round:
 
 
 def times(rounds: Sequence[Round]) -> float | None:
-    """The best beside the neighbour, over the best alone."""
+    """The best p99 beside the load, divided by the best alone."""
     if not rounds:
         return None
     return min(one.beside for one in rounds) / min(one.alone for one in rounds)
@@ -112,11 +112,11 @@ def is_met(row: Row, rounds: Sequence[Round]) -> bool | None:
     return None if found is None else found <= row.goal
 
 
-Found = Mapping[str, Mapping[str, Sequence[Round]]]  # by contestant, then by row
+RowResults = Mapping[str, Mapping[str, Sequence[Round]]]  # by broker, then by row
 Reasons = Mapping[str, Mapping[str, str]]
 
 
-def table(rows: Sequence[Row], found: Found, reasons: Reasons) -> str:
+def table(rows: Sequence[Row], found: RowResults, reasons: Reasons) -> str:
     lines = [("work", "", "p99 ms alone", "beside", "times", "neighbour MB/s", "goal", "")]
     for row in rows:
         for name, by_row in found.items():
@@ -144,7 +144,7 @@ def table(rows: Sequence[Row], found: Found, reasons: Reasons) -> str:
     return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
 
 
-def as_data(rows: Sequence[Row], found: Found, reasons: Reasons) -> list[dict[str, Any]]:
+def as_data(rows: Sequence[Row], found: RowResults, reasons: Reasons) -> list[dict[str, Any]]:
     return [
         {
             "row": row.name,
@@ -191,7 +191,7 @@ class Fairness:
                         self._round(n, name, nodes[name], row)
 
     def _warm_up(self, name: str, node: Node) -> None:
-        """Both kinds of client, until a JVM has compiled what they need."""
+        """Run both kinds of client until a JVM has compiled their code."""
         print(f"warm-up  {name}", file=sys.stderr, flush=True)
         until = time.monotonic() + self._options.warm_up
         while time.monotonic() < until:
@@ -200,7 +200,7 @@ class Fairness:
 
     def _round(self, n: int, name: str, node: Node, row: Row) -> None:
         seconds = self._options.seconds * row.share
-        os.sync()  # or what the last neighbour has written would be one
+        os.sync()  # otherwise the writeback of the last load would disturb this one
         try:
             alone = self._p99(node, row.client, seconds)
             with self._neighbour(node, row) as got:
@@ -238,7 +238,7 @@ class Fairness:
 
     @contextmanager
     def _neighbour(self, node: Node, row: Row) -> Iterator[Callable[[], int]]:
-        """It is at work; the function says how many bytes it has got from the broker's disk, or into its logs."""
+        """Run the background load; the function returns its bytes from the broker's disk, or into its logs."""
         self._topics += 1
         topic = f"neighbour-{self._topics}"
         logs = f"{topic}-0/*.log"

@@ -1,15 +1,15 @@
-"""How long a test waits for its broker, and for the end of it.
+"""Measures how long a test waits for the start and the stop of its broker.
 
     python bench/fixtures.py [--rounds 30]
 
-    first      in a new process: everything is imported, then a broker started
-    next       every other one of that process: what the fixture `kafka` costs each test
-    stop       until nothing is left of it
+    first      in a new process: the imports, then the start of a broker
+    next       every later start in that process: the cost of the fixture `kafka` per test
+    stop       until everything is removed
     process    a broker in a process of its own (process=True)
     8 days     kafka.clock.advance("8d") on a broker with one topic
 
-Milliseconds of this process's CPU stand beside those of the clock: on a shared machine only they mean something. The
-goals (first ≤ 400 ms, next ≤ 30 ms) are for an idle machine with two cores.
+The CPU time of this process is printed beside the elapsed time, in milliseconds: on a shared machine only the CPU time
+is meaningful. The goals (first ≤ 400 ms, next ≤ 30 ms) are for an idle machine with two cores.
 """
 
 import argparse
@@ -28,7 +28,7 @@ print(time.perf_counter() - began, time.process_time() - cpu)
 kafka.close()
 """
 
-Took = tuple[float, float]  # seconds: by the clock, of the CPU
+Took = tuple[float, float]  # seconds: elapsed, CPU
 
 
 def took(work: Callable[[], object]) -> Took:

@@ -1,11 +1,11 @@
-"""What a client waits for while other threads of the broker compute, by the length of the interpreter's turns.
+"""Latency of a client while other threads of the broker compute, by the interpreter's switch interval.
 
     python bench/gil_switching.py [--rounds 3] [--partitions 2000]
 
-1,000 records a second go to one partition, by the load generator's clock. Meanwhile a topic with many partitions is
-made, which eight worker threads do, Python and disk in turns; and, in another row, a thread computes and does nothing
-else, as one that loads a large group's offsets would. Brokers with the interpreter's default turns of 5 ms and with
-those that a broker asks for (broker/network/scheduling.py) take turns, each fresh; the best round of each counts.
+The load generator sends 1,000 records a second to one partition. Meanwhile eight worker threads create a topic with
+many partitions, which alternates between Python and disk; and, in another row, a thread only computes, as one that
+loads a large group's offsets does. Fresh brokers with the interpreter's default interval of 5 ms and with trioka's
+interval (broker/network/scheduling.py) take turns; the best round of each counts.
 """
 
 import argparse
@@ -19,15 +19,15 @@ from typing import Final
 from load_generator import program, run_load
 from nodes import TriokaNode, allow_many_files, end_in_order
 
-from trioka.broker.network.scheduling import INTERPRETER_TURN_S
+from trioka.broker.network.scheduling import SWITCH_INTERVAL_S
 
 DEFAULT_TURN_S: Final = 0.005
 SECONDS: Final = 4.0
-BEGIN_S: Final = 1.0  # after the load has begun
+BEGIN_S: Final = 1.0  # after the start of the load
 WITH_TURNS: Final = """
 import threading
 from trioka.broker import time_slice
-time_slice.INTERPRETER_TURN_S = {turn_s}
+time_slice.SWITCH_INTERVAL_S = {turn_s}
 def compute():
     while True:
         sum(range(1000))
@@ -41,7 +41,7 @@ Figures = dict[str, float]
 
 
 def latencies(folder: Path, turn_s: float, computes: bool, partitions: int) -> Figures:
-    """Milliseconds, and how long the topic took, in seconds."""
+    """Latencies in milliseconds, and the duration of the topic's creation in seconds."""
     node = TriokaNode(folder, [sys.executable, "-c", WITH_TURNS.format(turn_s=turn_s, computes=computes)])
     node.start()
     try:
@@ -78,7 +78,7 @@ def main() -> None:
         f"{options.partitions} partitions are made": (False, options.partitions),
         "a thread computes": (True, 0),
     }
-    turns = {"5 ms": DEFAULT_TURN_S, f"{INTERPRETER_TURN_S * 1e6:.0f} µs": INTERPRETER_TURN_S}
+    turns = {"5 ms": DEFAULT_TURN_S, f"{SWITCH_INTERVAL_S * 1e6:.0f} µs": SWITCH_INTERVAL_S}
     found: dict[tuple[str, str], list[Figures]] = {(row, turn): [] for row in rows for turn in turns}
     with tempfile.TemporaryDirectory(prefix="trioka-bench-", ignore_cleanup_errors=True) as name:
         for _ in range(options.rounds):

@@ -1,8 +1,8 @@
-"""Members of groups without a client: bare connections of one process, many at once.
+"""Group members without a client library: bare connections of one process, many at once.
 
-`Crowd.ask` sends one request on each of its connections and returns when all are answered; what is encoded and decoded
-in Python is outside of the time that it tells. A request that waits for others, as a JoinGroup does, may be answered
-late or after another attempt of another member.
+`MemberConnections.ask` sends one request on each of its connections and returns when all have a response; the time that
+it returns excludes encoding and decoding in Python. A request that waits for other members, such as JoinGroup, may get
+its response late, or after a retry of another member.
 """
 
 import selectors
@@ -33,7 +33,7 @@ class Answered(NamedTuple):
     seconds: float
 
 
-class Crowd:
+class MemberConnections:
     def __init__(self, address: tuple[str, int], size: int) -> None:
         self._sockets = [socket.create_connection(address, ANSWER_SECONDS) for _ in range(size)]
         self._selector = selectors.DefaultSelector()
@@ -48,7 +48,7 @@ class Crowd:
             one.close()
 
     def ask(self, requests: Mapping[int, Request] | Sequence[Request], version: int) -> Answered:
-        """All answers, by the number of the connection."""
+        """Send requests and return the responses, by the number of the connection."""
         asked = dict(requests) if isinstance(requests, Mapping) else dict(enumerate(requests))
         frames = _frames(asked, version)
         started = time.perf_counter()
@@ -61,7 +61,7 @@ class Crowd:
         self._send(_frames(requests, version))
 
     def hear(self, requests: Mapping[int, Request], version: int) -> dict[int, Any]:
-        """The answers to what was said before, as many as come until there is silence."""
+        """The responses to earlier requests, until none arrives for a while."""
         return _answers(requests, version, self._hear(set(requests), SILENCE_SECONDS))
 
     def _send(self, frames: Mapping[int, bytes]) -> None:
@@ -99,7 +99,7 @@ def _answers(requests: Mapping[int, Request], version: int, heard: Mapping[int, 
 
 
 def subscription(topic: str, note: int) -> bytes:
-    """What a consumer says that it wants; the note makes every one a new one, for which a group must rebalance."""
+    """A consumer's subscription; the unique note makes each one differ, so that the group must rebalance."""
     name = topic.encode()
     return struct.pack(f">hih{len(name)}sii", 0, 1, len(name), name, 4, note)
 
@@ -111,9 +111,9 @@ def assignment(topic: str, partitions: Sequence[int]) -> bytes:
 
 
 class ClassicGroup:
-    """All connections of a crowd as members of one group; or, of as many groups as there are names."""
+    """All connections as members of one group, or of as many groups as there are names."""
 
-    def __init__(self, crowd: Crowd, groups: Sequence[str], topic: str, partitions: int) -> None:
+    def __init__(self, crowd: MemberConnections, groups: Sequence[str], topic: str, partitions: int) -> None:
         self._crowd = crowd
         self._groups = groups
         self._topic = topic
@@ -133,7 +133,9 @@ class ClassicGroup:
         )
 
     def form(self) -> None:
-        """Everyone joins. Without a delay a group begins with who is first; those come again when others have come."""
+        """All members join. Without an initial delay a group begins with the first members, which rejoin when others
+        have joined.
+        """
         everyone = range(len(self._groups))
         for index, answer in self._crowd.ask([self._join(index, 0) for index in everyone], JOIN).answers.items():
             assert answer.error_code == MEMBER_ID_REQUIRED, answer
@@ -151,7 +153,7 @@ class ClassicGroup:
         self._sync()
 
     def rebalance(self, note: int) -> float:
-        """Everyone joins anew and is given its part: how long that takes."""
+        """All members rejoin and get an assignment; returns the duration."""
         joined = self._crowd.ask([self._join(index, note) for index in range(len(self._groups))], JOIN)
         self._note(joined.answers)
         return joined.seconds + self._sync()
@@ -186,23 +188,23 @@ class ClassicGroup:
         return synced.seconds
 
     def beats(self) -> list[HeartbeatRequest]:
-        """What everyone says to be taken for alive; any connection may say it."""
+        """The heartbeats of all members; any connection may send them."""
         return [
             HeartbeatRequest(group_id=group, generation_id=self._generations[index], member_id=self._ids[index])
             for index, group in enumerate(self._groups)
         ]
 
     def heartbeat(self) -> float:
-        """Everyone, once."""
+        """One heartbeat of each member."""
         beaten = self._crowd.ask(self.beats(), HEARTBEAT)
         assert all(answer.error_code == 0 for answer in beaten.answers.values())
         return beaten.seconds
 
 
 class ConsumerGroup:
-    """The same in the newer protocol, where the broker divides; members obey at once."""
+    """The same in the consumer protocol, where the broker assigns; members apply assignments immediately."""
 
-    def __init__(self, crowd: Crowd, size: int, group: str, topic: str, partitions: int) -> None:
+    def __init__(self, crowd: MemberConnections, size: int, group: str, topic: str, partitions: int) -> None:
         self._crowd = crowd
         self._group = group
         self._topic = topic
@@ -227,7 +229,7 @@ class ConsumerGroup:
         )
 
     def settle(self, members: Sequence[int]) -> float:
-        """Heartbeats, one after the other, until all have one epoch and together all partitions."""
+        """Send heartbeats until all members have the same epoch and together all partitions."""
         seconds = 0.0
         while True:
             beaten = self._crowd.ask({index: self._beat(index) for index in members}, CONSUMER_HEARTBEAT)

@@ -1,9 +1,9 @@
-"""What the requests of groups cost inside the broker; no socket is involved.
+"""Measures the CPU cost of group requests inside the broker, without a socket.
 
     python bench/group_requests.py [--rounds 20] [--profile heartbeat|newer|commit|commits|rebalance]
 
-A whole broker is started and fed bytes, as `request.py` does it. Everything is this process's CPU time, in µs, and the
-best round counts. Whole brokers are compared by `groups.py`, which has a client in it that is as busy as they are.
+A whole broker is started and gets its requests as bytes, as in `request.py`. Everything is this process's CPU time, in
+µs, and the best round counts. `groups.py` compares whole brokers; its client uses as much CPU as they do.
 """
 
 import argparse
@@ -42,7 +42,7 @@ REPEAT = 200
 
 
 class Member:
-    """The only one of its group: of a classic one, and of one of the newer protocol."""
+    """The only member of its group: one of a classic group, and one of a KIP-848 group."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -51,7 +51,7 @@ class Member:
         self.newer_epoch = 0
 
     async def arrive(self) -> None:
-        """The first rebalance of a group waits for others, if only for a moment."""
+        """Join: the first rebalance of a group waits for other members for a moment."""
         self.id = self.ask(self.join(0), JOIN).member_id
         self.say(self.join(0), JOIN)
         while not self._bench.connection.outgoing:  # noqa: ASYNC110 - once
@@ -65,7 +65,7 @@ class Member:
 
     def say(self, request: Request, version: int) -> None:
         message = framed(request, version)
-        self._bench.connection.room()[: len(message)] = message
+        self._bench.connection.receive_buffer()[: len(message)] = message
         self._bench.connection.received(len(message))
 
     def heard(self, request: Request, version: int) -> Any:
@@ -134,7 +134,7 @@ class Member:
 
 
 def works(bench: Bench, member: Member) -> dict[str, tuple[str, Callable[[], object], int]]:
-    """By name: what it is, the work, and of how many it consists."""
+    """By name: the description, the work, and its number of requests."""
     notes = iter(range(2, 1 << 30))
 
     def said(request: Request, version: int, times: int) -> Callable[[], object]:

@@ -4,9 +4,9 @@
     python bench/groups.py --rounds 1         a look
     python bench/groups.py --only trioka      one broker, no ratios
 
-Members are bare connections of this process (`group_members.py`), which do what they are told at once: what is measured
-is the broker. Both brokers have `group.initial.rebalance.delay.ms=0`, and no interval between assignments. The best
-round counts, except for what can only happen once: a load after a start.
+Members are bare connections of this process (`group_members.py`), which act immediately, so that the broker is
+measured. Both brokers have `group.initial.rebalance.delay.ms=0`, and no interval between assignments. The best round
+counts, except for the load after a start, which happens only once.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from group_members import ClassicGroup, ConsumerGroup, Crowd
+from group_members import ClassicGroup, ConsumerGroup, MemberConnections
 from nodes import KAFKA_JVM, allow_many_files, end_in_order
 from oracle import ApacheKafka
 from trioka_process import TriokaProcess
@@ -41,7 +41,7 @@ GROUPS = 2000
 COMMITTERS, OFFSETS = 100, 100_000
 TIMEOUT_SECONDS = 120
 RETRY_SECONDS = 0.005
-RETRIABLE = (14, 15, 16)  # the coordinator is loaded, or not there yet
+RETRIABLE = (14, 15, 16)  # the coordinator is loading, or not available yet
 GOALS = {
     "rebalance of 100 members over 1,000 partitions, classic": 3.0,
     "100,000 committed offsets are loaded after the start": 2.0,
@@ -71,12 +71,12 @@ class Bench:
         return self._figures
 
     def _best(self, name: str, measure: Callable[[int], float]) -> None:
-        """One round more than counts, and first."""
+        """Run a warm-up round, and then the rounds that count."""
         self._figures[name] = min([measure(n) for n in range(self._rounds + 1)][1:])
 
     @contextmanager
-    def _crowd(self, size: int) -> Iterator[Crowd]:
-        crowd = Crowd(self._address, size)
+    def _crowd(self, size: int) -> Iterator[MemberConnections]:
+        crowd = MemberConnections(self._address, size)
         try:
             yield crowd
         finally:
@@ -160,7 +160,7 @@ class Bench:
         return all(one.error_code == 0 for one in answer.topics[0].partitions)
 
     def _last_of(self, connection: Connection, group: str) -> int:
-        """What a group has committed last; -1 while it is being loaded."""
+        """The last committed offset of a group; -1 while it is being loaded."""
         place = OffsetFetchRequest.Group.Topic(name=TOPIC, partition_indexes=[OFFSETS // COMMITTERS - 1])
         asked = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=[place])])
         (answer,) = connection.ask(asked, 8).groups

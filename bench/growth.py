@@ -1,17 +1,18 @@
-"""What a request costs as connections, partitions, logs and groups grow: a table with exponents, a JSON file, pictures.
+"""The cost of a request as connections, partitions, logs and groups grow: a table with exponents, a JSON file,
+pictures.
 
     python bench/growth.py                              both brokers, about seven minutes
     python bench/growth.py --only trioka --rounds 1     a look
     python bench/growth.py --measures 'partitions-*'    some curves; --list names them
 
-The cost is the CPU of the broker's process, from `/proc`, for each request of a load that stays the same while only one
-size grows. `curves.py` turns it into an exponent, and says where it grows faster than the work that is asked for.
+The cost is the CPU of the broker's process, from `/proc`, for each request of a constant load while only one size
+grows. `curves.py` computes an exponent, and flags a cost that grows faster than the work.
 
-One broker runs at a time, and a fresh one for each thing that grows. A cost is the best of the rounds. Logs have holes
-(sparse_log.py), so that 20 GB of them take 1.3 GB of disk; they are read at a thousand places, evenly spread, which are
-in memory by then: what grows is what is searched, and not how much of it the machine can remember. Apache Kafka's
-partitions end at a thousand: it syncs a file when a partition is first written to, and ten thousand of those would take
-longer than all the rest.
+One broker runs at a time, and a fresh one for each size that grows. A cost is the best of the rounds. Logs are sparse
+files (sparse_log.py), so that 20 GB of them use 1.3 GB of disk; they are read at a thousand evenly spread positions,
+which are cached by then, so that the searched size grows and not the amount of memory needed. Apache Kafka's curve ends
+at a thousand partitions: it syncs a file at the first write to a partition, and ten thousand of those would take longer
+than all the rest.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from typing import Any
 
 from contestants import contestants
 from curves import FASTER, Curve, as_data, table
-from group_members import HEARTBEAT, ClassicGroup, Crowd
+from group_members import HEARTBEAT, ClassicGroup, MemberConnections
 from growth_chart import pictures
 from load_generator import LoadFailed, run_load
 from machine import machine
@@ -54,7 +55,7 @@ IN_FLIGHT = 20
 METADATA_VERSION, COMMIT_VERSION = 12, 8
 LOG_RECORD, LOG_BATCH = KIB, 16 * KIB
 LOG_PLACES = 1000
-LOG_APPENDS = 5000  # fewer take less CPU than can be told
+LOG_APPENDS = 5000  # fewer use too little CPU to measure
 DISK_LIMIT_BYTES = 4_000_000_000
 GROUP_TOPIC = "grouped"
 MOST_PARTITIONS = {OURS: 10_000, THEIRS: 1_000}
@@ -86,7 +87,7 @@ CURVES = (
 
 
 class Growth:
-    """The costs of all contestants, as they come."""
+    """The costs of all brokers."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Node]], options: argparse.Namespace) -> None:
         self._makers = makers
@@ -111,7 +112,7 @@ class Growth:
     def _grow(
         self, name: str, of: str, work: Callable[[Node, str, int], Iterator[tuple[str, Callable[[], float]]]]
     ) -> None:
-        """All sizes of one thing, on a broker of its own."""
+        """Measure all sizes of one kind, on a fresh broker."""
         sizes = [size for size in SIZES[of] if self._may_be(of, name, size)]
         try:
             with self._makers[name]() as node:
@@ -135,7 +136,7 @@ class Growth:
         return (not options.most or size <= options.most) and (of != "partitions" or size <= MOST_PARTITIONS[name])
 
     def _note(self, name: str, of: str, curve: str, size: int, take: Callable[[], float]) -> None:
-        """The best of all rounds; a failure ends the curve, and says why."""
+        """The best of all rounds; a failure ends the curve, with its reason."""
         if curve not in {one.name for one in self.curves} or curve in self.reasons[name]:
             return
         try:
@@ -148,7 +149,7 @@ class Growth:
         print(f"{name:<13} {curve} at {size:,} {of}: {cost:,.1f} CPU-µs", file=sys.stderr, flush=True)
 
     def _warm_up(self, node: Node) -> None:
-        """A JVM compiles what it has seen often; ours starts as it stays."""
+        """A JVM compiles hot code; trioka needs no warm-up."""
         if isinstance(node, KafkaNode):
             until = time.monotonic() + self._options.warm_up
             while time.monotonic() < until:
@@ -156,7 +157,7 @@ class Growth:
                     self._load(node, "produce", topic=f"warm-up-{time.monotonic_ns()}", record=100, batch=batch)
 
     def _load(self, node: Node, command: str, **options: object) -> float:
-        """CPU-µs of the broker for each request of a load."""
+        """CPU time of the broker per request of a load, in µs."""
         seconds = self._options.seconds
         asked = {
             "address": node.address,
@@ -169,14 +170,14 @@ class Growth:
         try:
             told = run_load(command, asked, seconds=seconds)
         except LoadFailed as failed:
-            raise LoadFailed(f"{failed}{node.obituary()}") from failed
+            raise LoadFailed(f"{failed}{node.exit_report()}") from failed
         if not options.get("existing") and command == "produce":
             node.reclaim(str(options["topic"]))
         if not told["requests"]:
             raise LoadFailed("not one request was answered in time")
         return float(told["broker_cpu_seconds"] / told["requests"] * 1e6)
 
-    # Each of these yields curves and how to take their cost, when the broker has grown to that size.
+    # Each of these yields curves and how to measure their cost, when the broker has grown to that size.
 
     def _connections(self, node: Node, _: str, size: int) -> Iterator[tuple[str, Callable[[], float]]]:
         single = {"record": 100, "batch": 1, "in_flight": 1, "partitions": PARTITIONS_OF_CONNECTIONS}
@@ -195,7 +196,7 @@ class Growth:
         print(f"{name:<13} {size:,} partitions are made in {time.perf_counter() - began:.2f} s", file=sys.stderr)
         there: dict[str, object] = {"topic": topic, "partitions": size, "record": 100, "batch": 1, "existing": True}
         first = {"address": node.address, "spread": True, "in-flight": 1, "seconds": 0.01, "warmup": 0, **there}
-        run_load("produce", first)  # to each of them; what a first record costs is another matter
+        run_load("produce", first)  # to each partition, because the first record has extra costs
         yield "partitions-all", lambda: self._load(node, "produce", spread=True, in_flight=1, **there)
         yield "partitions-one", lambda: self._load(node, "produce", rotate=True, in_flight=IN_FLIGHT, **there)
         yield "partitions-session", lambda: self._load(node, "tail", **there)
@@ -215,7 +216,7 @@ class Growth:
         once = {"address": node.address, "places": LOG_PLACES, "max-bytes": (LOG_PLACES + 1) * BATCH_BYTES, **read}
         run_load("fetch", {**once, "seconds": ANSWER_SECONDS, "warmup": 0}, seconds=ANSWER_SECONDS)
         yield "log-fetch", lambda: self._load(node, "fetch", places=LOG_PLACES, **read)
-        if size >= LOG_APPENDS * LOG_BATCH:  # or it would be another log afterwards
+        if size >= LOG_APPENDS * LOG_BATCH:  # otherwise it would be a different log afterwards
             yield "log-produce", lambda: self._append(node, topic)
 
     def _append(self, node: Node, topic: str) -> float:
@@ -228,7 +229,7 @@ class Growth:
         if size == SIZES["groups"][0]:
             run_load("create", {"address": node.address, "topic": GROUP_TOPIC})
             _until_coordinated(address)
-        crowd = Crowd(address, size)
+        crowd = MemberConnections(address, size)
         try:
             groups = ClassicGroup(crowd, [f"groups-{size}-{n}" for n in range(size)], GROUP_TOPIC, 1)
             groups.form()
@@ -246,8 +247,8 @@ class Growth:
 
 
 def _create(node: Node, topic: str, partitions: int) -> None:
-    """Neither broker makes more than ten thousand records of one request, and a thousand take a while as it is: so a
-    large topic is made in steps.
+    """Create a large topic in steps: neither broker writes more than ten thousand metadata records for one request, and
+    even a thousand take a while.
     """
     run_load("create", {"address": node.address, "topic": topic, "partitions": min(partitions, PARTITIONS_AT_ONCE)})
     connection = Connection("127.0.0.1", node.port, timeout_s=ANSWER_SECONDS)
@@ -270,7 +271,7 @@ def _commit(group: str, generation: int, member: str) -> OffsetCommitRequest:
 
 
 def _until_coordinated(address: tuple[str, int]) -> None:
-    """A commit without a member is answered as soon as there is a coordinator for it."""
+    """Wait for the coordinator, which a commit without a member needs."""
     connection = Connection(*address, timeout_s=ANSWER_SECONDS)
     try:
         deadline = time.monotonic() + ANSWER_SECONDS

@@ -1,9 +1,9 @@
-"""Curves of growth as a picture: both axes are logarithmic, so a straight line is a power and its slope the exponent.
+"""Draws growth curves: both axes are logarithmic, so a straight line is a power law and its slope the exponent.
 
     python bench/growth_chart.py growth.json FOLDER
 
-A picture for each thing that grows, as SVG written by hand, like `chart.py`'s. trioka's curves are solid, those of
-Apache Kafka dashed; a curve's label says its exponent, and that of its work.
+One picture per kind of size, as SVG written by hand, like `chart.py`'s. trioka's curves are solid, those of Apache
+Kafka dashed; a curve's label has its exponent, and that of its work.
 """
 
 import json
@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 
 
 class Axes:
-    """From sizes and costs to places; both axes begin and end with a power of ten."""
+    """Maps sizes and costs to coordinates; both axes begin and end with a power of ten."""
 
     def __init__(self, sizes: Sequence[float], costs: Sequence[float]) -> None:
         self.sizes, self.costs = _decades(sizes), _decades(costs)
@@ -100,7 +100,7 @@ def _curve(row: Row, axes: Axes, colour: str, number: int) -> list[str]:
 
 
 def pictures(data: Mapping[str, Any]) -> dict[str, str]:
-    """By file name."""
+    """The pictures by file name."""
     settings, cores = data["settings"], data["machine"]["cores"]
     note = f"best of {settings['rounds']}, {settings['seconds']:g} s each · {cores} cores · {data['made'][:10]}"
     rows = sorted(data["rows"], key=lambda row: row["of"])

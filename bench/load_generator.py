@@ -1,7 +1,7 @@
 """The load generator in `load/`: built when its sources have changed, run once per measure.
 
-It is Go without a single dependency, so `go build` fetches nothing. The program lies in the cache folder, under a name
-that is made of its sources' digest.
+It is Go without dependencies, so `go build` downloads nothing. The program is in the cache folder, under a name with
+the digest of its sources.
 """
 
 import functools
@@ -19,15 +19,15 @@ from trioka.pipeline.installation.cache import Unavailable, folder, locked
 
 SOURCES = Path(__file__).resolve().with_name("load")
 BUILD_TIMEOUT_SECONDS = 300
-# Topics come and go around a measure; on a busy machine that takes its time.
+# The creation and deletion of topics around a measure takes time on a busy machine.
 SPARE_SECONDS = 180
-# A latency is taken anew if the generator itself was later than this at p99.9, and so often at most.
+# A latency is repeated if the generator itself was later than this at p99.9, at most this many times.
 ON_TIME_MICROS = 1000
 LATENCY_TRIES = 4
 
 
 class LoadFailed(Exception):
-    """What the generator said, in one line."""
+    """The generator's error, in one line."""
 
 
 @functools.cache
@@ -90,7 +90,7 @@ def run_load(command: str, options: Mapping[str, object], *, seconds: float = 0)
 def run_latency(
     options: Mapping[str, object], *, seconds: float, quietly: Callable[[], AbstractContextManager[None]]
 ) -> dict[str, Any]:
-    """The same for a latency, on a machine that is quiet meanwhile. Each try is taken within a block of `quietly`."""
+    """Run a latency command while the rest of the machine is quiet. Each try runs within a block of `quietly`."""
 
     def take() -> dict[str, Any]:
         with quietly():
@@ -100,10 +100,11 @@ def run_latency(
 
 
 def on_time(take: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A virtual machine stands still now and then for tens of milliseconds, with everything on it. The generator
-    notices, because its own clock goes before all other work: then it is late itself, whichever broker it talks to.
-    Such a try says nothing of the broker and is taken anew, and if all are like that, the one counts in which it was
-    the least late. What the broker answered has no part in the choice."""
+    """Repeat a latency until the generator itself was on time. A virtual machine sometimes pauses for tens of
+    milliseconds, with everything on it. The generator detects this because it has the highest priority: then it is late
+    itself, with either broker. Such a try says nothing about the broker and is repeated; if all tries are late, the one
+    with the least lateness counts. The broker's latencies do not affect the choice.
+    """
     tries: list[dict[str, Any]] = []
     while len(tries) < LATENCY_TRIES and (not tries or lateness(tries[-1]) > ON_TIME_MICROS):
         tries.append(take())
@@ -111,7 +112,7 @@ def on_time(take: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def lateness(outcome: Mapping[str, Any]) -> float:
-    """At p99.9, of the generator itself, in µs."""
+    """The lateness of the generator itself at p99.9, in µs."""
     return float(outcome["lateness_micros"]["p99.9"])
 
 

@@ -1,16 +1,15 @@
-"""What a log costs: appends and reads against the bare system calls, memory, and opening many.
+"""Measures the cost of logs: appends and reads against the bare system calls, memory, and opening many.
 
     python bench/log.py [--rounds 5] [--partitions 10000] [--directory DIR]
 
-Everything is measured in one run, each way in turn, the best round counts; CPU is this process's, user and system.
+Everything is measured in one run, each variant in turn, the best round counts; CPU is this process's, user and system.
 
 * append: 16 KB batches of 1 KB records. `raw` is `os.pwritev` to a growing file, after the batch's CRC was computed:
-  the CRC is on both sides, because a broker that does not check is none. Log appends check the batch, set its offset,
-  write it, and keep the indexes; idempotent ones ask the producers too. Files grow from nothing in both cases.
-* read: what planning a read costs, from a closed segment and from the active one; no record bytes move. `raw` beside it
-  is `os.sendfile` of the same range into a socket pair.
-* memory: bytes per opened, unused partition, by tracemalloc.
-* open: a directory of cleanly stopped partitions, each with a few records; and how many descriptors are left.
+the CRC is on both sides, because every broker must check it. Log appends check the batch, set its offset, write it, and
+update the indexes; idempotent ones also check the producer state. Files start empty in both cases. * read: the cost of
+planning a read, from a closed segment and from the active one; no record bytes are copied. `raw` beside it is
+`os.sendfile` of the same range into a socket pair. * memory: bytes per opened, unused partition, by tracemalloc. *
+open: a directory of cleanly stopped partitions, each with a few records; and how many descriptors are left.
 
 Uses at most 1 GB of disk, and cleans up.
 """
@@ -38,7 +37,7 @@ from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 
 SIZE = 16 * 1024
-CHUNK = 1_000  # appends that are timed together: 16 MB
+CHUNK = 1_000  # appends per measurement: 16 MB
 CHUNKS = 12
 NOW_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=128 * 1024 * 1024)
@@ -115,7 +114,9 @@ class Bench:
         sent = 0
 
         def next_batch() -> None:
-            """As the client sends it. Its sequence goes on, and so its CRC changes: that is taken off below."""
+            """The next batch as the client sends it. Its sequence advances, and so its CRC changes: that cost is
+            subtracted below.
+            """
             nonlocal sent
             data[0:8] = bytes(8)
             if producer >= 0:
@@ -146,7 +147,7 @@ class Bench:
         closed_offsets = [random.randrange(active) for _ in range(200)]
         active_offsets = [random.randrange(active, log.log_end_offset - 2000) for _ in range(200)]
         for offset in range(0, log.log_end_offset, 500):
-            log.read(offset, 2 * MAX_BYTES)  # the CRCs are checked once, and not here
+            log.read(offset, 2 * MAX_BYTES)  # verifies the CRCs, so that the measured reads do not
 
         def reading(offsets: list[int], max_bytes: int = MAX_BYTES) -> Callable[[], float]:
             def loop() -> None:
@@ -163,7 +164,7 @@ class Bench:
         }
 
     def sendfile(self, log: Log) -> float:
-        """`os.sendfile` of 1 MB into a socket that another thread drains; the thread's CPU is in it too."""
+        """`os.sendfile` of 1 MB into a socket that another thread drains; the thread's CPU is included."""
         answer = log.read(0, MAX_BYTES).records
         assert answer is not None
         ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""Which machine the figures come from, for the files that they are kept in; and its memory, which may be its host's."""
+"""A description of the machine for files with figures; and warm memory on virtual machines."""
 
 import contextlib
 import mmap
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 PORTION = 1 << 26  # a multiple of any large page
-AHEAD = 2 * PORTION  # so much lies ready for others, and no more: it must not grow cold again
+AHEAD = 2 * PORTION  # ready for brokers, and no more, because the host would reclaim it
 LOOK_SECONDS = 0.01
 
 
@@ -18,14 +18,15 @@ def machine() -> dict[str, object]:
 
 
 class WarmMemory:
-    """So much memory that was just in use: given to whoever needs some next, and taken back.
+    """Holds recently used memory, gives it to the next process that needs some, and takes it back.
 
-    A virtual machine gives memory that nobody uses back to its host, two seconds after a file was deleted; who is next
-    to touch a page waits until the host has found one, which costs eight times what writing a file does. Whoever writes
-    a log is that one. So between two measures this process holds the memory, and each broker writes to memory that is
-    at hand, as on a machine of its own.
+    A virtual machine gives unused memory back to its host, two seconds after a file was deleted; the next process to
+    touch a page waits until the host provides one, which costs eight times as much as writing a file. A broker that
+    writes a log would pay for it. So between two measures this process holds the memory, and each broker writes to
+    memory that is available, as on a physical machine.
 
-    It is held in large pages, because a log's cache is: small ones would be found in other places than the log's.
+    It is held in large pages, because a log's page cache uses large pages: small ones would be in other places than
+    the log's.
     """
 
     def __init__(self, size: int) -> None:
@@ -47,14 +48,14 @@ class WarmMemory:
         return len(self._held) * PORTION
 
     def give(self, size: int) -> None:
-        """So much, by and by, as others use it; until it is taken back."""
+        """Release this much gradually, as other processes use it, until it is taken back."""
         self._stop_giving()
         self._is_over.clear()
         self._giving = threading.Thread(target=self._give, args=(-(-size // PORTION),), daemon=True)
         self._giving.start()
 
     def take(self) -> None:
-        """Holds as much as it should again, if that leaves as much to others."""
+        """Hold the full amount again, as long as enough stays free for other processes."""
         self._stop_giving()
         while self.held + PORTION <= self._size and _free_bytes() >= 2 * PORTION:
             memory = mmap.mmap(-1, PORTION, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -1,7 +1,7 @@
-"""What is measured, as a table: the load of each row, the figures taken from it, and the goal of each figure.
+"""The measures as a table: the load of each row, its figures, and the goal of each figure.
 
 A figure is better when it is more (MB/s) or less (CPU, latency, memory). Its goal is a ratio, trioka : Apache Kafka,
-and for some a bound of its own as well. MB and GB are 10⁶ and 10⁹ bytes of record batches as they lie on the wire.
+and for some figures an absolute bound as well. MB and GB are 10⁶ and 10⁹ bytes of record batches as they are sent.
 """
 
 import fnmatch
@@ -14,9 +14,9 @@ from load_generator import lateness
 KIB = 1024
 MIB = 1024 * KIB
 
-# What real clients have unanswered at most, unless told otherwise.
+# The default maximum of unanswered requests of real clients.
 IN_FLIGHT = 5
-# The log that is read: long enough to leave the processor's caches, short enough to stay in the page cache.
+# The size of the log that is read: larger than the processor's caches, smaller than the page cache.
 FETCH_LOG_BYTES = 256_000_000
 FETCH_TOPIC = "bench-fetch"
 # Latency needs more samples than throughput: p99.9 of three seconds at 1,000/s would be the third-worst request.
@@ -24,16 +24,19 @@ LATENCY_LENGTHS = 2
 PARTITIONS_OF_MANY_CONNECTIONS = 16
 MANY_PARTITIONS = 1000
 RECORDS_OF_A_TRANSACTION = 100
-# One stream over many partitions: a record for each of them in every Produce, and some of each in every Fetch.
+# One stream over many partitions: a record for each of them in every Produce, and records of each in every Fetch.
 STREAM_LOG_BYTES = 128_000_000
 STREAM_TOPIC = "bench-stream"
 STREAM_FETCH_BYTES = 8 * MIB
-# What a real client writes and reads in a measure of three seconds: a gigabyte, which the quickest reads in one.
+# The bytes that a real client writes and reads in a measure of three seconds: the fastest client reads a gigabyte in
+# one.
 CLIENT_RECORDS = 1_000_000
 
 
-# A neighbour: as many processes as there are cores, which do nothing but compute.
+# The background load: as many processes as there are cores, which only compute.
 BUSY = "busy"
+
+ALL_REPLICAS = -1  # acks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +50,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One row: `options` go to the load generator's `command`. What is measured in another way has no command.
+    """One row: `options` go to the load generator's `command`. Rows without a command are measured in another way.
 
-    `beside` says who else is at work meanwhile. Rows that are `extra` have no goal, and are taken when they are named.
+    `beside` names the background load. Rows that are `extra` have no goal, and are measured only if they are named.
     """
 
     name: str
@@ -168,7 +171,7 @@ def _stream(way: str, command: str, **options: object) -> Measure:
 
 
 def _client(name: str) -> Measure:
-    """A real client with its default settings: records of 1 KiB to a fresh topic, and then all of them again."""
+    """A real client with its default settings: writes records of 1 KiB to a fresh topic, and then reads all of them."""
     return Measure(
         name=f"client-{name}",
         work=f"{name}, 1 KiB records, there and back",
@@ -211,12 +214,69 @@ LOADS: tuple[Measure, ...] = (
 
 CLIENTS: tuple[Measure, ...] = tuple(map(_client, ("franz-go", "librdkafka", "Java", "confluent-kafka")))
 
-# Three nodes are another program's business, and its own: `failover.py`.
+# Rows with three nodes, which `failover.py` measures.
 REPLICATED = Measure(
     name="replicated",
     work="acks=all, 3 replicas on three nodes, 1,000/s",
     options={},
     figures=(_cost("p50", "p50 ms"), _cost("p99", "p99 ms", 0.7, 20), _cost("p99.9", "p99.9 ms")),
+)
+
+
+def _replicated(
+    name: str, work: str, figures: tuple[Figure, ...], command: str = "produce", **options: object
+) -> Measure:
+    return Measure(
+        name=f"replicated-{name}",
+        work=f"acks=all on three nodes, {work}",
+        command=command,
+        options={"acks": ALL_REPLICAS, **{key.replace("_", "-"): value for key, value in options.items()}},
+        figures=figures,
+    )
+
+
+def _replicated_batches(name: str, size: int, speed: float, cpu: float) -> Measure:
+    figures = (_speed("mb_per_second", "MB/s", speed), _cost("cpu_seconds_per_gb", "CPU-s/GB of 3 nodes", cpu))
+    return _replicated(name, f"{name} batches", figures, record=KIB, batch=size, in_flight=IN_FLIGHT)
+
+
+def _replicated_singles(name: str, work: str, speed: float, cpu: float, **options: object) -> Measure:
+    figures = (
+        _speed("requests_per_second", "requests/s", speed),
+        _cost("cpu_micros_per_request", "CPU-µs of 3 nodes/request", cpu),
+    )
+    return _replicated(name, work, figures, record=100, batch=1, **options)
+
+
+# One leader, two followers, and the CPU of all three.
+REPLICATED_LOADS: tuple[Measure, ...] = (
+    _replicated_batches("16KB", 16 * KIB, 4.0, 0.25),
+    _replicated_batches("64KB", 64 * KIB, 2.0, 0.5),
+    _replicated_batches("1MB", MIB, 1.4, 0.65),
+    _replicated_singles("single-1x50", "50 in flight", 5.0, 0.2, in_flight=50),
+    _replicated_singles(
+        "single-32x1",
+        "32 connections",
+        1.3,
+        0.75,
+        in_flight=1,
+        connections=32,
+        partitions=PARTITIONS_OF_MANY_CONNECTIONS,
+    ),
+    _replicated(
+        "500",
+        "500 records a second",
+        (
+            _cost("p50", "p50 ms", 0.9),
+            _cost("p99", "p99 ms", 1.0),
+            _cost("cpu_micros_per_request", "CPU-µs of 3 nodes/record", 0.8),
+        ),
+        command="replicate",
+        record=100,
+        rate=500,
+        connections=12,
+        idempotent=True,
+    ),
 )
 
 START = Measure(
@@ -232,11 +292,11 @@ START = Measure(
 )
 
 
-EVERYTHING: tuple[Measure, ...] = (*LOADS, REPLICATED, *CLIENTS, START)
+EVERYTHING: tuple[Measure, ...] = (*LOADS, REPLICATED, *REPLICATED_LOADS, *CLIENTS, START)
 
 
 def chosen(patterns: str) -> list[Measure]:
-    """Rows by their names; without a name, those that have a goal."""
+    """Rows by name; without a name, those that have a goal."""
     if not patterns:
         return [one for one in EVERYTHING if not one.extra]
     wanted = patterns.split(",")
@@ -244,10 +304,12 @@ def chosen(patterns: str) -> list[Measure]:
 
 
 def figures_of(outcome: Mapping[str, Any]) -> dict[str, float]:
-    """What the generator counted, as figures by their key."""
+    """The counts of the load generator as figures, by key."""
     if "micros" in outcome:
-        milliseconds = {name: micros / 1000 for name, micros in outcome["micros"].items()}
-        return {**milliseconds, "generator_late": lateness(outcome) / 1000}
+        figures = {name: micros / 1000 for name, micros in outcome["micros"].items()}
+        if outcome.get("broker_cpu_seconds"):
+            figures["cpu_micros_per_request"] = outcome["broker_cpu_seconds"] / outcome["records"] * 1e6
+        return {**figures, "generator_late": lateness(outcome) / 1000}
     seconds, gigabytes, requests = outcome["seconds"], outcome["bytes"] / 1e9, outcome["requests"]
     if not seconds or not requests:
         return {}

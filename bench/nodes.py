@@ -1,14 +1,14 @@
-"""The two brokers that are compared, each as a node that starts on an empty folder and says what it costs.
+"""The two brokers of a comparison, each as a node that starts on an empty folder and reports its resource usage.
 
     with KafkaNode(folder) as node:
         node.address, node.pid, node.ready_seconds, node.rss_bytes()
 
-Apache Kafka runs as its own start script runs it (G1, 1 GB of heap) with default settings; only what a single node
-cannot do without is set. "Ready" is the time from the spawn of the process to its first answers: ApiVersions without an
-error, and Metadata with a broker in it. A log line is no answer. Formatting Kafka's folder is not counted.
+Apache Kafka runs as its own start script runs it (G1, 1 GB of heap) with default settings, except those that a single
+node requires. "Ready" is the time from the spawn of the process to its first answers: ApiVersions without an error, and
+Metadata with a broker in it. A log line does not count. Formatting Kafka's folder is not counted.
 
 A deleted topic's files are emptied from outside as soon as the broker has renamed them: both brokers keep them for a
-minute, and at a gigabyte per second that is more disk than a benchmark should ask for.
+minute, and at a gigabyte per second that is more disk than a benchmark should use.
 """
 
 import contextlib
@@ -38,11 +38,11 @@ STOP_TIMEOUT_SECONDS = 10.0
 DELETE_TIMEOUT_SECONDS = 10.0
 DELETE_POLL_SECONDS = 0.02
 ANSWER_SIZE_LIMIT_BYTES = 1 << 20
-LAST_WORDS_CHARS = 2000
+LOG_TAIL_CHARS = 2000
 DELETED_SUFFIX = "-delete"
 OTHER_TREE = "import sys; sys.path.insert(0, {tree!r}); from trioka.__main__ import main; main()"
 
-# What bin/kafka-server-start.sh and bin/kafka-run-class.sh pass to the JVM when nobody says otherwise.
+# The arguments that bin/kafka-server-start.sh and bin/kafka-run-class.sh pass to the JVM by default.
 KAFKA_JVM = (
     "-Xmx1G",
     "-Xms1G",
@@ -52,7 +52,7 @@ KAFKA_JVM = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-# The compat tests make their Kafka small. Of their settings, these alone are needed by any single node; all others go.
+# The compat tests use small settings for Kafka. Any single node needs only these of them; the others are removed.
 NEEDED = (
     "process.roles",
     "node.id",
@@ -71,7 +71,7 @@ METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 2, -1, 0)  # version 1, abou
 
 
 class CannotStart(Exception):
-    """One sentence about a broker that did not come up."""
+    """One sentence about a broker that failed to start."""
 
 
 class Node(ABC):
@@ -85,11 +85,11 @@ class Node(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """After a `stop`, on the same folder, and perhaps another port."""
+        """Start again after a `stop`, on the same folder, and perhaps another port."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Cleanly; the folder stays."""
+        """Stop cleanly; the folder stays."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -113,27 +113,21 @@ class Node(ABC):
         """Resident memory of the process and its descendants."""
         return sum(rss_of(pid) for pid in family(self.pid))
 
-    def last_words(self) -> str:
-        """The end of what it has logged."""
+    def log_tail(self) -> str:
+        """The end of its log."""
         return ""
 
-    def obituary(self) -> str:
-        """Why it has ended, if it has, to be added to what a load says that was refused."""
-        return "" if rss_of(self.pid) else f"; the broker has ended: {telling_line(self.last_words())}"
+    def exit_report(self) -> str:
+        """Why it has ended, if it has, to be appended to the error of a load."""
+        return "" if rss_of(self.pid) else f"; the broker has ended: {error_line(self.log_tail())}"
 
     def disk_bytes(self) -> int:
-        """What the data folder takes on the disk. Index files are longer than what is written of them."""
+        """Disk usage of the data folder in blocks, because preallocated index files are larger than their content."""
         return sum(_blocks(Path(where, name)) for where, _, names in os.walk(self.data_dir) for name in names)
 
     def reclaim(self, topic: str) -> None:
-        """Empty the files of a deleted topic, once its folders have the name of deleted ones (or are gone)."""
-        deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
-        partition = re.compile(rf"{re.escape(topic)}-\d+")
-        while any(map(partition.fullmatch, os.listdir(self.data_dir))) and time.monotonic() < deadline:
-            time.sleep(DELETE_POLL_SECONDS)
-        for log in self.data_dir.glob(f"{topic}-*{DELETED_SUFFIX}/*.log"):
-            with contextlib.suppress(FileNotFoundError):
-                os.truncate(log, 0)
+        """Truncate the files of a deleted topic."""
+        reclaim(self.data_dir, topic)
 
 
 class KafkaNode(Node):
@@ -152,8 +146,8 @@ class KafkaNode(Node):
             raise CannotStart(str(failed)) from failed
         self.pid, self.port, self.ready_seconds = self._kafka.pid, self._kafka.port, self._kafka.ready_seconds
 
-    def last_words(self) -> str:
-        return self._kafka.last_words()
+    def log_tail(self) -> str:
+        return self._kafka.log_tail()
 
     def stop(self) -> None:
         self._kafka.stop()
@@ -163,7 +157,7 @@ class KafkaNode(Node):
 
 
 class _TimedKafka(ApacheKafka):
-    """The oracle's Kafka without the oracle's settings, and with a stop watch."""
+    """The compat tests' Kafka without their settings, and with time measurement."""
 
     spawned = ready_seconds = 0.0
 
@@ -188,21 +182,21 @@ class _TimedKafka(ApacheKafka):
         if wait_for_answers(self.port, self._process):
             self.ready_seconds = time.perf_counter() - self.spawned
             return True
-        return super()._wait_until_ready()  # which knows why it ended
+        return super()._wait_until_ready()  # this one knows why the process ended
 
 
 class TriokaNode(Node):
-    """trioka, as `trioka dev` starts it; its data lies in a folder beside Kafka's."""
+    """trioka, as `trioka dev` starts it; its data is in a folder beside Kafka's."""
 
     name = "trioka"
 
     def __init__(self, parent: Path, command: Sequence[str] = (), tree: Path | None = None) -> None:
-        """`tree`: the sources of another trioka, for this Python."""
+        """`tree`: the sources of another trioka version, run by this Python."""
         self._command = list(command) or [str(Path(sys.executable).with_name("trioka"))]
         self._folder = parent / f"trioka-{time.monotonic_ns()}"
         self.data_dir = self._folder / "data"
         self._log = self._folder / "trioka.log"
-        # An installed broker is compiled already. Here the first start of a run does it, and the best round counts.
+        # An installed broker is compiled already. Here the first start of a run compiles it, and the best round counts.
         self._environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(parent / "bytecode")}
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         if tree is not None:
@@ -227,13 +221,13 @@ class TriokaNode(Node):
         except OSError as error:
             raise CannotStart(f"{command[0]} cannot be started: {error.strerror}.") from error
         if not wait_for_answers(self.port, self._process):
-            words = self.last_words().strip()
+            words = self.log_tail().strip()
             raise CannotStart(f"trioka ended or was silent while it started: {words or '(it said nothing)'}")
         self.ready_seconds = time.perf_counter() - spawned
         self.pid = self._process.pid
 
-    def last_words(self) -> str:
-        return self._log.read_text(errors="replace")[-LAST_WORDS_CHARS:] if self._log.exists() else ""
+    def log_tail(self) -> str:
+        return self._log.read_text(errors="replace")[-LOG_TAIL_CHARS:] if self._log.exists() else ""
 
     def close(self) -> None:
         self.stop()
@@ -250,15 +244,26 @@ class TriokaNode(Node):
                 process.wait()
 
 
-def telling_line(words: str) -> str:
-    """The last line that speaks of an error, without the drawing around it; else the last line."""
+def reclaim(data_dir: Path, topic: str) -> None:
+    """Truncate the files of a deleted topic, after its folders were renamed for deletion, or are gone."""
+    deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
+    partition = re.compile(rf"{re.escape(topic)}-\d+")
+    while any(map(partition.fullmatch, os.listdir(data_dir))) and time.monotonic() < deadline:
+        time.sleep(DELETE_POLL_SECONDS)
+    for log in data_dir.glob(f"{topic}-*{DELETED_SUFFIX}/*.log"):
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(log, 0)
+
+
+def error_line(words: str) -> str:
+    """The last line with an error, without its decoration; otherwise the last line."""
     lines = [line.strip(" |+-") for line in words.splitlines()]
     lines = [line for line in lines if line]
     return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "(it said nothing)")
 
 
 def wait_for_answers(port: int, process: subprocess.Popen[bytes]) -> bool:
-    """True once the broker has answered; False if its process ended or the time is over."""
+    """True once the broker has responded; False if its process ended or the time is over."""
     deadline = time.monotonic() + READY_TIMEOUT_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError, struct.error):
@@ -276,7 +281,7 @@ def _answers(port: int, timeout: float) -> bool:
 
 
 def _ask(connection: socket.socket, request: bytes) -> bytes:
-    """The answer, from behind its correlation id."""
+    """The response, from after its correlation id."""
     connection.sendall(request)
     with connection.makefile("rb") as stream:
         (size,) = struct.unpack(">i", stream.read(4))
@@ -303,7 +308,7 @@ def rss_of(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its descendants, those that it has waited for included."""
+    """User and system time of a process and its descendants, including waited-for children."""
     ticks = 0
     for one in family(pid):
         with contextlib.suppress(OSError):
@@ -319,11 +324,11 @@ def _blocks(path: Path) -> int:
 
 
 def allow_many_files() -> None:
-    """A thousand connections need descriptors on both ends; children inherit the limit."""
+    """Raise the limit of descriptors: a thousand connections need them on both ends; children inherit the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def end_in_order() -> None:
-    """SIGTERM ends the harness as Ctrl-C does, so that brokers stop and folders go."""
+    """Let SIGTERM end the harness as Ctrl-C does, so that brokers stop and folders are removed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -1,8 +1,8 @@
-"""What the producer state adds to each idempotent batch: `python bench/producers.py`, in µs of CPU.
+"""Measures the cost of the producer state per idempotent batch: `python bench/producers.py`, in µs of CPU.
 
-First by itself, and then in a whole broker, from the received bytes to the answer: Produces of 16 KB, some at once as a
-client with five in flight sends them, with sequences and without, in turns. No socket is involved, which costs the same
-for both: so the ratio that is printed is more than what a client's idempotence costs a broker in all.
+First by itself, and then in a whole broker, from the received bytes to the response: Produce requests of 16 KB, several
+at once as a client with five in flight sends them, with and without sequences, in turns. There is no socket, whose cost
+is the same for both, so the printed ratio is larger than the total effect of idempotence on a broker.
 """
 
 import struct
@@ -30,10 +30,10 @@ PRODUCERS = 100
 BATCHES = 200_000
 ROUNDS = 5
 IN_FLIGHT = (1, 5)
-RECORDS, RECORD_BYTES = 148, 100  # make 16 KB
+RECORDS, RECORD_BYTES = 148, 100  # 16 KB in total
 BURSTS, TURNS = 10, 200
 PRODUCER = 7
-# Where a batch has its CRC, what the CRC covers, and its sequence.
+# The place of a batch's CRC, the range that the CRC covers, and the place of its sequence.
 CRC, COVERED, SEQUENCE = 17, 21, 53
 
 
@@ -64,7 +64,7 @@ def measure(headers: list[BatchHeader]) -> tuple[float, float]:
 
 
 class Client:
-    """Says the same batch again and again; an idempotent one makes each the next of its sequence."""
+    """Repeats the same batch; an idempotent client gives each the next sequence."""
 
     def __init__(self, bench: request.Bench, in_flight: int, *, idempotent: bool) -> None:
         self._bench = bench
@@ -76,7 +76,7 @@ class Client:
         self._at = self._frame.index(self._batch)
 
     def turn(self) -> float:
-        """µs for each batch of some bursts, which are made before the clock runs."""
+        """µs per batch of some bursts, which are built before the clock starts."""
         bursts = [b"".join(self._next() for _ in range(self._in_flight)) for _ in range(BURSTS)]
         began = process_time()
         for burst in bursts:
@@ -84,7 +84,7 @@ class Client:
         return (process_time() - began) / BURSTS / self._in_flight * 1e6
 
     def _next(self) -> bytes:
-        """In memory of its own, with sequences or without: what was just read elsewhere would be quicker to read."""
+        """Batches in fresh memory, with or without sequences: recently read memory would be faster to read."""
         batch = bytearray(self._batch)
         if self._idempotent:
             struct.pack_into(">i", batch, SEQUENCE, self._sequence)
@@ -106,7 +106,7 @@ async def in_a_broker(directory: str) -> None:
 
 def show(broker: Broker, in_flight: int) -> None:
     log = broker.partitions.get("bench", 0).log
-    log.producers.truncate_fully_and_start_at(log.log_end_offset)  # the next client begins at 0 again
+    log.producers.truncate_fully_and_start_at(log.log_end_offset)  # the next client begins at offset 0 again
     plain, idempotent = (Client(request.Bench(broker, TURNS), in_flight, idempotent=one) for one in (False, True))
     before = log.log_end_offset
     turns = []

@@ -1,9 +1,9 @@
-"""The table of a whole run, in the README: between two marks that nobody sees, and nothing else of it is touched.
+"""Writes the table of a complete run into docs/PERFORMANCE.md, between two invisible marks; the rest is unchanged.
 
-    python bench/publish.py docs/bench/side_by_side.json README.md
+    python bench/publish.py docs/bench/side_by_side.json docs/PERFORMANCE.md
 
 One line for each row of work: the ratios of its figures, trioka : Apache Kafka, with the spread of single rounds; its
-goals; and whether they were reached. Rows that are lost stand there as all others.
+goals; and whether they were reached. Rows in which trioka is worse are shown like all others.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 BEGIN, END = "<!-- bench: written by `make bench` -->", "<!-- bench: end -->"
-PICTURE = "docs/bench/side_by_side.svg"
+PICTURE = "bench/side_by_side.svg"  # beside the page
 
 Row = Mapping[str, Any]
 
@@ -24,7 +24,7 @@ def publish(page: Path, data: Mapping[str, Any]) -> None:
 
 
 def in_page(text: str, section: str) -> str:
-    """The page with another section between its marks."""
+    """The page with the section between its marks replaced."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -33,7 +33,7 @@ def in_page(text: str, section: str) -> str:
 
 
 def section(data: Mapping[str, Any]) -> str:
-    """Markdown. Nothing in it depends on anything but the figures."""
+    """Markdown, derived only from the figures."""
     settings, machine = data["settings"], data["machine"]
     rows = [row for row in data["rows"] if row["figure"] != "records_per_second"]  # its ratio is that of MB/s
     met = [row["is_met"] for row in rows if row["is_met"] is not None]

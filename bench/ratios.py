@@ -1,7 +1,7 @@
-"""Rounds of two contestants, turned into lines of a table: best, spread, ratio, goal. Nothing here runs anything.
+"""Converts the rounds of two brokers to lines of a table: best, spread, ratio, goal. This module runs nothing.
 
-The best round of each is compared, because disturbance only ever makes a round worse. The spread of the ratio is over
-the rounds themselves, each of which measured both contestants one after the other.
+The best round of each is compared, because disturbance only makes a round worse. The spread of the ratio is over the
+rounds themselves, each of which measured both brokers in turn.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,13 +11,13 @@ from typing import Any
 from measures import Figure, Measure
 
 OURS, THEIRS = "trioka", "Apache Kafka"
-# What a cell of the table says of a failure; the JSON file has all of it.
+# The length of an error in a cell of the table; the JSON file has the whole error.
 REASON_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One figure of one measure. A contestant without any round has a reason instead."""
+    """One figure of one measure. A broker without any round has a reason instead."""
 
     measure: Measure
     figure: Figure
@@ -33,7 +33,7 @@ class Line:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the goal is reached; None if there is none, or nothing to judge by."""
+        """Whether the goal is reached; None if there is no goal, or no figure."""
         figure, value, ratio = self.figure, best(self.figure, self.ours), self.ratio
         verdicts = []
         if figure.goal is not None and ratio is not None:
@@ -43,7 +43,7 @@ class Line:
         return all(verdicts) if verdicts else None
 
 
-# By contestant, then by measure, one mapping of figures for each round; None where a round failed.
+# By broker, then by measure, the figures of each round; None where a round failed.
 Rounds = Mapping[str, Mapping[str, Sequence[Mapping[str, float] | None]]]
 Reasons = Mapping[str, Mapping[str, str]]
 
@@ -83,14 +83,14 @@ def goal_text(figure: Figure) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that count; large ones with commas."""
+    """Three significant digits; large numbers with commas."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
 
 
 def contestant_text(line: Line, name: str) -> str:
-    """`512 (480–512)`: the best round and the spread; or why there is none."""
+    """`512 (480–512)`: the best round and the spread; or the reason why there is none."""
     values = line.ours if name == OURS else line.theirs
     chosen = best(line.figure, values)
     if chosen is None:
@@ -110,7 +110,7 @@ def ratio_text(line: Line) -> str:
 
 
 def table(lines: Sequence[Line]) -> str:
-    """Readable as it stands, and as Markdown. A line's work is said once, beside its first figure."""
+    """The table as Markdown that is readable as text. A line's work is shown only beside its first figure."""
     head = ("work", "figure", OURS, THEIRS, "ratio", "goal", "")
     rows: list[tuple[str, ...]] = [head]
     before = None
@@ -127,7 +127,7 @@ def table(lines: Sequence[Line]) -> str:
 
 
 def summary(lines: Sequence[Line]) -> str:
-    """How many goals are met, and the names of the rows that are not."""
+    """The number of goals that are met, and the names of the rows that miss one."""
     judged = [line for line in lines if line.is_met is not None]
     missed = dict.fromkeys(line.measure.name for line in judged if not line.is_met)
     unknown = [

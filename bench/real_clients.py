@@ -1,14 +1,14 @@
-"""Real clients as a load: each writes records to a fresh topic and reads them all again, with its default settings, but
-for one of confluent-kafka's, which its program explains.
+"""Real clients as a load: each writes records to a fresh topic and reads them all again, with its default settings
+except one of confluent-kafka's, which its program explains.
 
     franz-go           client_programs/franz, built with its pinned modules
-    librdkafka         client_programs/rdkafka.c, against the library that confluent-kafka brings along
-    Java               ProducerPerformance and ConsumerPerformance, in one Java machine that stays for the whole run
+    librdkafka         client_programs/rdkafka.c, against the library in confluent-kafka's wheel
+    Java               ProducerPerformance and ConsumerPerformance, in one JVM for the whole run
     confluent-kafka    client_programs/confluent.py, a loop in Python
 
-A client says by itself how long it took, from its first record on: neither the start of a process nor a group's wait
-for more members is in it. Only the ratio means something, and less than that of a bare load: where a client is slower
-than both brokers, it is near 1, and the broker's CPU tells more.
+A client reports its own duration, from its first record on, without the start of the process and a group's initial
+rebalance. Only the ratio is meaningful, and less so than that of a bare load: where a client is slower than both
+brokers, it is near 1, and the broker's CPU is more significant.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from trioka.pipeline.installation.cache import Unavailable, folder, locked
 SOURCES = Path(__file__).resolve().with_name("client_programs")
 BUILD_TIMEOUT_SECONDS = 600
 RUN_TIMEOUT_SECONDS = 150
-# What Kafka's scripts give a tool, in place of a broker's gigabyte.
+# The heap that Kafka's scripts give to a tool, instead of a broker's gigabyte.
 TOOL_JVM = ("-Xmx512M", *(option for option in KAFKA_JVM if not option.startswith("-Xm")))
 WAYS = ("produce", "consume")
 
@@ -47,7 +47,7 @@ Run = Callable[[str, str, str, int, int], Seconds]  # way, address, topic, recor
 
 
 class RealClients:
-    """All of them; those that live in a process of their own end with the `with`."""
+    """All clients; those in separate processes end with the `with`."""
 
     def __init__(self) -> None:
         self._tools: Program | None = None
@@ -66,7 +66,7 @@ class RealClients:
             self._tools.close()
 
     def seconds(self, client: str, way: str, address: str, topic: str, records: int, size: int) -> Seconds:
-        """How long it took; a client that is not there, or fails, is a LoadFailed in one sentence."""
+        """The duration; a missing or failing client raises LoadFailed with one sentence."""
         try:
             return self._runs[client](way, address, topic, records, size)
         except Unavailable as missing:
@@ -79,13 +79,13 @@ class RealClients:
         if way == "produce":
             wanted += ["--record-size", str(size), "--throughput", "-1"]
         try:
-            told = self._tools.ask({"tool": CLASSES[f"{way[:-1]}er-perf-test"], "arguments": wanted, "stdin": ""})
+            response = self._tools.ask({"tool": CLASSES[f"{way[:-1]}er-perf-test"], "arguments": wanted, "stdin": ""})
         except AssertionError as ended:
             self._tools = None
             raise LoadFailed(str(ended).partition("\n")[0]) from ended
-        if told["exit"]:
-            raise LoadFailed(last_line(told["err"] + told["out"]) or f"it ended with {told['exit']}")
-        return produced_in(told["out"], records) if way == "produce" else consumed_in(told["out"], records)
+        if response["exit"]:
+            raise LoadFailed(last_line(response["err"] + response["out"]) or f"it ended with {response['exit']}")
+        return produced_in(response["out"], records) if way == "produce" else consumed_in(response["out"], records)
 
 
 def last_line(said: str) -> str:
@@ -94,7 +94,7 @@ def last_line(said: str) -> str:
 
 
 def produced_in(said: str, records: int) -> Seconds:
-    """Of `300000 records sent, 123456.7 records/sec (120.56 MB/sec), …`, which is the last of such lines."""
+    """The duration from `300000 records sent, 123456.7 records/sec (120.56 MB/sec), …`, the last line of this form."""
     count, _, rest = last_line(said).partition(" records sent, ")
     rate, _, _ = rest.partition(" records/sec")
     if not rest or int(count) != records:
@@ -103,7 +103,7 @@ def produced_in(said: str, records: int) -> Seconds:
 
 
 def consumed_in(said: str, records: int) -> Seconds:
-    """Of the tool's table with one row. The time of the rebalance is told apart, and not counted."""
+    """The duration from the tool's table with one row, without the rebalance time, which is a separate column."""
     head, _, row = said.strip().partition("\n")
     found = dict(zip(head.replace(" ", "").split(","), row.replace(" ", "").split(","), strict=False))
     if int(found.get("data.consumed.in.nMsg", 0)) < records:
@@ -133,7 +133,7 @@ def rdkafka() -> Path:
 
 @functools.cache
 def perf_tools() -> list[str | Path]:
-    """Java with all its compilers: the tools of the tests do without, because they end soon."""
+    """Java with all its compilers, which the short-lived tools of the tests leave out."""
     class_path = f"{compiled(PROGRAMS / 'Tools.java')}{os.pathsep}{jars.class_path()}"
     return [java(), *TOOL_JVM, *LOG_WARNINGS, "-cp", class_path, "Tools"]
 
@@ -146,7 +146,7 @@ def _found(tool: str, elsewhere: str | None) -> str:
 
 
 def _built(name: str, sources: Sequence[Path], command: Sequence[str | Path], where: Path) -> Path:
-    """The program, built if its sources have changed; a half built one never bears the name."""
+    """The program, built if its sources have changed; an incomplete build never has the final name."""
     digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     target = folder("clients") / f"bench-{name}-{digest}"
     with locked(target.name):

@@ -1,20 +1,21 @@
-"""How long a rebalance takes with default settings, with trioka and with Apache Kafka in one run: a table of seconds.
+"""Measures the duration of rebalances with default settings, with trioka and with Apache Kafka in one run: a table of
+seconds.
 
     python bench/rebalances.py                    everything (some minutes; needs Java)
     python bench/rebalances.py --only trioka      one broker
 
-Members are real clients in processes of their own, and nothing is configured: neither at the brokers (the initial delay
-of three seconds is there) nor at the clients (sessions and heartbeats are those that they choose themselves). Each
-figure is the time from an event until every member has its part, and all partitions belong to somebody:
+Members are real clients in separate processes, with default settings of the brokers (including the initial delay of
+three seconds) and of the clients (sessions and heartbeats). Each figure is the time from an event until every member
+has its assignment, and all partitions have an owner:
 
-    comes      a second member asks to join (from its first poll on: the start of a process is not the broker's)
-    leaves     a member says good-bye (from the moment when it is told to)
+    comes      a second member joins (from its first poll on, without the start of its process)
+    leaves     a member leaves the group (from the time of the command on)
     killed     a member is killed with kill -9
 
-Nobody can know of a kill before the session is over. How long that is, the client has said in the classic protocol, and
-the broker in the newer one; so of this time only what comes after the session is a rebalance, and it has a row of its
-own. It may be less than nothing: a session begins with the last sign of life, a heartbeat or a poll, up to three
-seconds before the kill (five in the newer protocol). Clients poll five times a second, so that is how exact it all is.
+The coordinator cannot detect a kill before the session times out. The client sets that timeout in the classic protocol,
+the broker in the consumer protocol. So only the time after the timeout is a rebalance, in a separate row. It may be
+negative: a session begins with the last heartbeat or poll, up to three seconds before the kill (five in the consumer
+protocol). Clients poll five times a second, which limits the precision.
 """
 
 import argparse
@@ -38,13 +39,13 @@ from nodes import KAFKA_JVM, end_in_order
 from oracle import ApacheKafka
 from trioka_process import TriokaProcess
 
-# Nothing but what a single node needs, whatever the oracle has changed for the sake of quick tests.
+# Only the settings that a single node requires, without the compat tests' settings for speed.
 SETTINGS: Mapping[str, object] = {"group.initial.rebalance.delay.ms": 3000}
 PARTITIONS = 4
 LOOK_SECONDS = 0.01
 TIMEOUT_SECONDS = 180
 GOAL_SECONDS = 30
-# How long a member may be silent, in seconds: said by the client in the classic protocol, by the broker in the other.
+# The session timeout in seconds: set by the client in the classic protocol, by the broker in the consumer protocol.
 SESSIONS = {
     Kind("java", "classic", "range"): 45,
     Kind("java", "consumer", ""): 45,
@@ -58,7 +59,7 @@ Figures = dict[tuple[Kind, str], float]
 
 
 class Group:
-    """The members of one kind, in a group and with a topic of their own."""
+    """The members of one kind, in their own group and topic."""
 
     def __init__(self, kind: Kind, bootstrap: str) -> None:
         self._kind = kind
@@ -70,7 +71,7 @@ class Group:
             client.produce(self._name, [Record(value=b"v", partition=n) for n in range(PARTITIONS)])
 
     def come(self) -> float:
-        """Another member; how long from its first poll on."""
+        """Start another member; returns the time from its first poll on."""
         member = start_member(self._kind, self._bootstrap, self._name, self._name, None)
         self._members.append(member)
         self._until(lambda: member.polls)
@@ -98,14 +99,14 @@ class Group:
     def _until(self, is_so: Callable[[], bool]) -> None:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not is_so():
-            dead = [member.last_words() for member in self._members if not member.is_alive]
+            dead = [member.log_tail() for member in self._members if not member.is_alive]
             assert not dead, f"a member of {self._kind} ended by itself: {dead}"
             assert time.monotonic() < deadline, f"{self._kind}: that takes too long"
             time.sleep(LOOK_SECONDS)
 
 
 def measure(bootstrap: str) -> Figures:
-    """One event after the other, but for the sessions of those who were killed, which end at the same time."""
+    """Measure one event after the other; only the sessions of killed members time out at the same time."""
     groups: dict[Kind, Group] = {}
     found: Figures = {}
     try:

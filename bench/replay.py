@@ -1,7 +1,7 @@
-"""Requests of any kind as a load: encoded once, sent again and again over one connection, some in flight.
+"""Any requests as a load: encoded once, sent repeatedly over one connection, with several in flight.
 
-It is Python, so it is slower than a broker; what it tells is the broker's CPU, and not its speed. Each answer must be
-the same, but for its correlation id: of the first ones it is looked at whether they are free of errors.
+It is Python, and slower than a broker, so it measures the broker's CPU and not its throughput. All responses to a
+request must be equal except for the correlation id; the first ones are checked for errors.
 """
 
 import socket
@@ -19,14 +19,14 @@ ANSWER_SECONDS = 120.0
 WARMUP_SHARE = 0.3
 BUFFER_BYTES = 1 << 20
 CORRELATION_BYTES = 4
-# The clock of a process ticks a hundred times a second; so a measure goes on until the broker has used this much, but
-# not longer than so many times its length.
+# The CPU clock of a process has a resolution of 10 ms; so a measure continues until the broker has used this much, but
+# at most for this multiple of its length.
 MIN_CPU_SECONDS = 0.25
 LONGEST = 6
 
 
 def cpu_micros(node: Node, requests: Sequence[Request], version: int, *, in_flight: int, seconds: float) -> float:
-    """CPU-µs of the broker for each request."""
+    """CPU time of the broker per request, in µs."""
     frames = [request_frame(request, version, number + 1) for number, request in enumerate(requests)]
     with socket.create_connection(("127.0.0.1", node.port), ANSWER_SECONDS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -46,7 +46,7 @@ def cpu_micros(node: Node, requests: Sequence[Request], version: int, *, in_flig
 def _first(
     connection: socket.socket, stream: BinaryIO, requests: Sequence[Request], frames: Sequence[bytes], version: int
 ) -> bytes:
-    """Each request once; the answer of the last, which stands for all later ones."""
+    """Send each request once; the response to the last one is the reference for all later ones."""
     answer = b""
     for number, (request, frame) in enumerate(zip(requests, frames, strict=True)):
         connection.sendall(frame)
@@ -57,7 +57,7 @@ def _first(
 
 
 def worst_code(answer: Any) -> int:
-    """Any error code in a response, however deep; 0 if there is none."""
+    """Any error code in a response, at any depth; 0 if there is none."""
     code = getattr(answer, "error_code", 0)
     if code:
         return int(code)

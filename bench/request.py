@@ -1,13 +1,13 @@
-"""What one Produce and one Fetch cost inside the broker, step by step; no socket is involved.
+"""Measures the cost of one Produce and one Fetch inside the broker, step by step, without a socket.
 
     python bench/request.py [--rounds 20] [--directory DIR] [--profile produce|fetch]
 
-A whole broker is started, and a connection of it is fed bytes as the network would feed them: fifty requests at once,
-or one. So `whole` is what a request costs from the received bytes to the pieces that are to be sent, and the steps
-below it are the same work, called one by one with what it is called with there. Their sum is less than the whole: what
-is missing is what holds them together.
+A whole broker is started, and one of its connections gets bytes as from the network: fifty requests at once, or one. So
+`whole` is the cost of a request from the received bytes to the buffers to send, and the steps below it are the same
+work, called one by one with the same arguments. Their sum is less than the whole: the difference is the code between
+the steps.
 
-Everything is this process's CPU time, in µs, and the best round counts. A shared machine can only make it more.
+Everything is this process's CPU time, in µs, and the best round counts, because other load only increases it.
 """
 
 import argparse
@@ -31,30 +31,30 @@ from trioka.broker.clock import SystemClock
 from trioka.broker.config.layers import Config
 from trioka.broker.config.listeners import node_of
 from trioka.broker.handlers.produce import _new_template
-from trioka.broker.network.connection import LANE_TRIES, Call, Connection
+from trioka.broker.network.connection import FAST_PATH_TRIES, Call, Connection
 from trioka.protocol.batch import build
 from trioka.protocol.codec import decoder, encode
 from trioka.protocol.decoding import MAX_ELEMENTS
-from trioka.protocol.frame import FrameReader, ResponseTemplate, Scratch, frame_response
+from trioka.protocol.frame import FrameReader, ReceiveBuffer, ResponseTemplate, frame_response
 from trioka.protocol.header import RequestHeader, client_id_and_body
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.record import Record
 from trioka.protocol.schema import Request, Response
-from trioka.storage.append_validation import Admission
+from trioka.storage.append_validation import BatchValidator
+from trioka.storage.batch_append import try_append_batches as append_batches
 from trioka.storage.disk import OsDisk
-from trioka.storage.page_cache_probe import cold_part
-from trioka.storage.plain_batch import append_one
+from trioka.storage.page_cache_probe import uncached_range
 
 AT_ONCE = 50
 MANY = 1000  # partitions
-REPEAT = 20  # bursts of a round
+REPEAT = 20  # bursts per round
 KIB = 1024
 FETCHED_BYTES = 64 * KIB
 MANY_FETCHED_BYTES = 8 * KIB
-MANY_BATCHES = 70  # of one record each, seven of which fit
-OVERHEAD_BYTES = 72  # of such a batch, and more than it has
+MANY_BATCHES = 70  # of one record each; seven fit
+OVERHEAD_BYTES = 72  # an upper bound of such a batch's overhead
 FILL_BATCHES = 1000
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
@@ -103,7 +103,7 @@ def produce(batch: bytes, topic: str = "bench", partitions: int = 1) -> ProduceR
 def fetch(
     offset: int, max_bytes: int, session: tuple[int, int] = (0, -1), topic: str = "bench", partitions: int = 1
 ) -> FetchRequest:
-    """Of all of these partitions, so much of each."""
+    """A Fetch of all of these partitions, with this limit for each."""
     wanted = [
         FetchRequest.Topic.Partition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
         for index in range(partitions)
@@ -122,15 +122,16 @@ class Bench:
     def __init__(self, broker: Broker, rounds: int) -> None:
         self.broker = broker
         self.rounds = rounds
-        connection = broker._new_connection(host="127.0.0.1", port=1, listener="PLAINTEXT")
+        connection = broker.connections.new(host="127.0.0.1", port=1, listener="PLAINTEXT")
         assert connection is not None
         self.connection: Connection = connection
 
     def best(self, work: Callable[[], object], count: int) -> float:
-        """µs CPU for each of `count`, which is what `work` does. The usual road uses up the connection's tries at a
-        lane, so it gets them anew: else whatever comes next would not have one."""
+        """µs of CPU per `count`, of which `work` does that many. The general path uses up the connection's attempts of
+        a fast path, so they are reset: otherwise the next measurement would not use one.
+        """
         found = float("inf")
-        self.connection._lane_tries = LANE_TRIES
+        self.connection._fast_path_tries = FAST_PATH_TRIES
         gc.collect()
         for _ in range(self.rounds):
             before = time.process_time()
@@ -139,25 +140,25 @@ class Bench:
         return found / count * 1e6
 
     def say(self, bytes_in: bytes) -> None:
-        """As the network does it, without sending anything."""
+        """Handle a request as the network does, without sending a response."""
         connection = self.connection
         while bytes_in:
-            room = connection.room()
-            size = min(len(room), len(bytes_in))
-            room[:size] = bytes_in[:size]
+            buffer = connection.receive_buffer()
+            size = min(len(buffer), len(bytes_in))
+            buffer[:size] = bytes_in[:size]
             connection.received(size)
             bytes_in = bytes_in[size:]
         connection.outgoing.clear()
         connection.outgoing_bytes = 0
 
     def whole(self, requests: list[bytes], *, by_the_usual_road: bool = False) -> float:
-        """`requests` are given one by one; each may hold several. By the usual road, no lane is kept (0.1 µs)."""
+        """`requests` are handled one by one; each may contain several. The general path uses no fast path."""
         connection = self.connection
 
         def work() -> None:
             for request in requests:
                 if by_the_usual_road:
-                    connection._lane = None
+                    connection._fast_path = None
                     connection._last_topic = (-1, "", b"")
                 self.say(request)
 
@@ -170,7 +171,7 @@ class Bench:
         more: dict[str, Callable[[], object]],
         runs: dict[str, tuple[Callable[[], object], int]],
     ) -> Iterator[tuple[str, float]]:
-        """Each step 500 times; of `runs`, each does so many at a time."""
+        """Each step 500 times; `runs` has the number of operations per call."""
         message = framed(request, version)
         key = request.__key__
         assert key is not None
@@ -188,8 +189,8 @@ class Bench:
             return route.serve(call, decoded)
 
         answer = serve()
-        reader = FrameReader(Scratch())
-        reader.room()[: len(message)] = message
+        reader = FrameReader(ReceiveBuffer())
+        reader.receive_buffer()[: len(message)] = message
 
         def cut() -> None:
             reader.received(len(message))
@@ -228,12 +229,12 @@ def measure_produce(bench: Bench) -> None:
         at_once = min(AT_ONCE, 200_000 // len(message))
         burst = message * at_once
         log = bench.broker.partitions.get("bench", 0).log
-        admission = Admission(log.config)
+        admission = BatchValidator(log.config)
         patched = memoryview(bytearray(batch))
 
         def append_plain(log: Any = log, patched: memoryview = patched) -> None:
             patched[:8] = bytes(8)
-            assert append_one(log, patched, log.epochs.latest_epoch, NOW_MS) >= 0
+            assert append_batches(log, patched, ((0, len(patched)),), log.epochs.latest_epoch, NOW_MS)
 
         def append(log: Any = log, patched: memoryview = patched) -> None:
             patched[:8] = bytes(8)
@@ -243,16 +244,16 @@ def measure_produce(bench: Bench) -> None:
         together = memoryview(bytearray(batch * at_once))
         places = [(number * len(batch), len(batch)) for number in range(at_once)]
 
-        def append_run(
+        def try_append_batches(
             replica: Any = replica, together: memoryview = together, places: list[tuple[int, int]] = places
         ) -> None:
             for position, _ in places:
                 together[position : position + 8] = bytes(8)
-            assert len(replica.append_run(together, places, NOW_MS)) == len(places)
+            assert len(replica.try_append_batches(together, places, NOW_MS)) == len(places)
 
-        def admit(admission: Admission = admission, patched: memoryview = patched) -> None:
+        def admit(admission: BatchValidator = admission, patched: memoryview = patched) -> None:
             patched[:8] = bytes(8)
-            admission.admit(patched, now_ms=NOW_MS)
+            admission.validate(patched, now_ms=NOW_MS)
 
         template = _new_template("bench", NULL_UUID, PRODUCE_VERSION)
 
@@ -275,15 +276,15 @@ def measure_produce(bench: Bench) -> None:
                     "    of it, admit": admit,
                     "  of it, the answer from its template": answer,
                 },
-                {f"in the lane, instead: one of a run of {at_once}": (append_run, at_once)},
+                {f"in the fast path, instead: one of a run of {at_once}": (try_append_batches, at_once)},
             ),
         )
 
 
 def measure_many(bench: Bench) -> None:
-    """For each of its partitions. Their logs do not fit into the processor's caches, as one does."""
+    """The cost per partition. Their logs do not fit into the processor's caches, as one does."""
     message = framed(produce(a_batch(1, 100), "many", MANY), PRODUCE_VERSION)
-    bench.say(message)  # the first write makes files
+    bench.say(message)  # the first write creates files
     show(
         f"Produce v{PRODUCE_VERSION}, {MANY:,} partitions, a record of 100 B each",
         {
@@ -294,7 +295,7 @@ def measure_many(bench: Bench) -> None:
 
 
 def measure_many_fetched(bench: Bench) -> None:
-    """For each of its partitions, some kilobytes of each in one answer."""
+    """The cost per partition, with some kilobytes of each in one response."""
     message = framed(produce(a_batch(1, 1024), "many", MANY), PRODUCE_VERSION)
     start = bench.broker.partitions.get("many", 0).log.log_end_offset
     for _ in range(MANY_BATCHES):
@@ -312,7 +313,7 @@ def measure_fetch(bench: Bench) -> None:
     message = framed(produce(batch), PRODUCE_VERSION)
     for _ in range(FILL_BATCHES):
         bench.say(message)
-    log.read(start, 1 << 30)  # the CRCs are checked once, and not here
+    log.read(start, 1 << 30)  # verifies the CRCs, so that the measured reads do not
     for max_bytes in (FETCHED_BYTES, 1024 * 1024):
         offsets: list[int] = []
         offset = start
@@ -340,7 +341,7 @@ def measure_fetch(bench: Bench) -> None:
                 FETCH_VERSION,
                 {
                     "  of it, what is asked": open_session,
-                    "  of it, is it in memory": partial(cold_part, log, start, max_bytes),
+                    "  of it, is it in memory": partial(uncached_range, log, start, max_bytes),
                     "  of it, Log.read": partial(log.read, start, max_bytes),
                 },
                 {},
@@ -349,7 +350,7 @@ def measure_fetch(bench: Bench) -> None:
 
 
 def in_session(bench: Bench, offsets: list[int], max_bytes: int, topic: str = "bench", partitions: int = 1) -> float:
-    """The session is set back for each round, so that the same requests are its next ones again."""
+    """The session is reset for each round, so that the same requests are its next ones again."""
     bench.say(framed(fetch(offsets[0], max_bytes, (0, 0), topic, partitions), FETCH_VERSION))
     session = next(reversed(bench.broker.fetch_sessions._sessions.values()))
     messages = [

@@ -1,6 +1,7 @@
 """The benchmarks, one after the other: `make bench` is the whole broker, `make bench ARGS="codec log"` some others.
 
-Each is a program of its own, says what it measures, and prints ratios: seconds on a shared machine mean nothing.
+Each is a separate program that describes its measures and prints ratios, because seconds on a shared machine are not
+comparable.
 """
 
 import argparse

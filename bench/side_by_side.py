@@ -5,17 +5,17 @@
     python bench/side_by_side.py --measures 'fetch-*'       some rows
     python bench/side_by_side.py --calibrate                Kafka against Kafka: every ratio should be about 1
 
-Both brokers run at the same time, one is loaded while the other rests, and they take turns: measure by measure, and in
-each round the other one begins. So a busy minute of the machine hits both. Before the first round each is loaded for a
-while and nothing is counted: a JVM that has not compiled its hot code yet is ten times slower, and nobody's broker is
-new all day. The start (ready, memory) is measured first, with a fresh node each time and nothing beside it; then three
-nodes of each, one after the other, by `failover.py`.
+Both brokers run at the same time; one is loaded while the other is idle, and they take turns after each measure. The
+order alternates from round to round, so that other load affects both. Before the first round each is warmed up without
+counting: a JVM that has not compiled its hot code yet is ten times slower than in normal operation. The start (ready,
+memory) is measured first, with a fresh node each time and no other broker; then three nodes of each, in turn, by
+`failover.py`.
 
-A whole run of five rounds is published: its table, its figures and its picture go to docs/bench, and the README shows
-them. Anything less goes to build/bench.
+A whole run of five rounds is published: its table, its figures and its picture go to docs/bench, and the table to
+docs/PERFORMANCE.md. Anything less goes to build/bench.
 
-A topic lives for one measure; at most `TOPIC_LIMIT_BYTES` are written before it goes. All files lie in one temporary
-folder, which is deleted in the end, as are the processes.
+A topic exists for one measure; at most `TOPIC_LIMIT_BYTES` are written to it. All files are in one temporary folder,
+which is removed at the end, after the processes have stopped.
 """
 
 import argparse
@@ -35,6 +35,7 @@ from typing import Any
 
 from background_load import computing, stopped
 from chart import note_of, picture
+from cluster_nodes import NotInTime, ThreeNodes
 from contestants import contestants
 from load_generator import LoadFailed, run_latency, run_load
 from machine import WarmMemory, machine
@@ -47,6 +48,7 @@ from measures import (
     LOADS,
     MANY_PARTITIONS,
     REPLICATED,
+    REPLICATED_LOADS,
     START,
     STREAM_LOG_BYTES,
     Measure,
@@ -64,36 +66,43 @@ from publish import publish
 from ratios import OURS, THEIRS, Line, as_data, lines_of, summary, table
 from ratios import number as written
 from real_clients import WAYS, RealClients
+from replicated import ReplicatedLoad, clusters_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "bench"
-# One topic grows to at most this much; with the logs that are read the whole stays below 5 GB.
+# One topic grows to at most this size; with the logs that are read the total stays below 5 GB.
 TOPIC_LIMIT_BYTES = 3_000_000_000
 DISK_LIMIT_BYTES = 5_000_000_000
 WARMUP_SHARE = 1 / 3
-# A load of this length is enough before the rounds; it is repeated until the time of the warm-up is over.
+# The length of a load in the warm-up; it is repeated until the time of the warm-up is over.
 WARM_UP_LOAD_SECONDS = 1.0
 USUAL_ROUNDS, USUAL_SECONDS = 5, 3.0
-# Of load on fresh clusters of three nodes, and before it: three JVMs on two processors take that long until they have
-# compiled what is hot. After eight seconds Apache Kafka still had a queue of seconds, and was measured by that.
+# The warm-up of fresh clusters of three nodes: three JVMs on two processors take that long to compile their hot code.
+# After eight seconds Apache Kafka still had a queue of several seconds, which dominated its result.
 CLUSTER_SECONDS, CLUSTER_WARM_UP_SECONDS = 8.0, 45.0
 CLUSTER_TIMEOUT_SECONDS = 1800
 SETTLE_SECONDS = 1.0
 FILL_SECONDS = 120.0
-# A generator that is busy for more than this share of a core may be what is measured.
+# A generator that uses more than this share of a core may limit the result.
 LOAD_BUSY_LIMIT = 0.85
 
 
 class Bench:
-    """The rounds of all contestants, as they come."""
+    """The rounds of all brokers."""
 
-    def __init__(self, makers: dict[str, Callable[[], Node]], options: argparse.Namespace) -> None:
+    def __init__(
+        self,
+        makers: dict[str, Callable[[], Node]],
+        options: argparse.Namespace,
+        clusters: dict[str, Callable[[], ThreeNodes]] | None = None,
+    ) -> None:
         self.makers = makers
+        self.clusters = clusters or {}
         self.options = options
         self.rounds: dict[str, dict[str, list[dict[str, float] | None]]] = {name: {} for name in makers}
         self.reasons: dict[str, dict[str, str]] = {name: {} for name in makers}
         self._topics = 0
-        self._nodes: dict[str, Node] = {}  # that are up, for all loads
+        self._nodes: dict[str, Node] = {}  # running nodes, for all loads
         self._clients = RealClients()
         self._memory = WarmMemory(TOPIC_LIMIT_BYTES)
 
@@ -111,9 +120,30 @@ class Bench:
         loads = [measure for measure in wanted if measure in (*LOADS, *CLIENTS)]
         if loads:
             self._run_loads(loads)
+        replicated = [measure for measure in wanted if measure in REPLICATED_LOADS]
+        if replicated:
+            self._run_replicated(replicated)
+
+    def _run_replicated(self, loads: Sequence[Measure]) -> None:
+        """Three nodes of each, all running at the same time; one side is loaded while the other is idle."""
+        with contextlib.ExitStack() as stack:
+            clusters: dict[str, ReplicatedLoad] = {}
+            for name, make in self.clusters.items():
+                try:
+                    clusters[name] = ReplicatedLoad(stack.enter_context(make()))
+                    clusters[name].warm_up(loads, self.options.warm_up, self.options.seconds)
+                except (CannotStart, NotInTime, LoadFailed) as failed:
+                    for measure in loads:
+                        self.reasons[name].setdefault(measure.name, str(failed).partition("\n")[0])
+            for number in range(self.options.rounds):
+                for measure in loads:
+                    for name in self._order(number):
+                        if name in clusters:
+                            take = functools.partial(clusters[name].figures, measure, self.options.seconds)
+                            self._note(number, name, measure, take)
 
     def _run_cluster(self) -> None:
-        """Three nodes of each, which `failover.py` starts and loads; its rounds are taken over."""
+        """Three nodes of each, which `failover.py` starts and loads; its rounds are used here."""
         options = self.options
         with tempfile.TemporaryDirectory(prefix="trioka-bench-") as output:
             command = [sys.executable, str(Path(__file__).with_name("failover.py")), "--measures", REPLICATED.name]
@@ -143,14 +173,14 @@ class Bench:
                     self.reasons[name][REPLICATED.name] = row["reasons"][name]
 
     def _order(self, number: int) -> list[str]:
-        """Who begins changes from round to round."""
+        """The order of the brokers, which alternates from round to round."""
         names = list(self.makers)
         return names if number % 2 == 0 else names[::-1]
 
     def _note(
         self, number: int, name: str, measure: Measure, take: Callable[[], dict[str, float]]
     ) -> dict[str, float] | None:
-        """Take a measure and keep it; a failure is kept as its reason, and the run goes on."""
+        """Run a measure and store its result; a failure is stored as its reason, and the run continues."""
         figures: dict[str, float] | None = None
         if not self.reasons[name].get(measure.name, "").startswith("not served"):
             try:
@@ -164,7 +194,7 @@ class Bench:
         return figures
 
     def _start_figures(self, name: str) -> dict[str, float]:
-        """A fresh node: how soon it answers, what it takes at rest, and what with many partitions."""
+        """A fresh node: the time to its first response, and its memory when idle and with many partitions."""
         with self.makers[name]() as node:
             time.sleep(SETTLE_SECONDS)
             began, before = time.perf_counter(), cpu_seconds(node.pid)
@@ -204,7 +234,7 @@ class Bench:
                             )
 
     def _fill(self, node: Node, loads: Sequence[Measure]) -> None:
-        """The logs that are read, and not written by a measure itself."""
+        """Fill the logs for reading, which no measure writes itself."""
         if any(measure.command == "fetch" for measure in loads):
             run_load("fill", {"topic": FETCH_TOPIC, "max-bytes": FETCH_LOG_BYTES, "address": node.address})
         for measure in loads:
@@ -213,7 +243,7 @@ class Bench:
                 run_load("fill", {**log, "spread": True, "max-bytes": STREAM_LOG_BYTES, "address": node.address})
 
     def warm_up(self, name: str, node: Node, loads: Sequence[Measure]) -> None:
-        """Every load once, and again until the time is over. What fails here fails in the first round too."""
+        """Run every load once, and repeat until the time is over. What fails here fails in the first round too."""
         print(f"warm-up  {name}", file=sys.stderr, flush=True)
         until = time.monotonic() + self.options.warm_up
         seconds = min(self.options.seconds, WARM_UP_LOAD_SECONDS)
@@ -225,7 +255,7 @@ class Bench:
                 return
 
     def load_figures(self, node: Node, measure: Measure, seconds: float | None = None) -> dict[str, float]:
-        """Of one load, as long as a measure is, or of other `seconds`."""
+        """The figures of one load, with the length of a measure or of other `seconds`."""
         self._topics += 1
         topic = f"bench-{self._topics}"
         length = self.options.seconds * measure.lengths if seconds is None else seconds
@@ -242,7 +272,7 @@ class Bench:
             fill_each(node, topic, measure)
             options["existing"] = True
         if measure.command == "latency":
-            os.sync()  # or what other rows have left would be written meanwhile
+            os.sync()  # otherwise the writeback of earlier rows would disturb this one
         self._memory.give(written_by(measure))
         try:
             if measure in CLIENTS:
@@ -253,7 +283,7 @@ class Bench:
                     return figures_of(run_latency(options, seconds=length, quietly=lambda: stopped(others)))
                 return figures_of(run_load(measure.command, options, seconds=length))
         except LoadFailed as failed:
-            raise LoadFailed(f"{failed}{node.obituary()}") from failed
+            raise LoadFailed(f"{failed}{node.exit_report()}") from failed
         finally:
             if "existing" in options:
                 run_load("delete", {"address": node.address, "topic": topic})
@@ -287,7 +317,7 @@ class Bench:
         return {name: share for name, share in found.items() if share}
 
     def lateness(self) -> dict[str, dict[str, list[float]]]:
-        """By measure and contestant, how late the generator itself was in each round of a latency, in ms at p99.9."""
+        """By measure and broker, the lateness of the generator itself in each round of a latency, in ms at p99.9."""
         found: dict[str, dict[str, list[float]]] = {}
         for name, measures in self.rounds.items():
             for measure, rounds in measures.items():
@@ -298,22 +328,23 @@ class Bench:
 
 
 def fill_each(node: Node, topic: str, measure: Measure) -> None:
-    """A partition's first record has its files made and synced, which is no part of a stream: Apache Kafka takes half a
-    minute for a thousand of them."""
+    """The first record of a partition creates and syncs its files, which is not part of a stream: Apache Kafka takes
+    half a minute for a thousand of them.
+    """
     log = {key: measure.options[key] for key in ("record", "batch", "partitions", "spread")}
     size = int(str(log["record"])) * int(str(log["partitions"]))
     run_load("fill", {**log, "address": node.address, "topic": topic, "max-bytes": size}, seconds=FILL_SECONDS)
 
 
 def written_by(measure: Measure) -> int:
-    """About how many bytes of new files a measure makes, at most; little ones do not count."""
+    """An approximate maximum of the bytes of new files of a measure; small files do not count."""
     if measure in CLIENTS:
         return 2 * int(str(measure.options["records"])) * int(str(measure.options["record"]))
     return TOPIC_LIMIT_BYTES if int(str(measure.options.get("batch", 0))) > 1 and measure.command == "produce" else 0
 
 
 def taken_over(rows: Sequence[Mapping[str, Any]], side: str) -> list[dict[str, float] | None]:
-    """Another program's rows, of which each has one figure of all rounds, as rounds of all figures."""
+    """Another program's rows, each with one figure of all rounds, as rounds of all figures."""
     by_figure = {row["figure"]: row[f"{side}_rounds"] for row in rows if row["measure"] == REPLICATED.name}
     count = min((len(values) for values in by_figure.values()), default=0)
     return [{figure: values[n] for figure, values in by_figure.items()} for n in range(count)]
@@ -350,8 +381,8 @@ def report(bench: Bench, lines: Sequence[Line], output: Path) -> None:
         (output / "side_by_side.svg").write_text(picture(data["rows"], note_of(data)))
         print(f"written: {output / 'side_by_side.svg'}")
     if output == PUBLISHED:
-        publish(ROOT / "README.md", data)
-        print("written: README.md, its table of the whole broker")
+        publish(ROOT / "docs" / "PERFORMANCE.md", data)
+        print("written: docs/PERFORMANCE.md, its table of the whole broker")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -381,7 +412,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def is_whole(options: argparse.Namespace) -> bool:
-    """Whether a run says enough to be shown to others: every row, both brokers, all rounds, their full length."""
+    """Whether a run is complete enough to publish: every row, both brokers, all rounds, their full length."""
     part = options.measures or options.only or options.calibrate or options.trioka
     return not part and options.rounds >= USUAL_ROUNDS and options.seconds >= USUAL_SECONDS
 
@@ -397,18 +428,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def whole_bench(options: argparse.Namespace) -> Iterator[Bench]:
-    """With a place for the data while the block lasts."""
+    """The bench with a data folder for the time of the block."""
     with contestants(options) as (folder, makers):
         if options.calibrate and OURS in makers:
             makers[OURS] = lambda: KafkaNode(folder)
         if options.against and THEIRS in makers:
             print(f"In Apache Kafka's place: the trioka of {options.against}.", file=sys.stderr)
             makers[THEIRS] = lambda: TriokaNode(folder, tree=options.against.resolve())
-        yield Bench(makers, options)
+        yield Bench(makers, options, clusters_of(folder, options))
 
 
 def contest(options: argparse.Namespace) -> Bench:
-    """Run all of it, and report."""
+    """Run everything and report."""
     with whole_bench(options) as bench:
         bench.run()
     lines = list(lines_of(bench.measures(), bench.rounds, bench.reasons))

@@ -1,12 +1,12 @@
-"""The raw limit of this machine: what the system calls of a Produce and of a Fetch cost, and nothing else.
+"""The raw limit of this machine: the cost of only the system calls of a Produce and of a Fetch.
 
     python bench/syscall_baseline.py                  all rows, best of five rounds
     python bench/syscall_baseline.py --rounds 1       a look
 
-A bare loop receives frames and writes them to a file, or asks for nothing and sends ranges of one; no byte is looked
-at. It is what a program in C would do, but for a microsecond of Python for each call. The client is another process,
-which drops what it receives inside of the kernel, as the load generator does. CPU is that of the loop's own process, by
-its own clock. Compare it with the CPU-s/GB of `side_by_side.py`: what is between them is what a broker costs.
+A bare loop receives frames and writes them to a file, or sends ranges of a file without a request; it examines no
+bytes. A program in C would do the same, without a microsecond of Python per call. The client is another process, which
+drops received bytes inside of the kernel, as the load generator does. CPU is that of the loop's own process. The
+difference to the CPU-s/GB of `side_by_side.py` is the cost of a broker.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def cpu_seconds() -> float:
 
 
 def with_client(client: Callable[[socket.socket], None], serve: Callable[[socket.socket], int]) -> tuple[float, int]:
-    """The CPU that `serve` used, and what it has counted. The client lives in a child, until its socket is closed."""
+    """The CPU that `serve` used, and its count. The client runs in a child process, until its socket is closed."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")  # as trioka's listeners on loopback
         child = os.fork()
@@ -42,7 +42,7 @@ def with_client(client: Callable[[socket.socket], None], serve: Callable[[socket
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     client(sock)
             except OSError:
-                pass  # the other side has had enough
+                pass  # the other side has closed the connection
             os._exit(0)
         accepted, _ = listener.accept()
         with accepted:
@@ -60,7 +60,7 @@ def until_over() -> Callable[[], bool]:
 
 
 def writing(size: int) -> float:
-    """CPU-s/GB of receiving batches of this size and writing each over what is there."""
+    """CPU-s/GB of receiving batches of this size and writing each over existing bytes."""
     data = bytes(size)
 
     def client(sock: socket.socket) -> None:
@@ -87,7 +87,7 @@ def writing(size: int) -> float:
 
 
 def sending(size: int) -> float:
-    """CPU-s/GB of sending ranges of this size with sendfile, each when the one before has arrived."""
+    """CPU-s/GB of sending ranges of this size with sendfile, each after the arrival of the last."""
 
     def client(sock: socket.socket) -> None:
         while True:
@@ -121,7 +121,7 @@ _NOWHERE = bytearray(16 * MIB)
 
 
 def _dropped(sock: socket.socket, most: int) -> int:
-    """For TCP, MSG_TRUNC drops what it counts."""
+    """Receive and drop bytes: for TCP, MSG_TRUNC drops as many as it counts."""
     got = sock.recv_into(_NOWHERE, most, socket.MSG_TRUNC)
     if not got:
         raise ConnectionResetError

@@ -1,10 +1,11 @@
-"""What exactly once costs: `python bench/transactions.py`, with the options of `side_by_side.py` and `--pairs`.
+"""Measures the cost of exactly once: `python bench/transactions.py`, with the options of `side_by_side.py` and
+`--pairs`.
 
-Idempotent produce is compared with plain produce of the same batches: the CPU that a gigabyte takes of the broker's
-process, of which sequences should add a tenth at most. The difference is small and machines are restless, so both are
-measured in pairs, one right after the other on the same broker, each first in every second pair; what counts is the
-median of the ratios of all pairs, and the middle half of them says how sure that is. Transactions are compared with
-Apache Kafka's, in one run: one producer that commits one transaction after the other, and many of them at once.
+Idempotent produce is compared with plain produce of the same batches: the CPU of the broker's process per gigabyte, to
+which sequences should add a tenth at most. The difference is small and measurements are noisy, so both are measured in
+pairs, one right after the other on the same broker, in alternating order; the result is the median of the ratios of all
+pairs, with the middle half of them as its uncertainty. Transactions are compared with Apache Kafka's, in one run: one
+producer that commits one transaction after the other, and many of them at once.
 """
 
 import argparse
@@ -29,16 +30,16 @@ PAIRS = 20
 PAIR_SECONDS = 1.0  # of each of the two: the closer together they are, the less changes in between
 
 
-Costs = Sequence[tuple[float, float]]  # of a gigabyte, plain and idempotent, pair by pair
+Costs = Sequence[tuple[float, float]]  # per gigabyte, plain and idempotent, pair by pair
 
 
 def surcharges(costs: Costs) -> list[float]:
-    """For each pair, how much more CPU a gigabyte took with sequences than without."""
+    """For each pair, the additional CPU per gigabyte with sequences."""
     return [idempotent / plain for plain, idempotent in costs if plain]
 
 
 def verdict(name: str, costs: Costs) -> str:
-    """A sentence. Nothing is said of the goal where the pairs differ more from each other than the goal is wide."""
+    """A sentence. It does not mention the goal if the pairs vary by more than the goal's margin."""
     found = surcharges(costs)
     low, _, high = quantiles(found, n=4) if len(found) > 1 else (found[0], found[0], found[0])
     at_best = min(cost for _, cost in costs) / min(cost for cost, _ in costs if cost)

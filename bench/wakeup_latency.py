@@ -1,12 +1,14 @@
-"""What a round trip takes on this machine, by where the one who answers sleeps, and whether it sleeps at all.
+"""Measures a round trip on this machine, by the processor on which the server sleeps, and by whether it sleeps or
+polls.
 
     python bench/wakeup_latency.py                 all rows, best of five rounds
     python bench/wakeup_latency.py --rounds 1      a look
 
-A client sends 200 B a thousand times a second; a bare loop waits for them, writes them to a file and answers. No broker
-can be quicker, and the first row is what one meets that leaves to the system where it is woken. A client of real-time
-priority is what `side_by_side.py` measures latencies with: the system moves an ordinary one to another processor if it
-is woken by one that is at work, and so an ordinary one cannot be slept beside. Figures are µs.
+A client sends 200 B a thousand times a second; a bare loop waits for them, writes them to a file and responds. No
+broker can be faster, and the first row is the latency if the system chooses the processor of the server.
+`side_by_side.py` measures latencies with a client of real-time priority: the system moves an ordinary client to another
+processor if a busy process wakes it, so a server cannot stay on the same processor as an ordinary client. Figures are
+µs.
 """
 
 import argparse
@@ -28,7 +30,7 @@ PROCESSORS = os.sched_getaffinity(0)
 
 
 def serve(sock: socket.socket, wait_s: float) -> None:
-    """Until it is killed."""
+    """Serve until the process is killed."""
     poll = select.epoll()
     poll.register(sock, select.EPOLLIN)
     with tempfile.TemporaryFile() as file:
@@ -41,7 +43,7 @@ def serve(sock: socket.socket, wait_s: float) -> None:
 
 
 def asked(sock: socket.socket) -> list[float]:
-    """How long each answer took, in order of size."""
+    """The duration of each round trip, sorted."""
     took = []
     due = time.perf_counter()
     for _ in range(COUNT):
@@ -55,7 +57,7 @@ def asked(sock: socket.socket) -> list[float]:
 
 
 def round_trips(wait_s: float, is_beside: bool, is_ordinary: bool) -> tuple[float, float]:
-    """p50 and p99 in µs. The client has a processor of its own choice, or the one where the server is."""
+    """p50 and p99 in µs. The client has a processor of its own choice, or the server's."""
     one, other = _connected()
     child = os.fork()
     if not child:

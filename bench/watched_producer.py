@@ -1,8 +1,8 @@
-"""A real client that writes all the time, and notes of each record when it was handed over and when acknowledged.
+"""A real client that writes continuously, and records the send time and the acknowledgement time of each record.
 
-It is librdkafka with acks=all and idempotence, told to be impatient: it looks for a new leader, connects and sends
-again within tenths of a second, so that what is measured is the cluster and not a client's pauses. A record waits in
-the client for as long as nobody takes it; only one that is given up is an error.
+It is librdkafka with acks=all and idempotence, and short backoffs: it refreshes metadata, connects and retries within
+tenths of a second, so that the cluster is measured and not a client's pauses. A record waits in the client until a
+broker accepts it; only an abandoned record is an error.
 """
 
 import itertools
@@ -41,11 +41,11 @@ class Acknowledged(NamedTuple):
 
 
 class NeverAcknowledged(Exception):
-    """No record came through."""
+    """No record was acknowledged."""
 
 
 class WatchedProducer:
-    """For the length of a `with`, `rate` records a second to these partitions in turn."""
+    """For the length of a `with`, sends `rate` records a second to these partitions in turn."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: Sequence[int], rate: float) -> None:
         self._topic = topic
@@ -57,7 +57,7 @@ class WatchedProducer:
         self.acknowledged: list[Acknowledged] = []
         self.errors: list[str] = []
         self.handed_over = 0
-        self._newest: dict[int, float] = {}  # by partition: when the last one that was acknowledged was handed over
+        self._newest: dict[int, float] = {}  # by partition: the send time of the last acknowledged record
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -102,14 +102,14 @@ class WatchedProducer:
         self._producer.poll(0)
 
     def _complained(self, error: KafkaError) -> None:
-        """Brokers that are away are no error; what cannot be mended is."""
+        """Unreachable brokers are not an error; permanent errors are."""
         if error.fatal():
             self.errors.append(str(error))
 
-    # -- what it saw ---------------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     def wait_for_ack(self, partition: int, since: float) -> float:
-        """When the first record was acknowledged that was handed over since then."""
+        """The acknowledgement time of the first record that was sent since then."""
         self._wait_for([partition], since)
         seen = self.acknowledged
         return min(each.acked for each in seen if each.partition == partition and each.sent >= since)
@@ -122,5 +122,5 @@ class WatchedProducer:
             time.sleep(LOOK_S)
 
     def longest_wait(self, since: float) -> float:
-        """Of a record that was handed over since then, until it was acknowledged. To be asked in the end."""
+        """The longest time from send to acknowledgement of the records sent since then. Call it at the end."""
         return max((each.acked - each.sent for each in self.acknowledged if each.sent >= since), default=0.0)

@@ -1,1 +1,1 @@
-"""The broker room: who listens, wires the rooms together, and alone touches the world."""
+"""The broker: listens, connects the packages, and performs all I/O."""

@@ -1,10 +1,10 @@
-"""What a broker does when nobody asks: old segments go, logs are compacted, data becomes durable.
+"""Periodic log maintenance: retention, compaction and flushes.
 
-Each chore runs by itself, at the interval that its key says. What one log cannot do (its disk has failed, a batch in it
-is damaged) is said once and must not keep the others from their turn.
+Each chore runs in a task of its own, at the interval of its key. A failure of one log (its disk has failed, a batch is
+damaged) is logged once and does not stop the chore for the other logs.
 
-A log belongs to the event loop, so the chores work there, in pieces, and let everyone else have a turn between two of
-them. Only what a log says may run elsewhere does: making it durable, and writing the checkpoints.
+Logs belong to the event loop, so the chores run there, in steps, with a checkpoint of trio between two of them. Only
+syncs and writing of checkpoint files run in worker threads.
 """
 
 import logging
@@ -17,7 +17,7 @@ import trio
 from trioka.protocol.errors import KafkaError
 from trioka.storage import retention
 from trioka.storage.batch_scan import BadBatch
-from trioka.storage.cleaner import Abandoned, clean, dirt_of
+from trioka.storage.cleaner import CleaningAborted, clean, log_to_clean
 from trioka.storage.compaction import Candidate, dirtiest
 from trioka.storage.directory import LogDirectory
 from trioka.storage.log import Log
@@ -40,28 +40,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.housekeeping")
 
-FLUSH_CHECK_MS: Final = 1000  # flush.ms is kept to the second
+FLUSH_CHECK_MS: Final = 1000  # the precision of flush.ms
 SNAPSHOT_CHECK_MS: Final = 60_000
 SWEEP_MS: Final = 30_000
 
 
-class Housekeeping:
+class LogMaintenance:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        # A log that is deleted is nobody's business any more: nothing here may hold it.
-        self._flushed_ms: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # since when each has something to flush
-        self._complaints: WeakKeyDictionary[Log, str] = WeakKeyDictionary()
-        self._noted: dict[str, object] = {}  # what the checkpoints of a directory say
+        # Nothing here may keep a reference to a deleted log.
+        self._flushed_ms: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # when unflushed data was noticed
+        self._warnings: WeakKeyDictionary[Log, str] = WeakKeyDictionary()  # the last one of each log
+        self._checkpointed: dict[str, object] = {}  # the offsets in each directory's checkpoint files
 
     async def run(self) -> None:
-        """All chores, until cancelled."""
+        """Runs all chores until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._every, LOG_RETENTION_CHECK_INTERVAL_MS, self.forget)
+            nursery.start_soon(self._every, LOG_RETENTION_CHECK_INTERVAL_MS, self.apply_retention)
             nursery.start_soon(self._every, LOG_CLEANER_BACKOFF_MS, self.compact)
             nursery.start_soon(self._every, LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS, self.checkpoint)
-            nursery.start_soon(self._every, LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS, self.note)
-            nursery.start_soon(self._every, REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS, self.note)
-            nursery.start_soon(self._every, PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS, self.forget_producers)
+            nursery.start_soon(self._every, LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS, self.write_checkpoints)
+            nursery.start_soon(self._every, REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS, self.write_checkpoints)
+            nursery.start_soon(self._every, PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS, self.expire_producers)
             nursery.start_soon(self._every, FLUSH_CHECK_MS, self.flush)
             nursery.start_soon(self._every, SWEEP_MS, self.sweep)
             nursery.start_soon(self._every, SNAPSHOT_CHECK_MS, self.snapshot)
@@ -83,41 +83,41 @@ class Housekeeping:
     def _logs(self) -> list[Log]:
         return [replica.log for replica in self._broker.partitions]
 
-    async def _of_each(self, chore: Callable[[Log], None]) -> None:
+    async def _for_each_log(self, chore: Callable[[Log], None]) -> None:
         for each in self._logs():
             if not each.closed:
                 try:
                     chore(each)
-                except (KafkaError, OSError, BadBatch) as reason:
-                    self._complain(each, reason)
+                except (KafkaError, OSError, BadBatch) as error:
+                    self._warn_once(each, error)
             await trio.lowlevel.checkpoint()
 
-    def _complain(self, each: Log, reason: Exception) -> None:
-        """Once, until it is another reason."""
-        if self._complaints.get(each) != str(reason):
-            self._complaints[each] = str(reason)
-            log.warning("%s: %s", each.name, reason)
+    def _warn_once(self, each: Log, error: Exception) -> None:
+        """Logs the error unless it is the same as the log's last one."""
+        if self._warnings.get(each) != str(error):
+            self._warnings[each] = str(error)
+            log.warning("%s: %s", each.name, error)
 
     # -- the chores ----------------------------------------------------------------------------------------------------
 
-    async def forget(self) -> None:
-        """Retention: by time, by size, and what lies before a log's start."""
-        await self._of_each(self._forget)
+    async def apply_retention(self) -> None:
+        """Deletes segments by time, by size, and below the log start offset."""
+        await self._for_each_log(self._apply_retention)
 
-    def _forget(self, each: Log) -> None:
+    def _apply_retention(self, each: Log) -> None:
         decision = retention.enforce(each, now_ms=self._broker.clock.now_ms())
-        for gone in decision.forgotten:
-            log.info("%s: the segment at %d goes, it %s", each.name, gone.base_offset, gone.reason.value)
+        for segment in decision.forgotten:
+            log.info("%s: deleting the segment at %d: it %s", each.name, segment.base_offset, segment.reason.value)
 
     async def sweep(self) -> None:
-        """Files that were deleted a while ago are removed now."""
+        """Removes files that were marked as deleted a while ago."""
         for directory in self._broker.directories:
             if directory.failure is None:
                 directory.sweep(self._broker.clock.now_ms())
             await trio.lowlevel.checkpoint()
 
     async def compact(self) -> None:
-        """One round for every log that is due, the dirtiest first."""
+        """Compacts every log that is due, the dirtiest first."""
         if not self._config[LOG_CLEANER_ENABLE]:
             return
         tried: set[Log] = set()
@@ -126,7 +126,7 @@ class Housekeeping:
             tried.add(each)
             each.is_compacting = True
             try:
-                work = clean(each, candidate.dirt, now_ms=self._broker.clock.now_ms())
+                work = clean(each, candidate.to_clean, now_ms=self._broker.clock.now_ms())
                 while True:
                     try:
                         next(work)
@@ -134,9 +134,9 @@ class Housekeeping:
                         directory.compacted(each, done.value.first_dirty_offset)
                         break
                     await trio.lowlevel.checkpoint()
-            except (Abandoned, BadBatch, KafkaError, OSError) as reason:
-                if not each.closed:  # the topic is deleted
-                    self._complain(each, reason)
+            except (CleaningAborted, BadBatch, KafkaError, OSError) as error:
+                if not each.closed:  # else its topic was deleted
+                    self._warn_once(each, error)
             finally:
                 each.is_compacting = False
 
@@ -149,38 +149,38 @@ class Housekeeping:
                 continue
             for name, each in list(directory.logs.items()):  # a worker thread may be making others
                 if each.config.compacts and each not in tried and not each.closed and not each.quarantine:
-                    dirt = dirt_of(each, each.first_dirty_offset, now_ms=now_ms)
-                    candidates.append(Candidate(partition=name, dirt=dirt, config=each.config))
+                    to_clean = log_to_clean(each, each.first_dirty_offset, now_ms=now_ms)
+                    candidates.append(Candidate(partition=name, to_clean=to_clean, config=each.config))
                     by_name[name] = (each, directory)
         chosen = dirtiest(candidates)
         return None if chosen is None else (chosen, *by_name[chosen.partition])
 
     async def checkpoint(self) -> None:
-        """Closed segments become durable, so that a crash has only the active ones to look at; then it is noted."""
+        """Syncs closed segments, so that recovery after a crash scans active ones only, and writes the checkpoints."""
         for each in self._logs():
             if not each.closed and each.recovery_point < each.segments.active.base_offset:
                 await self._make_durable(each)
-        await self.note()
+        await self.write_checkpoints()
 
     async def _make_durable(self, each: Log) -> None:
         try:
             await self._broker.commit.flush(each)
-        except KafkaError as reason:
-            self._complain(each, reason)
+        except KafkaError as error:
+            self._warn_once(each, error)
 
-    async def note(self) -> None:
-        """Where each log starts, how far it is durable and how far replicated, if any of that has changed."""
+    async def write_checkpoints(self) -> None:
+        """Writes each directory's log start offsets, recovery points and high watermarks if any has changed."""
         for directory in self._broker.directories:
             offsets = [
                 (name, each.recovery_point, each.log_start_offset, each.high_watermark)
                 for name, each in list(directory.logs.items())  # a worker thread may be making others
             ]
-            if directory.failure is None and self._noted.get(directory.path) != offsets:
+            if directory.failure is None and self._checkpointed.get(directory.path) != offsets:
                 await trio.to_thread.run_sync(directory.checkpoint)
-                self._noted[directory.path] = offsets
+                self._checkpointed[directory.path] = offsets
 
     async def flush(self) -> None:
-        """flush.ms: what was appended is durable after so long at the latest."""
+        """flush.ms: syncs logs whose oldest unflushed data is older than that."""
         now_ms = self._broker.clock.now_ms()
         due = []
         for each in self._logs():
@@ -192,13 +192,13 @@ class Housekeeping:
             self._flushed_ms.pop(each, None)
             await self._make_durable(each)
 
-    async def forget_producers(self) -> None:
-        """producer.id.expiration.ms: a producer that was idle for so long starts anew."""
+    async def expire_producers(self) -> None:
+        """producer.id.expiration.ms: drops the state of producers that were idle for longer."""
         now_ms, expiration_ms = self._broker.clock.now_ms(), self._config[PRODUCER_ID_EXPIRATION_MS]
-        await self._of_each(lambda each: _ignore(each.producers.expire(now_ms, expiration_ms)))
+        await self._for_each_log(lambda each: _ignore(each.producers.expire(now_ms, expiration_ms)))
 
     async def snapshot(self) -> None:
-        """Of the metadata, every hour in which something happened."""
+        """Takes a snapshot of the metadata, every hour in which it has changed."""
         if self._broker.quorum.wants_snapshot:
             await self._broker.quorum.take_snapshot()
 

@@ -1,7 +1,7 @@
-"""What time it is. The one place that asks the machine; everything else is told.
+"""The clock of the process: the only module that reads the system time; all other code takes it as an argument.
 
-`now` is in seconds, never goes back, and is what deadlines are made of. `now_ms` is what people call the time, in
-milliseconds since 1970; it stamps records and may jump.
+`now` is monotonic, in seconds, and used for deadlines. `now_ms` is wall-clock time in milliseconds since 1970; it
+stamps records and may jump.
 """
 
 import time
@@ -17,8 +17,8 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """trio's clock and the machine's calendar. It belongs to one run of trio, whose clock it keeps: to ask for that one
-    each time would be two more calls, before each request is looked at."""
+    """trio's clock and the system's wall clock. It belongs to one run of trio and keeps its clock object: looking it up
+    for each request would take two more calls."""
 
     def __init__(self) -> None:
         self._clock: trio.abc.Clock | None = None

@@ -1,1 +1,1 @@
-"""The command line: a client of the wire, and the one place that starts a broker (`node/server.py`)."""
+"""The command line: a client of Kafka's protocol, and the one place that starts a broker (`node/server.py`)."""

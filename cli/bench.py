@@ -1,13 +1,14 @@
-"""`trioka bench`: how fast is this broker, from here?
+"""`trioka bench`: measures the throughput and latency of a broker from this machine.
 
-Batches are prepared once and sent over plain sockets, so that it is the broker and the way to it that is measured, and
-as little as possible the client.
+Batches are prepared once and sent over plain sockets, so that the figures reflect the broker and the network and as
+little as possible the client.
 
     produce   each client sends batches to a partition of its own, one request at a time
-    consume   each client reads its partition from the start, after it was filled
-    e2e       one record at a time, from the moment it is sent to the moment when a waiting reader has it
+    consume   each client reads its partition from the start, after the partition was filled
+    e2e       one record at a time, from its send time to the time when a waiting reader receives it
 
-A topic is made for the run and deleted after it. `--save` keeps the result, `--compare` shows it beside an older one.
+The run creates a topic and deletes it at the end. `--save` keeps the result, `--compare` shows a saved result beside
+the new one.
 """
 
 import json
@@ -25,14 +26,14 @@ from .client.contexts import write_whole
 from .client.settings import Settings
 from .options import Duration, with_output, with_settings
 from .terminal.failure import Exit, Failure
-from .terminal.output import Column, show, talk
+from .terminal.output import Column, show, write_stderr
 from .terminal.progress import Progress
 from .topics.command import create_topic
 from .topics.deletion import delete_topics
 from .topics.produce import CODECS
 
 MAX_CLIENTS: Final = 64
-LOOK_S: Final = 0.2  # at how far the clients are
+LOOK_S: Final = 0.2  # interval between looks at the progress of the clients
 COLUMNS: Final = (
     Column("WHAT", "what"),
     Column("RECORDS", "records"),
@@ -47,7 +48,9 @@ COLUMNS: Final = (
 
 
 class Load(NamedTuple):
-    """What is measured; it stands in the saved result, for only like can be compared with like."""
+    """The settings of a measurement. They are saved with the result, because only results of equal settings are
+    compared.
+    """
 
     what: str
     size: int
@@ -139,7 +142,7 @@ def _run(settings: Settings, topic: str, load: Load, msgs: int | None, seconds: 
 def _work(work: Callable[[Job], Outcome], job: Job, outcomes: list[Outcome], failures: list[Exception]) -> None:
     try:
         outcomes.append(work(job))
-    except Exception as error:  # whatever it is, the main thread is the one that explains it
+    except Exception as error:  # any error: the main thread explains it
         failures.append(error)
 
 
@@ -150,12 +153,12 @@ def _older(file: str, wanted: Load) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         raise Failure(f"{file} holds no result of trioka bench", exit_code=Exit.USAGE) from None
     if differing:
-        talk(f"note: it is not the same load: {', '.join(differing)} differ")
+        write_stderr(f"note: it is not the same load: {', '.join(differing)} differ")
     return older
 
 
 def _ratio(what: str, row: dict[str, Any], older: dict[str, Any]) -> str:
-    """Above 1 is better than it was."""
+    """The ratio of new to old, turned so that above 1 is better."""
     key = "p50_ms" if what == "e2e" else "records_per_s"
     new, old = (older[key], row[key]) if what == "e2e" else (row[key], older[key])
     return f"{new / old:.2f}x" if old else "-"

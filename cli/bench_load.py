@@ -1,4 +1,4 @@
-"""One client of `trioka bench`, from its first request to its last: what it sends, what it reads, what it measures."""
+"""One client of `trioka bench`: what it sends, reads and measures, from its first request to its last."""
 
 import struct
 import time
@@ -23,15 +23,15 @@ from .client.settings import Settings
 BATCH_BYTES: Final = 64 * 1024
 FETCH_BYTES: Final = 4 << 20
 FETCH_WAIT_MS: Final = 100
-FILL_BYTES: Final = 64 << 20  # for a consumer without a number of records: this much is read again and again
-E2E_RATE: Final = 100  # records a second, unless told
+FILL_BYTES: Final = 64 << 20  # without a number of records, a consumer reads this many bytes repeatedly
+E2E_RATE: Final = 100  # records per second, unless an option sets it
 BY_NAME: Final = 12  # the last version of Produce and Fetch that names topics
 _STAMP: Final = struct.Struct(">q")
 
 
 @frozen
 class Job:
-    """None: without a limit."""
+    """What one client has to do. None: without a limit."""
 
     settings: Settings
     topic: str
@@ -42,7 +42,7 @@ class Job:
     rate: float | None
     records: int | None
     seconds: float | None
-    done: list[int]  # of each client, for who wants to know how far it is; a client touches its own number only
+    done: list[int]  # progress of each client, for the progress line; a client writes only its own entry
 
 
 class Outcome(NamedTuple):
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def together(cls, outcomes: Sequence["Outcome"]) -> "Outcome":
-        """Of clients that worked at the same time."""
+        """The combined result of clients that worked at the same time."""
         return cls(
             sum(each.records for each in outcomes),
             sum(each.bytes for each in outcomes),
@@ -80,7 +80,7 @@ class Outcome(NamedTuple):
 
 
 def _turns(job: Job, per_turn: int, rate: float | None) -> Iterator[int]:
-    """How many records each turn has, at the asked rate, until there were enough or it was long enough."""
+    """Yield the number of records of each turn at the requested rate, until the record count or the time is reached."""
     start = time.perf_counter()
     done = 0
     while job.records is None or done < job.records:
@@ -108,7 +108,7 @@ def _produce_request(job: Job, records: bytes) -> ProduceRequest:
 
 
 def _leader(kafka: Kafka, job: Job) -> Any:
-    """A connection to the leader, and the version of Produce to speak there."""
+    """A connection to the leader, and the version of Produce to use on it."""
     (leader,) = kafka.leaders([TopicPartition(job.topic, job.partition)])
     connection = kafka.node(leader)
     return connection, connection.version_of(ProduceRequest, at_most=BY_NAME)
@@ -116,17 +116,18 @@ def _leader(kafka: Kafka, job: Job) -> Any:
 
 def _send(connection: Any, request: ProduceRequest, version: int) -> None:
     if request.acks == 0:
-        connection.say(request, version)  # nobody answers
+        connection.say(request, version)  # acks=0: no response
         return
     told = connection.ask(request, version).responses[0].partition_responses[0]
     if told.error_code != NONE:
-        raise problems.refused(told.error_code, "a batch was not written", getattr(told, "error_message", None))
+        raise problems.from_error_code(told.error_code, "a batch was not written", getattr(told, "error_message", None))
 
 
 def produce(job: Job) -> Outcome:
     per_batch = max(1, BATCH_BYTES // job.size)
     if job.rate is not None:
-        per_batch = max(1, min(per_batch, int(job.rate / 100)))  # a hundred requests a second show a rate well
+        # a hundred requests per second are enough to hold a rate
+        per_batch = max(1, min(per_batch, int(job.rate / 100)))
     requests = {per_batch: _produce_request(job, _batch(job, per_batch))}
     latencies = []
     records = 0
@@ -176,12 +177,12 @@ def _fetch(connection: Any, job: Job, offset: int) -> bytes:
     request = FetchRequest(max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, topics=[topic])
     told = connection.ask(request, at_most=BY_NAME).responses[0].partitions[0]
     if told.error_code != NONE:
-        raise problems.refused(told.error_code, "records cannot be read")
+        raise problems.from_error_code(told.error_code, "records cannot be read")
     return bytes(told.records or b"")
 
 
 def end_to_end(job: Job) -> Outcome:
-    """Each record carries the moment when it was sent; a reader in another thread waits for it."""
+    """Send records that carry their send time; a reader in another thread waits for each of them."""
     latencies: list[float] = []
     failures: list[Exception] = []
     is_over = Event()
@@ -220,7 +221,7 @@ def _listen(job: Job, latencies: list[float], failures: list[Exception], is_over
                             (sent,) = _STAMP.unpack_from(record.value or bytes(_STAMP.size))
                             latencies.append((now - sent) / 1e6)
                             offset = record.offset + 1
-    except Exception as error:  # whatever it is, the main thread is the one that explains it
+    except Exception as error:  # any error: the main thread explains it
         failures.append(error)
 
 

@@ -1,4 +1,4 @@
-"""Groups of commands: other names for a command, and a suggestion for one that does not exist."""
+"""Groups of commands: aliases of commands, and a suggestion for an unknown command."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from .terminal.failure import Exit, Failure, did_you_mean
 
 
 class Group(click.Group):
-    """A group whose commands may have other names, and which suggests the one that was meant."""
+    """A group whose commands may have aliases, and which suggests a similar command for an unknown one."""
 
     aliases: Mapping[str, str] = {}
 

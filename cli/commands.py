@@ -1,8 +1,10 @@
-"""`trioka` itself: the list of its commands, each loaded when it is used, and how a run ends.
+"""The `trioka` command: the list of its subcommands, each loaded when it is used, and its exit codes.
 
-The list holds a sentence for each command, so that `trioka --help` loads none of them.
+The list holds one help sentence per command, so that `trioka --help` loads none of them.
 """
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple
@@ -12,13 +14,13 @@ import click
 from trioka import __version__
 
 from .command_group import Group
-from .node.flags import STARTERS
+from .node.flags import START_COMMANDS
 from .terminal import output
 from .terminal.failure import Exit, Failure
 
 
-class Lazy(NamedTuple):
-    """Where a command is. With `extra`, in which optional part of the installation."""
+class LazyCommand(NamedTuple):
+    """The module and name of a command, and the optional extra that installs what it needs."""
 
     module: str
     name: str
@@ -26,26 +28,32 @@ class Lazy(NamedTuple):
     extra: str | None = None
 
 
-COMMANDS: Final[Mapping[str, Lazy]] = {
-    "dev": Lazy("trioka.cli.node.command", "dev", STARTERS["dev"].summary),
-    "serve": Lazy("trioka.cli.node.command", "serve", STARTERS["serve"].summary),
-    "run": Lazy("trioka.cli.node.run", "run", "a throw-away broker around one command"),
-    "cluster": Lazy("trioka.cli.cluster.command", "cluster", "a cluster on this machine, and the state of any"),
-    "topics": Lazy("trioka.cli.topics.command", "topics", "list, describe, create, alter, trim, delete"),
-    "groups": Lazy("trioka.cli.groups.command", "groups", "list, describe, reset-offsets, undo, delete"),
-    "lag": Lazy("trioka.cli.groups.lag", "lag", "how far groups are behind, in records and in time"),
-    "produce": Lazy("trioka.cli.topics.produce", "produce", "lines of standard input become records"),
-    "consume": Lazy("trioka.cli.topics.consume", "consume", "records become lines of standard output"),
-    "config": Lazy("trioka.cli.configs", "config", "show, get, set, unset, lint"),
-    "doctor": Lazy("trioka.cli.cluster.doctor", "doctor", "is the cluster reachable and well?"),
-    "storage": Lazy("trioka.cli.node.storage", "storage", "format a node's directories, and look at them"),
-    "segments": Lazy("trioka.cli.node.segments", "segments", "list, dump and verify log files"),
-    "bench": Lazy("trioka.cli.bench", "bench", "how fast is this broker, from here?"),
-    "explain": Lazy("trioka.cli.explain", "explain", "what an error code or a config key means"),
-    "context": Lazy("trioka.cli.context", "context", "names for clusters"),
-    "completion": Lazy("trioka.cli.terminal.completion", "completion", "for bash, zsh and fish"),
-    "spark": Lazy("trioka.pipeline.spark_commands", "spark", "Spark with Kafka, set up", "spark"),
-    "pipeline": Lazy("trioka.pipeline.pipeline_commands", "pipeline", "pipelines of Spark, run and watched", "spark"),
+COMMANDS: Final[Mapping[str, LazyCommand]] = {
+    "dev": LazyCommand("trioka.cli.node.command", "dev", START_COMMANDS["dev"].summary),
+    "serve": LazyCommand("trioka.cli.node.command", "serve", START_COMMANDS["serve"].summary),
+    "run": LazyCommand("trioka.cli.node.run", "run", "a throw-away broker around one command"),
+    "cluster": LazyCommand("trioka.cli.cluster.command", "cluster", "a cluster on this machine, and the state of any"),
+    "topics": LazyCommand("trioka.cli.topics.command", "topics", "list, describe, create, alter, trim, delete"),
+    "groups": LazyCommand("trioka.cli.groups.command", "groups", "list, describe, reset-offsets, undo, delete"),
+    "lag": LazyCommand("trioka.cli.groups.lag", "lag", "how far groups are behind, in records and in time"),
+    "produce": LazyCommand("trioka.cli.topics.produce", "produce", "lines of standard input become records"),
+    "consume": LazyCommand("trioka.cli.topics.consume", "consume", "records become lines of standard output"),
+    "config": LazyCommand("trioka.cli.configs", "config", "show, get, set, unset, lint"),
+    "doctor": LazyCommand("trioka.cli.cluster.doctor", "doctor", "is the cluster reachable and well?"),
+    "user": LazyCommand("trioka.cli.security.user", "user", "users that log in by SCRAM: list, create, passwd, delete"),
+    "acl": LazyCommand("trioka.cli.security.acl", "acl", "access rules: list, add, remove, can"),
+    "quota": LazyCommand("trioka.cli.security.quota", "quota", "quotas of users, client ids, addresses"),
+    "token": LazyCommand("trioka.cli.security.token", "token", "delegation tokens: create, renew, expire, list"),
+    "storage": LazyCommand("trioka.cli.node.storage", "storage", "format a node's directories, and look at them"),
+    "segments": LazyCommand("trioka.cli.node.segments", "segments", "list, dump and verify log files"),
+    "bench": LazyCommand("trioka.cli.bench", "bench", "how fast is this broker, from here?"),
+    "explain": LazyCommand("trioka.cli.explain", "explain", "what an error code or a config key means"),
+    "context": LazyCommand("trioka.cli.context", "context", "names for clusters"),
+    "completion": LazyCommand("trioka.cli.terminal.completion", "completion", "for bash, zsh and fish"),
+    "spark": LazyCommand("trioka.pipeline.spark_commands", "spark", "Spark with Kafka, set up", "spark"),
+    "pipeline": LazyCommand(
+        "trioka.pipeline.pipeline_commands", "pipeline", "pipelines of Spark, run and watched", "spark"
+    ),
 }
 ALIASES: Final = {
     "topic": "topics",
@@ -53,6 +61,10 @@ ALIASES: Final = {
     "segment": "segments",
     "configs": "config",
     "contexts": "context",
+    "users": "user",
+    "acls": "acl",
+    "quotas": "quota",
+    "tokens": "token",
     "pipelines": "pipeline",
 }
 
@@ -72,7 +84,7 @@ class Root(Group):
             formatter.write_dl([(name, lazy.summary) for name, lazy in COMMANDS.items()])
 
 
-def load(name: str, lazy: Lazy) -> click.Command:
+def load(name: str, lazy: LazyCommand) -> click.Command:
     try:
         command = getattr(import_module(lazy.module), lazy.name)
     except ImportError as error:
@@ -92,28 +104,30 @@ root.params.append(
         is_flag=True,
         is_eager=True,
         expose_value=False,
-        callback=lambda ctx, _, value: _say_version(ctx) if value else None,
-        help="print the version",
+        callback=lambda ctx, _, value: _print_version(ctx) if value else None,
+        help="print the version, Python's and the platform",
     )
 )
 
 
-def _say_version(ctx: click.Context) -> None:
-    output.put(f"trioka {__version__}")
+def _print_version(ctx: click.Context) -> None:
+    system = os.uname()
+    python = sys.version.split()[0]  # the module platform takes longer to load than all else here
+    output.write_stdout(f"trioka {__version__}, Python {python}, {system.sysname} {system.release} {system.machine}")
     ctx.exit()
 
 
 @click.pass_context
 def _help(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
-        output.put(ctx.get_help())
+        output.write_stdout(ctx.get_help())
 
 
 root.callback = _help
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one command line, and returns the exit code."""
+    """Run one command line and return the exit code."""
     try:
         ended = root.main(list(arguments), prog_name="trioka", standalone_mode=False)
         output.flush()
@@ -127,7 +141,7 @@ def main(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        output.nobody_reads()
+        output.discard_stdout()
         return Exit.OK
 
 
@@ -140,5 +154,5 @@ def _usage(error: click.UsageError) -> Failure:
 
 
 def _explain(failure: Failure) -> int:
-    output.talk(str(failure))
+    output.write_stderr(str(failure))
     return failure.exit_code

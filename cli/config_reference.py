@@ -1,17 +1,20 @@
-"""What the broker's declarations know and a client may ask: properties files, and what a config key means.
+"""The broker's configuration declarations for the command line: properties files, and the meaning of config keys.
 
 The second exception to the rule that the command line imports nothing of the broker (`node/server.py` is the first):
-the format of server.properties is also the one of client.properties, and nobody but the declarations can say what a key
-may be. It starts nothing and opens nothing.
+the format of server.properties is also the one of client.properties, and only the declarations define the values of a
+key. It starts nothing and opens nothing.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from trioka.broker.config import key as keys
+from trioka.broker.config.exposed_files import exposed_files
 from trioka.broker.config.layers import ConfigError
 from trioka.broker.config.properties import PropertiesError, parse_environment, parse_properties
+from trioka.broker.config.providers import resolve_references
 from trioka.broker.config.server import load
+from trioka.broker.security.listener_check import check_security
 
 from .terminal.failure import Exit, Failure
 
@@ -25,13 +28,24 @@ def read_properties(path: str) -> dict[str, str]:
         raise Failure(f"{path}: {error}", exit_code=Exit.USAGE) from None
 
 
-def lint(path: str, environment: Mapping[str, str]) -> tuple[list[str], str | None]:
-    """The remarks about a server.properties, and why a broker would not start with it, if it would not."""
+def read_client_properties(path: str) -> dict[str, str]:
+    """A client.properties with its references, such as `${env:NAME}`, replaced by their values."""
     try:
-        loaded = load(read_properties(path), environment=parse_environment(environment), overrides={})
+        return resolve_references(read_properties(path))
     except ConfigError as error:
-        return [], str(error)
-    return [*loaded.warnings, *loaded.notes], None
+        raise Failure(f"{path}: {str(error).removesuffix('.')}", exit_code=Exit.USAGE) from None
+
+
+def lint(path: str, environment: Mapping[str, str]) -> tuple[list[str], str | None]:
+    """The remarks about a server.properties, and the error with which a broker would refuse it, if any."""
+    file = read_properties(path)
+    exposed = list(exposed_files(path, file))
+    try:
+        loaded = load(file, environment=parse_environment(environment), overrides={})
+        tls_remarks = check_security(loaded.config, loaded.node)
+    except ConfigError as error:
+        return exposed, str(error)
+    return [*loaded.warnings, *loaded.notes, *tls_remarks, *exposed], None
 
 
 def declared_keys() -> dict[str, list[tuple[str, "keys.Key[object]"]]]:

@@ -1,9 +1,9 @@
-"""`trioka config`: what topics, brokers and groups are configured with, and server.properties before it is used.
+"""`trioka config`: the configuration of topics, brokers and groups, and a check of a server.properties before its use.
 
     trioka config show --topic orders        trioka config set retention.ms=3600000 --topic orders
     trioka config get num.partitions         trioka config lint server.properties
 
-Without a resource the command means the broker that was reached; `--broker default` means all brokers.
+Without a resource the command uses the broker that was reached first; `--broker default` means all brokers.
 """
 
 import functools
@@ -23,7 +23,7 @@ from .client.cluster_client import Kafka
 from .command_group import group
 from .options import pairs, with_kafka, with_output
 from .terminal.failure import Exit, Failure, did_you_mean
-from .terminal.output import Column, put, show, talk
+from .terminal.output import Column, show, write_stderr, write_stdout
 
 R = TypeVar("R")
 Entry = DescribeConfigsResponse.Result.Config
@@ -44,7 +44,7 @@ SOURCES: Final = {
 DEFAULT: Final = 5
 ALL_BROKERS: Final = 3
 OWN_SOURCE: Final = {TOPIC: DYNAMIC_TOPIC, BROKER: 2, GROUP: 8}
-SEEN_WITHIN_S: Final = 2.0
+APPLY_TIMEOUT_S: Final = 2.0
 LOOK_AGAIN_S: Final = 0.02
 SET, DELETE = 0, 1
 
@@ -68,14 +68,14 @@ class Resource(NamedTuple):
 
 
 class Change(NamedTuple):
-    """None takes the key back to its default."""
+    """A new value of a key; None resets it to its default."""
 
     key: str
     value: str | None
 
 
 def with_resource(function: Callable[..., R]) -> Callable[..., R]:
-    """Adds `--topic`, `--broker` and `--group`; exactly one of them, or none, is handed over as `resource`."""
+    """Adds `--topic`, `--broker` and `--group`; the command gets exactly one of them, or none, as `resource`."""
 
     @click.option("--topic", metavar="NAME")
     @click.option("--broker", metavar="ID", help="a broker's number, or 'default' for all brokers")
@@ -125,7 +125,7 @@ def get(kafka: Kafka, key: str, resource: Resource | None) -> None:
             f"see: trioka config show --all --{KINDS[asked.kind]} {asked.name}",
         ]
         raise Failure(f"{asked} has no key '{key}'", exit_code=Exit.NOT_FOUND, hints=hints)
-    put(entries[key].value or "")
+    write_stdout(entries[key].value or "")
 
 
 @config.command("set")
@@ -156,15 +156,15 @@ def lint(file: str) -> int:
 
     remarks, refusal = judge(file, os.environ)
     for remark in remarks:
-        put(f"note: {remark}")
+        write_stdout(f"note: {remark}")
     if refusal is not None:
         raise Failure(refusal)
-    talk(f"{file} is understood" if not remarks else f"{file} is understood, with {len(remarks)} remarks")
+    write_stderr(f"{file} is understood" if not remarks else f"{file} is understood, with {len(remarks)} remarks")
     return Exit.OK
 
 
 def described(kafka: Kafka, kind: int, names: Sequence[str]) -> dict[str, list[Entry]]:
-    """All keys of some resources of one kind, by the resource's name."""
+    """All keys of resources of one kind, by the resource's name."""
     if not names:
         return {}
     request = DescribeConfigsRequest(
@@ -173,7 +173,7 @@ def described(kafka: Kafka, kind: int, names: Sequence[str]) -> dict[str, list[E
             for name in names
         ]
     )
-    is_one_broker = kind == BROKER and names[0] != ""  # only a broker itself knows what its file says
+    is_one_broker = kind == BROKER and names[0] != ""  # only the broker itself reports the values of its file
     answer = kafka.ask_node(int(names[0]), request) if is_one_broker else kafka.ask(request)
     found = {}
     for result in answer.results:
@@ -181,7 +181,7 @@ def described(kafka: Kafka, kind: int, names: Sequence[str]) -> dict[str, list[E
             raise kafka.no_such_topic(result.resource_name)
         if result.error_code != NONE:
             what = f"the configuration of {Resource(kind, result.resource_name)} is not known"
-            raise problems.refused(result.error_code, what, result.error_message)
+            raise problems.from_error_code(result.error_code, what, result.error_message)
         found[result.resource_name] = sorted(result.configs, key=lambda entry: entry.name)
     return found
 
@@ -189,14 +189,15 @@ def described(kafka: Kafka, kind: int, names: Sequence[str]) -> dict[str, list[E
 def alter_configs(
     kafka: Kafka, kind: int, name: str, changes: Sequence[Change], *, dry_run: bool = False
 ) -> Failure | None:
-    """What went wrong, if anything did."""
-    Asked = IncrementalAlterConfigsRequest.Resource
+    """Alter configurations; return the failures."""
+    ResourceChange = IncrementalAlterConfigsRequest.Resource
     configs = [
-        Asked.Config(name=key, config_operation=DELETE if value is None else SET, value=value) for key, value in changes
+        ResourceChange.Config(name=key, config_operation=DELETE if value is None else SET, value=value)
+        for key, value in changes
     ]
-    asked = Asked(resource_type=kind, resource_name=name, configs=configs)
+    asked = ResourceChange(resource_type=kind, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=dry_run)
-    if kind == BROKER and name:  # only itself takes what concerns one broker
+    if kind == BROKER and name:  # a broker accepts its own configuration only itself
         answer = kafka.ask_node(int(name), request)
     else:
         answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.responses])
@@ -206,17 +207,18 @@ def alter_configs(
     if told.error_code != NONE:
         what = f"{Resource(kind, name)} keeps its configuration"
         hints = unknown_keys(kind, [key for key, _ in changes])
-        return problems.refused(told.error_code, what, told.error_message, hints)
+        return problems.from_error_code(told.error_code, what, told.error_message, hints)
     if not dry_run:
-        _wait_until_seen(kafka, Resource(kind, name), changes)
+        _wait_until_applied(kafka, Resource(kind, name), changes)
     return None
 
 
-def _wait_until_seen(kafka: Kafka, resource: Resource, changes: Sequence[Change]) -> None:
-    """Kafka confirms a change before its brokers have heard of it; whoever asks next should see it. A value that the
-    broker writes in another way than it was said is not waited for longer than anything else."""
+def _wait_until_applied(kafka: Kafka, resource: Resource, changes: Sequence[Change]) -> None:
+    """Wait until the brokers apply a change: Kafka confirms it earlier, and the next request should see it. A value
+    that the broker reformats never compares equal; the wait for it ends with the time limit.
+    """
     own = OWN_SOURCE[resource.kind] if resource.name else ALL_BROKERS
-    deadline = time.monotonic() + SEEN_WITHIN_S
+    deadline = time.monotonic() + APPLY_TIMEOUT_S
     while time.monotonic() < deadline:
         entries = described(kafka, resource.kind, [resource.name])[resource.name]
         seen = {entry.name: entry.value for entry in entries if entry.config_source == own}
@@ -239,7 +241,7 @@ def _alter(kafka: Kafka, resource: Resource | None, changes: Sequence[Change], *
     failure = alter_configs(kafka, asked.kind, asked.name, changes, dry_run=dry_run)
     if failure is not None:
         raise failure
-    talk(f"{asked} {'could be' if dry_run else 'is'} configured so")
+    write_stderr(f"{asked} {'could be' if dry_run else 'is'} configured so")
 
 
 def _resource(kafka: Kafka, named: Resource | None) -> Resource:

@@ -1,5 +1,6 @@
-"""`trioka context`: names for clusters, and which of them is meant when none is named."""
+"""`trioka context`: names for clusters, and the default among them."""
 
+import os
 from typing import Final
 
 import click
@@ -9,7 +10,7 @@ from .client.settings import parse_servers
 from .command_group import group
 from .options import with_output
 from .terminal.failure import Exit, Failure, did_you_mean
-from .terminal.output import Column, put, show, talk
+from .terminal.output import Column, show, write_stderr, write_stdout
 
 COLUMNS: Final = (
     Column("CURRENT", "current"),
@@ -41,9 +42,14 @@ def set_context(name: str, bootstrap_server: str, command_config: str | None) ->
     """Gives a cluster a name. The first one is in use at once."""
     parse_servers(bootstrap_server)
     contexts = load_contexts()
+    if command_config is not None:
+        from .config_reference import read_client_properties
+
+        command_config = os.path.abspath(command_config)
+        read_client_properties(command_config)
     by_name = {**contexts.by_name, name: Context(bootstrap_server, command_config)}
     save_contexts(Contexts(contexts.current or name, by_name))
-    talk(f"context '{name}' is {bootstrap_server}")
+    write_stderr(f"context '{name}' is {bootstrap_server}")
 
 
 @context.command("use")
@@ -61,7 +67,7 @@ def show_context() -> None:
     contexts = load_contexts()
     if contexts.current is None:
         raise Failure("no context is in use", exit_code=Exit.NOT_FOUND, hints=["see: trioka context set --help"])
-    put(contexts.current)
+    write_stdout(contexts.current)
 
 
 @context.command("remove")

@@ -6,9 +6,9 @@ import click
 
 from trioka.protocol import errors
 
-from .problems import REMEDIES, TROUBLES, exit_code, label
+from .problems import KNOWN_PROBLEMS, REMEDIES, exit_code, label
 from .terminal.failure import KAFKA_CODES_FROM, Exit, Failure, did_you_mean
-from .terminal.output import put
+from .terminal.output import write_stdout
 
 
 @click.command("explain")
@@ -20,11 +20,11 @@ def explain(what: str) -> None:
         raise Failure(
             f"'{what}' is neither an error code nor a config key", exit_code=Exit.NOT_FOUND, hints=_near(what)
         )
-    put("\n".join(lines))
+    write_stdout("\n".join(lines))
 
 
 def _trouble(what: str) -> list[str]:
-    found = [each for each in TROUBLES.values() if what.upper() in (each.code, each.name)]
+    found = [each for each in KNOWN_PROBLEMS.values() if what.upper() in (each.code, each.name)]
     return [
         line
         for each in found

@@ -1,4 +1,4 @@
-"""What the commands share: how they name a cluster, names, forms of output, and how they ask before they do harm."""
+"""Options that commands share: the cluster, names, forms of output, and confirmation before destructive changes."""
 
 import functools
 from collections.abc import Callable
@@ -8,11 +8,11 @@ import click
 
 from .client.settings import DEFAULT_TIMEOUT_S, find_settings
 from .terminal.failure import Exit, Failure
-from .terminal.output import FORMATS, is_conversation, talk
+from .terminal.output import FORMATS, is_interactive, write_stderr
 from .terminal.time_parsing import parse_duration_ms
 
 R = TypeVar("R")
-COMPLETE_WITHIN_S: Final = 1.0
+COMPLETION_TIMEOUT_S: Final = 1.0
 
 
 class Duration(click.ParamType[int]):
@@ -30,7 +30,7 @@ class Duration(click.ParamType[int]):
 
 
 def with_settings(function: Callable[..., R]) -> Callable[..., R]:
-    """Adds the options that name a cluster, and hands them over as `settings`."""
+    """Adds the options that name a cluster, and passes them on as `settings`."""
 
     @click.option("--bootstrap-server", "-b", metavar="HOST:PORT", help="default localhost:9092")
     @click.option("--command-config", metavar="FILE", help="client.properties: security, login")
@@ -57,7 +57,7 @@ def with_settings(function: Callable[..., R]) -> Callable[..., R]:
 
 
 def with_kafka(function: Callable[..., R]) -> Callable[..., R]:
-    """The same, with the cluster itself as `kafka`."""
+    """Adds the same options, and passes on the cluster itself as `kafka`."""
 
     @with_settings
     @functools.wraps(function)
@@ -76,7 +76,7 @@ def with_output(function: Callable[..., R]) -> Callable[..., R]:
 
 
 def complete(noun: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Completes names of topics or groups, for a shell. A cluster that does not answer at once has none."""
+    """Shell completion of topic and group names. A cluster that does not answer at once completes nothing."""
 
     def names(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
         from .client.group_state import all_groups
@@ -86,7 +86,7 @@ def complete(noun: str) -> Callable[[click.Context, click.Parameter, str], list[
                 bootstrap_server=ctx.params.get("bootstrap_server"),
                 command_config=ctx.params.get("command_config"),
                 context=ctx.params.get("context"),
-                timeout_s=COMPLETE_WITHIN_S,
+                timeout_s=COMPLETION_TIMEOUT_S,
             )
             with settings.kafka() as kafka:
                 if noun == "topic":
@@ -100,8 +100,8 @@ def complete(noun: str) -> Callable[[click.Context, click.Parameter, str], list[
     return names
 
 
-def with_names(noun: str, *, required: bool = True) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Names are positional, or follow `--topic` (`--group` …) or `--name`; they are handed over as `names`."""
+def with_name_arguments(noun: str, *, required: bool = True) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Names are positional, or follow `--topic` (`--group` …) or `--name`; the command gets them as `names`."""
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         @click.argument("names", nargs=-1, metavar=f"[{noun.upper()}]...", shell_complete=complete(noun))
@@ -118,19 +118,19 @@ def with_names(noun: str, *, required: bool = True) -> Callable[[Callable[..., R
     return decorate
 
 
-def with_consent(function: Callable[..., R]) -> Callable[..., R]:
+def with_execute_option(function: Callable[..., R]) -> Callable[..., R]:
     """Adds `--execute` and `-y`, as `execute`."""
     option = click.option("--execute", "--yes", "-y", is_flag=True, help="do it; without, only the plan is shown")
     return option(function)
 
 
-def agreed(execute: bool, question: str) -> bool:
-    """A plan was shown: is it to be done? On a terminal somebody is asked; a script has to say so."""
+def confirmed(execute: bool, question: str) -> bool:
+    """Whether to execute the plan that was shown. On a terminal the user confirms; a script has to pass the flag."""
     if execute:
         return True
-    if is_conversation():
+    if is_interactive():
         return bool(click.confirm(question, err=True))
-    talk("This is the plan; nothing was changed. To do it, say --execute.")
+    write_stderr("This is the plan; nothing was changed. To do it, say --execute.")
     return False
 
 
@@ -145,13 +145,13 @@ def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
     return found
 
 
-def end_with(failures: list[Failure], attempts: int) -> int:
-    """The exit code of a command that tried several things: all, some (7) or none of them may have failed."""
+def exit_code_of(failures: list[Failure], attempts: int) -> int:
+    """The exit code of a command with several actions: all, some (7) or none of them may have failed."""
     if not failures:
         return Exit.OK
     for failure in failures[:-1]:
-        talk(str(failure))
+        write_stderr(str(failure))
     if len(failures) < attempts:
-        talk(str(failures[-1]))
+        write_stderr(str(failures[-1]))
         return Exit.PARTLY
     raise failures[-1]

@@ -1,1 +1,1 @@
-"""The cluster room: how brokers agree."""
+"""The cluster: metadata, Raft and replication rules as pure state machines."""

@@ -1,12 +1,12 @@
-"""Access control lists: the rules that say who may do what to what, as the metadata keeps them.
+"""Access control lists: the rules that allow or deny operations on resources, as the metadata keeps them.
 
     rule    ALLOW or DENY · a principal · from a host · an operation · on a resource (type, name, LITERAL or PREFIXED)
 
-They change by replay, as all metadata does. What is asked all the time is which rules are about one resource, so they
-are kept by its type, pattern and name, too: to find them takes one look-up for the name itself, one for `*`, which as
+They change by replay, as all metadata does. The most frequent query is which rules apply to one resource, so the rules
+are also indexed by its type, pattern and name: a query takes one look-up for the name itself, one for `*`, which as
 a literal name means every resource of its type, and one for each length that a prefix has.
 
-What follows from the rules is in authorizer.py, what may become one in acl_changes.py.
+authorizer.py decides what follows from the rules, acl_changes.py which rules are valid.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,14 +21,14 @@ from trioka.protocol.primitives import uuid_text
 from .metadata_log import MetadataRecord
 from .replay_error import ReplayError
 
-ANYTHING: Final = "*"  # as the literal name of a resource, or as a host
-EVERYBODY: Final = "User:*"
+WILDCARD: Final = "*"  # as the literal name of a resource, or as a host
+ALL_THROTTLED: Final = "User:*"
 CLUSTER_NAME: Final = "kafka-cluster"  # the only name that the resource of type CLUSTER has
-ANY: Final = 1  # in a filter: whatever it is
+ANY: Final = 1  # in a filter: matches every value
 
 
-class ResourceKind(IntEnum):
-    """What there can be rules about; Kafka's numbers, which are not those of resources that have a configuration."""
+class AclResourceType(IntEnum):
+    """The types of resources in rules; Kafka's numbers differ from those of resources with a configuration."""
 
     TOPIC = 2
     GROUP = 3
@@ -38,16 +38,16 @@ class ResourceKind(IntEnum):
     USER = 7
 
 
-class Pattern(IntEnum):
-    """How a rule names its resources. MATCH stands in filters only: whatever is about a resource of that name."""
+class PatternType(IntEnum):
+    """How a rule names its resources. MATCH is valid in filters only: it selects all rules that apply to that name."""
 
     MATCH = 2
     LITERAL = 3
     PREFIXED = 4
 
 
-class Operation(IntEnum):
-    """What may be done. ALL stands in rules only."""
+class AclOperation(IntEnum):
+    """The operations. ALL is valid in rules only."""
 
     ALL = 2
     READ = 3
@@ -65,22 +65,22 @@ class Operation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class Permission(IntEnum):
+class AclPermission(IntEnum):
     DENY = 2
     ALLOW = 3
 
 
 # As numbers, to look others up in.
-KINDS: Final[frozenset[int]] = frozenset(ResourceKind)
-PATTERNS: Final[frozenset[int]] = frozenset(Pattern)
-OPERATIONS: Final[frozenset[int]] = frozenset(Operation)
-PERMISSIONS: Final[frozenset[int]] = frozenset(Permission)
+KINDS: Final[frozenset[int]] = frozenset(AclResourceType)
+PATTERNS: Final[frozenset[int]] = frozenset(PatternType)
+OPERATIONS: Final[frozenset[int]] = frozenset(AclOperation)
+PERMISSIONS: Final[frozenset[int]] = frozenset(AclPermission)
 
 
 @frozen
 class AccessRule:
-    """Its numbers are those of the enums above, or of a later version of Kafka. Then it is kept, and stays without
-    effect, unless it is only its permission that nobody knows: what does not allow, denies."""
+    """Its numbers are those of the enums above, or of a later version of Kafka. A rule of a later version is kept and
+    has no effect, unless only its permission is unknown: a permission other than ALLOW denies."""
 
     rule_id: bytes
     resource_type: int
@@ -92,7 +92,7 @@ class AccessRule:
     permission_type: int
 
     @property
-    def said(self) -> "Said":
+    def binding(self) -> "AclBinding":
         return (
             self.resource_type,
             self.resource_name,
@@ -105,18 +105,18 @@ class AccessRule:
 
     def __str__(self) -> str:
         return (
-            f"{_word(Permission, self.permission_type)} {self.principal} {_word(Operation, self.operation)} "
-            f"from {self.host} on {_word(ResourceKind, self.resource_type)}:"
-            f"{_word(Pattern, self.pattern_type)}:{self.resource_name}"
+            f"{_word(AclPermission, self.permission_type)} {self.principal} {_word(AclOperation, self.operation)} "
+            f"from {self.host} on {_word(AclResourceType, self.resource_type)}:"
+            f"{_word(PatternType, self.pattern_type)}:{self.resource_name}"
         )
 
 
-Said = tuple[int, str, int, str, str, int, int]  # a rule without its id: two rules that say the same are one
+AclBinding = tuple[int, str, int, str, str, int, int]  # a rule without its id: two rules with equal fields are one rule
 
 
 @frozen
 class AclFilter:
-    """Which rules are meant; None and ANY stand for whatever it is."""
+    """Selects rules; None and ANY match every value."""
 
     resource_type: int = ANY
     resource_name: str | None = None
@@ -147,24 +147,31 @@ class AclFilter:
         )
 
     def _matches_name(self, rule: AccessRule) -> bool:
-        if self.pattern_type not in (ANY, Pattern.MATCH, rule.pattern_type):
+        if self.pattern_type not in (ANY, PatternType.MATCH, rule.pattern_type):
             return False
         if self.resource_name in (None, rule.resource_name):
             return True
-        if self.pattern_type != Pattern.MATCH:
+        if self.pattern_type != PatternType.MATCH:
             return False
         assert self.resource_name is not None
-        if rule.pattern_type == Pattern.LITERAL:
-            return rule.resource_name == ANYTHING
-        return rule.pattern_type == Pattern.PREFIXED and self.resource_name.startswith(rule.resource_name)
+        if rule.pattern_type == PatternType.LITERAL:
+            return rule.resource_name == WILDCARD
+        return rule.pattern_type == PatternType.PREFIXED and self.resource_name.startswith(rule.resource_name)
+
+
+class AclStamp:
+    """Identifies one state of the rules. A decision made by them holds while their stamp is the same object."""
+
+    __slots__ = ()
 
 
 class Acls:
-    """All rules, by their ids, by what they say, and by what they are about."""
+    """All rules, indexed by id, by content, and by the resources that they apply to."""
 
     def __init__(self) -> None:
+        self.stamp = AclStamp()  # replaced with each change
         self._rules: dict[bytes, AccessRule] = {}
-        self._ids: dict[Said, bytes] = {}
+        self._ids: dict[AclBinding, bytes] = {}
         self._about: dict[tuple[int, int, str], dict[bytes, AccessRule]] = {}  # resource type, pattern, name
         self._lengths: dict[int, dict[int, int]] = {}  # by resource type: how many rules have a prefix of a length
 
@@ -183,18 +190,18 @@ class Acls:
     def rules(self) -> Mapping[bytes, AccessRule]:
         return MappingProxyType(self._rules)
 
-    def id_of(self, said: Said) -> bytes | None:
-        return self._ids.get(said)
+    def id_of(self, binding: AclBinding) -> bytes | None:
+        return self._ids.get(binding)
 
     def about(self, kind: int, name: str) -> Iterator[AccessRule]:
-        """The rules that hold for one resource, whoever they are for."""
+        """The rules for one resource, of all principals."""
         about = self._about
-        yield from about.get((kind, Pattern.LITERAL, name), _NONE).values()
-        if name != ANYTHING:
-            yield from about.get((kind, Pattern.LITERAL, ANYTHING), _NONE).values()
+        yield from about.get((kind, PatternType.LITERAL, name), _NONE).values()
+        if name != WILDCARD:
+            yield from about.get((kind, PatternType.LITERAL, WILDCARD), _NONE).values()
         for length in self._lengths.get(kind, ()):
             if length <= len(name):
-                yield from about.get((kind, Pattern.PREFIXED, name[:length]), _NONE).values()
+                yield from about.get((kind, PatternType.PREFIXED, name[:length]), _NONE).values()
 
     def copy(self) -> "Acls":
         acls = Acls()
@@ -224,13 +231,14 @@ class Acls:
         rule = self._rules.pop(record.id, None)
         if rule is None:
             raise ReplayError(f"there is no access rule with the id {uuid_text(record.id)}")
-        if self._ids.get(rule.said) == rule.rule_id:
-            del self._ids[rule.said]
+        self.stamp = AclStamp()
+        if self._ids.get(rule.binding) == rule.rule_id:
+            del self._ids[rule.binding]
         key = (rule.resource_type, rule.pattern_type, rule.resource_name)
         del self._about[key][rule.rule_id]
         if not self._about[key]:
             del self._about[key]
-        if rule.pattern_type == Pattern.PREFIXED:
+        if rule.pattern_type == PatternType.PREFIXED:
             lengths, length = self._lengths[rule.resource_type], len(rule.resource_name)
             lengths[length] -= 1
             if not lengths[length]:
@@ -238,24 +246,25 @@ class Acls:
         return rule
 
     def _add(self, rule: AccessRule) -> None:
+        self.stamp = AclStamp()
         self._rules[rule.rule_id] = rule
-        self._ids[rule.said] = rule.rule_id
+        self._ids[rule.binding] = rule.rule_id
         key = (rule.resource_type, rule.pattern_type, rule.resource_name)
         self._about.setdefault(key, {})[rule.rule_id] = rule
-        if rule.pattern_type == Pattern.PREFIXED:
+        if rule.pattern_type == PatternType.PREFIXED:
             lengths, length = self._lengths.setdefault(rule.resource_type, {}), len(rule.resource_name)
             lengths[length] = lengths.get(length, 0) + 1
 
     def records(self) -> Iterator[MetadataRecord]:
         for _, rule in sorted(self._rules.items()):
-            yield rule_record(rule.rule_id, rule.said)
+            yield rule_record(rule.rule_id, rule.binding)
 
 
 _NONE: Final[Mapping[bytes, AccessRule]] = MappingProxyType({})
 
 
-def rule_record(rule_id: bytes, said: Said) -> AccessControlEntryRecord:
-    resource_type, resource_name, pattern_type, principal, host, operation, permission_type = said
+def rule_record(rule_id: bytes, binding: AclBinding) -> AccessControlEntryRecord:
+    resource_type, resource_name, pattern_type, principal, host, operation, permission_type = binding
     return AccessControlEntryRecord(
         id=rule_id,
         resource_type=resource_type,

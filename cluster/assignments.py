@@ -1,4 +1,4 @@
-"""Assignments that somebody has chosen by hand, instead of leaving them to placement.py."""
+"""Checks of manual partition assignments; placement.py makes the automatic ones."""
 
 from collections.abc import Sequence
 

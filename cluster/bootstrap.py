@@ -25,7 +25,7 @@ TRANSACTION_NAME: Final = "Bootstrap records"
 
 
 def fresh_records() -> list[MetadataRecord]:
-    """What a bootstrap.checkpoint holds that nobody has asked anything special of."""
+    """The content of a bootstrap.checkpoint without options of the user."""
     return [FeatureLevelRecord(name=name, feature_level=level) for name, level in FRESH_LEVELS.items()]
 
 

@@ -1,18 +1,18 @@
-"""Brokers and controllers come and go: registration, heartbeats, fencing, controlled shutdown, removal.
+"""Registration, heartbeats, fencing, controlled shutdown and removal of brokers and controllers.
 
-A broker is in one of four states. What its heartbeat wants decides about the next:
+A broker is in one of four states. The request in its heartbeat determines the next state:
 
     state                 wants to serve      wants to be fenced   wants to shut down
     FENCED                UNFENCED, once it   FENCED               SHUTDOWN_NOW
                           has caught up
     UNFENCED              UNFENCED            FENCED               CONTROLLED_SHUTDOWN while it leads anything,
                                                                    else SHUTDOWN_NOW; with fencing SHUTDOWN_NOW
-    CONTROLLED_SHUTDOWN   (whatever it wants) CONTROLLED_SHUTDOWN until it leads nothing and all others know that,
+    CONTROLLED_SHUTDOWN   (any request)       CONTROLLED_SHUTDOWN until it leads nothing and all others know that,
                                               then SHUTDOWN_NOW
-    SHUTDOWN_NOW          after a controlled shutdown it stays so; only a new registration begins a new life
+    SHUTDOWN_NOW          after a controlled shutdown it stays so until its next registration
 
-Whoever enters FENCED or SHUTDOWN_NOW leaves every ISR and leads nothing; so does CONTROLLED_SHUTDOWN, but it may still
-be fetched from. Whoever becomes UNFENCED may lead the partitions that have no leader.
+A broker that enters FENCED or SHUTDOWN_NOW leaves every ISR and leads nothing; so does CONTROLLED_SHUTDOWN, but it may
+still be fetched from. A broker that becomes UNFENCED may lead the partitions that have no leader.
 """
 
 from collections.abc import Sequence
@@ -39,8 +39,8 @@ from trioka.protocol.messages.controller_registration import ControllerRegistrat
 from trioka.protocol.primitives import uuid_text
 
 from .brokers import FENCE, SHUTTING_DOWN, UNFENCE, Broker
-from .decision import DONE, Decision, Outcome
-from .elections import with_broker, without_broker, without_directories, without_replica
+from .decision import DONE, Decision, ItemResult
+from .elections import on_broker_fenced, on_broker_removed, on_broker_unfenced, on_directories_offline
 from .features import METADATA_VERSION
 from .metadata import Metadata
 from .metadata_log import MetadataRecord
@@ -63,11 +63,11 @@ class HeartbeatReply:
 
 
 def check_broker_epoch(metadata: Metadata, broker_id: int, epoch: int) -> Broker:
-    """The broker, if it is the one that registered last under this id; StaleBrokerEpoch for one of an earlier life."""
+    """The broker with the latest registration under this id; StaleBrokerEpoch for an earlier registration."""
     broker = metadata.brokers.get(broker_id)
     if broker is None or broker.epoch != epoch:
         known = "is not registered" if broker is None else f"has the epoch {broker.epoch}"
-        raise StaleBrokerEpoch(f"broker {broker_id} {known}, and {epoch} was said")
+        raise StaleBrokerEpoch(f"broker {broker_id} {known}, and the request has epoch {epoch}")
     return broker
 
 
@@ -91,10 +91,10 @@ def register_broker(
         )
     records: list[MetadataRecord] = []
     if before is not None and not is_same:
-        # Whoever stopped cleanly knows its former epoch. Nobody else can say what it has lost.
+        # A broker that stopped cleanly knows its former epoch; any other may have lost records.
         is_clean = request.previous_broker_epoch == before.epoch
         keeps_elr = metadata.features.has_eligible_leader_replicas
-        leave = without_broker if is_clean or not keeps_elr else without_replica
+        leave = on_broker_fenced if is_clean or not keeps_elr else on_broker_removed
         records += leave(metadata, settings, request.broker_id)
     epoch = before.epoch if before is not None and is_same else next_offset + len(records)
     records.append(_registration(request, before if is_same else None, epoch))
@@ -128,7 +128,7 @@ def _check_registration(metadata: Metadata, settings: ControllerSettings, reques
 
 
 def _registration(request: BrokerRegistrationRequest, before: Broker | None, epoch: int) -> RegisterBrokerRecord:
-    """A broker begins fenced; one that registers again in the same life stays as it was."""
+    """A broker starts fenced; a broker that registers again in the same incarnation keeps its state."""
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
@@ -177,13 +177,13 @@ def register_controller(request: ControllerRegistrationRequest) -> Decision[None
     return Decision(records=(record,), replies=(None,))
 
 
-def unregister_broker(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Decision[Outcome]:
+def unregister_broker(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Decision[ItemResult]:
     broker = metadata.brokers.get(broker_id)
     if broker is None:
         message = f"there is no broker: ID {broker_id} is not currently registered"
-        return Decision(records=(), replies=(Outcome(error=BrokerIdNotRegistered, message=message),))
+        return Decision(records=(), replies=(ItemResult(error=BrokerIdNotRegistered, message=message),))
     removal = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch)
-    records = [*without_replica(metadata, settings, broker_id), removal]
+    records = [*on_broker_removed(metadata, settings, broker_id), removal]
     return Decision(records=tuple(records), replies=(DONE,))
 
 
@@ -196,8 +196,8 @@ def heartbeat(
     broker = check_broker_epoch(metadata, request.broker_id, request.broker_epoch)
     is_caught_up = request.current_metadata_offset >= broker.epoch
     current = following = _state(broker)
-    # One thing at a time, since each is decided from the image: what has changed on the disks comes first, and what
-    # the broker wants is asked again with its next heartbeat.
+    # One change at a time, since each is decided from the image: a change of the log directories comes first, and the
+    # broker repeats its state request with its next heartbeat.
     records = _directory_changes(metadata, settings, broker, request)
     if not records:
         leads = any(partition.leader == broker.broker_id for _, partition in metadata.topics.partitions())
@@ -248,19 +248,19 @@ def _next_state(
 
 def _fence(metadata: Metadata, settings: ControllerSettings, broker: Broker) -> list[MetadataRecord]:
     change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=FENCE)
-    return [*without_broker(metadata, settings, broker.broker_id), change]
+    return [*on_broker_fenced(metadata, settings, broker.broker_id), change]
 
 
 def _unfence(metadata: Metadata, settings: ControllerSettings, broker: Broker) -> list[MetadataRecord]:
     change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=UNFENCE)
-    return [change, *with_broker(metadata, settings, broker.broker_id)]
+    return [change, *on_broker_unfenced(metadata, settings, broker.broker_id)]
 
 
 def _shut_down(metadata: Metadata, settings: ControllerSettings, broker: Broker) -> list[MetadataRecord]:
     change = BrokerRegistrationChangeRecord(
         broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=SHUTTING_DOWN
     )
-    return [change, *without_broker(metadata, settings, broker.broker_id)]
+    return [change, *on_broker_fenced(metadata, settings, broker.broker_id)]
 
 
 def _directory_changes(
@@ -269,7 +269,7 @@ def _directory_changes(
     records: list[MetadataRecord] = []
     offline = set(broker.directories) & set(request.offline_log_dirs)
     if offline:
-        records += without_directories(metadata, settings, broker.broker_id, offline)
+        records += on_directories_offline(metadata, settings, broker.broker_id, offline)
         online = [directory for directory in broker.directories if directory not in offline]
         records.append(_changed_directories(broker, log_dirs=online))
     cordoned: Sequence[bytes] | None = request.cordoned_log_dirs

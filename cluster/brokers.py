@@ -1,8 +1,8 @@
-"""Who is in the cluster: brokers and controllers, as they registered themselves.
+"""The registered brokers and controllers of the cluster.
 
 A broker's epoch is the offset of its registration record, so that it grows with every registration and no two are the
-same; requests that carry an older one come from an earlier life. A broker that registers is fenced: it leads nothing
-and is in no ISR until it has caught up with the metadata and asks to be let in.
+same; requests with an older epoch come from an earlier registration. A broker that registers is fenced: it leads
+nothing and is in no ISR until it has caught up with the metadata and requests to be unfenced.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from .metadata_log import MetadataRecord
 from .partition import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from .replay_error import ReplayError
 
-# What the tagged fields of BrokerRegistrationChangeRecord mean. Nought: no change.
+# The meaning of the tagged fields of BrokerRegistrationChangeRecord. 0: no change.
 UNFENCE: Final = -1
 FENCE: Final = 1
 SHUTTING_DOWN: Final = 1
@@ -86,7 +86,7 @@ class Broker:
 
     @property
     def default_directory(self) -> bytes:
-        """Where a new replica goes: the only place there is, or wherever the broker chooses."""
+        """The directory of a new replica: the only one, or unassigned, so that the broker chooses."""
         if not self.directories:
             return MIGRATING_DIRECTORY
         return self.directories[0] if len(self.directories) == 1 else UNASSIGNED_DIRECTORY
@@ -134,7 +134,7 @@ class Broker:
 
 @frozen
 class ControllerNode:
-    """A controller of the quorum, as it made itself known."""
+    """A controller of the quorum, from its registration."""
 
     controller_id: int
     incarnation_id: bytes
@@ -240,7 +240,7 @@ class Brokers:
     def replay_change(self, record: BrokerRegistrationChangeRecord) -> tuple[Broker, Broker]:
         before = self._known(record.broker_id, record.broker_epoch)
         if record.fenced not in (UNFENCE, 0, FENCE) or record.in_controlled_shutdown not in (0, SHUTTING_DOWN):
-            raise ReplayError(f"a change of broker {record.broker_id} that nobody can make: {record}")
+            raise ReplayError(f"an impossible change of broker {record.broker_id}: {record}")
         after = before
         if record.fenced:
             after = replace(after, fenced=record.fenced == FENCE)

@@ -1,12 +1,12 @@
-"""Configuration is changed: AlterConfigs replaces all of a resource's, IncrementalAlterConfigs single keys of it.
+"""Changes configuration: AlterConfigs replaces all keys of a resource, IncrementalAlterConfigs changes single keys.
 
-The checks, their order and their errors are those of Apache Kafka 4.3.1; what a key may hold is asked of `ConfigRules`.
-Only what changes becomes a record, but for brokers every key does: a broker may have to read a file again though its
+The checks, their order and their errors are those of Apache Kafka 4.3.1; `ConfigRules` decides which values are valid.
+Only changed keys become records, but for brokers every key does: a broker may have to read a file again though its
 name is the same.
 
-While eligible leader replicas are kept (KIP-966), who is one depends on min.insync.replicas. So that all brokers agree
-about it, that key is set for the cluster and for topics, never for one broker; and when it changes, the eligible
-leaders that were found with the former value are forgotten.
+While eligible leader replicas are kept (KIP-966), min.insync.replicas decides which replicas are eligible. So that all
+brokers agree, that key is set for the cluster and for topics, never for one broker; and when it changes, the eligible
+leaders that were found with the former value are removed.
 """
 
 import re
@@ -27,8 +27,8 @@ from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.alter_configs import AlterConfigsRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
-from .configs import Operation, Resource, ResourceType, topic_resource
-from .decision import DONE, Decision, Outcome
+from .configs import ConfigOperation, ConfigResource, ConfigResourceType, topic_resource
+from .decision import DONE, Decision, ItemResult
 from .metadata import Metadata
 from .metadata_log import MAX_RECORDS_PER_BATCH, MetadataRecord
 from .settings import ControllerSettings
@@ -36,7 +36,9 @@ from .topic_names import check_topic_name
 from .topic_overrides import MIN_INSYNC_REPLICAS
 
 MAX_VALUE_BYTES: Final = 0x7FFF  # of a string in a record
-STORED: Final = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP})
+STORED: Final = frozenset(
+    {ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP}
+)
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
@@ -45,8 +47,8 @@ R = TypeVar("R", AlterConfigsRequest.Resource, IncrementalAlterConfigsRequest.Re
 
 @frozen
 class ConfigReply:
-    resource: Resource
-    outcome: Outcome
+    resource: ConfigResource
+    outcome: ItemResult
 
 
 def alter_configs(
@@ -56,10 +58,10 @@ def alter_configs(
     validate_only: bool,
     broker_id: int | None = None,
 ) -> Decision[ConfigReply]:
-    def change(wanted: AlterConfigsRequest.Resource, resource: Resource) -> list[MetadataRecord]:
-        check_request(resource, [config.name for config in wanted.configs], broker_id)
-        _check_values(config.name for config in wanted.configs if config.value is None)
-        values: dict[str, str | None] = {config.name: config.value for config in wanted.configs}
+    def change(requested: AlterConfigsRequest.Resource, resource: ConfigResource) -> list[MetadataRecord]:
+        check_request(resource, [config.name for config in requested.configs], broker_id)
+        _check_values(config.name for config in requested.configs if config.value is None)
+        values: dict[str, str | None] = {config.name: config.value for config in requested.configs}
         gone = sorted(key for key in metadata.configs.get(resource) if key not in values)
         return _records(metadata, settings, resource, values | dict.fromkeys(gone))
 
@@ -73,14 +75,14 @@ def incremental_alter_configs(
     validate_only: bool,
     broker_id: int | None = None,
 ) -> Decision[ConfigReply]:
-    def change(wanted: IncrementalAlterConfigsRequest.Resource, resource: Resource) -> list[MetadataRecord]:
-        check_request(resource, [config.name for config in wanted.configs], broker_id)
+    def change(requested: IncrementalAlterConfigsRequest.Resource, resource: ConfigResource) -> list[MetadataRecord]:
+        check_request(resource, [config.name for config in requested.configs], broker_id)
         _check_values(
             config.name
-            for config in wanted.configs
-            if config.value is None and config.config_operation != Operation.DELETE
+            for config in requested.configs
+            if config.value is None and config.config_operation != ConfigOperation.DELETE
         )
-        values = {config.name: _new_value(metadata, settings, resource, config) for config in wanted.configs}
+        values = {config.name: _new_value(metadata, settings, resource, config) for config in requested.configs}
         return _records(metadata, settings, resource, values)
 
     return _decide(resources, change, validate_only)
@@ -94,51 +96,51 @@ def new_topic_configs(
 
 
 def _decide(
-    resources: Sequence[R], change: Callable[[R, Resource], list[MetadataRecord]], validate_only: bool
+    resources: Sequence[R], change: Callable[[R, ConfigResource], list[MetadataRecord]], validate_only: bool
 ) -> Decision[ConfigReply]:
-    named = [Resource(wanted.resource_type, wanted.resource_name) for wanted in resources]
+    named = [ConfigResource(requested.resource_type, requested.resource_name) for requested in resources]
     times = Counter(named)
     records: list[MetadataRecord] = []
     replies = []
-    for wanted, resource in zip(resources, named, strict=True):
+    for requested, resource in zip(resources, named, strict=True):
         outcome = DONE
         try:
             if times[resource] > 1:
                 raise InvalidRequest("the request names this resource more than once")
-            changed = change(wanted, resource)
+            changed = change(requested, resource)
             if len(records) + len(changed) > MAX_RECORDS_PER_BATCH:
                 raise PolicyViolation(f"a request can change {MAX_RECORDS_PER_BATCH} keys, not more")
             records += changed
         except KafkaError as error:
-            outcome = Outcome.of(error)
+            outcome = ItemResult.of(error)
         replies.append(ConfigReply(resource=resource, outcome=outcome))
     return Decision(records=() if validate_only else tuple(records), replies=tuple(replies))
 
 
 # Why there is no configuration for all resources of a type.
 _DEFAULTS: Final[Mapping[int, str]] = {
-    ResourceType.TOPIC: "default topic resources are not allowed: a configuration is one topic's",
-    ResourceType.GROUP: "default group resources are not allowed: a configuration is one group's",
-    ResourceType.CLIENT_METRICS: "a subscription name cannot be empty",
+    ConfigResourceType.TOPIC: "default topic resources are not allowed: a configuration is one topic's",
+    ConfigResourceType.GROUP: "default group resources are not allowed: a configuration is one group's",
+    ConfigResourceType.CLIENT_METRICS: "a subscription name cannot be empty",
 }
 
-# --- checks that need no look at what is there
+# --- checks that do not need the current state
 
 
-def check_request(resource: Resource, keys: Sequence[str], broker_id: int | None) -> None:
-    """What the broker that was asked can say by itself: `broker_id` is its own, and it speaks for no other."""
+def check_request(resource: ConfigResource, keys: Sequence[str], broker_id: int | None) -> None:
+    """The checks of the receiving broker: `broker_id` is its own id, and it answers for no other broker."""
     if len(set(keys)) != len(keys):
         raise InvalidRequest("the request names a key more than once")
     if resource.type not in STORED:
         raise InvalidRequest(f"unknown resource type {resource.type}: it has no configuration that could be kept")
-    if resource.type == ResourceType.BROKER and resource.name:
+    if resource.type == ConfigResourceType.BROKER and resource.name:
         number = int(resource.name) if _NUMBER.fullmatch(resource.name) else None
         if number is None:
             raise InvalidRequest(f"a node id must be an integer, and it is: {resource.name[:200]}")
         if number < 0 or (broker_id is not None and number != broker_id):
             expected = "one of 0 or above" if broker_id is None else broker_id
             raise InvalidRequest(f"unexpected broker id: expected {expected}, and received {number}")
-    elif resource.type != ResourceType.BROKER and not resource.name:
+    elif resource.type != ConfigResourceType.BROKER and not resource.name:
         raise InvalidRequest(_DEFAULTS[resource.type])
 
 
@@ -154,24 +156,24 @@ def _check_values(without: Iterable[str]) -> None:
 def _new_value(
     metadata: Metadata,
     settings: ControllerSettings,
-    resource: Resource,
+    resource: ConfigResource,
     config: IncrementalAlterConfigsRequest.Resource.Config,
 ) -> str | None:
     key, value, operation = config.name, config.value or "", config.config_operation
-    if operation == Operation.SET:
+    if operation == ConfigOperation.SET:
         return value
-    if operation == Operation.DELETE:
+    if operation == ConfigOperation.DELETE:
         return None
-    if operation not in (Operation.APPEND, Operation.SUBTRACT):
+    if operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
         raise InvalidRequest(f"{key}: operation {operation} is not known")
     if not settings.rules.is_list(resource.type, key):
-        raise InvalidConfig(f"cannot {Operation(operation).name} to key {key}: its type is not LIST")
+        raise InvalidConfig(f"cannot {ConfigOperation(operation).name} to key {key}: its type is not LIST")
     current = metadata.configs.value(resource, key)
     if current is None:
         current = settings.rules.default(resource.type, key) or ""
     items = [item for item in current.split(",") if item]
     for item in value.split(","):
-        if operation == Operation.SUBTRACT:
+        if operation == ConfigOperation.SUBTRACT:
             if item in items:
                 items.remove(item)
         elif item not in items:
@@ -182,18 +184,18 @@ def _new_value(
 def _records(
     metadata: Metadata,
     settings: ControllerSettings,
-    resource: Resource,
+    resource: ConfigResource,
     values: Mapping[str, str | None],
     *,
     exists: bool = False,
 ) -> list[MetadataRecord]:
-    """The records that give these keys of a resource these values, None for none."""
+    """The records that set these keys of a resource to these values, None to remove a key."""
     before = metadata.configs.get(resource)
     for key, value in values.items():
         if value is not None and len(value.encode("utf-8", "surrogatepass")) > MAX_VALUE_BYTES:
             raise InvalidConfig(f"{key}: a value has at most {MAX_VALUE_BYTES} bytes")
     after = {key: value for key, value in {**before, **values}.items() if value is not None}
-    if resource.type == ResourceType.TOPIC:
+    if resource.type == ConfigResourceType.TOPIC:
         check_topic_name(resource.name)
     settings.rules.validate(resource, after, before)
     _check_safety(metadata, resource, values)
@@ -202,13 +204,13 @@ def _records(
     changed: list[MetadataRecord] = [
         ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=key, value=value)
         for key, value in values.items()
-        if value != before.get(key) or resource.type == ResourceType.BROKER
+        if value != before.get(key) or resource.type == ConfigResourceType.BROKER
     ]
     return [*changed, *_forgotten_leaders(metadata, changed)]
 
 
-def _check_safety(metadata: Metadata, resource: Resource, values: Mapping[str, str | None]) -> None:
-    is_concerned = resource.type == ResourceType.BROKER and MIN_INSYNC_REPLICAS in values
+def _check_safety(metadata: Metadata, resource: ConfigResource, values: Mapping[str, str | None]) -> None:
+    is_concerned = resource.type == ConfigResourceType.BROKER and MIN_INSYNC_REPLICAS in values
     if not is_concerned or not metadata.features.has_eligible_leader_replicas:
         return
     if resource.name:
@@ -217,10 +219,10 @@ def _check_safety(metadata: Metadata, resource: Resource, values: Mapping[str, s
         raise InvalidConfig(f"{MIN_INSYNC_REPLICAS} of the cluster cannot be removed while eligible leaders are kept")
 
 
-def _check_existence(metadata: Metadata, resource: Resource) -> None:
-    if resource.type == ResourceType.TOPIC and metadata.topics.by_name(resource.name) is None:
+def _check_existence(metadata: Metadata, resource: ConfigResource) -> None:
+    if resource.type == ConfigResourceType.TOPIC and metadata.topics.by_name(resource.name) is None:
         raise UnknownTopicOrPartition(f"topic {resource.name!r} does not exist")
-    if resource.type == ResourceType.BROKER and resource.name and int(resource.name) not in metadata.brokers:
+    if resource.type == ConfigResourceType.BROKER and resource.name and int(resource.name) not in metadata.brokers:
         raise BrokerIdNotRegistered(f"broker {resource.name} is not registered")
 
 
@@ -228,5 +230,5 @@ def _forgotten_leaders(metadata: Metadata, changed: Iterable[MetadataRecord]) ->
     if metadata.features.has_eligible_leader_replicas:
         for record in changed:
             if isinstance(record, ConfigRecord) and record.name == MIN_INSYNC_REPLICAS:
-                is_topic = record.resource_type == ResourceType.TOPIC
+                is_topic = record.resource_type == ConfigResourceType.TOPIC
                 yield ClearElrRecord(topic_name=record.resource_name if is_topic else "")

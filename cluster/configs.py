@@ -1,7 +1,7 @@
-"""The configuration that was set while the cluster ran: what is not said here comes from elsewhere.
+"""The configuration that was set while the cluster ran; keys that are not set here have their values from elsewhere.
 
-Only what somebody has set stands here, never a default: a tool that compares configurations would take it for a wish.
-The broker resource with an empty name holds for all brokers.
+Only values that were set are kept here, never defaults: a tool that compares configurations would treat them as set.
+The broker resource with an empty name applies to all brokers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from trioka.protocol.internal_records.metadata import ConfigRecord
 from .metadata_log import MetadataRecord
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     UNKNOWN = 0
     TOPIC = 2
     BROKER = 4
@@ -23,7 +23,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     """What IncrementalAlterConfigs does to a key."""
 
     SET = 0
@@ -32,26 +32,26 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-class Resource(NamedTuple):
+class ConfigResource(NamedTuple):
     """What can be configured. The type is a number, as in requests and records."""
 
     type: int
     name: str
 
 
-def topic_resource(name: str) -> Resource:
-    return Resource(ResourceType.TOPIC, name)
+def topic_resource(name: str) -> ConfigResource:
+    return ConfigResource(ConfigResourceType.TOPIC, name)
 
 
-ALL_BROKERS: Final = Resource(ResourceType.BROKER, "")
+ALL_BROKERS: Final = ConfigResource(ConfigResourceType.BROKER, "")
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Configs:
     def __init__(self) -> None:
-        self._by_resource: dict[Resource, dict[str, str]] = {}
+        self._by_resource: dict[ConfigResource, dict[str, str]] = {}
 
-    def __iter__(self) -> Iterator[Resource]:
+    def __iter__(self) -> Iterator[ConfigResource]:
         """Every resource with a configuration of its own."""
         return iter(sorted(self._by_resource))
 
@@ -60,12 +60,12 @@ class Configs:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def get(self, resource: Resource) -> Mapping[str, str]:
-        """What was set for it, to look at and not to change."""
+    def get(self, resource: ConfigResource) -> Mapping[str, str]:
+        """The values that were set for it; read-only."""
         keys = self._by_resource.get(resource)
         return _NOTHING if keys is None else MappingProxyType(keys)
 
-    def value(self, resource: Resource, key: str) -> str | None:
+    def value(self, resource: ConfigResource, key: str) -> str | None:
         return self._by_resource.get(resource, _NOTHING).get(key)
 
     def copy(self) -> "Configs":
@@ -75,8 +75,8 @@ class Configs:
 
     # --- replay
 
-    def replay(self, record: ConfigRecord) -> Resource:
-        resource = Resource(record.resource_type, record.resource_name)
+    def replay(self, record: ConfigRecord) -> ConfigResource:
+        resource = ConfigResource(record.resource_type, record.resource_name)
         if record.value is not None:
             self._by_resource.setdefault(resource, {})[record.name] = record.value
         else:

@@ -1,13 +1,13 @@
-"""The controller: what becomes of a request that wants to change the cluster.
+"""The controller: decides requests that change the cluster.
 
     controller = Controller(metadata, settings, random)
     decision = controller.create_topics(request.topics, validate_only=False)
     ...                                            # append decision.records, replay them, then answer decision.replies
 
-It reads the image, decides, and changes nothing; `Decision` says what shall be written. Each family of decisions has
-its own file; those that a broker does not need before it serves are loaded with the first request that does. Whoever
-is asked must lead the metadata quorum, and the image must hold all that was appended before. Nobody is authorised here:
-that has happened, or leaves items out.
+It reads the image, decides, and changes nothing; `Decision` holds the records to write. Each family of decisions has
+its own file; those that a broker does not need before it serves are imported with the first request that does. The
+caller must be the quorum leader, and the image must hold all records that were appended before. Authorization happens
+before, and may remove items from a request.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from . import bootstrap, broker_changes, elections
-from .decision import Decision, Outcome
+from .decision import Decision, ItemResult
 from .metadata import Metadata
 from .metadata_log import MetadataRecord
+from .quotas import ChargeMutations, charge_nobody
 from .settings import ControllerSettings
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from trioka.protocol.messages.alter_configs import AlterConfigsRequest
     from trioka.protocol.messages.alter_partition import AlterPartitionRequest
     from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+    from trioka.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
     from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
     from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
     from trioka.protocol.messages.broker_registration import BrokerRegistrationRequest
@@ -42,12 +44,15 @@ if TYPE_CHECKING:
     from .acls import AclFilter
     from .broker_changes import HeartbeatReply
     from .config_changes import ConfigReply
+    from .delegation_tokens import TokenHmacs, TokenSettings
     from .elections import ElectionReply
     from .isr_changes import DirectoryReply, PartitionReply
     from .producer_ids import ProducerIdBlock
     from .quota_changes import QuotaReply
     from .reassignments import OngoingReassignment, ReassignmentReply
-    from .topic_changes import DeletedTopic, NewTopic, PartitionsReply
+    from .scram_changes import ScramReply
+    from .token_changes import CreatedToken, TokenChange, TokenCreation, TokenExpiry
+    from .topic_changes import CreatedTopic, DeletedTopic, PartitionsReply
 
 
 class Controller:
@@ -66,23 +71,33 @@ class Controller:
     # --- topics
 
     def create_topics(
-        self, topics: "Sequence[CreateTopicsRequest.Topic]", *, validate_only: bool = False
-    ) -> "Decision[NewTopic]":
+        self,
+        topics: "Sequence[CreateTopicsRequest.Topic]",
+        *,
+        validate_only: bool = False,
+        charge: ChargeMutations = charge_nobody,
+    ) -> "Decision[CreatedTopic]":
         from . import topic_changes
 
-        return topic_changes.create_topics(self.metadata, self.settings, self.random, topics, validate_only)
+        return topic_changes.create_topics(self.metadata, self.settings, self.random, topics, validate_only, charge)
 
-    def delete_topics(self, topics: "Sequence[DeleteTopicsRequest.Topic]") -> "Decision[DeletedTopic]":
+    def delete_topics(
+        self, topics: "Sequence[DeleteTopicsRequest.Topic]", *, charge: ChargeMutations = charge_nobody
+    ) -> "Decision[DeletedTopic]":
         from . import topic_changes
 
-        return topic_changes.delete_topics(self.metadata, topics)
+        return topic_changes.delete_topics(self.metadata, topics, charge)
 
     def create_partitions(
-        self, topics: "Sequence[CreatePartitionsRequest.Topic]", *, validate_only: bool = False
+        self,
+        topics: "Sequence[CreatePartitionsRequest.Topic]",
+        *,
+        validate_only: bool = False,
+        charge: ChargeMutations = charge_nobody,
     ) -> "Decision[PartitionsReply]":
         from . import topic_changes
 
-        return topic_changes.create_partitions(self.metadata, self.random, topics, validate_only)
+        return topic_changes.create_partitions(self.metadata, self.random, topics, validate_only, charge)
 
     # --- configuration, features, quotas, access rules
 
@@ -93,7 +108,7 @@ class Controller:
         validate_only: bool = False,
         broker_id: int | None = None,
     ) -> "Decision[ConfigReply]":
-        """`broker_id` is the broker that was asked: it can change its own configuration and no other's."""
+        """`broker_id` received the request: a broker can change its own configuration and no other broker's."""
         from . import config_changes
 
         return config_changes.alter_configs(self.metadata, self.settings, resources, validate_only, broker_id)
@@ -113,7 +128,7 @@ class Controller:
 
     def update_features(
         self, updates: "Sequence[UpdateFeaturesRequest.FeatureUpdate]", *, validate_only: bool = False
-    ) -> Decision[Outcome]:
+    ) -> Decision[ItemResult]:
         from . import feature_changes
 
         return feature_changes.update_features(self.metadata, self.settings, updates, validate_only)
@@ -125,7 +140,7 @@ class Controller:
 
         return quota_changes.alter_client_quotas(self.metadata, entries, validate_only)
 
-    def create_acls(self, creations: "Sequence[CreateAclsRequest.Creation]") -> Decision[Outcome]:
+    def create_acls(self, creations: "Sequence[CreateAclsRequest.Creation]") -> Decision[ItemResult]:
         from . import acl_changes
 
         return acl_changes.create_acls(self.metadata, self.random, creations)
@@ -134,6 +149,44 @@ class Controller:
         from . import acl_changes
 
         return acl_changes.delete_acls(self.metadata, filters)
+
+    def alter_user_scram_credentials(
+        self,
+        deletions: "Sequence[AlterUserScramCredentialsRequest.Deletion]",
+        upsertions: "Sequence[AlterUserScramCredentialsRequest.Upsertion]",
+    ) -> "Decision[ScramReply]":
+        from . import scram_changes
+
+        return scram_changes.alter_user_scram_credentials(self.metadata, deletions, upsertions)
+
+    # --- delegation tokens; `now_ms` is the time since 1970
+
+    def create_token(
+        self, settings: "TokenSettings", request: "TokenCreation", *, token_id: str, now_ms: int
+    ) -> "Decision[CreatedToken]":
+        from . import token_changes
+
+        return token_changes.create_token(self.metadata, settings, request, token_id=token_id, now_ms=now_ms)
+
+    def renew_token(
+        self, settings: "TokenSettings", hmacs: "TokenHmacs", change: "TokenChange", *, now_ms: int
+    ) -> "Decision[TokenExpiry]":
+        from . import token_changes
+
+        return token_changes.renew_token(self.metadata, settings, hmacs, change, now_ms=now_ms)
+
+    def expire_token(
+        self, settings: "TokenSettings", hmacs: "TokenHmacs", change: "TokenChange", *, now_ms: int
+    ) -> "Decision[TokenExpiry]":
+        from . import token_changes
+
+        return token_changes.expire_token(self.metadata, settings, hmacs, change, now_ms=now_ms)
+
+    def remove_expired_tokens(self, now_ms: int) -> Decision[bool]:
+        """The reply is whether there may be more of them."""
+        from . import token_changes
+
+        return token_changes.remove_expired(self.metadata, now_ms)
 
     # --- partitions
 
@@ -144,12 +197,12 @@ class Controller:
         return elections.elect_leaders(self.metadata, self.settings, election_type, topics)
 
     def balance_leaders(self, limit: int) -> Decision[bool]:
-        """Leadership goes back to the first replicas. The reply is whether there may be more to do."""
+        """Moves leadership back to the first replicas. The reply is whether more elections may be due."""
         return elections.balance(self.metadata, self.settings, limit)
 
-    def elect_last_resorts(self, limit: int) -> Decision[bool]:
-        """Partitions without a leader get one that may lack records, where that is allowed. The reply, as before."""
-        return elections.elect_last_resorts(self.metadata, self.settings, limit)
+    def elect_unclean(self, limit: int) -> Decision[bool]:
+        """Elects leaders that may lack records for partitions without a leader, where allowed. The reply as above."""
+        return elections.elect_unclean(self.metadata, self.settings, limit)
 
     def alter_partition_reassignments(
         self,
@@ -169,13 +222,13 @@ class Controller:
         return reassignments.ongoing(self.metadata, topics)
 
     def alter_partition(self, request: "AlterPartitionRequest") -> "Decision[PartitionReply]":
-        """A leader proposes another ISR, or says that it has recovered. A stale broker is raised."""
+        """A leader proposes another ISR, or reports its recovery. An outdated broker epoch is raised."""
         from . import isr_changes
 
         return isr_changes.alter_partition(self.metadata, self.settings, request)
 
     def assign_replicas_to_directories(self, request: "AssignReplicasToDirsRequest") -> "Decision[DirectoryReply]":
-        """A broker says where it keeps its replicas. A stale broker is raised."""
+        """A broker reports the log directories of its replicas. An outdated broker epoch is raised."""
         from . import isr_changes
 
         return isr_changes.assign_replicas_to_directories(self.metadata, self.settings, request)
@@ -185,25 +238,25 @@ class Controller:
     def register_broker(
         self, request: "BrokerRegistrationRequest", *, next_offset: int, has_session: bool
     ) -> Decision[int]:
-        """The reply is the broker's epoch. `next_offset` is where the decision's records will stand, `has_session`
-        whether an earlier registration of this id is still alive. A registration that cannot be is raised."""
+        """The reply is the broker's epoch. `next_offset` is the offset of the decision's records, `has_session` whether
+        an earlier registration of this id is still alive. An invalid registration is raised."""
         return broker_changes.register_broker(self.metadata, self.settings, request, next_offset, has_session)
 
     def register_controller(self, request: "ControllerRegistrationRequest") -> Decision[None]:
         return broker_changes.register_controller(request)
 
-    def unregister_broker(self, broker_id: int) -> Decision[Outcome]:
+    def unregister_broker(self, broker_id: int) -> Decision[ItemResult]:
         return broker_changes.unregister_broker(self.metadata, self.settings, broker_id)
 
     def heartbeat(
         self, request: "BrokerHeartbeatRequest", *, others_caught_up: bool = True
     ) -> "Decision[HeartbeatReply]":
-        """A broker is alive; it may be let in, sent away, or told to wait. A stale one is raised. A broker that shuts
-        down may go when all `others_caught_up` with the records that took its leaderships away."""
+        """A heartbeat: the broker is unfenced, fenced, or stays as it is. A stale epoch raises an error. A broker that
+        shuts down may go when all `others_caught_up` with the records that took its leaderships away."""
         return broker_changes.heartbeat(self.metadata, self.settings, request, others_caught_up)
 
     def fence_broker(self, broker_id: int) -> Decision[None]:
-        """A broker was not heard of for too long."""
+        """Fences a broker whose session has expired."""
         return broker_changes.fence_broker(self.metadata, self.settings, broker_id)
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> "Decision[ProducerIdBlock]":

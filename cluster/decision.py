@@ -1,8 +1,8 @@
-"""What a controller answers: records to be appended, and for each thing that was asked an outcome.
+"""The answer of a controller: records to append, and an outcome for each item of the request.
 
-A decision changes nothing. Its records are appended to the metadata log in one batch, and what they say is true once
-they are replayed; the replies are sent when that has happened on the broker that was asked. One item of a request
-that cannot be done never hinders the others: its outcome carries the error.
+A decision changes nothing. Its records are appended to the metadata log in one batch, and take effect once they are
+replayed; the responses are sent when that has happened on the broker that received the request. An item of a request
+that fails never prevents the others: its outcome carries the error.
 """
 
 from typing import Final, Generic, TypeVar
@@ -16,7 +16,7 @@ Reply = TypeVar("Reply", covariant=True)
 
 
 @frozen
-class Outcome:
+class ItemResult:
     """Done, or not and why. Where Kafka leaves the words to the client there is an error and no message."""
 
     error: type[KafkaError] | None = None
@@ -27,12 +27,12 @@ class Outcome:
         return NONE if self.error is None else self.error.code
 
     @classmethod
-    def of(cls, error: KafkaError) -> "Outcome":
-        """The outcome that an exception stands for; one that was raised without words has no message."""
+    def of(cls, error: KafkaError) -> "ItemResult":
+        """The outcome for an exception; an exception without arguments has no message."""
         return cls(error=type(error), message=str(error) if error.args else None)
 
 
-DONE: Final = Outcome()
+DONE: Final = ItemResult()
 
 
 @frozen

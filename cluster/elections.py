@@ -1,5 +1,6 @@
-"""Elections: asked for by people (ElectLeaders), needed because a broker has left or come back, or held from time to
-time because things could be better than they are."""
+"""Elections: requested by users (ElectLeaders), caused by brokers that stop or start, or run periodically to return
+leadership to the preferred replicas.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -14,11 +15,11 @@ from trioka.protocol.errors import (
 from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
 
-from .decision import DONE, Decision, Outcome
+from .decision import DONE, Decision, ItemResult
 from .metadata import Metadata
 from .metadata_log import MetadataRecord
 from .partition import Partition
-from .partition_change import Circumstances, Election, Wish, change_partition, circumstances
+from .partition_change import Election, ElectionContext, PartitionTarget, change_partition, election_context
 from .settings import ControllerSettings
 from .topic_overrides import is_unclean_election_allowed
 from .topics import Topic
@@ -29,11 +30,11 @@ UNCLEAN: Final = 1
 
 @frozen
 class ElectionReply:
-    """What became of one partition. A topic whose partitions all need nothing has one reply with `index` None."""
+    """The result for one partition. A topic whose partitions all need no election has one reply with `index` None."""
 
     topic: str
     index: int | None
-    outcome: Outcome
+    outcome: ItemResult
 
 
 def elect_leaders(
@@ -47,14 +48,14 @@ def elect_leaders(
     election = Election.PREFERRED if election_type == PREFERRED else Election.UNCLEAN
     records: list[MetadataRecord] = []
     replies: list[ElectionReply] = []
-    asked = topics if topics is not None else _everything(metadata)
-    for wanted in asked:
+    requested_topics = topics if topics is not None else _everything(metadata)
+    for requested in requested_topics:
         found = []
-        for index in wanted.partitions:
-            outcome = _elect(metadata, settings, wanted.topic, index, election, records)
+        for index in requested.partitions:
+            outcome = _elect(metadata, settings, requested.topic, index, election, records)
             if topics is not None or outcome.error is not ElectionNotNeeded:
-                found.append(ElectionReply(topic=wanted.topic, index=index, outcome=outcome))
-        replies += found or [ElectionReply(topic=wanted.topic, index=None, outcome=DONE)]
+                found.append(ElectionReply(topic=requested.topic, index=index, outcome=outcome))
+        replies += found or [ElectionReply(topic=requested.topic, index=None, outcome=DONE)]
     return Decision(records=tuple(records), replies=tuple(replies))
 
 
@@ -70,24 +71,24 @@ def _elect(
     index: int,
     election: Election,
     records: list[MetadataRecord],
-) -> Outcome:
+) -> ItemResult:
     topic = metadata.topics.by_name(name)
     if topic is None:
-        return Outcome(error=UnknownTopicOrPartition, message=f"there is no such topic as {name}")
+        return ItemResult(error=UnknownTopicOrPartition, message=f"there is no such topic as {name}")
     partition = topic.partitions.get(index)
     if partition is None:
-        return Outcome(error=UnknownTopicOrPartition, message=f"there is no such partition as {name}-{index}")
+        return ItemResult(error=UnknownTopicOrPartition, message=f"there is no such partition as {name}-{index}")
     if partition.has_preferred_leader if election is Election.PREFERRED else partition.has_leader:
-        return Outcome(
+        return ItemResult(
             error=ElectionNotNeeded, message=f"leader election not needed: {name}-{index} is led by {partition.leader}"
         )
-    now = circumstances(metadata, settings, topic, partition)
-    record = change_partition(topic.topic_id, partition, now, Wish(election=election))
+    now = election_context(metadata, settings, topic, partition)
+    record = change_partition(topic.topic_id, partition, now, PartitionTarget(election=election))
     if record is None and election is Election.PREFERRED:
         message = f"broker {partition.replicas[0]}, the first replica, is not in sync or not there"
-        return Outcome(error=PreferredLeaderNotAvailable, message=message)
+        return ItemResult(error=PreferredLeaderNotAvailable, message=message)
     if record is None:
-        return Outcome(error=EligibleLeadersNotAvailable, message=f"no replica of {partition.replicas} is there")
+        return ItemResult(error=EligibleLeadersNotAvailable, message=f"no replica of {partition.replicas} is there")
     records.append(record)
     return DONE
 
@@ -100,33 +101,33 @@ def balance(metadata: Metadata, settings: ControllerSettings, limit: int) -> Dec
         if len(records) >= limit:
             break
         if not partition.has_preferred_leader:
-            now = circumstances(metadata, settings, topic, partition)
-            records += _changed(topic, partition, now, Wish(election=Election.PREFERRED))
+            now = election_context(metadata, settings, topic, partition)
+            records += _changed(topic, partition, now, PartitionTarget(election=Election.PREFERRED))
     return Decision(records=tuple(records), replies=(len(records) >= limit,))
 
 
-def elect_last_resorts(metadata: Metadata, settings: ControllerSettings, limit: int) -> Decision[bool]:
-    """Partitions that nobody leads, and that were allowed to lose records rather than wait: somebody who is there leads
-    them. Whoever allowed it may have done so after the last leader had gone."""
+def elect_unclean(metadata: Metadata, settings: ControllerSettings, limit: int) -> Decision[bool]:
+    """Unclean elections for partitions without a leader, where the configuration allows them: a live replica leads
+    them. The configuration may have changed after the last leader had failed."""
     records: list[MetadataRecord] = []
     for topic, partition in metadata.topics.partitions():
         if len(records) >= limit:
             break
         if not partition.has_leader and is_unclean_election_allowed(metadata, settings, topic):
-            now = circumstances(metadata, settings, topic, partition)
-            records += _changed(topic, partition, now, Wish(election=Election.UNCLEAN))
+            now = election_context(metadata, settings, topic, partition)
+            records += _changed(topic, partition, now, PartitionTarget(election=Election.UNCLEAN))
     return Decision(records=tuple(records), replies=(len(records) >= limit,))
 
 
-def without_broker(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Iterator[MetadataRecord]:
+def on_broker_fenced(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Iterator[MetadataRecord]:
     """A broker leads no more, is in no ISR, and others take over where they can."""
     for topic, partition in metadata.topics.partitions():
         if broker_id in partition.isr:
             yield from _left(metadata, settings, topic, partition, broker_id)
 
 
-def without_replica(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Iterator[MetadataRecord]:
-    """A broker has crashed, or never comes back: it is neither in sync nor fit to lead. It may have lost what it had
+def on_broker_removed(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Iterator[MetadataRecord]:
+    """A broker has crashed, or was removed: it leaves the ISR and the ELR. It may have lost records that it had
     acknowledged and not synced."""
 
     def is_active(other: int) -> bool:
@@ -135,34 +136,38 @@ def without_replica(metadata: Metadata, settings: ControllerSettings, broker_id:
     for topic, partition in metadata.topics.partitions():
         if broker_id in partition.isr or broker_id in partition.eligible_leader_replicas:
             isr = tuple(replica for replica in partition.isr if replica != broker_id)
-            now = circumstances(metadata, settings, topic, partition, is_active)
-            wish = Wish(isr=isr, crashed=(broker_id,), election=automatic(metadata, settings, topic))
-            yield from _changed(topic, partition, now, wish)
+            now = election_context(metadata, settings, topic, partition, is_active)
+            target = PartitionTarget(
+                isr=isr, crashed=(broker_id,), election=default_election(metadata, settings, topic)
+            )
+            yield from _changed(topic, partition, now, target)
 
 
-def with_broker(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Iterator[MetadataRecord]:
-    """A broker is there (again): partitions without a leader may have one now."""
+def on_broker_unfenced(metadata: Metadata, settings: ControllerSettings, broker_id: int) -> Iterator[MetadataRecord]:
+    """A broker was unfenced: partitions without a leader may elect one now."""
 
     def is_active(other: int) -> bool:
         return other == broker_id or metadata.brokers.is_active(other)
 
     for topic, partition in metadata.topics.partitions():
         if not partition.has_leader:
-            now = circumstances(metadata, settings, topic, partition, is_active)
-            yield from _changed(topic, partition, now, Wish(election=automatic(metadata, settings, topic)))
+            now = election_context(metadata, settings, topic, partition, is_active)
+            yield from _changed(
+                topic, partition, now, PartitionTarget(election=default_election(metadata, settings, topic))
+            )
 
 
-def without_directories(
+def on_directories_offline(
     metadata: Metadata, settings: ControllerSettings, broker_id: int, directories: set[bytes]
 ) -> Iterator[MetadataRecord]:
-    """Directories of a broker are offline: it is not in sync for what lies in them."""
+    """Directories of a broker are offline: its replicas there leave the ISR."""
     for topic, partition in metadata.topics.partitions():
         if broker_id in partition.isr and partition.directory(broker_id) in directories:
             yield from _left(metadata, settings, topic, partition, broker_id)
 
 
-def automatic(metadata: Metadata, settings: ControllerSettings, topic: Topic) -> Election:
-    """The election that happens when nobody asked for one."""
+def default_election(metadata: Metadata, settings: ControllerSettings, topic: Topic) -> Election:
+    """The election type that applies without an ElectLeaders request."""
     return Election.UNCLEAN if is_unclean_election_allowed(metadata, settings, topic) else Election.ONLINE
 
 
@@ -173,11 +178,15 @@ def _left(
         return other != broker_id and metadata.brokers.is_active(other)
 
     isr = tuple(replica for replica in partition.isr if replica != broker_id)
-    now = circumstances(metadata, settings, topic, partition, is_active)
-    yield from _changed(topic, partition, now, Wish(isr=isr, election=automatic(metadata, settings, topic)))
+    now = election_context(metadata, settings, topic, partition, is_active)
+    yield from _changed(
+        topic, partition, now, PartitionTarget(isr=isr, election=default_election(metadata, settings, topic))
+    )
 
 
-def _changed(topic: Topic, partition: Partition, now: Circumstances, wish: Wish) -> Iterator[MetadataRecord]:
-    record = change_partition(topic.topic_id, partition, now, wish)
+def _changed(
+    topic: Topic, partition: Partition, now: ElectionContext, target: PartitionTarget
+) -> Iterator[MetadataRecord]:
+    record = change_partition(topic.topic_id, partition, now, target)
     if record is not None:
         yield record

@@ -1,11 +1,11 @@
-"""Features are raised and lowered: UpdateFeatures. All updates of a request happen, or none.
+"""Raises and lowers features: UpdateFeatures. All updates of a request happen, or none.
 
 Checks and errors are those of Apache Kafka 4.3.1. metadata.version is never lowered: Kafka does so only between levels
 whose records are the same, and this version writes those of the newest.
 
-kraft.version is no feature of the metadata: whoever leads the quorum writes it into the log, with the voters, right
-before the records of this decision. These are a record that says nothing, so that there is something to wait for. Each
-voter must have told this leader what it understands, and where its log is (UpdateRaftVoter).
+kraft.version is no feature of the metadata: the quorum leader writes it into the log, with the voters, right
+before the records of this decision. These are a no-op record, so that there is an offset to wait for. Each
+voter must have reported its supported versions and its directory id to this leader (UpdateRaftVoter).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ from trioka.protocol.errors import InvalidUpdateVersion, KafkaError
 from trioka.protocol.internal_records.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
 
 from .brokers import FeatureRange
-from .configs import ALL_BROKERS, ResourceType
-from .decision import DONE, Decision, Outcome
+from .configs import ALL_BROKERS, ConfigResourceType
+from .decision import DONE, Decision, ItemResult
 from .features import ELIGIBLE_LEADER_REPLICAS_VERSION, KRAFT_VERSION, METADATA_VERSION
 from .metadata import Metadata
 from .metadata_log import MetadataRecord
@@ -42,16 +42,16 @@ def update_features(
     settings: ControllerSettings,
     updates: "Sequence[UpdateFeaturesRequest.FeatureUpdate]",
     validate_only: bool,
-) -> Decision[Outcome]:
+) -> Decision[ItemResult]:
     """One reply for all. Of two updates of the same feature the latter counts."""
-    wanted = {update.feature: update for update in updates}
-    levels = dict(metadata.features.levels) | {name: update.max_version_level for name, update in wanted.items()}
+    requested = {update.feature: update for update in updates}
+    levels = dict(metadata.features.levels) | {name: update.max_version_level for name, update in requested.items()}
     records: list[MetadataRecord] = []
     try:
-        for update in wanted.values():
+        for update in requested.values():
             records += _update(metadata, settings, update, levels)
     except KafkaError as error:
-        return Decision(records=(), replies=(Outcome.of(error),))
+        return Decision(records=(), replies=(ItemResult.of(error),))
     return Decision(records=() if validate_only else tuple(records), replies=(DONE,))
 
 
@@ -71,15 +71,17 @@ def _update(
     if level < current:
         if update.upgrade_type == UPGRADE:
             raise InvalidUpdateVersion(
-                f"{_update_of(name, level)}: it is at {current}, and a safe or unsafe downgrade was not asked for"
+                f"{_update_of(name, level)}: it is at {current}, and the request allows no safe or unsafe downgrade"
             )
         if name in (METADATA_VERSION, KRAFT_VERSION):
             raise InvalidUpdateVersion(
-                f"unsupported {name} downgrade from {current} to {level}: what is written stays so"
+                f"unsupported {name} downgrade from {current} to {level}: metadata cannot be rewritten"
             )
     elif level > current:
         if update.upgrade_type != UPGRADE:
-            raise InvalidUpdateVersion(f"{_update_of(name, level)}: it is at {current}, and a downgrade was asked for")
+            raise InvalidUpdateVersion(
+                f"{_update_of(name, level)}: it is at {current}, and the request asks for a downgrade"
+            )
         if name == KRAFT_VERSION:
             return _raise_quorum(settings, level)
     needed, least = NEEDED.get((name, level), (name, level))
@@ -99,18 +101,22 @@ def _raise_quorum(settings: ControllerSettings, level: int) -> list[MetadataReco
     for voter_id in settings.voter_ids:
         known = settings.voter_ranges.get(voter_id)
         if known is None or level not in known:
-            said = "has not said what it understands" if known is None else f"understands {known.first} to {known.last}"
-            raise InvalidUpdateVersion(f"{KRAFT_VERSION}: not all voters support {level}: node {voter_id} {said}")
+            reported = (
+                "has not reported its supported levels"
+                if known is None
+                else f"understands {known.first} to {known.last}"
+            )
+            raise InvalidUpdateVersion(f"{KRAFT_VERSION}: not all voters support {level}: node {voter_id} {reported}")
     return [NoOpRecord()]
 
 
 def elr_safety_records(metadata: Metadata, settings: ControllerSettings) -> list[MetadataRecord]:
-    """While eligible leader replicas are kept, min.insync.replicas stands in the log, once for all brokers."""
+    """While eligible leader replicas are kept, min.insync.replicas is in the log, once for all brokers."""
     records: list[MetadataRecord] = []
     if metadata.configs.value(ALL_BROKERS, MIN_INSYNC_REPLICAS) is None:
         records.append(_min_isr_record("", str(settings.min_insync_replicas)))
     for resource in metadata.configs:
-        is_broker = resource.type == ResourceType.BROKER and resource != ALL_BROKERS
+        is_broker = resource.type == ConfigResourceType.BROKER and resource != ALL_BROKERS
         if is_broker and metadata.configs.value(resource, MIN_INSYNC_REPLICAS) is not None:
             records.append(_min_isr_record(resource.name, None))
     return records
@@ -118,14 +124,14 @@ def elr_safety_records(metadata: Metadata, settings: ControllerSettings) -> list
 
 def _min_isr_record(broker: str, value: str | None) -> ConfigRecord:
     return ConfigRecord(
-        resource_type=int(ResourceType.BROKER), resource_name=broker, name=MIN_INSYNC_REPLICAS, value=value
+        resource_type=int(ConfigResourceType.BROKER), resource_name=broker, name=MIN_INSYNC_REPLICAS, value=value
     )
 
 
 def _check_support(metadata: Metadata, settings: ControllerSettings, name: str, level: int) -> None:
-    """Every node must understand the level, before anybody works at it."""
+    """Every node must support the level before the cluster uses it."""
     if level == 0 and name in metadata.features.levels and name not in settings.supported_features:
-        return  # nobody here serves it, so that everybody can do without
+        return  # no node here supports the feature, so that it may be disabled
     if name not in settings.supported_features:
         raise InvalidUpdateVersion(
             f"{_update_of(name, level)}: controller {settings.node_id} does not support this feature"
@@ -140,7 +146,7 @@ def _check_support(metadata: Metadata, settings: ControllerSettings, name: str, 
             _check_range(f"controller {controller.controller_id}", _range_of(controller.features, name), name, level)
     missing = sorted(set(settings.voter_ids) - registered)
     if missing:
-        raise InvalidUpdateVersion(f"{name}: controller {missing[0]} has not said what it understands")
+        raise InvalidUpdateVersion(f"{name}: controller {missing[0]} has not reported its supported levels")
 
 
 def _update_of(name: str, level: int) -> str:
@@ -151,11 +157,11 @@ def _range_of(features: Sequence[FeatureRange], name: str) -> FeatureRange | Non
     return next((feature for feature in features if feature.name == name), None)
 
 
-def _check_range(who: str, supported: FeatureRange | None, name: str, level: int) -> None:
+def _check_range(node_name: str, supported: FeatureRange | None, name: str, level: int) -> None:
     if supported is None:
         if level > 0:
-            raise InvalidUpdateVersion(f"{_update_of(name, level)}: {who} does not support this feature")
+            raise InvalidUpdateVersion(f"{_update_of(name, level)}: {node_name} does not support this feature")
     elif level not in supported:
         raise InvalidUpdateVersion(
-            f"{_update_of(name, level)}: {who} only supports versions {supported.first}-{supported.last}"
+            f"{_update_of(name, level)}: {node_name} only supports versions {supported.first}-{supported.last}"
         )

@@ -1,8 +1,8 @@
-"""Releases of Apache Kafka, and the levels of features that a cluster of each begins with.
+"""Releases of Apache Kafka, and the feature levels with which a cluster of each release starts.
 
-A release is said as `3.9`, `3.9.1`, or, if it must be exact, as one of its levels of metadata.version: `3.9-IV0`. The
-short name means the last of its levels. What stands here is what Kafka 4.3.1 says (compat-tests/test_storage_tool.py),
-but for what is not served (features.py).
+A release is written as `3.9`, `3.9.1`, or exactly, as one of its levels of metadata.version: `3.9-IV0`. The short name
+means the last of its levels. The table equals that of Kafka 4.3.1 (compat-tests/test_storage_tool.py), except for
+features that trioka does not serve (features.py).
 """
 
 from collections.abc import Mapping
@@ -35,11 +35,11 @@ _SINCE: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         TRANSACTION_VERSION: (24, 2),
     }
 )
-SCRAM_SINCE: Final = 11  # 3.5-IV2: credentials may stand in the metadata
+SCRAM_SINCE: Final = 11  # 3.5-IV2: the metadata may contain credentials
 
 
 def metadata_version_of(release: str) -> int | None:
-    """None for a release that is not known."""
+    """None for an unknown release."""
     if release in RELEASES:
         return RELEASES[release]
     short = ".".join(release.split(".")[:2])
@@ -48,6 +48,6 @@ def metadata_version_of(release: str) -> int | None:
 
 
 def fresh_levels(metadata_version: int) -> dict[str, int]:
-    """What a cluster begins with, in the order in which Kafka writes it. What is off is not there."""
+    """The levels of a new cluster, in the order in which Kafka writes them. Features that are off are left out."""
     levels = {METADATA_VERSION: metadata_version}
     return levels | {name: level for name, (since, level) in _SINCE.items() if metadata_version >= since}

@@ -1,10 +1,10 @@
 """The features of the cluster, each at the level that all its nodes work at.
 
-`metadata.version` is one of them; it says which records may be written. kraft.version, the version of the quorum's own
-protocol, is no feature of the metadata: it stands in control records of the log.
+`metadata.version` is one of them; it determines which records may be written. kraft.version, the version of the
+quorum's own protocol, is no feature of the metadata: it is in control records of the log.
 
-A level that nobody serves is told to no client, and nobody can ask for it. It may stand in the log all the same, if
-Apache Kafka has written it: then it is kept, for whoever serves it, and can be lowered.
+A level that no node supports is not reported to clients and cannot be requested. The log may contain it all the same,
+if Apache Kafka has written it: then it is kept, and can be lowered.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ TRANSACTION_VERSION: Final = "transaction.version"
 
 MINIMUM_METADATA_VERSION: Final = 7  # 3.3-IV3, the oldest that Kafka 4 starts from
 
-# What this version serves: of all that Kafka 4.3 has.
+# The features that this version serves, of those of Kafka 4.3.
 SUPPORTED: Final[Mapping[str, FeatureRange]] = MappingProxyType(
     {
         feature.name: feature
@@ -40,7 +40,7 @@ SUPPORTED: Final[Mapping[str, FeatureRange]] = MappingProxyType(
     }
 )
 
-# What this version does not serve, but can live with: a cluster of Apache Kafka begins at level 1.
+# The features that this version tolerates and does not serve: a cluster of Apache Kafka starts with level 1.
 NOT_SERVED: Final[Mapping[str, FeatureRange]] = MappingProxyType(
     {
         feature.name: feature
@@ -82,7 +82,7 @@ class Features:
 
     @property
     def metadata_version(self) -> int:
-        """Before the log has said anything, the oldest there is."""
+        """The level from the log; the oldest level if the log has none yet."""
         return self._levels.get(METADATA_VERSION, MINIMUM_METADATA_VERSION)
 
     @property
@@ -104,6 +104,6 @@ class Features:
             self._levels = dict(sorted(self._levels.items()))
 
     def records(self) -> Iterator[MetadataRecord]:
-        """metadata.version first: it says how to read the rest."""
+        """metadata.version first: it determines how to read the rest."""
         for name, level in sorted(self._levels.items(), key=lambda item: (item[0] != METADATA_VERSION, item[0])):
             yield FeatureLevelRecord(name=name, feature_level=level)

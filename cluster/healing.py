@@ -1,18 +1,22 @@
-"""How a damaged replica comes by good copies: what is to be done about each damaged range, and who is asked.
+"""How a damaged replica is healed: the action for each damaged range, and the replicas to copy from.
 
-    the range is          on a leader               on a follower
-    committed             fetched from any replica that has a good copy, and put in its place
-    (storage/segment_repair.py) not committed,        somebody else leads       its leader sends it again: this replica
-    says that it has what lies
-      records behind it                             before, and takes of the answer what is damaged here
-    not committed,        somebody else leads       the log is cut there, once the replica is not in sync
-      nothing behind it
+    the damaged range is      on the leader                   on a follower
+    ------------------------  ------------------------------  -----------------------------------------------
+    committed                 FETCH                           FETCH
+    uncommitted, with valid   DEMOTE                          FETCH_AGAIN
+      records behind it
+    uncommitted, at the end   DEMOTE                          CUT
+      of the log
 
-"Committed" is what this replica knows to be: it lies before its high watermark. Of such a range every replica that has
-been in sync has a copy, and whose copy is good is shown by its CRC, so the leader's word counts no more than another's.
+FETCH copies the range from any replica with a good copy (storage/segment_repair.py). FETCH_AGAIN sends the leader a
+fetch offset before the range, and takes only the damaged range from the response. DEMOTE lets another replica lead. CUT
+truncates the log there once the replica is not in sync.
 
-Nothing sound is ever cut: a follower's high watermark lags behind, and what it takes for uncommitted may have been
-acknowledged; behind its damage may stand the last good copy of a batch that is damaged everywhere else.
+"Committed" means below this replica's high watermark. Every replica that has been in sync has a copy of such a range,
+and its CRC shows whether the copy is good, so a copy of the leader counts no more than another one.
+
+Valid records are never cut: a follower's high watermark lags behind, so a range that it takes for uncommitted may have
+been acknowledged, and behind the damage may be the last good copy of a batch that is damaged on all other replicas.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,42 +28,42 @@ from trioka.storage.quarantine import Damage
 from .partition import Partition
 
 HEALER: Final = -2
-"""The replica id in a Fetch of a broker that looks for good copies of damaged records."""
+"""The replica id in a Fetch that a broker sends to copy damaged records."""
 
 
-class Cure(Enum):
+class RepairAction(Enum):
     FETCH = auto()
     """From any replica that is alive."""
     FETCH_AGAIN = auto()
     """From the leader, as a follower."""
     CUT = auto()
-    """As soon as nobody counts on this replica: what is missing is its end."""
-    STEP_ASIDE = auto()
-    """Whoever leads next has it, or it was never acknowledged."""
+    """Truncate there, as soon as the replica is not in sync: the damage is the end of its log."""
+    DEMOTE = auto()
+    """The next leader has the records, or they were never acknowledged."""
 
 
-def cure_of(damage: Damage, *, leads: bool, high_watermark: int, log_end_offset: int) -> Cure:
+def repair_action(damage: Damage, *, leads: bool, high_watermark: int, log_end_offset: int) -> RepairAction:
     if damage.end_offset <= high_watermark:
-        return Cure.FETCH
+        return RepairAction.FETCH
     if leads:
-        return Cure.STEP_ASIDE
-    return Cure.CUT if damage.end_offset >= log_end_offset else Cure.FETCH_AGAIN
+        return RepairAction.DEMOTE
+    return RepairAction.CUT if damage.end_offset >= log_end_offset else RepairAction.FETCH_AGAIN
 
 
-def unclaimed(damages: Iterable[Damage], high_watermark: int) -> Damage | None:
-    """The first damage that is not committed: a follower does not say that it has what lies there or behind it. What is
-    committed it has had, and goes on with; meanwhile the damage is mended."""
+def first_uncommitted_damage(damages: Iterable[Damage], high_watermark: int) -> Damage | None:
+    """The first damage that is not committed: the follower fetches from there. Records below it are committed; the
+    follower continues with them while their damage is repaired."""
     return next((damage for damage in damages if damage.end_offset > high_watermark), None)
 
 
 def known_committed(high_watermark: int, damage: Damage, *, latest_epoch: int, leader_epoch: int, end: int) -> int:
-    """How far a follower may believe its leader's high watermark, when it has asked from its damage on: only so far
-    have their logs been compared. What the same leader has written in its epoch is the same in both."""
+    """How far a follower may use its leader's high watermark, if it fetched from its damage on: up to there the logs
+    have been compared. Records that the same leader wrote in its epoch are the same in both."""
     return min(high_watermark, end if latest_epoch == leader_epoch else damage.first_offset)
 
 
 def sources(partition: Partition, node_id: int, is_active: Callable[[int], bool]) -> tuple[int, ...]:
-    """Who is asked for a good copy, one after the other: the leader, who is in sync, who is eligible, all others."""
+    """The replicas to request a good copy from, in order: the leader, the ISR, the ELR, all others."""
     ranked = (partition.leader, *partition.isr, *partition.eligible_leader_replicas, *partition.replicas)
     return tuple(
         node for node in dict.fromkeys(ranked) if node != node_id and node in partition.replicas and is_active(node)

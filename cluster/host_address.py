@@ -3,7 +3,7 @@ rules, and writes them down, in groups.
 
     10.0.0.7 · 0:0:0:0:0:0:0:1 · fe80:0:0:0:0:0:0:1%2
 
-An IPv4 address that came as IPv6 is told as IPv4. A link-local address may have a scope: the number of the interface.
+An IPv4-mapped IPv6 address is reported as IPv4. A link-local address may have a scope: the number of the interface.
 
 The spelling is made once: when a connection is accepted (`client_host`), or when an envelope is opened (`from_bytes`).
 An envelope has no place for a scope, so that a client's address loses it on its way to the controller, as in Kafka.
@@ -15,11 +15,11 @@ from typing import Any, Final
 
 IPV4_BYTES: Final = 4
 IPV6_BYTES: Final = 16
-MAX_KNOWN_SPELLINGS: Final = 10_000  # hosts of rules whose address is remembered
+MAX_KNOWN_SPELLINGS: Final = 10_000  # hosts of rules whose address is cached
 
 
 def java_text(host: str) -> str:
-    """What is no address stays as it is."""
+    """Text that is no address is returned unchanged."""
     address, percent, scope = host.partition("%")
     try:
         return _of_six(IPv6Address(address).packed) + percent + scope
@@ -34,7 +34,7 @@ def client_host(address: tuple[Any, ...]) -> str:
 
 
 def from_bytes(data: bytes) -> str:
-    """ValueError if there are neither four nor sixteen."""
+    """ValueError unless there are four or sixteen bytes."""
     if len(data) == IPV6_BYTES:
         return _of_six(data)
     return str(IPv4Address(data))
@@ -50,8 +50,7 @@ def to_bytes(host: str) -> bytes:
 
 
 def is_address_of(host: str, spelled: str) -> bool:
-    """Whether somebody who spells an address in any way, with or without its scope, means that of `host`, which is in
-    our spelling."""
+    """Whether an address, in any spelling and with or without its scope, is that of `host`, which is in normal form."""
     return host == spelled or _without_scope(spelled) == _without_scope(host)
 
 

@@ -1,7 +1,7 @@
 """What a replayed record has changed, as data.
 
 `Metadata.replay` returns these, in the order in which they happened, and the broker acts on them: it opens and closes
-logs, becomes leader or follower, applies a configuration. What was and what is now stand side by side, so that nobody
+logs, becomes leader or follower, applies a configuration. Old and new state stand side by side, so that no code
 has to remember the former.
 """
 
@@ -11,7 +11,7 @@ from trioka.protocol.lazy_dataclass import frozen
 
 from .acls import AccessRule
 from .brokers import Broker, ControllerNode
-from .configs import Resource
+from .configs import ConfigResource
 from .partition import Partition
 from .quotas import QuotaEntity
 from .security_image import DelegationToken, ScramCredential
@@ -19,7 +19,7 @@ from .security_image import DelegationToken, ScramCredential
 
 @frozen
 class TopicCreated:
-    """A topic exists, so far without partitions; they follow one by one."""
+    """A topic was created, without partitions so far; they follow one by one."""
 
     topic_id: bytes
     name: str
@@ -27,7 +27,7 @@ class TopicCreated:
 
 @frozen
 class TopicDeleted:
-    """A topic is gone, with all that it had. Its configuration goes without a word of its own."""
+    """A topic was deleted, with its partitions. Its configuration goes without an event of its own."""
 
     topic_id: bytes
     name: str
@@ -36,7 +36,7 @@ class TopicDeleted:
 
 @frozen
 class PartitionChanged:
-    """A partition is new (`before` is None), or another than it was."""
+    """A partition is new (`before` is None), or has changed."""
 
     topic_id: bytes
     name: str
@@ -49,14 +49,14 @@ class PartitionChanged:
 class ConfigChanged:
     """A key of a resource has this value; None: it has none of its own any more."""
 
-    resource: Resource
+    resource: ConfigResource
     key: str
     value: str | None
 
 
 @frozen
 class BrokerChanged:
-    """A broker has registered (`before` is None), changed, or was forgotten (`after` is None)."""
+    """A broker has registered (`before` is None), changed, or was removed (`after` is None)."""
 
     broker_id: int
     before: Broker | None
@@ -91,7 +91,7 @@ class ProducerIdsChanged:
 
 @frozen
 class AccessRuleChanged:
-    """A rule exists (`before` is None) or is gone (`after` is None)."""
+    """A rule was created (`before` is None) or deleted (`after` is None)."""
 
     before: AccessRule | None
     after: AccessRule | None

@@ -1,8 +1,8 @@
-"""What is different between two images: for a node that has loaded a snapshot, and must act as if it had seen what
-happened in between.
+"""The difference between two images, for a node that has loaded a snapshot and must act as if it had replayed the
+records in between.
 
-The changes are those that replaying would have said, without what was only there for a while. What goes comes first:
-a topic that was deleted and made again has another id, and its name is free when the new one comes.
+The changes are those that replay would have made, without intermediate states. Removals come first: a topic that was
+deleted and created again has another id, and its name is free when the new topic comes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +44,7 @@ def differences(before: Metadata, after: Metadata) -> list[Change]:
 
 
 def _changed(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
-    """Keys with what was and what is, as far as it is not the same."""
+    """Keys with their values before and after, as far as these differ."""
     for key, value in before.items():
         if key not in after:
             yield key, value, None

@@ -1,8 +1,7 @@
-"""What leaders and brokers tell of their replicas: AlterPartition (who is in sync) and AssignReplicasToDirs (where a
-replica lies).
+"""AlterPartition (a leader proposes an ISR) and AssignReplicasToDirs (a broker reports the directory of a replica).
 
-A leader proposes an ISR from what it knows; the controller takes it only if that is still true. The order of the
-checks tells the leader what to do: find the real controller, stop leading, look again, or ask for another ISR.
+A leader proposes an ISR from what it knows; the controller accepts it only if that is still true. The order of the
+checks gives the leader the right error: find the active controller, stop leading, refresh, or propose another ISR.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,25 +26,25 @@ from trioka.protocol.primitives import uuid_text
 
 from .broker_changes import check_broker_epoch
 from .brokers import Broker
-from .decision import DONE, Decision, Outcome
-from .elections import automatic
+from .decision import DONE, Decision, ItemResult
+from .elections import default_election
 from .metadata import Metadata
 from .metadata_log import MetadataRecord
 from .partition import LOST_DIRECTORY, NO_LEADER_CHANGE, Partition, RecoveryState
-from .partition_change import Wish, change_partition, circumstances
+from .partition_change import PartitionTarget, change_partition, election_context
 from .settings import ControllerSettings
 from .topics import Topic
 
-ANY_EPOCH = -1  # of a broker whose leader is too old to know it
+ANY_EPOCH = -1  # of a broker whose leader is too old to send it
 
 
 @frozen
 class PartitionReply:
-    """What became of one partition; `partition` is how it will be, unless there is an error."""
+    """The result for one partition; `partition` is its new state, unless there is an error."""
 
     topic_id: bytes
     index: int
-    outcome: Outcome
+    outcome: ItemResult
     partition: Partition | None = None
 
 
@@ -54,7 +53,7 @@ class DirectoryReply:
     directory: bytes
     topic_id: bytes
     index: int
-    outcome: Outcome
+    outcome: ItemResult
 
 
 # --- AlterPartition
@@ -66,11 +65,11 @@ def alter_partition(
     check_broker_epoch(metadata, request.broker_id, request.broker_epoch)
     records: list[MetadataRecord] = []
     replies = []
-    for asked in request.topics:
-        for proposal in asked.partitions:
+    for requested in request.topics:
+        for proposal in requested.partitions:
             outcome, after, index = DONE, None, proposal.partition_index
             try:
-                topic, partition = _find(metadata, asked.topic_id, index)
+                topic, partition = _find(metadata, requested.topic_id, index)
                 _check_proposal(metadata, request.broker_id, partition, proposal)
                 record = _accept(metadata, settings, topic, partition, proposal)
                 after = partition if record is None else partition.changed_by(record)
@@ -80,8 +79,8 @@ def alter_partition(
                         # The change counts all the same: it has ended a reassignment, and the leader was moved away.
                         raise NewLeaderElected(f"{topic.name}-{index} is led by {record.leader} from now on")
             except KafkaError as error:
-                outcome, after = Outcome.of(error), None
-            replies.append(PartitionReply(topic_id=asked.topic_id, index=index, outcome=outcome, partition=after))
+                outcome, after = ItemResult.of(error), None
+            replies.append(PartitionReply(topic_id=requested.topic_id, index=index, outcome=outcome, partition=after))
     return Decision(records=tuple(records), replies=tuple(replies))
 
 
@@ -106,7 +105,7 @@ def _check_proposal(
     metadata: Metadata, broker_id: int, partition: Partition, proposal: AlterPartitionRequest.Topic.Partition
 ) -> None:
     if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.partition_epoch:
-        raise NotController("the leader knows more than this controller, which cannot be the active one any more")
+        raise NotController("the leader has a newer epoch than this controller, which is no longer the active one")
     if proposal.leader_epoch < partition.leader_epoch:
         raise FencedLeaderEpoch(f"the leader epoch is {partition.leader_epoch}, not {proposal.leader_epoch}")
     if broker_id != partition.leader:
@@ -123,7 +122,7 @@ def _check_proposal(
         raise InvalidRequest(f"the recovery state {proposal.leader_recovery_state} is not known")
     if proposal.leader_recovery_state == RecoveryState.RECOVERING:
         if len(isr) > 1:
-            raise InvalidRequest("nobody can be in sync with a leader that is still recovering")
+            raise InvalidRequest("no follower can be in sync with a leader that is still recovering")
         if partition.leader_recovery_state is RecoveryState.RECOVERED:
             raise InvalidRequest("a leader that has recovered does not begin to recover again")
     _check_eligibility(metadata, isr)
@@ -133,7 +132,7 @@ def _check_eligibility(metadata: Metadata, isr: Mapping[int, int]) -> None:
     for broker_id, epoch in isr.items():
         broker = metadata.brokers.get(broker_id)
         if broker is None or not broker.is_active or epoch not in (ANY_EPOCH, broker.epoch):
-            raise IneligibleReplica(f"broker {broker_id} is gone, fenced, shutting down, or was started anew")
+            raise IneligibleReplica(f"broker {broker_id} is unregistered, fenced, shutting down, or was restarted")
 
 
 def _accept(
@@ -143,12 +142,12 @@ def _accept(
     partition: Partition,
     proposal: AlterPartitionRequest.Topic.Partition,
 ) -> PartitionChangeRecord | None:
-    wish = Wish(
+    target = PartitionTarget(
         isr=tuple(_isr_of(proposal)),
         recovery_state=RecoveryState(proposal.leader_recovery_state),
-        election=automatic(metadata, settings, topic),
+        election=default_election(metadata, settings, topic),
     )
-    return change_partition(topic.topic_id, partition, circumstances(metadata, settings, topic, partition), wish)
+    return change_partition(topic.topic_id, partition, election_context(metadata, settings, topic, partition), target)
 
 
 # --- AssignReplicasToDirs
@@ -157,19 +156,19 @@ def _accept(
 def assign_replicas_to_directories(
     metadata: Metadata, settings: ControllerSettings, request: AssignReplicasToDirsRequest
 ) -> Decision[DirectoryReply]:
-    """A replica in a directory that is offline leaves the ISR; one whose directory is lost is not fit to lead either,
-    until it has caught up again (S6). If a replica is named twice, the latter counts."""
+    """A replica in an offline directory leaves the ISR; a replica whose directory is lost cannot lead either, until it
+    has caught up again (S6). If a replica is named twice, the latter counts."""
     broker = check_broker_epoch(metadata, request.broker_id, request.broker_epoch)
     records: dict[tuple[bytes, int], MetadataRecord] = {}
     replies = []
-    for directory, topic_id, index in _said(request.directories):
+    for directory, topic_id, index in _assigned_directories(request.directories):
         outcome = DONE
         try:
             record = _assign(metadata, settings, broker, directory, *_find(metadata, topic_id, index))
             if record is not None:
                 records[topic_id, index] = record
         except KafkaError as error:
-            outcome = Outcome.of(error)
+            outcome = ItemResult.of(error)
         replies.append(DirectoryReply(directory=directory, topic_id=topic_id, index=index, outcome=outcome))
     return Decision(records=tuple(records.values()), replies=tuple(replies))
 
@@ -190,17 +189,19 @@ def _assign(
         return (is_online or other != broker.broker_id) and metadata.brokers.is_active(other)
 
     isr = tuple(replica for replica in partition.isr if is_online or replica != broker.broker_id)
-    now = circumstances(metadata, settings, topic, partition, is_active)
-    wish = Wish(
+    now = election_context(metadata, settings, topic, partition, is_active)
+    target = PartitionTarget(
         isr=isr,
         directories={broker.broker_id: directory},
-        election=automatic(metadata, settings, topic),
+        election=default_election(metadata, settings, topic),
         crashed=(broker.broker_id,) if directory == LOST_DIRECTORY else (),
     )
-    return change_partition(topic.topic_id, partition, now, wish)
+    return change_partition(topic.topic_id, partition, now, target)
 
 
-def _said(directories: Iterable[AssignReplicasToDirsRequest.Directory]) -> Iterable[tuple[bytes, bytes, int]]:
+def _assigned_directories(
+    directories: Iterable[AssignReplicasToDirsRequest.Directory],
+) -> Iterable[tuple[bytes, bytes, int]]:
     for directory in directories:
         for topic in directory.topics:
             for partition in topic.partitions:

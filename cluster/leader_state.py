@@ -1,29 +1,29 @@
-"""What a leader knows of its followers and decides from it, and where a follower cuts its log.
+"""What a leader knows of its followers and decides from it, and where a follower truncates its log.
 
     leader      ──────────────────────────────┤ log end
     follower 2  ─────────────────────────┤         in sync
     follower 3  ──────────────────┤                in sync
-    follower 4  ────────┤                          not in sync: nobody waits for it
-                                  ^ high watermark: everyone who is in sync has what lies before
+    follower 4  ────────┤                          not in sync: the high watermark does not wait for it
+                                  ^ high watermark: every in-sync replica has the records before it
 
-A follower says where it is by asking for what comes next; that it has fetched from an offset proves that it holds all
-before it. Three sets of replicas matter (KIP-497):
+A follower's fetch offset proves that it holds everything before it. Three sets of replicas matter (KIP-497):
 
 - the *committed ISR*, which the controller knows. While it is smaller than min.insync.replicas the high watermark
-  stands still, whatever anybody's acks say (strict min ISR, KIP-966).
-- the *maximal ISR*: the committed one, and with it whoever is proposed to join. The controller may have agreed already,
-  and may elect that replica; so from the proposal on, not from the answer on, it is waited for.
-- those who have caught up and may join: they are waited for too, or a busy leader would never let them catch up.
+  stands still, with any acks (strict min ISR, KIP-966).
+- the *maximal ISR*: the committed one and every replica that is proposed to join. The controller may have agreed
+  already and may elect that replica; so the high watermark waits for it from the proposal on, not from the response on.
+- replicas that have caught up and may join: the high watermark waits for them too, or a busy leader would never let
+  them catch up.
 
-There is at most one proposal at a time. If the controller refuses it without having changed anything, it is as if it
-had not been made. If nobody knows what became of it (a time-out, another controller), the union of both stays until it
-was made again and answered, or until the metadata says how it is.
+There is at most one proposal at a time. If the controller refuses it without a change, it is dropped. If its outcome is
+unknown (a time-out, another controller), the union of both sets stays until the proposal was repeated and answered, or
+until the metadata has the new state.
 
-Whoever joins must hold everything that was committed, and everything up to where this leader's epoch began: a former
-leader may have committed up to there. It must be alive in the eyes of the controller, in the same life in which it
+A replica that joins must hold everything that was committed, and everything up to the start of this leader's epoch: a
+former leader may have committed up to there. The controller must consider it alive, with the broker epoch with which it
 fetched (KIP-841, KIP-903).
 
-A follower cuts its log where the leader's epochs and its own part ways (KIP-101, KIP-279), and nowhere else.
+A follower truncates its log where the leader's epochs and its own diverge (KIP-101, KIP-279), and nowhere else.
 """
 
 from collections.abc import Callable
@@ -47,12 +47,12 @@ from trioka.protocol.lazy_dataclass import frozen
 from .brokers import Broker
 from .partition import Partition, RecoveryState
 
-UNKNOWN: Final = -1  # an offset that nobody has told yet
-ANY_BROKER_EPOCH: Final = -1  # of a follower that is too old to tell its own
+UNKNOWN: Final = -1  # an offset that is not known yet
+ANY_BROKER_EPOCH: Final = -1  # of a follower that is too old to send its own
 NEVER: Final = float("-inf")
 
 NOTHING_CHANGED: Final[tuple[type[KafkaError], ...]] = (IneligibleReplica, OperationNotAttempted)
-"""Refusals by which the controller says that it knows the partition as the leader does, and has left it so."""
+"""Refusals after which the controller and the leader agree on the partition: the proposal is not sent again."""
 
 METADATA_WILL_TELL: Final[tuple[type[KafkaError], ...]] = (
     FencedLeaderEpoch,
@@ -62,12 +62,12 @@ METADATA_WILL_TELL: Final[tuple[type[KafkaError], ...]] = (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-"""Refusals by which it says that it knows the partition otherwise. To ask the same again is of no use."""
+"""Refusals after which the controller's partition differs from the leader's. Repeating the proposal does not help."""
 
 
 @frozen
 class Proposal:
-    """An ISR that a leader asks for. The broker epochs go with it; a leader's own is for whoever sends it."""
+    """An ISR that a leader proposes, with the broker epochs; the sender adds the leader's own."""
 
     leader_epoch: int
     partition_epoch: int
@@ -76,7 +76,7 @@ class Proposal:
 
 
 class Follower:
-    """How far one is, as its fetches of this leader epoch tell."""
+    """The progress of one follower, from its fetches in this leader epoch."""
 
     __slots__ = (
         "broker_epoch",
@@ -101,8 +101,8 @@ class Follower:
         return self.log_end_offset == leader_end or now - self.caught_up <= max_lag_s
 
 
-class Leadership:
-    """One replica's, of a partition that has others, in one leader epoch."""
+class LeaderState:
+    """The leader's state of a partition with followers, in one leader epoch."""
 
     __slots__ = (
         "_node_id",
@@ -125,8 +125,8 @@ class Leadership:
         now: float,
         registered: Callable[[int], Broker | None],
     ) -> None:
-        """It begins at the log's end; of its followers, only who is in sync is known. `registered` is how the metadata
-        has a broker."""
+        """Starts at the log's end; of the followers, only the in-sync ones are known. `registered` returns a broker's
+        registration in the metadata."""
         self._node_id = node_id
         self._registered = registered
         self.leader_epoch = partition.leader_epoch
@@ -145,7 +145,7 @@ class Leadership:
         self.proposal: Proposal | None = None
 
     def follow(self, partition: Partition) -> None:
-        """What the metadata says, in the same leader epoch. The controller's answer may have come first."""
+        """Applies the metadata's state, in the same leader epoch. The controller's answer may have come first."""
         assert partition.leader_epoch == self.leader_epoch
         if partition.partition_epoch > self.partition_epoch:
             self._commit(partition)
@@ -154,14 +154,14 @@ class Leadership:
 
     @property
     def maximal_isr(self) -> set[int]:
-        """Everybody who may be in sync in the eyes of some controller (I4)."""
+        """The maximal ISR: every replica that some controller may consider in sync (I4)."""
         return {*self.isr, *(self.proposal.isr if self.proposal is not None else ())}
 
     # -- progress ------------------------------------------------------------------------------------------------------
 
     def follower(self, broker_id: int) -> Follower:
-        """UnknownLeaderEpoch to who is none, or is not known as one yet: it may ask again (CVE-2018-1288: whoever says
-        that it is a replica has said nothing)."""
+        """UnknownLeaderEpoch for a broker that is not a known replica yet: it may retry (CVE-2018-1288: the replica id
+        in a request proves nothing)."""
         found = self.followers.get(broker_id)
         if found is None:
             raise UnknownLeaderEpoch(f"broker {broker_id} has no replica in leader epoch {self.leader_epoch}")
@@ -177,7 +177,8 @@ class Leadership:
         leader_end: int,
         now: float,
     ) -> None:
-        """It fetches from here, so it holds what is before. Of a broker's earlier life, nothing is noted (KIP-903)."""
+        """A fetch from here on proves that the follower has all earlier records. Fetches of an earlier broker epoch are
+        ignored (KIP-903)."""
         follower = self.follower(broker_id)
         broker = self._registered(broker_id)
         if broker_epoch != ANY_BROKER_EPOCH and broker is not None and broker_epoch < broker.epoch:
@@ -193,7 +194,7 @@ class Leadership:
         follower.fetched, follower.leader_end_then = now, leader_end
 
     def high_watermark(self, leader_end: int, min_in_sync: int, now: float, max_lag_s: float) -> int | None:
-        """How far everybody is who must have it (I3); None if it may not move (I2)."""
+        """The smallest end offset of the maximal ISR (I3); None if the high watermark may not move (I2)."""
         if len(self.isr) < min_in_sync:
             return None
         lowest, maximal = leader_end, self.maximal_isr
@@ -206,7 +207,7 @@ class Leadership:
         return lowest
 
     def low_watermark(self, log_start_offset: int) -> int:
-        """Where the log of every replica that is alive starts, or later: what lies before is gone everywhere."""
+        """An offset at or below the log start of every live replica: no replica has records before it."""
         starts = [log_start_offset]
         for follower in self.followers.values():
             broker = self._registered(follower.broker_id)
@@ -214,9 +215,9 @@ class Leadership:
                 starts.append(follower.log_start_offset)
         return min(starts)
 
-    def nearest(self, rack: str, fetch_offset: int) -> int | None:
-        """Of the followers that a consumer in this rack may read from, the one that has most (KIP-392). None if there
-        is none, or the leader itself is as near. Who is not in sync may fall behind for ever, and is no good."""
+    def select_read_replica(self, rack: str, fetch_offset: int) -> int | None:
+        """The follower with the most records that a consumer in this rack may read from (KIP-392). None if there is
+        none, or if the leader is as near. Replicas out of sync are excluded: they may fall behind without limit."""
         own = self._registered(self._node_id)
         if own is not None and own.rack == rack:
             return None
@@ -234,7 +235,7 @@ class Leadership:
                 best = follower
         return None if best is None else best.broker_id
 
-    # -- who is in sync ------------------------------------------------------------------------------------------------
+    # -- the ISR -------------------------------------------------------------------------------------------------------
 
     def _is_eligible(self, follower: Follower) -> bool:
         broker = self._registered(follower.broker_id)
@@ -242,7 +243,7 @@ class Leadership:
             broker is not None and broker.is_active and follower.broker_epoch in (ANY_BROKER_EPOCH, broker.epoch)
         )  # None, if it has not fetched in this epoch, is neither
 
-    def expansion(self, broker_id: int, high_watermark: int) -> Proposal | None:
+    def propose_expand(self, broker_id: int, high_watermark: int) -> Proposal | None:
         """With this follower in it, if it may join (I5)."""
         follower = self.followers[broker_id]
         if (
@@ -254,8 +255,8 @@ class Leadership:
             return None
         return self._propose((*self.isr, broker_id))
 
-    def shrinkage(self, leader_end: int, now: float, max_lag_s: float) -> Proposal | None:
-        """Without those who have not been up to date for too long, if there are any."""
+    def propose_shrink(self, leader_end: int, now: float, max_lag_s: float) -> Proposal | None:
+        """Proposes an ISR without the replicas that have lagged for too long, if there are any."""
         if self.proposal is not None:
             return None
         staying = tuple(replica for replica in self.isr if self._keeps_up(replica, leader_end, now, max_lag_s))
@@ -266,8 +267,8 @@ class Leadership:
         return replica == self._node_id or (follower is not None and follower.has_caught_up(leader_end, now, max_lag_s))
 
     def recovery(self) -> Proposal | None:
-        """After an unclean election: the leader has looked at its log, which recovery did when it was opened, and says
-        so. Nobody may be in sync with it before."""
+        """After an unclean election: recovery has checked the leader's log when it was opened, and the leader reports
+        that. No follower may be in sync with it before."""
         if self.proposal is not None or self._recovery_state is RecoveryState.RECOVERED:
             return None
         return self._propose(self.isr)
@@ -296,8 +297,8 @@ class Leadership:
         return True
 
     def refused(self, proposal: Proposal, error: KafkaError) -> bool:
-        """The controller's no, or none at all. True if it should be asked again; until an answer comes, or the
-        metadata tells, the union of both ISRs holds."""
+        """The controller refused the proposal, or did not answer. True if it should be sent again; until an answer or a
+        metadata update comes, the union of both ISRs applies."""
         if proposal is not self.proposal:
             return False
         if isinstance(error, NOTHING_CHANGED):
@@ -309,9 +310,9 @@ class Leadership:
 # --- damage
 
 
-def may_step_aside(partition: Partition, node_id: int, is_active: Callable[[int], bool]) -> bool:
-    """Whether a replica whose log is damaged may leave those that have it all: it is one of them, and so is somebody
-    who could lead at once (S6, I12). The eligible ones (ELR) count only if the ISR has nobody else."""
+def may_demote(partition: Partition, node_id: int, is_active: Callable[[int], bool]) -> bool:
+    """Whether a replica with a damaged log may leave the ISR: it is a member, and so is another replica
+    that could lead at once (S6, I12). The ELR counts only if the ISR has no other member."""
     if node_id not in (*partition.isr, *partition.eligible_leader_replicas):
         return False
     others = [replica for replica in partition.isr if replica != node_id] or [
@@ -323,18 +324,20 @@ def may_step_aside(partition: Partition, node_id: int, is_active: Callable[[int]
 # --- a follower's own side
 
 
-class Cut(NamedTuple):
-    offset: int  # where its log shall end
-    is_final: bool  # whether the logs agree then; if not, the next fetch tells more
+class Truncation(NamedTuple):
+    offset: int  # the end offset after truncation
+    is_final: bool  # whether the logs agree then; if not, the next fetch continues the search
 
 
-def cut_of(leader_epoch: int, leader_end: int, own_epoch: int, own_end: int, log_end_offset: int) -> Cut:
-    """Where a follower cuts its log (I8), when the leader answers that of what both may have, (`leader_epoch`,
-    `leader_end`) is the last. `own_epoch` is the largest epoch up to that one which the follower's log knows, and
-    `own_end` where it ends there.
+def truncation_point(
+    leader_epoch: int, leader_end: int, own_epoch: int, own_end: int, log_end_offset: int
+) -> Truncation:
+    """Where a follower truncates its log (I8), when the leader answers that (`leader_epoch`, `leader_end`) is the last
+    point that both logs may share. `own_epoch` is the largest epoch up to that one in the follower's log, and `own_end`
+    is the end of that epoch there.
 
-    If the follower does not know the leader's epoch, what it has behind `own_end` is of leaders that this one has never
-    heard of; whether the rest agrees, the next answer tells."""
+    If the follower's log does not have the leader's epoch, its records behind `own_end` are from leaders that are
+    unknown to this one; the next answer shows whether the rest agrees."""
     if own_epoch != leader_epoch:
-        return Cut(min(own_end, log_end_offset), False)
-    return Cut(min(leader_end, own_end, log_end_offset), True)
+        return Truncation(min(own_end, log_end_offset), False)
+    return Truncation(min(leader_end, own_end, log_end_offset), True)

@@ -1,4 +1,4 @@
-"""What a cluster knows about itself: the image of everything that its metadata log has said so far.
+"""The image of the cluster: the state after all records of its metadata log so far.
 
     metadata = Metadata()
     for entry in read_batch(buffer, header):
@@ -6,16 +6,16 @@
             for change in metadata.replay(entry.record, entry.offset, entry.epoch):
                 ...                                     # open a log, apply a configuration
 
-State changes here by replay and in no other way, so that a leader, a follower and a node that starts again end with
-the same image. A record that cannot be true raises ReplayError, and the node must stop: see replay.py.
+State changes here by replay and in no other way, so that a leader, a follower and a node that restarts end with the
+same image. A record that contradicts the image raises ReplayError, and the node must stop: see replay_error.py.
 
 Records between BeginTransactionRecord and EndTransactionRecord are held back until the latter, and dropped by
 AbortTransactionRecord: a reader sees all of a transaction or nothing. `offset` and `epoch` are those of the last
 record that counts, and so the name of a snapshot of this image; while a transaction is open they stand before it.
 
-A broker replays what is committed. A controller that leads must also see what it has itself decided and what is not
-committed yet, or two requests could create the same topic: it keeps an image of its own (`copy`) into which it replays
-each decision when it is appended, and throws it away when it no longer leads.
+A broker replays what is committed. A controller that leads must also see its own decisions that are not committed yet,
+or two requests could create the same topic: it keeps an image of its own (`copy`) into which it replays each decision
+when it is appended, and drops it when it no longer leads.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -45,11 +45,11 @@ from .metadata_log import MetadataRecord
 from .partition import Partition
 from .quotas import Quotas
 from .replay_error import ReplayError
-from .security_image import Access
+from .security_image import SecurityImage
 from .topics import Topic, Topics
 
-# A transaction is what one controller writes for one purpose, such as the first records of a cluster. One that holds
-# more than this does not come from a controller.
+# A transaction is what one controller writes for one purpose, such as the first records of a cluster. A larger
+# transaction than this does not come from a controller.
 MAX_TRANSACTION_RECORDS: Final = 1_000_000
 
 
@@ -64,7 +64,7 @@ class Metadata:
         self.configs = Configs()
         self.features = Features()
         self.quotas = Quotas()
-        self.access = Access()
+        self.access = SecurityImage()
         self.next_producer_id = 0
         self._held_back: list[MetadataRecord] | None = None
 
@@ -99,7 +99,7 @@ class Metadata:
         return other
 
     def replay(self, record: MetadataRecord, offset: int, epoch: int) -> list[Change]:
-        """Let a record of the log count; what it has changed."""
+        """Applies a record of the log; returns its changes."""
         assert offset > self.offset and epoch >= self.epoch, (offset, self.offset, epoch, self.epoch)
         if self._held_back is not None:
             changes = self._replay_in_transaction(self._held_back, record)
@@ -126,22 +126,22 @@ class Metadata:
         return []
 
     def load(self, records: Iterable[MetadataRecord], offset: int, epoch: int) -> list[Change]:
-        """Fill a new image with the records of a snapshot. Offset and epoch are those of the last record of the log
-        that it stands for; the numbers of records inside of a snapshot mean nothing outside of it."""
+        """Fills a new image with the records of a snapshot. Offset and epoch are those of the last log record that the
+        snapshot covers; offsets of records inside of a snapshot have no meaning outside of it."""
         assert self.offset == -1, "only a new image can be filled"
         changes = [change for record in records for change in self._apply(record)]
         self.offset, self.epoch = offset, epoch
         return changes
 
     def records(self) -> Iterator[MetadataRecord]:
-        """A snapshot: the records that make the same image anew, in Kafka's order."""
+        """A snapshot: the records that produce the same image, in Kafka's order."""
         yield from self.features.records()
         yield from self.brokers.records()
         yield from self.topics.records()
         yield from self.configs.records()
         yield from self.quotas.records()
         if self.next_producer_id > 0:
-            # Who was given the last ones is of no interest any more, says Kafka's snapshot too.
+            # Kafka's snapshot does not keep the owners of the last block either.
             yield ledger.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
         yield from self.access.acls.records()
         yield from self.access.scram_records()

@@ -1,4 +1,4 @@
-"""How the metadata's records stand in `__cluster_metadata-0`, and which version of each is written.
+"""The format of the metadata's records in `__cluster_metadata-0`, and the version of each that is written.
 
 A record of the log has no key and no headers; its value is
 
@@ -7,14 +7,14 @@ A record of the log has no key and no headers; its value is
     version         uvarint    of that record
     the record                 as declared in protocol/internal_records/metadata.py
 
-The records of one decision stand in one batch, so that they are appended, replicated and cut off together. Its leader
-epoch is the epoch of the quorum's leader. Batches with the control bit are the quorum's own: who leads, who votes,
-which version of the quorum's protocol is spoken, where a snapshot begins and ends.
+The records of one decision are in one batch, so that they are appended, replicated and truncated together. Its leader
+epoch is the epoch of the quorum's leader. Batches with the control bit are the quorum's own: the leader, the voters,
+the version of the quorum's protocol, the beginning and the end of a snapshot.
 
-A reader knows every version of a record; a writer must use one that every node of the cluster reads, and the level of
-the feature `metadata.version` says which. What that version has no place for is left out, such as the directories of
-replicas in a cluster of 3.5: its nodes do without. BrokerRegistrationChangeRecord is written in the lowest version that
-can say it, as Kafka does.
+A reader knows every version of a record; a writer must use a version that every node of the cluster reads, which the
+level of the feature `metadata.version` determines. Fields that this version does not have are left out, such as the
+directories of replicas in a cluster of 3.5. BrokerRegistrationChangeRecord is written in the lowest version that can
+represent it, as in Kafka.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,9 +53,9 @@ ControlMessage: TypeAlias = (
 FRAME_VERSION: Final = 1
 NO_EPOCH: Final = -1
 LATEST_METADATA_VERSION: Final = 30  # 4.3-IV0
-DIRECTORIES_SINCE: Final = 17  # 3.7-IV2: the metadata says in which of a broker's directories a replica is
+DIRECTORIES_SINCE: Final = 17  # 3.7-IV2: the metadata has the log directory of each replica
 
-# A decision that would need more records than this is refused (PolicyViolation): they must fit into one batch.
+# A decision that needs more records than this is refused (PolicyViolation): they must fit into one batch.
 MAX_RECORDS_PER_BATCH: Final = 10_000
 # No batch of the metadata log is larger than 8 MiB, Kafka's limit too; a little stays free for the header.
 MAX_BATCH_BYTES: Final = (8 << 20) - 1024
@@ -67,8 +67,8 @@ RECORDS: Final[dict[int, type[MetadataRecord]]] = {
     if isinstance(declared, type) and issubclass(declared, Entry) and declared.__key__ is not None
 }
 
-# From which level of metadata.version on a record is written in which version, the newest first. What is not here
-# has only a version 0.
+# For each record, the levels of metadata.version from which on a version of it is written, the newest first. Other
+# records have only a version 0.
 VERSIONS: Final[dict[type[MetadataRecord], tuple[tuple[int, int], ...]]] = {
     RegisterBroker: ((30, 4), (DIRECTORIES_SINCE, 3), (8, 2), (7, 1)),
     PartitionRecord: ((23, 2), (DIRECTORIES_SINCE, 1), (7, 0)),
@@ -86,7 +86,7 @@ _CONTROL_MESSAGES: Final = {kind: declared for declared, kind in CONTROL_TYPES.i
 
 
 class LogEntry(NamedTuple):
-    """One record of the log. A control record of the future, which readers step over, has neither of the two."""
+    """One record of the log. A control record of an unknown type, which readers skip, has neither of the two."""
 
     offset: int
     epoch: int
@@ -116,7 +116,7 @@ def encode_record(record: MetadataRecord, version: int | None = None) -> bytes:
 
 
 def decode_record(value: "ReadableBuffer") -> tuple[MetadataRecord, int]:
-    """The record, and the version that it was written in. ProtocolError for what no node of this version writes."""
+    """The record, and the version that it was written in. ProtocolError for a record unknown to this version."""
     view = memoryview(value)
     try:
         frame, position = read_uvarint(view, 0)
@@ -135,8 +135,8 @@ def decode_record(value: "ReadableBuffer") -> tuple[MetadataRecord, int]:
 def _as_of(record: MetadataRecord, version: int) -> MetadataRecord:
     if type(record) not in VERSIONS or version == type(record).__versions__.last:
         return record
-    said = {f.name: getattr(record, f.name) if version in f.versions else f.fallback() for f in record.__fields__}
-    return type(record)(**said)
+    values = {f.name: getattr(record, f.name) if version in f.versions else f.fallback() for f in record.__fields__}
+    return type(record)(**values)
 
 
 def build_batch(
@@ -147,8 +147,8 @@ def build_batch(
     now_ms: int,
     metadata_version: int = LATEST_METADATA_VERSION,
 ) -> bytearray:
-    """A batch of records, all written now. What a person can ask for fits into one; what follows from a broker's
-    leaving may not, and then becomes several batches, one behind the other."""
+    """A batch of records with the same timestamp. The records of one client request fit into one batch; those that
+    follow from a broker's shutdown may not, and then become several consecutive batches."""
     batches, values, size = bytearray(), list[Record](), 0
     for offset, record in enumerate(records, start=base_offset):
         version = written_version(record, metadata_version)
@@ -163,8 +163,8 @@ def build_batch(
 
 
 def build_control_batch(messages: Sequence[ControlMessage], *, base_offset: int, epoch: int, now_ms: int) -> bytearray:
-    """One batch of the quorum's own records. Each is encoded in the version that its field `version` says: 0, always,
-    in what Kafka 4.3 writes. Its tools read no other LeaderChangeMessage, though a version 1 is declared."""
+    """One batch of the quorum's own records. Each is encoded in the version of its field `version`: always 0 in what
+    Kafka 4.3 writes. Kafka's tools read only version 0 of LeaderChangeMessage, though version 1 is declared."""
     return batch.build(
         [
             Record(
@@ -179,7 +179,7 @@ def build_control_batch(messages: Sequence[ControlMessage], *, base_offset: int,
 
 
 def read_batch(buffer: "ReadableBuffer", header: BatchHeader) -> Iterator[LogEntry]:
-    """The records of a batch whose CRC was checked before."""
+    """The records of a batch whose CRC has been verified."""
     epoch = header.leader_epoch
     for offset, timestamp, key, value, _ in batch.records(buffer, header):
         if header.is_control:
@@ -197,7 +197,7 @@ def _decode_control(key: bytes | None, value: bytes | None) -> ControlMessage | 
         return None
     if value is None or len(value) < 2:
         raise ProtocolError(f"{declared.__name__}: a control record without a value")
-    # Each of these messages begins with its own version. A newer one than ours only adds to what we know.
+    # Each of these messages begins with its own version. A newer version only adds fields to the known ones.
     version = min(int.from_bytes(value[:2], "big", signed=True), declared.__versions__.last)
     if version < 0:
         raise ProtocolError(f"{declared.__name__}: version {version}")

@@ -1,6 +1,6 @@
-"""A partition as the cluster knows it: where its replicas are, who is in sync, who leads.
+"""A partition as the metadata has it: its replicas, its ISR, its leader.
 
-It is frozen; a change makes another one. `leader_epoch` counts leaders: whoever acts for an older one is fenced.
+It is frozen; a change makes another one. `leader_epoch` counts leaders: requests with an older one are fenced.
 `partition_epoch` counts every change, so that a proposal that was made from older knowledge is refused.
 """
 
@@ -19,8 +19,8 @@ NO_LEADER_CHANGE: Final = -2
 NO_RECOVERY_CHANGE: Final = -1
 
 # Directory ids with a meaning of their own. Below 100 all are reserved.
-MIGRATING_DIRECTORY: Final = bytes(16)  # the broker has not said where it keeps its replicas
-UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\x01"  # the broker chooses one of its directories, and tells
+MIGRATING_DIRECTORY: Final = bytes(16)  # the broker has not reported the directories of its replicas
+UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\x01"  # the broker chooses one of its directories, and reports it
 LOST_DIRECTORY: Final = bytes(15) + b"\x02"  # in a directory that is offline
 
 
@@ -29,7 +29,7 @@ def is_reserved_directory(directory: bytes) -> bool:
 
 
 def random_uuid(random: Random) -> bytes:
-    """One that means nothing else, and does not begin with a dash when it is printed, which tools take for a flag."""
+    """A UUID that is not reserved, and does not begin with a dash in text form, which tools would parse as a flag."""
     while True:
         uuid = random.randbytes(16)
         if not is_reserved_directory(uuid) and not uuid_text(uuid).startswith("-"):
@@ -71,7 +71,7 @@ class Partition:
         return bool(self.removing_replicas or self.adding_replicas)
 
     def directory(self, broker_id: int) -> bytes:
-        """Where a replica lies on its broker."""
+        """The log directory of a replica on its broker."""
         return self.directories[self.replicas.index(broker_id)]
 
     @classmethod
@@ -94,7 +94,7 @@ class Partition:
         return _checked(partition)
 
     def record(self, topic_id: bytes) -> PartitionRecord:
-        """The record that makes this partition anew."""
+        """The record that produces this partition in replay."""
         return PartitionRecord(
             partition_id=self.index,
             topic_id=topic_id,
@@ -125,20 +125,20 @@ class Partition:
             index=self.index,
             replicas=replicas,
             directories=directories,
-            isr=_said(record.isr, self.isr),
+            isr=_or_default(record.isr, self.isr),
             leader=record.leader if has_new_leader else self.leader,
             leader_epoch=self.leader_epoch + has_new_leader,
             partition_epoch=self.partition_epoch + 1,
-            removing_replicas=_said(record.removing_replicas, self.removing_replicas),
-            adding_replicas=_said(record.adding_replicas, self.adding_replicas),
+            removing_replicas=_or_default(record.removing_replicas, self.removing_replicas),
+            adding_replicas=_or_default(record.adding_replicas, self.adding_replicas),
             leader_recovery_state=state,
-            eligible_leader_replicas=_said(record.eligible_leader_replicas, self.eligible_leader_replicas),
-            last_known_elr=_said(record.last_known_elr, self.last_known_elr),
+            eligible_leader_replicas=_or_default(record.eligible_leader_replicas, self.eligible_leader_replicas),
+            last_known_elr=_or_default(record.last_known_elr, self.last_known_elr),
         )
         return _checked(partition)
 
 
-def _said(value: list[int] | None, otherwise: tuple[int, ...]) -> tuple[int, ...]:
+def _or_default(value: list[int] | None, otherwise: tuple[int, ...]) -> tuple[int, ...]:
     return otherwise if value is None else tuple(value)
 
 

@@ -1,16 +1,16 @@
-"""How a partition changes: who leads next, who is in sync, who would be fit to lead if nobody is.
+"""How a partition changes: its next leader, its ISR, and its eligible leader replicas (ELR).
 
-Every change of a partition is made here, whatever the reason: a broker left or came back, the leader proposed another
-ISR, somebody asked for an election or a reassignment. The rules:
+Every change of a partition is made here, for any reason: a broker left or came back, the leader proposed another
+ISR, a user requested an election or a reassignment. The rules:
 
 - A leader is elected from the ISR; if it is empty, from the eligible leader replicas (ELR, KIP-966), which then become
-  the ISR; if both are empty, the last leader that is known. Another replica, which may lack records that were
-  acknowledged, only where the configuration, or the person who asks, allows an unclean election.
+  the ISR; if both are empty, the last known leader. Another replica, which may lack acknowledged records, is elected
+  only if the configuration or the request allows an unclean election.
 - The ELR are replicas that have left the ISR when it was already too small to move the high watermark
   (min.insync.replicas). They hold everything that was acknowledged, unless they crashed.
 - Naming a leader, even the same one, makes a new leader epoch. A reassignment that has ended does so too, so that the
   replicas that were removed cannot go on fetching.
-- A reassignment ends when all that shall stay are in sync.
+- A reassignment ends when all remaining replicas are in sync.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,13 +39,13 @@ Replicas = tuple[int, ...]
 
 class Election(Enum):
     PREFERRED = "the first replica, if it may"
-    ONLINE = "the leader stays, or anybody who may"
-    UNCLEAN = "as ONLINE, and at worst anybody who is there"
+    ONLINE = "the leader stays, or any eligible replica leads"
+    UNCLEAN = "as ONLINE, and at worst any replica that is alive"
 
 
 @frozen
-class Circumstances:
-    """What holds for a partition while it is changed."""
+class ElectionContext:
+    """The settings and the state of the cluster for a change of a partition."""
 
     may_lead: Callable[[int], bool]
     min_isr: int
@@ -54,8 +54,8 @@ class Circumstances:
 
 
 @frozen
-class Wish:
-    """What shall change; None: it stays."""
+class PartitionTarget:
+    """The requested changes; None leaves a field unchanged."""
 
     election: Election = Election.ONLINE
     isr: Replicas | None = None
@@ -67,20 +67,20 @@ class Wish:
     crashed: Replicas = ()  # they are not fit to lead any more
 
 
-def circumstances(
+def election_context(
     metadata: Metadata,
     settings: ControllerSettings,
     topic: Topic,
     partition: Partition,
     is_active: Callable[[int], bool] | None = None,
-) -> Circumstances:
-    """`is_active` says which brokers may lead, if that is not what the image says: one leaves, or comes back."""
+) -> ElectionContext:
+    """`is_active` decides which brokers may lead, if it differs from the image: a broker shuts down, or comes back."""
     active = metadata.brokers.is_active if is_active is None else is_active
 
     def may_lead(broker_id: int) -> bool:
         return active(broker_id) and _is_online(metadata, partition, broker_id)
 
-    return Circumstances(
+    return ElectionContext(
         may_lead=may_lead,
         min_isr=min_insync_replicas(metadata, settings, topic),
         has_elr=metadata.features.has_eligible_leader_replicas,
@@ -89,7 +89,7 @@ def circumstances(
 
 
 def _is_online(metadata: Metadata, partition: Partition, broker_id: int) -> bool:
-    """The replica lies in a directory that works, or in one that the broker has not chosen yet."""
+    """The replica is in an online directory, or in a directory that the broker has not chosen yet."""
     broker = metadata.brokers.get(broker_id)
     if broker is None or broker_id not in partition.replicas:
         return True
@@ -100,20 +100,20 @@ def _is_online(metadata: Metadata, partition: Partition, broker_id: int) -> bool
 
 
 def change_partition(
-    topic_id: bytes, partition: Partition, now: Circumstances, wish: Wish
+    topic_id: bytes, partition: Partition, now: ElectionContext, target: PartitionTarget
 ) -> PartitionChangeRecord | None:
     """The record that makes the wish true, with all that follows from it; None if nothing changes."""
-    isr = partition.isr if wish.isr is None else wish.isr
-    replicas = partition.replicas if wish.replicas is None else wish.replicas
-    removing = partition.removing_replicas if wish.removing is None else wish.removing
-    adding = partition.adding_replicas if wish.adding is None else wish.adding
+    isr = partition.isr if target.isr is None else target.isr
+    replicas = partition.replicas if target.replicas is None else target.replicas
+    removing = partition.removing_replicas if target.removing is None else target.removing
+    adding = partition.adding_replicas if target.adding is None else target.adding
     if removing or adding:
         staying = tuple(replica for replica in replicas if replica not in removing)
         if staying and set(staying) <= set(isr):
             isr = tuple(replica for replica in isr if replica not in removing)
             replicas, removing, adding = staying, (), ()
-    elr = _eligible_leaders(partition, isr, replicas, now, wish)
-    leader, unclean = _elect(partition, isr, elr, replicas, now, wish.election)
+    elr = _eligible_leaders(partition, isr, replicas, now, target)
+    leader, unclean = _elect(partition, isr, elr, replicas, now, target.election)
 
     record = PartitionChangeRecord(partition_id=partition.index, topic_id=topic_id)
     if leader != partition.leader:
@@ -132,25 +132,25 @@ def change_partition(
         _set(record, isr=list(isr))
     if now.has_elr:
         _remember_last_leader(record, partition)
-    _set_assignment(record, partition, replicas, removing, adding, now, wish)
-    if wish.recovery_state is not None and wish.recovery_state != partition.leader_recovery_state:
-        _set(record, leader_recovery_state=int(wish.recovery_state))
-    return record if _says_something(record) else None
+    _set_assignment(record, partition, replicas, removing, adding, now, target)
+    if target.recovery_state is not None and target.recovery_state != partition.leader_recovery_state:
+        _set(record, leader_recovery_state=int(target.recovery_state))
+    return record if _has_changes(record) else None
 
 
 def _eligible_leaders(
-    partition: Partition, isr: Replicas, replicas: Replicas, now: Circumstances, wish: Wish
+    partition: Partition, isr: Replicas, replicas: Replicas, now: ElectionContext, target: PartitionTarget
 ) -> Replicas:
     if not now.has_elr or len(isr) >= min(now.min_isr, len(replicas)):
         return ()
     candidates = {*partition.eligible_leader_replicas, *partition.isr} & set(replicas)
-    return tuple(sorted(candidates - set(isr) - set(wish.crashed)))
+    return tuple(sorted(candidates - set(isr) - set(target.crashed)))
 
 
 def _elect(
-    partition: Partition, isr: Replicas, elr: Replicas, replicas: Replicas, now: Circumstances, election: Election
+    partition: Partition, isr: Replicas, elr: Replicas, replicas: Replicas, now: ElectionContext, election: Election
 ) -> tuple[int, bool]:
-    """Who leads, and whether records may be lost by it."""
+    """The elected leader, and whether the election is unclean."""
     fit = isr or elr
     order = dict.fromkeys((partition.leader, *replicas))
     if election is Election.PREFERRED:
@@ -169,7 +169,7 @@ def _elect(
 
 
 def _remember_last_leader(record: PartitionChangeRecord, partition: Partition) -> None:
-    """When nobody is left in sync, the one who led last; forgotten as soon as somebody leads."""
+    """The last leader of an empty ISR; cleared by the next election."""
     if record.isr == []:
         if partition.last_known_elr != (partition.leader,) and partition.leader != NO_LEADER:
             _set(record, last_known_elr=[partition.leader])
@@ -185,10 +185,10 @@ def _set_assignment(
     replicas: Replicas,
     removing: Replicas,
     adding: Replicas,
-    now: Circumstances,
-    wish: Wish,
+    now: ElectionContext,
+    target: PartitionTarget,
 ) -> None:
-    known = dict(zip(partition.replicas, partition.directories, strict=True)) | dict(wish.directories)
+    known = dict(zip(partition.replicas, partition.directories, strict=True)) | dict(target.directories)
     directories = tuple(known[r] if r in known else now.default_directory(r) for r in replicas)
     if directories != partition.directories:
         _set(record, directories=list(directories))
@@ -201,12 +201,12 @@ def _set_assignment(
 
 
 def _set(record: PartitionChangeRecord, **fields: object) -> None:
-    """A record is frozen to everybody but to the one who is still writing it."""
+    """Sets a field of a record that is still being built; afterwards records are frozen."""
     for name, value in fields.items():
         setattr(record, name, value)
 
 
-def _says_something(record: PartitionChangeRecord) -> bool:
+def _has_changes(record: PartitionChangeRecord) -> bool:
     lists = (
         record.isr,
         record.replicas,

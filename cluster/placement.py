@@ -9,7 +9,7 @@ its work to many.
 Rules that always hold: no two replicas on one broker; the first is on a broker that may lead. Goals, in this order:
 replicas in as many racks as there are; on brokers that are not fenced; evenly over brokers.
 
-Only new replicas are placed. What stands somewhere stays there when brokers join or leave, until somebody asks for a
+Only new replicas are placed. Existing replicas stay where they are when brokers join or leave, until a user requests a
 reassignment.
 """
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @frozen
-class Place:
+class BrokerSlot:
     """A broker that can hold a new replica."""
 
     broker_id: int
@@ -36,17 +36,19 @@ class Place:
     fenced: bool
 
 
-def usable_places(brokers: Iterable[Broker]) -> list[Place]:
-    """Fenced brokers come back; those that shut down, or whose directories take nothing new, are left out."""
+def usable_brokers(brokers: Iterable[Broker]) -> list[BrokerSlot]:
+    """Includes fenced brokers, but none that shuts down or has only cordoned directories."""
     return [
-        Place(broker_id=broker.broker_id, rack=broker.rack, fenced=broker.fenced)
+        BrokerSlot(broker_id=broker.broker_id, rack=broker.rack, fenced=broker.fenced)
         for broker in brokers
         if not broker.in_controlled_shutdown
         and (not broker.directories or not set(broker.directories) <= set(broker.cordoned_directories))
     ]
 
 
-def place(places: Sequence[Place], partitions: int, replication_factor: int, random: Random) -> list[tuple[int, ...]]:
+def place(
+    places: Sequence[BrokerSlot], partitions: int, replication_factor: int, random: Random
+) -> list[tuple[int, ...]]:
     """The replicas of each partition, the leader first."""
     unfenced = [candidate for candidate in places if not candidate.fenced]
     if replication_factor <= 0:
@@ -66,7 +68,7 @@ def place(places: Sequence[Place], partitions: int, replication_factor: int, ran
     ]
 
 
-def _replicas(ring: list[Place], reserve: list[Place], start: int, shift: int, count: int) -> tuple[int, ...]:
+def _replicas(ring: list[BrokerSlot], reserve: list[BrokerSlot], start: int, shift: int, count: int) -> tuple[int, ...]:
     size = len(ring)
     chosen = [ring[start % size]]
     # The others of the ring, beginning at a distance of 1 to size - 1 from the leader, then the fenced brokers.
@@ -82,9 +84,9 @@ def _replicas(ring: list[Place], reserve: list[Place], start: int, shift: int, c
     return tuple(candidate.broker_id for candidate in chosen)
 
 
-def _ring(places: list[Place], random: Random) -> list[Place]:
+def _ring(places: list[BrokerSlot], random: Random) -> list[BrokerSlot]:
     """The brokers, one of each rack in turn; racks and the brokers in them in the order of names and ids, turned."""
-    racks: dict[str, list[Place]] = {}
+    racks: dict[str, list[BrokerSlot]] = {}
     for candidate in sorted(places, key=lambda each: (each.rack or "", each.broker_id)):
         racks.setdefault(candidate.rack or "", []).append(candidate)
     rows = [_turned(row, random) for row in _turned(list(racks.values()), random)]

@@ -10,7 +10,7 @@ from .broker_changes import check_broker_epoch
 from .decision import Decision
 from .metadata import Metadata
 
-# As Kafka: a broker asks seldom, and one that stops wastes no more than this.
+# The block size of Kafka: a broker requests blocks seldom, and wastes at most one when it stops.
 BLOCK_SIZE: Final = 1000
 MAX_PRODUCER_ID: Final = (1 << 63) - 1
 

@@ -1,24 +1,26 @@
-"""Requests that wait: a Fetch for bytes, a Produce for its replicas, each until something happens or its time is up.
+"""Parked requests: a Fetch waits for bytes, a Produce for its replicas, each until an event or its deadline.
 
-A waiter stands under every key that may concern it (a partition, mostly) and under its deadline. Whoever changes what
-a key stands for calls `touch`; the waiters under it look again, and those that are done answer and leave. Time is told
-from outside.
+An operation is registered under every key that may complete it (mostly partitions) and under its deadline. Code that
+changes the state behind a key calls `notify`; the operations under that key are tried, and completed ones send their
+response and leave. The time is an argument.
 
-A waiter that leaves is not searched for in all the places where it stands: it is marked as done, and whoever meets it
-next throws it out. So that a key which is never touched does not collect the dead, a key's list is swept whenever it
-has doubled.
+A completed operation is not searched for under its other keys: it is marked as done, and removed on the next visit.
+So that a key without notifications does not collect completed operations, its list is swept whenever it has doubled.
 
-A watcher is no request: it stays under its key until it leaves, and hears of every touch before those who wait.
+A watcher is not a request: it stays under its key until it leaves, and is notified before the operations. `on_notified`
+follows when all keys that were notified together have been passed on; the watcher may respond then.
 
-**To answer a request may touch other keys**, because the requests behind it on its connection are served then, and how
-many follow upon each other in that way is up to clients. So a touch during another one is put into a queue, and done
-when those who look have looked: nothing calls itself, nobody is asked to look again while it answers, and who has
-looked in vain already looks again.
+**A response may notify other keys**, because the next requests on its connection are served then; clients
+control how long such a chain is. So a notification during another one is queued, and runs after it: there is no
+recursion, no operation is tried while it completes, and an operation that did not complete is tried again.
 
-What goes wrong with one waiter is told to that one (`Waiter.fail`). The others do not notice, nor does who touched.
+An exception of one operation goes to that operation alone (`DelayedOperation.fail`), not to others or to the notifier.
+
+**A round** (`hold` … `release`): while many requests are served one after the other, notifications are collected, each
+key once, and the operations are tried when the round ends. A follower that waits for records of several partitions is
+then answered once for all that the round has appended, and not with the first record of it.
 """
 
-from collections import deque
 from collections.abc import Hashable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -27,7 +29,7 @@ from typing import Final, Protocol
 SWEEP_AT_LEAST: Final = 64  # a list shorter than this is not worth sweeping
 
 
-class Waiter:
+class DelayedOperation:
     """A request that waits. Answering is the subclass's business, and happens once."""
 
     __slots__ = ("done",)
@@ -35,49 +37,54 @@ class Waiter:
     def __init__(self) -> None:
         self.done = False
 
-    def look(self, key: Hashable) -> bool:
+    def try_complete(self, key: Hashable) -> bool:
         """Something changed under `key`. True if the request has now been answered."""
         raise NotImplementedError
 
     def expire(self) -> None:
-        """Its time is up: answer with what there is."""
+        """The deadline has passed: answers with the current result."""
         raise NotImplementedError
 
     def fail(self, mistake: Exception) -> None:
-        """`look` or `expire` has raised this, which they must not, and the request is not waited for any more. Log it,
-        and let whoever waits know, without raising anything."""
+        """`try_complete` or `expire` has raised this, which they must not, and the operation is removed. Log it and
+        answer the request, without raising."""
         raise mistake
 
 
 class Watcher(Protocol):
-    def touched(self, key: Hashable) -> None:
-        """Something changed under `key`. Whoever has just left may hear of it too."""
+    def on_notify(self, key: Hashable) -> None:
+        """Something changed under `key`; an operation that has just left may still be notified. The watcher records it
+        and does not respond yet."""
+
+    def on_notified(self) -> None:
+        """All keys that were notified together have been passed on."""
 
 
 class _Queue:
     __slots__ = ("sweep_at", "waiters")
 
     def __init__(self) -> None:
-        self.waiters: list[Waiter] = []
+        self.waiters: list[DelayedOperation] = []
         self.sweep_at = SWEEP_AT_LEAST
 
 
-class Delayed:
+class Purgatory:
     def __init__(self) -> None:
         self._queues: dict[Hashable, _Queue] = {}
-        self._deadlines: list[tuple[float, int, Waiter]] = []
+        self._deadlines: list[tuple[float, int, DelayedOperation]] = []
         self._numbers = count()
         self._deadlines_sweep_at = SWEEP_AT_LEAST
         self._waiting = 0
         self._watchers: dict[Hashable, list[Watcher]] = {}
-        self._touched: deque[Hashable] = deque()
+        self._touched: dict[Hashable, None] = {}  # in the order in which they are to be looked at
         self._is_looking = False
+        self._is_held = False
 
     def __len__(self) -> int:
         """How many wait."""
         return self._waiting
 
-    def park(self, waiter: Waiter, keys: Iterable[Hashable], deadline: float) -> None:
+    def park(self, waiter: DelayedOperation, keys: Iterable[Hashable], deadline: float) -> None:
         assert not waiter.done
         self._waiting += 1
         for key in keys:
@@ -92,24 +99,48 @@ class Delayed:
             heapify(self._deadlines)
             self._deadlines_sweep_at = max(SWEEP_AT_LEAST, 2 * len(self._deadlines))
 
-    def touch(self, key: Hashable) -> None:
-        """Something changed under `key`. Whoever is there looks before this returns, unless somebody looks already."""
-        if self._is_looking:
-            self._touched.append(key)
+    def notify(self, key: Hashable) -> None:
+        """Something changed under `key`. The operations there are tried before this returns, unless a notification is
+        running (then after it) or a round is held (then at its end)."""
+        if key not in self._queues and key not in self._watchers and not self._is_looking:
             return
-        if key not in self._queues and key not in self._watchers:
-            return
-        self._touched.append(key)
+        self._touched[key] = None
+        if not (self._is_looking or self._is_held):
+            self._look_at_touched()
+
+    def hold(self) -> None:
+        """From now on notifications are collected."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """The waiters under all keys that were notified since `hold` look."""
+        self._is_held = False
+        if self._touched and not self._is_looking:
+            self._look_at_touched()
+
+    def _look_at_touched(self) -> None:
+        touched = self._touched
         self._is_looking = True
         try:
-            while self._touched:
-                self._look(self._touched.popleft())
+            while touched:
+                keys = tuple(touched)
+                touched.clear()
+                self._tell_watchers(keys)
+                for key in keys:
+                    self._look(key)
         finally:
             self._is_looking = False
 
+    def _tell_watchers(self, keys: Iterable[Hashable]) -> None:
+        told: dict[Watcher, None] = {}
+        for key in keys:
+            for watcher in self._watchers.get(key, ()):
+                watcher.on_notify(key)
+                told[watcher] = None
+        for watcher in told:
+            watcher.on_notified()
+
     def _look(self, key: Hashable) -> None:
-        for watcher in tuple(self._watchers.get(key, ())):
-            watcher.touched(key)
         queue = self._queues.pop(key, None)
         if queue is None:
             return
@@ -118,13 +149,13 @@ class Delayed:
         for waiter in queue.waiters:
             if not waiter.done:
                 try:
-                    is_answered = waiter.look(key)
+                    is_answered = waiter.try_complete(key)
                 except Exception as mistake:
-                    self.abandon(waiter)
+                    self.cancel(waiter)
                     waiter.fail(mistake)
                     continue
                 if is_answered:
-                    self.abandon(waiter)
+                    self.cancel(waiter)
                 else:
                     left.append(waiter)
         if left:
@@ -133,22 +164,22 @@ class Delayed:
             self._queues[key] = queue
 
     def expire(self, now: float) -> None:
-        """Answers all whose time is up."""
+        """Answers all operations whose deadline has passed."""
         while self._deadlines and self._deadlines[0][0] <= now:
-            self.end(heappop(self._deadlines)[2])
+            self.force_complete(heappop(self._deadlines)[2])
 
-    def end(self, waiter: Waiter) -> None:
-        """Answers one, as if its time were up, unless it is done."""
+    def force_complete(self, waiter: DelayedOperation) -> None:
+        """Answers an operation as if its deadline had passed, unless it is done."""
         if waiter.done:
             return
-        self.abandon(waiter)
+        self.cancel(waiter)
         try:
             waiter.expire()
         except Exception as mistake:
             waiter.fail(mistake)
 
-    def abandon(self, waiter: Waiter) -> None:
-        """Nobody wants the answer any more: its client is gone, or has it."""
+    def cancel(self, waiter: DelayedOperation) -> None:
+        """Removes an operation: the client is gone or has its response."""
         if not waiter.done:
             waiter.done = True
             self._waiting -= 1
@@ -163,7 +194,7 @@ class Delayed:
             del self._watchers[key]
 
     def sweep(self) -> None:
-        """Throw out all who are done, at once. They hold what they waited for, which may be deleted by now."""
+        """Remove all completed operations at once: they refer to partitions that may be deleted."""
         self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
         heapify(self._deadlines)
         for key, queue in list(self._queues.items()):

@@ -17,7 +17,7 @@ from trioka.protocol.errors import InvalidRequest, KafkaError, PolicyViolation
 from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 
-from .decision import DONE, Decision, Outcome
+from .decision import DONE, Decision, ItemResult
 from .metadata import Metadata
 from .metadata_log import MAX_RECORDS_PER_BATCH, MetadataRecord
 from .quotas import CLIENT_ID, IP, USER, QuotaEntity, quota_entity, quota_record
@@ -33,7 +33,7 @@ CLIENT_KEYS: Final[Mapping[str, int | None]] = MappingProxyType(
     }
 )
 IP_KEYS: Final[Mapping[str, int | None]] = MappingProxyType({"connection_creation_rate": MAX_INT})
-FRACTION: Final = 1e-6  # what is nearer than this to a whole number counts as one
+FRACTION: Final = 1e-6  # values within this distance of a whole number count as whole
 
 _HOST: Final = re.compile(r"(?!-)[a-zA-Z0-9-]{1,63}(\.[a-zA-Z0-9-]{1,63})*\.?")
 
@@ -41,7 +41,7 @@ _HOST: Final = re.compile(r"(?!-)[a-zA-Z0-9-]{1,63}(\.[a-zA-Z0-9-]{1,63})*\.?")
 @frozen
 class QuotaReply:
     entity: QuotaEntity
-    outcome: Outcome
+    outcome: ItemResult
 
 
 def alter_client_quotas(
@@ -62,7 +62,7 @@ def alter_client_quotas(
                 raise PolicyViolation(f"a request can change {MAX_RECORDS_PER_BATCH} quotas, not more")
             records += changed
         except KafkaError as error:
-            outcome = Outcome.of(error)
+            outcome = ItemResult.of(error)
         replies[entity] = QuotaReply(entity=entity, outcome=outcome)
     return Decision(records=() if validate_only else tuple(records), replies=tuple(replies.values()))
 
@@ -95,7 +95,7 @@ def _keys_of(entity: QuotaEntity) -> Mapping[str, int | None]:
             raise InvalidRequest(f"empty {kind} not supported: a quota is for a name, or for all")
     parts = dict(entity)
     if not parts:
-        raise InvalidRequest("empty client quota entity: a quota must be for somebody")
+        raise InvalidRequest("empty client quota entity: a quota needs a user, a client id or an IP")
     if IP not in parts:
         return CLIENT_KEYS
     if len(parts) > 1:

@@ -1,10 +1,10 @@
-"""Client quotas: who may use how much.
+"""Client quotas: limits by user, client id and IP.
 
 An entity is one or two of user, client id and ip, each with a name or without (None): then it stands for all of its
 kind that have no quota of their own.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -19,6 +19,14 @@ IP: Final = "ip"
 # Pairs of type and name, in the order of types, so that the same entity is always the same key.
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 
+ChargeMutations: TypeAlias = Callable[[int], None]
+"""Called with the number of partitions that a client creates or deletes, after all other checks. Raises
+ThrottlingQuotaExceeded if the client has used up its controller_mutation_rate."""
+
+
+def charge_nobody(partitions: int) -> None:
+    """For changes without a client, and where there are no quotas."""
+
 
 def quota_entity(parts: Mapping[str, str | None]) -> QuotaEntity:
     return tuple(sorted(parts.items()))
@@ -28,9 +36,14 @@ def _order(entity: QuotaEntity) -> tuple[tuple[str, bool, str], ...]:
     return tuple((kind, name is not None, name or "") for kind, name in entity)
 
 
+class QuotaStamp:
+    """Identifies one state of the quotas. Cached limits are valid while their stamp is the same object."""
+
+
 class Quotas:
     def __init__(self) -> None:
         self._by_entity: dict[QuotaEntity, dict[str, float]] = {}
+        self.stamp = QuotaStamp()  # replaced with each change
 
     def __iter__(self) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
         for entity in sorted(self._by_entity, key=_order):
@@ -60,6 +73,7 @@ class Quotas:
             values.pop(record.key, None)
             if not values:
                 self._by_entity.pop(entity, None)
+        self.stamp = QuotaStamp()
         return entity
 
     def records(self) -> Iterator[MetadataRecord]:

@@ -1,20 +1,21 @@
-"""How the nodes that keep the metadata agree: Kafka's Raft (KIP-595, 853, 996), one node of it, without any I/O.
+"""The Raft state machine of one node of the metadata quorum (KIP-595, 853, 996), without any I/O.
 
-                 no leader is heard of                     a majority would vote                a majority votes
+                 election timeout                          a majority would vote                a majority votes
     UNATTACHED ──────────────────────────→ PROSPECTIVE ──────────────────────────→ CANDIDATE ──────────────────→ LEADER
         ↑  ↑                                  │   ↑                                   │                             │
-        │  └── somebody has a larger epoch ───┴───┼───────────────────────────────────┘       no majority fetches   │
-        │                                         │ no answer from the leader                                       ↓
+        │  └── a node has a larger epoch ─────┴───┼───────────────────────────────────┘       no majority fetches   │
+        │                                         │ fetch timeout                                                   ↓
         └──────────── FOLLOWER ───────────────────┘                                                            RESIGNED
 
-It is told what happens (an answer, a request, the time) and returns what is to be done, in order (`raft_messages`). It
-reads the log through a window and never writes it. Followers pull: a fetch says how far the asker's log goes, and that
-is both question and acknowledgement.
+Its inputs are responses, requests and the time; it returns the actions to take, in order (`raft_messages`). It reads
+the log through an interface (`raft_log`) and never writes it. Followers pull: the offset in a fetch is both the request
+for records and the acknowledgement of those before it.
 
-What keeps it safe: a vote is saved before it is told, and an epoch never goes back (K1). A vote goes only to a log that
-knows as much as one's own (K2), so that whoever gets a majority has everything that is committed. The high watermark
-moves to what a majority has made durable, and only to records of the present epoch (K4). A prospective candidate asks
-first, without a new epoch, and a follower that hears its leader says no (K6). Voters change one at a time (K7).
+Safety: a vote is persisted before it is sent, and an epoch never decreases (K1). A node votes only for a candidate
+whose log is at least as complete as its own (K2), so a leader elected by a majority has all committed records. The high
+watermark advances to the offset that a majority has synced, and only to records of the current epoch (K4). A
+prospective candidate first sends a pre-vote, without a new epoch, and a follower with a live leader refuses it (K6).
+Voters change one at a time (K7).
 """
 
 from collections.abc import Sequence
@@ -37,21 +38,21 @@ from .raft_log import RaftLog
 from .raft_messages import (
     Action,
     AppendVoters,
-    Ask,
-    Cease,
+    BecomeLeader,
+    BeginEpoch,
     Commit,
-    EpochBegun,
-    EpochEnded,
-    FetchAsked,
-    FetchTold,
-    Lead,
+    EndEpoch,
+    EpochAndOffset,
     LoadSnapshot,
-    LogEnd,
-    Save,
-    Standing,
+    Persist,
+    PersistentState,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftVoteRequest,
+    RaftVoteResponse,
+    SendRequest,
+    StepDown,
     Truncate,
-    VoteAsked,
-    VoteTold,
 )
 from .voters import ReplicaKey, VoterHistory, VoterSet
 
@@ -60,8 +61,8 @@ T = TypeVar("T")
 OBSERVER_SESSION_MS: Final = 300_000  # after so long an observer that does not fetch is forgotten, as in Kafka
 MAX_PROGRESS: Final = 10_000  # replicas that a leader remembers
 CHECK_QUORUM_FACTOR: Final = 1.5  # fetch timeouts without a majority, until a leader resigns
-FIRST_BACKOFF_MS: Final = 200  # at most so long waits who has lost one election; who loses on, twice as long each time
-MOST_DOUBLINGS: Final = 10
+FIRST_BACKOFF_MS: Final = 200  # the backoff limit after one lost election; it doubles with each further one
+MAX_DOUBLINGS: Final = 10
 NEVER: Final = -(2**62)
 
 
@@ -69,7 +70,7 @@ NEVER: Final = -(2**62)
 class RaftSettings:
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
-    backoff_ms: int = 1000  # at most so long waits who has lost an election
+    backoff_ms: int = 1000  # the limit of the backoff after a lost election
 
     @property
     def check_quorum_ms(self) -> int:
@@ -81,14 +82,14 @@ class RaftSettings:
 
 @mutable
 class Unattached:
-    """Knows of no leader. Waits for one, or until it is time to become one."""
+    """Knows no leader. Waits for one, until its election timeout."""
 
     deadline_ms: int
 
 
 @mutable
-class Electing:
-    """Asks for votes: of a candidate they count; of a prospective one they only show whether it is worth it."""
+class Nominee:
+    """Requests votes: those for a candidate count; those for a prospective candidate show whether it could win."""
 
     is_candidate: bool
     deadline_ms: int
@@ -105,12 +106,12 @@ class Follower:
 
 @mutable
 class Progress:
-    """How far another replica is, as its fetches say."""
+    """The progress of another replica, from its fetches."""
 
     offset: int
     fetched_ms: int
     caught_up_ms: int = NEVER
-    directory: bytes = NULL_UUID  # in which its log is, if it says so
+    directory: bytes = NULL_UUID  # the directory of its log, if it sends one
 
 
 @mutable
@@ -118,18 +119,18 @@ class Leader:
     epoch_start: int  # the offset of the first record of this epoch
     since_ms: int
     progress: dict[ReplicaKey, Progress] = field(default_factory=dict)
-    knows_me: set[ReplicaKey] = field(default_factory=set)  # voters that have been heard in this epoch
+    acknowledged_by: set[ReplicaKey] = field(default_factory=set)  # voters that have answered in this epoch
     announced_ms: int = 0
 
 
 @mutable
 class Resigned:
-    """Led this epoch, and votes for nobody else in it."""
+    """Led this epoch, and votes for no other candidate in it."""
 
     deadline_ms: int
 
 
-Role = Unattached | Electing | Follower | Leader | Resigned
+Role = Unattached | Nominee | Follower | Leader | Resigned
 
 
 class Raft:
@@ -138,28 +139,28 @@ class Raft:
         me: ReplicaKey,
         log: RaftLog,
         voters: VoterHistory,
-        standing: Standing,
+        persisted: PersistentState,
         settings: RaftSettings,
         random: Random,
         now_ms: int,
     ) -> None:
         self.me = me
-        self.standing = standing
+        self.persisted = persisted
         self.voters = voters
         self._log = log
         self._settings = settings
         self._random = random
-        self._lost = 0  # elections in which this node stood, since it has known a leader
+        self._lost = 0  # elections that this node has lost since it last knew a leader
         self.role: Role = Unattached(deadline_ms=now_ms if self._is_alone else self._election_deadline(now_ms))
-        leader = standing.leader_id
+        leader = persisted.leader_id
         if leader is not None and leader != me.id:
             self.role = Follower(leader_id=leader, deadline_ms=now_ms + settings.fetch_timeout_ms)
 
-    # -- what others want to know --------------------------------------------------------------------------------------
+    # -- requests of other nodes ---------------------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
-        return self.standing.epoch
+        return self.persisted.epoch
 
     @property
     def leader_id(self) -> int | None:
@@ -173,8 +174,8 @@ class Raft:
 
     @property
     def is_voter(self) -> bool:
-        """Also while it is not certain that it is one no longer: a leader that votes itself out, and fails before the
-        others know, may have the only log that they would vote for."""
+        """True until it is certain that this node is none any more: a leader that removes itself from the voters, and
+        fails before the others know, may have the only log that they would vote for."""
         return self.me in self.voters.latest or self.me in self.voters.before(self._log.high_watermark)
 
     @property
@@ -197,76 +198,78 @@ class Raft:
         if now_ms < role.deadline_ms:
             return []
         if not self.is_voter:
-            # An observer elects nobody; it looks for whoever leads now.
+            # An observer does not vote; it looks for the current leader.
             self.role = Unattached(deadline_ms=now_ms + self._settings.fetch_timeout_ms)
             return []
-        if isinstance(role, Electing) and not role.is_candidate and not self._is_alone:
+        if isinstance(role, Nominee) and not role.is_candidate and not self._is_alone:
             self._step_back(now_ms)
             return []
         return self._propose(now_ms)
 
     def _propose(self, now_ms: int) -> list[Action]:
-        self.role = Electing(is_candidate=False, deadline_ms=self._election_deadline(now_ms), granted={self.me})
-        return self._ask_or_win(now_ms)
+        self.role = Nominee(is_candidate=False, deadline_ms=self._election_deadline(now_ms), granted={self.me})
+        return self._request_votes(now_ms)
 
     def _stand(self, now_ms: int) -> list[Action]:
         """A new epoch, in which this node has voted for itself."""
-        saved = self._save(Standing(epoch=self.epoch + 1, voted=self.me))
-        self.role = Electing(is_candidate=True, deadline_ms=self._election_deadline(now_ms), granted={self.me})
-        return [*saved, *self._ask_or_win(now_ms)]
+        saved = self._save(PersistentState(epoch=self.epoch + 1, voted=self.me))
+        self.role = Nominee(is_candidate=True, deadline_ms=self._election_deadline(now_ms), granted={self.me})
+        return [*saved, *self._request_votes(now_ms)]
 
-    def _ask_or_win(self, now_ms: int) -> list[Action]:
+    def _request_votes(self, now_ms: int) -> list[Action]:
         role = self.role
-        assert isinstance(role, Electing)
+        assert isinstance(role, Nominee)
         if self._has_majority(role.granted):
             return self._win(now_ms) if role.is_candidate else self._stand(now_ms)
-        asked = VoteAsked(candidate=self.me, epoch=self.epoch, end=self._log.end, is_pre_vote=not role.is_candidate)
-        return [Ask(to=voter, question=asked) for voter in self._others()]
+        request = RaftVoteRequest(
+            candidate=self.me, epoch=self.epoch, end=self._log.end, is_pre_vote=not role.is_candidate
+        )
+        return [SendRequest(to=voter, question=request) for voter in self._others()]
 
     def _win(self, now_ms: int) -> list[Action]:
         role = self.role
-        assert isinstance(role, Electing) and role.is_candidate
+        assert isinstance(role, Nominee) and role.is_candidate
         self._lost = 0
         self.role = Leader(epoch_start=self._log.end.offset, since_ms=now_ms, announced_ms=now_ms)
-        saved = self._save(Standing(epoch=self.epoch, leader_id=self.me.id, voted=self.standing.voted))
-        return [*saved, Lead(epoch=self.epoch, granted=tuple(sorted(role.granted))), *self._announce()]
+        saved = self._save(PersistentState(epoch=self.epoch, leader_id=self.me.id, voted=self.persisted.voted))
+        return [*saved, BecomeLeader(epoch=self.epoch, granted=tuple(sorted(role.granted))), *self._announce()]
 
     # -- votes ---------------------------------------------------------------------------------------------------------
 
-    def vote_asked(self, asked: VoteAsked, now_ms: int) -> tuple[VoteTold, list[Action]]:
-        actions = self._meet_epoch(asked.epoch, now_ms)
-        is_granted = asked.epoch == self.epoch and self._would_vote(asked)
-        if is_granted and not asked.is_pre_vote and self.standing.voted is None:
-            actions += self._save(Standing(epoch=self.epoch, voted=asked.candidate))
+    def on_vote_request(self, request: RaftVoteRequest, now_ms: int) -> tuple[RaftVoteResponse, list[Action]]:
+        actions = self._meet_epoch(request.epoch, now_ms)
+        is_granted = request.epoch == self.epoch and self._would_vote(request)
+        if is_granted and not request.is_pre_vote and self.persisted.voted is None:
+            actions += self._save(PersistentState(epoch=self.epoch, voted=request.candidate))
             self.role = Unattached(deadline_ms=self._election_deadline(now_ms))
-        told = VoteTold(
+        response = RaftVoteResponse(
             voter=self.me,
             epoch=self.epoch,
             leader_id=self.leader_id,
             is_granted=is_granted,
-            asked_epoch=asked.epoch,
-            is_pre_vote=asked.is_pre_vote,
+            request_epoch=request.epoch,
+            is_pre_vote=request.is_pre_vote,
         )
-        return told, actions
+        return response, actions
 
-    def _would_vote(self, asked: VoteAsked) -> bool:
-        if asked.end < self._log.end:
+    def _would_vote(self, request: RaftVoteRequest) -> bool:
+        if request.end < self._log.end:
             return False
         role = self.role
-        if asked.is_pre_vote:
+        if request.is_pre_vote:
             return not isinstance(role, Leader) and not (isinstance(role, Follower) and role.has_fetched)
-        if self.standing.voted is not None:
-            return self.standing.voted.matches(asked.candidate) and self.standing.leader_id is None
-        return self.standing.leader_id is None and isinstance(role, Unattached | Electing)
+        if self.persisted.voted is not None:
+            return self.persisted.voted.matches(request.candidate) and self.persisted.leader_id is None
+        return self.persisted.leader_id is None and isinstance(role, Unattached | Nominee)
 
-    def vote_told(self, told: VoteTold, now_ms: int) -> list[Action]:
-        actions = self._meet(told.epoch, told.leader_id, now_ms)
+    def on_vote_response(self, response: RaftVoteResponse, now_ms: int) -> list[Action]:
+        actions = self._meet(response.epoch, response.leader_id, now_ms)
         role = self.role
-        if not isinstance(role, Electing) or told.asked_epoch != self.epoch or told.epoch != self.epoch:
+        if not isinstance(role, Nominee) or response.request_epoch != self.epoch or response.epoch != self.epoch:
             return actions
-        if told.is_pre_vote is role.is_candidate:
-            return actions  # an answer to what this node has asked before
-        (role.granted if told.is_granted else role.refused).add(told.voter)
+        if response.is_pre_vote is role.is_candidate:
+            return actions  # a response to an earlier request of this node
+        (role.granted if response.is_granted else role.refused).add(response.voter)
         if self._has_majority(role.granted):
             actions += self._win(now_ms) if role.is_candidate else self._stand(now_ms)
         elif self._is_lost(role):
@@ -276,25 +279,25 @@ class Raft:
                 self._step_back(now_ms)
         return actions
 
-    def vote_unanswered(self, asked: VoteAsked, voter: ReplicaKey, now_ms: int) -> list[Action]:
-        """A voter cannot be reached. When a leader dies, those who followed it may stand in the same moment, and refuse
-        each other: with nobody left who could answer, they need not wait until their time is up."""
+    def on_vote_timeout(self, request: RaftVoteRequest, voter: ReplicaKey, now_ms: int) -> list[Action]:
+        """A voter cannot be reached. When a leader fails, several followers may become candidates at once and refuse
+        each other; without another voter that could respond, they need not wait for their election timeout."""
         role = self.role
-        if isinstance(role, Electing) and role.is_candidate and not asked.is_pre_vote and asked.epoch == self.epoch:
+        if isinstance(role, Nominee) and role.is_candidate and not request.is_pre_vote and request.epoch == self.epoch:
             role.refused.add(voter)
             if self._is_lost(role):
                 self._back_off(role, now_ms)
         return []
 
-    def _back_off(self, role: Electing, now_ms: int) -> None:
-        """Before it asks again; at first for a short time, since one other is enough to be told apart from."""
-        longest_ms = min(self._settings.backoff_ms, FIRST_BACKOFF_MS << min(self._lost, MOST_DOUBLINGS))
+    def _back_off(self, role: Nominee, now_ms: int) -> None:
+        """The wait before the next election; at first short, since two candidates suffice for a split vote."""
+        longest_ms = min(self._settings.backoff_ms, FIRST_BACKOFF_MS << min(self._lost, MAX_DOUBLINGS))
         self._lost += 1
         self.role = replace(role, deadline_ms=min(role.deadline_ms, now_ms + self._random.randrange(longest_ms)))
 
     def _step_back(self, now_ms: int) -> None:
         """Too few would vote for this node. Perhaps its leader is well, and only this node was out of reach."""
-        leader_id = self.standing.leader_id
+        leader_id = self.persisted.leader_id
         if leader_id is not None and leader_id != self.me.id:
             self.role = Follower(leader_id=leader_id, deadline_ms=now_ms + self._settings.fetch_timeout_ms)
         else:
@@ -305,18 +308,18 @@ class Raft:
         voters = self.voters.latest
         return sum(any(voter.matches(replica) for replica in replicas) for voter in voters) >= voters.majority
 
-    def _is_lost(self, role: Electing) -> bool:
+    def _is_lost(self, role: Nominee) -> bool:
         voters = self.voters.latest
         refused = sum(any(voter.matches(replica) for replica in role.refused) for voter in voters)
         return len(voters) - refused < voters.majority
 
-    # -- leaders come and go -------------------------------------------------------------------------------------------
+    # -- changes of the leader -----------------------------------------------------------------------------------------
 
-    def epoch_begun(self, begun: EpochBegun, now_ms: int) -> list[Action]:
+    def on_begin_epoch(self, begun: BeginEpoch, now_ms: int) -> list[Action]:
         return self._meet(begun.epoch, begun.leader.id, now_ms)
 
-    def epoch_ended(self, ended: EpochEnded, now_ms: int) -> list[Action]:
-        """Whoever was named first asks for votes at once, the next a little later."""
+    def on_end_epoch(self, ended: EndEpoch, now_ms: int) -> list[Action]:
+        """The first preferred successor starts an election at once, the next a little later."""
         actions = self._meet(ended.epoch, ended.leader_id, now_ms)
         role = self.role
         if not isinstance(role, Follower) or ended.epoch != self.epoch or not self.is_voter:
@@ -330,31 +333,31 @@ class Raft:
         role.deadline_ms = min(role.deadline_ms, now_ms + wait_ms)
         return actions
 
-    def heard(self, epoch: int, leader_id: int | None, now_ms: int) -> list[Action]:
-        """An answer, to whatever was asked, says who leads."""
+    def on_leader_known(self, epoch: int, leader_id: int | None, now_ms: int) -> list[Action]:
+        """A response names the leader and its epoch."""
         return self._meet(epoch, leader_id, now_ms)
 
     def _meet(self, epoch: int, leader_id: int | None, now_ms: int) -> list[Action]:
-        """Somebody said who leads."""
+        """Another node named the leader of an epoch."""
         actions = self._meet_epoch(epoch, now_ms)
         if epoch != self.epoch or leader_id is None or leader_id == self.me.id or self.leader_id is not None:
             return actions
-        # A voter that looks for another leader is not sent back to the one that it has given up: those who have not
-        # noticed yet would keep it alive by hearsay.
-        is_news = self.standing.leader_id is None or not self.is_voter
+        # Do not send a voter that looks for another leader back to the one that it has given up: voters that have not
+        # timed out yet would keep a failed leader alive.
+        is_news = self.persisted.leader_id is None or not self.is_voter
         if is_news and not isinstance(self.role, Leader | Resigned):
-            voted = self.standing.voted
-            actions += self._save(Standing(epoch=epoch, leader_id=leader_id, voted=voted))
+            voted = self.persisted.voted
+            actions += self._save(PersistentState(epoch=epoch, leader_id=leader_id, voted=voted))
             self._lost = 0
             self.role = Follower(leader_id=leader_id, deadline_ms=now_ms + self._settings.fetch_timeout_ms)
         return actions
 
     def _meet_epoch(self, epoch: int, now_ms: int) -> list[Action]:
-        """A larger epoch than ours: whatever we were, we are not any more."""
+        """Enters a larger epoch, and leaves the former role."""
         if epoch <= self.epoch:
             return []
-        ceased: list[Action] = [Cease(epoch=self.epoch)] if isinstance(self.role, Leader) else []
-        saved = self._save(Standing(epoch=epoch))
+        ceased: list[Action] = [StepDown(epoch=self.epoch)] if isinstance(self.role, Leader) else []
+        saved = self._save(PersistentState(epoch=epoch))
         self.role = Unattached(deadline_ms=self._election_deadline(now_ms))
         return [*saved, *ceased]
 
@@ -364,9 +367,9 @@ class Raft:
         assert isinstance(role, Leader)
         known = {voter: _progress(role, voter) for voter in self._others()}
         order = sorted(known, key=lambda voter: 1 if (found := known[voter]) is None else -found.offset)
-        ended = EpochEnded(leader_id=self.me.id, epoch=self.epoch, successors=tuple(order))
+        ended = EndEpoch(leader_id=self.me.id, epoch=self.epoch, successors=tuple(order))
         self.role = Resigned(deadline_ms=self._election_deadline(now_ms))
-        return [Cease(epoch=self.epoch), *(Ask(to=voter, question=ended) for voter in self._others())]
+        return [StepDown(epoch=self.epoch), *(SendRequest(to=voter, question=ended) for voter in self._others())]
 
     # -- leading -------------------------------------------------------------------------------------------------------
 
@@ -381,11 +384,11 @@ class Raft:
     def _announce(self) -> list[Action]:
         role = self.role
         assert isinstance(role, Leader)
-        begun = EpochBegun(leader=self.me, epoch=self.epoch)
-        return [Ask(to=voter, question=begun) for voter in self._others() if voter not in role.knows_me]
+        begun = BeginEpoch(leader=self.me, epoch=self.epoch)
+        return [SendRequest(to=voter, question=begun) for voter in self._others() if voter not in role.acknowledged_by]
 
     def _quorum_deadline(self, role: Leader) -> int:
-        """When a majority will not have been heard of for too long. Oneself is always heard."""
+        """When a majority will not have fetched for too long. The node always counts itself as up to date."""
         heard = []
         for voter in self.voters.latest:
             found = _progress(role, voter)
@@ -395,35 +398,39 @@ class Raft:
         heard.sort(reverse=True)
         return heard[self.voters.latest.majority - 1] + self._settings.check_quorum_ms
 
-    def fetch_asked(self, asked: FetchAsked, now_ms: int) -> tuple[FetchTold, list[Action]]:
-        """What a replica is told that asks for records behind the end of its log."""
-        actions = self._meet_epoch(asked.epoch, now_ms)
+    def on_fetch_request(self, request: RaftFetchRequest, now_ms: int) -> tuple[RaftFetchResponse, list[Action]]:
+        """The response to a replica that fetches from the end of its log."""
+        actions = self._meet_epoch(request.epoch, now_ms)
         role = self.role
-        if not isinstance(role, Leader) or asked.epoch != self.epoch:
-            return FetchTold(leader_id=self.leader_id, epoch=self.epoch, is_refused=True), actions
-        told = self._compare(asked.end)
-        if told is not None:
-            return told, actions
-        self._note(role, asked, now_ms)
+        if not isinstance(role, Leader) or request.epoch != self.epoch:
+            return RaftFetchResponse(leader_id=self.leader_id, epoch=self.epoch, is_refused=True), actions
+        response = self._compare(request.end)
+        if response is not None:
+            return response, actions
+        self._note(role, request, now_ms)
         actions += self._maybe_commit(now_ms)
-        return FetchTold(leader_id=self.me.id, epoch=self.epoch, high_watermark=self._log.high_watermark), actions
+        return RaftFetchResponse(
+            leader_id=self.me.id, epoch=self.epoch, high_watermark=self._log.high_watermark
+        ), actions
 
-    def _compare(self, end: LogEnd) -> FetchTold | None:
-        """None if the asker's log is the beginning of this one."""
+    def _compare(self, end: EpochAndOffset) -> RaftFetchResponse | None:
+        """None if the sender's log is a prefix of this one."""
         start = self._log.start
         if end.offset < start.offset or (end.offset == start.offset and end.epoch != start.epoch):
-            return self._told(snapshot=start)
-        if end == LogEnd(0, 0) or end == start:
+            return self._fetch_response(snapshot=start)
+        if end == EpochAndOffset(0, 0) or end == start:
             return None
         ours = self._log.end_of_epoch(end.epoch)
         if ours.epoch != end.epoch or ours.offset < end.offset:
             if ours.offset < start.offset:
-                return self._told(snapshot=start)
-            return self._told(diverging=ours)
+                return self._fetch_response(snapshot=start)
+            return self._fetch_response(diverging=ours)
         return None
 
-    def _told(self, *, diverging: LogEnd | None = None, snapshot: LogEnd | None = None) -> FetchTold:
-        return FetchTold(
+    def _fetch_response(
+        self, *, diverging: EpochAndOffset | None = None, snapshot: EpochAndOffset | None = None
+    ) -> RaftFetchResponse:
+        return RaftFetchResponse(
             leader_id=self.me.id,
             epoch=self.epoch,
             high_watermark=self._log.high_watermark,
@@ -431,26 +438,26 @@ class Raft:
             snapshot=snapshot,
         )
 
-    def _note(self, role: Leader, asked: FetchAsked, now_ms: int) -> None:
-        key = next((voter for voter in self.voters.latest if voter.matches(asked.replica)), asked.replica)
+    def _note(self, role: Leader, request: RaftFetchRequest, now_ms: int) -> None:
+        key = next((voter for voter in self.voters.latest if voter.matches(request.replica)), request.replica)
         found = role.progress.get(key)
         if found is None:
             found = role.progress.pop(ReplicaKey(key.id), None) or Progress(offset=0, fetched_ms=now_ms)
             role.progress[key] = found
             self._forget_observers(role, now_ms)
-        found.fetched_ms, found.directory = now_ms, asked.replica.directory
-        found.offset = asked.end.offset
-        if asked.end.offset >= self._log.end.offset:
+        found.fetched_ms, found.directory = now_ms, request.replica.directory
+        found.offset = request.end.offset
+        if request.end.offset >= self._log.end.offset:
             found.caught_up_ms = now_ms
-        role.knows_me.add(key)
+        role.acknowledged_by.add(key)
 
     def _forget_observers(self, role: Leader, now_ms: int) -> None:
-        """Those that have not fetched for long; and whoever claims to be many is only so many."""
+        """Forget observers that have not fetched for long, and bound their number."""
         observers = [key for key in role.progress if key not in self.voters.latest]
         for key in observers:
             if now_ms - role.progress[key].fetched_ms > OBSERVER_SESSION_MS or len(role.progress) > MAX_PROGRESS:
                 del role.progress[key]
-                role.knows_me.discard(key)
+                role.acknowledged_by.discard(key)
 
     def flushed(self, now_ms: int) -> list[Action]:
         """This node's log is durable further than before."""
@@ -476,37 +483,38 @@ class Raft:
 
     # -- following -----------------------------------------------------------------------------------------------------
 
-    def fetch(self) -> tuple[int | None, FetchAsked] | None:
-        """Whom to ask, and what; None is anybody, for a node that does not know yet who votes. All that the log has
-        must be durable: the question acknowledges it."""
+    def fetch(self) -> tuple[int | None, RaftFetchRequest] | None:
+        """The fetch and its destination; None is any node, while the voters are not known yet. The whole log must be
+        durable: the fetch acknowledges it."""
         leader_id: int | None = None
         if isinstance(self.role, Follower):
             leader_id = self.role.leader_id
         elif isinstance(self.role, Unattached) and not self.is_voter:
-            others = self._others()  # who does not lead knows who does
+            others = self._others()  # the other voters may know the leader
             leader_id = self.choose(others).id if others else None
         else:
             return None
         assert self._log.durable_offset >= self._log.end.offset
-        return leader_id, FetchAsked(replica=self.me, epoch=self.epoch, end=self._log.end)
+        return leader_id, RaftFetchRequest(replica=self.me, epoch=self.epoch, end=self._log.end)
 
-    def fetch_told(self, told: FetchTold, asked: FetchAsked, now_ms: int) -> list[Action]:
-        """Before records that came with it are appended. They may be, if nothing else is to be done."""
-        actions = self._meet(told.epoch, told.leader_id, now_ms)
+    def on_fetch_response(self, response: RaftFetchResponse, request: RaftFetchRequest, now_ms: int) -> list[Action]:
+        """Called before the records of the response are appended. They may be, if no other action is returned."""
+        actions = self._meet(response.epoch, response.leader_id, now_ms)
         role = self.role
-        if told.is_refused or told.epoch != self.epoch or asked.epoch != self.epoch or not isinstance(role, Follower):
+        is_current = response.epoch == request.epoch == self.epoch
+        if response.is_refused or not is_current or not isinstance(role, Follower):
             return actions
         role.deadline_ms = now_ms + self._settings.fetch_timeout_ms
         role.has_fetched = True
-        if told.snapshot is not None:
-            return [*actions, LoadSnapshot(snapshot=told.snapshot)]
-        if told.diverging is not None:
-            return actions + self._cut(told.diverging)
+        if response.snapshot is not None:
+            return [*actions, LoadSnapshot(snapshot=response.snapshot)]
+        if response.diverging is not None:
+            return actions + self._cut(response.diverging)
         return actions
 
-    def _cut(self, leaders: LogEnd) -> list[Action]:
-        """Where the logs part, at the latest: the leader's end of that epoch, or ours if it comes first. Asked again,
-        the leader may name an earlier place."""
+    def _cut(self, leaders: EpochAndOffset) -> list[Action]:
+        """Where the logs diverge, at the latest: the leader's end of that epoch, or this node's if it is smaller. The
+        next answer of the leader may name an earlier place."""
         ours = self._log.end_of_epoch(leaders.epoch)
         offset = min(leaders.offset, ours.offset) if ours.epoch == leaders.epoch else ours.offset
         assert offset >= self._log.high_watermark, "what is committed is never cut off (K5)"
@@ -514,7 +522,7 @@ class Raft:
         return [Truncate(offset=offset)]
 
     def followed(self, high_watermark: int) -> list[Action]:
-        """After records were appended: how far the leader says that they are committed."""
+        """Called after records were appended, with the committed offset that the leader reports."""
         reached = min(high_watermark, self._log.end.offset)
         return [Commit(high_watermark=reached)] if reached > self._log.high_watermark else []
 
@@ -523,7 +531,7 @@ class Raft:
     def may_add_voter(self, voter: ReplicaKey) -> Leader:
         role = self.may_change_voters()
         if any(other.id == voter.id for other in self.voters.latest):
-            raise DuplicateVoter(f"node {voter.id} votes already")
+            raise DuplicateVoter(f"node {voter.id} is a voter already")
         return role
 
     def add_voter(self, voter: ReplicaKey, now_ms: int) -> list[Action]:
@@ -535,29 +543,29 @@ class Raft:
     def remove_voter(self, voter: ReplicaKey) -> list[Action]:
         self.may_change_voters()
         if voter not in self.voters.latest.voters:
-            raise VoterNotFound(f"node {voter.id} with that directory does not vote")
+            raise VoterNotFound(f"node {voter.id} with that directory is not a voter")
         if len(self.voters.latest) == 1:
-            raise InvalidRequest("the last voter cannot go")
+            raise InvalidRequest("the last voter cannot be removed")
         return [AppendVoters(voters=self.voters.latest.without_voter(voter))]
 
     def name_voters(self, named: VoterSet) -> list[Action]:
         """The voters of the configuration, each with its directory from now on (kraft.version 1). One that fetches from
-        another directory than it has told of has lost its disk since then, and with it what it promised."""
+        another directory id than the one it reported has lost its disk since then, and with it its votes."""
         role = self.may_change_voters()
         if {voter.id for voter in named} != {voter.id for voter in self.voters.latest}:
-            raise InvalidUpdateVersion("not all voters have said in which directory their log is")
+            raise InvalidUpdateVersion("not all voters have reported their directory ids")
         for voter in named:
             found = _progress(role, ReplicaKey(voter.id))
             if voter.directory == NULL_UUID or (found and found.directory not in (NULL_UUID, voter.directory)):
-                raise InvalidUpdateVersion(f"node {voter.id} has another directory than it has told of")
+                raise InvalidUpdateVersion(f"node {voter.id} has another directory id than the one it reported")
         return [AppendVoters(voters=named)]
 
     def voters_appended(self, offset: int, voters: VoterSet) -> None:
-        """A record that says who votes now stands in the log: by this node's decision or by its leader's."""
+        """A VotersRecord was appended, by this node as the leader or by its leader."""
         self.voters.append(offset, voters)
 
     def may_change_voters(self) -> Leader:
-        """One change at a time, and none before it is certain that this leader's word is heard (K7)."""
+        """One change at a time, and none before the leader has committed a record of its epoch (K7)."""
         role = self.role
         if not isinstance(role, Leader):
             raise NotLeaderOrFollower()
@@ -574,12 +582,12 @@ class Raft:
     def _others(self) -> list[ReplicaKey]:
         return [voter for voter in self.voters.latest if not voter.matches(self.me)]
 
-    def _save(self, standing: Standing) -> list[Action]:
-        assert standing.epoch >= self.standing.epoch
-        if standing == self.standing:
+    def _save(self, persisted: PersistentState) -> list[Action]:
+        assert persisted.epoch >= self.persisted.epoch
+        if persisted == self.persisted:
             return []
-        self.standing = standing
-        return [Save(standing=standing)]
+        self.persisted = persisted
+        return [Persist(persisted=persisted)]
 
     def _election_deadline(self, now_ms: int) -> int:
         timeout_ms = self._settings.election_timeout_ms
@@ -587,6 +595,6 @@ class Raft:
 
 
 def _progress(role: Leader, voter: ReplicaKey) -> Progress | None:
-    """How far a voter is. As long as the configuration named the voters, that was noted under its number alone; its
-    directory was compared when it was first written down."""
+    """The progress of a voter. While the configuration named the voters, it was kept under the node id alone; its
+    directory was verified when it was first recorded."""
     return role.progress.get(voter) or role.progress.get(ReplicaKey(voter.id))

@@ -1,20 +1,20 @@
-"""What raft.py asks of the log that is agreed upon. A broker keeps it in files, a simulation in a list."""
+"""The interface between raft.py and the replicated log. A broker keeps the log in files, a simulation in a list."""
 
 from typing import Protocol
 
-from .raft_messages import LogEnd
+from .raft_messages import EpochAndOffset
 
 
 class RaftLog(Protocol):
     """The log, as far as agreeing needs it."""
 
     @property
-    def start(self) -> LogEnd:
-        """Where it begins, and the epoch of what was before: the snapshot it builds upon."""
+    def start(self) -> EpochAndOffset:
+        """The start of the log, and the epoch of the record before it: those of the snapshot below it."""
         ...
 
     @property
-    def end(self) -> LogEnd: ...
+    def end(self) -> EpochAndOffset: ...
 
     @property
     def durable_offset(self) -> int:
@@ -24,6 +24,6 @@ class RaftLog(Protocol):
     @property
     def high_watermark(self) -> int: ...
 
-    def end_of_epoch(self, epoch: int) -> LogEnd:
-        """The largest epoch in the log that is no larger than this one, and where its records end."""
+    def end_of_epoch(self, epoch: int) -> EpochAndOffset:
+        """The largest epoch in the log that is not above this one, and the end of its records."""
         ...

@@ -1,7 +1,7 @@
-"""What the nodes of the metadata quorum say to each other, without the wire around it, and what a node is to do.
+"""The messages between nodes of the metadata quorum, without their wire format, and the actions of a node.
 
-Everything a node does is data: `Raft` returns a list of these, and the order counts. What was saved must be durable
-before what follows it is sent.
+Every action of a node is data: `Raft` returns a list of actions, and their order counts. What was saved must be durable
+before the messages after it are sent.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -11,16 +11,16 @@ from trioka.protocol.lazy_dataclass import frozen
 from .voters import ReplicaKey, VoterSet
 
 
-class LogEnd(NamedTuple):
-    """The epoch of the last record, and the offset behind it. The larger one is the log that knows more."""
+class EpochAndOffset(NamedTuple):
+    """The epoch of the last record, and the offset behind it. The log with the larger pair is more complete."""
 
     epoch: int
     offset: int
 
 
 @frozen
-class Standing:
-    """What a node must not forget, or it might vote twice: the file `quorum-state`."""
+class PersistentState:
+    """The state that a node must not lose, or it might vote twice: the file `quorum-state`."""
 
     epoch: int
     leader_id: int | None = None
@@ -31,32 +31,32 @@ class Standing:
 
 
 @frozen
-class VoteAsked:
+class RaftVoteRequest:
     candidate: ReplicaKey
     epoch: int
-    end: LogEnd
+    end: EpochAndOffset
     is_pre_vote: bool
 
 
 @frozen
-class VoteTold:
+class RaftVoteResponse:
     voter: ReplicaKey
     epoch: int
     leader_id: int | None
     is_granted: bool
-    asked_epoch: int  # in answer to what
+    request_epoch: int  # the epoch of the request that this answers
     is_pre_vote: bool
 
 
 @frozen
-class EpochBegun:
+class BeginEpoch:
     leader: ReplicaKey
     epoch: int
 
 
 @frozen
-class EpochEnded:
-    """A leader resigns. Those whose logs know most come first, and wait least before they ask for votes."""
+class EndEpoch:
+    """A leader resigns. The voters with the most complete logs come first, and wait least before they request votes."""
 
     leader_id: int
     epoch: int
@@ -64,69 +64,69 @@ class EpochEnded:
 
 
 @frozen
-class FetchAsked:
+class RaftFetchRequest:
     replica: ReplicaKey
     epoch: int
-    end: LogEnd  # of the asker's log, all of it durable
+    end: EpochAndOffset  # of the asker's log, all of it durable
 
 
 @frozen
-class FetchTold:
-    """Either records from `end` on (the shell has them), or where the logs part, or a snapshot to begin with; or, with
-    another epoch or leader than was asked for, where to go instead."""
+class RaftFetchResponse:
+    """Either records from `end` on (the shell has them), or the point of divergence, or a snapshot to load; or, if
+    epoch or leader differ from those of the request, the current ones."""
 
     leader_id: int | None
     epoch: int
     high_watermark: int = 0
-    diverging: LogEnd | None = None
-    snapshot: LogEnd | None = None
+    diverging: EpochAndOffset | None = None
+    snapshot: EpochAndOffset | None = None
     is_refused: bool = False
 
 
-Question: TypeAlias = VoteAsked | EpochBegun | EpochEnded
+RaftRequest: TypeAlias = RaftVoteRequest | BeginEpoch | EndEpoch
 
 
-# -- what a node is to do --------------------------------------------------------------------------------------------
-
-
-@frozen
-class Save:
-    standing: Standing
+# -- actions of a node -------------------------------------------------------------------------------------------------
 
 
 @frozen
-class Ask:
+class Persist:
+    persisted: PersistentState
+
+
+@frozen
+class SendRequest:
     to: ReplicaKey
-    question: Question
+    question: RaftRequest
 
 
 @frozen
-class Lead:
-    """Append the first record of the epoch, who leads and who voted for it, and begin to decide."""
+class BecomeLeader:
+    """Append the LeaderChange record, the first of the epoch, and start to decide."""
 
     epoch: int
     granted: tuple[ReplicaKey, ...]
 
 
 @frozen
-class Cease:
-    """This node does not lead any more: whoever waits for a decision must ask elsewhere."""
+class StepDown:
+    """This node is no longer the leader: pending decisions fail with NOT_CONTROLLER."""
 
     epoch: int
 
 
 @frozen
 class Truncate:
-    """The log ends here: what it has behind this was never committed."""
+    """Truncates the log here: the records behind were never committed."""
 
     offset: int
 
 
 @frozen
 class LoadSnapshot:
-    """The log begins behind what this node has: fetch this snapshot from the leader."""
+    """The leader's log starts behind the end of this node's: fetch this snapshot from the leader."""
 
-    snapshot: LogEnd
+    snapshot: EpochAndOffset
 
 
 @frozen
@@ -138,9 +138,9 @@ class Commit:
 
 @frozen
 class AppendVoters:
-    """A change of who votes: append it; it counts at once."""
+    """Append a change of the voters; it is effective at once."""
 
     voters: VoterSet
 
 
-Action: TypeAlias = Save | Ask | Lead | Cease | Truncate | LoadSnapshot | Commit | AppendVoters
+Action: TypeAlias = Persist | SendRequest | BecomeLeader | StepDown | Truncate | LoadSnapshot | Commit | AppendVoters

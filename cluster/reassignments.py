@@ -19,12 +19,12 @@ from trioka.protocol.messages.alter_partition_reassignments import AlterPartitio
 from trioka.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
 from .assignments import check_assignment
-from .decision import DONE, Decision, Outcome
-from .elections import automatic
+from .decision import DONE, Decision, ItemResult
+from .elections import default_election
 from .metadata import Metadata
 from .metadata_log import MetadataRecord
 from .partition import Partition
-from .partition_change import Wish, change_partition, circumstances
+from .partition_change import PartitionTarget, change_partition, election_context
 from .settings import ControllerSettings
 from .topic_overrides import is_unclean_election_allowed
 from .topics import Topic
@@ -32,11 +32,11 @@ from .topics import Topic
 
 @frozen
 class ReassignmentReply:
-    """What became of one partition. A topic for which nothing was asked has one reply with `index` None."""
+    """The result for one partition. A topic without partitions in the request has one reply with `index` None."""
 
     topic: str
     index: int | None
-    outcome: Outcome
+    outcome: ItemResult
 
 
 @frozen
@@ -53,30 +53,30 @@ def alter(
 ) -> Decision[ReassignmentReply]:
     records: list[MetadataRecord] = []
     replies = []
-    for wanted in topics:
-        for target in wanted.partitions:
+    for requested in topics:
+        for target in requested.partitions:
             outcome = DONE
             try:
-                topic, partition = _find(metadata, wanted.name, target.partition_index)
+                topic, partition = _find(metadata, requested.name, target.partition_index)
                 if target.replicas is None:
                     record = _call_off(metadata, settings, topic, partition)
                 else:
-                    aim = tuple(target.replicas)
-                    record = _move(metadata, settings, topic, partition, aim, allow_replication_factor_change)
+                    new_replicas = tuple(target.replicas)
+                    record = _move(metadata, settings, topic, partition, new_replicas, allow_replication_factor_change)
                 if record is not None:
                     records.append(record)
             except KafkaError as error:
-                outcome = Outcome.of(error)
-            replies.append(ReassignmentReply(topic=wanted.name, index=target.partition_index, outcome=outcome))
-        if not wanted.partitions:
-            replies.append(ReassignmentReply(topic=wanted.name, index=None, outcome=DONE))
+                outcome = ItemResult.of(error)
+            replies.append(ReassignmentReply(topic=requested.name, index=target.partition_index, outcome=outcome))
+        if not requested.partitions:
+            replies.append(ReassignmentReply(topic=requested.name, index=None, outcome=DONE))
     return Decision(records=tuple(records), replies=tuple(replies))
 
 
 def ongoing(
     metadata: Metadata, topics: Sequence[ListPartitionReassignmentsRequest.Topic] | None
 ) -> tuple[OngoingReassignment, ...]:
-    """The moves under way: all, or of those partitions that were named and exist."""
+    """The reassignments in progress: all, or those of the named partitions that exist."""
     if topics is None:
         return tuple(
             OngoingReassignment(topic=topic.name, partition=partition)
@@ -84,10 +84,10 @@ def ongoing(
             if partition.is_reassigning
         )
     found = []
-    for wanted in topics:
-        topic = metadata.topics.by_name(wanted.name)
+    for requested in topics:
+        topic = metadata.topics.by_name(requested.name)
         if topic is not None:
-            partitions = (topic.partitions.get(index) for index in wanted.partition_indexes)
+            partitions = (topic.partitions.get(index) for index in requested.partition_indexes)
             found += [
                 OngoingReassignment(topic=topic.name, partition=partition)
                 for partition in partitions
@@ -111,21 +111,23 @@ def _move(
     settings: ControllerSettings,
     topic: Topic,
     partition: Partition,
-    aim: tuple[int, ...],
+    new_replicas: tuple[int, ...],
     allow_replication_factor_change: bool,
 ) -> PartitionChangeRecord | None:
-    check_assignment(metadata.brokers, aim)
+    check_assignment(metadata.brokers, new_replicas)
     if not allow_replication_factor_change:
         # While another move is under way, its aim counts.
         staying = len(set(partition.replicas) - set(partition.removing_replicas))
-        if len(aim) != staying:
-            raise InvalidReplicationFactor(f"{staying} replicas would become {len(aim)}, which was not allowed")
-    removing = tuple(sorted(set(partition.replicas) - set(aim)))
-    adding = tuple(sorted(set(aim) - set(partition.replicas)))
+        if len(new_replicas) != staying:
+            raise InvalidReplicationFactor(
+                f"{staying} replicas would become {len(new_replicas)}, which was not allowed"
+            )
+    removing = tuple(sorted(set(partition.replicas) - set(new_replicas)))
+    adding = tuple(sorted(set(new_replicas) - set(partition.replicas)))
     if partition.is_reassigning:
-        adding = tuple(sorted(set(adding) | (set(partition.adding_replicas) & set(aim))))
-    wish = Wish(replicas=(*aim, *removing), removing=removing, adding=adding)
-    return change_partition(topic.topic_id, partition, circumstances(metadata, settings, topic, partition), wish)
+        adding = tuple(sorted(set(adding) | (set(partition.adding_replicas) & set(new_replicas))))
+    target = PartitionTarget(replicas=(*new_replicas, *removing), removing=removing, adding=adding)
+    return change_partition(topic.topic_id, partition, election_context(metadata, settings, topic, partition), target)
 
 
 def _call_off(
@@ -143,7 +145,9 @@ def _call_off(
                 f"none of the former replicas of {topic.name}-{partition.index} is in sync, and an unclean election "
                 "is not allowed"
             )
-        # Whoever is there is elected, and becomes the ISR. Without eligible leaders an ISR is never empty.
+        # A replica that is alive is elected, and becomes the ISR. Without eligible leaders an ISR is never empty.
         isr = () if metadata.features.has_eligible_leader_replicas else replicas[:1]
-    wish = Wish(isr=isr, replicas=replicas, removing=(), adding=(), election=automatic(metadata, settings, topic))
-    return change_partition(topic.topic_id, partition, circumstances(metadata, settings, topic, partition), wish)
+    target = PartitionTarget(
+        isr=isr, replicas=replicas, removing=(), adding=(), election=default_election(metadata, settings, topic)
+    )
+    return change_partition(topic.topic_id, partition, election_context(metadata, settings, topic, partition), target)

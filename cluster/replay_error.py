@@ -1,7 +1,7 @@
-"""When replay must stop: a record that contradicts what was replayed before it.
+"""The error that stops replay: a record contradicts the records before it.
 
-Every node replays the same records from the same start, so that this is never the record's fault alone: a log was
-damaged, a snapshot does not belong to it, or one of us is wrong. To go on would mean to disagree with the others.
+Every node replays the same records from the same start, so the record alone is never the cause: a log is damaged, a
+snapshot does not belong to it, or a node has a bug. To continue would mean a different state than the other nodes have.
 """
 
 

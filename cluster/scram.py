@@ -1,80 +1,80 @@
-"""SCRAM credentials (RFC 5802): what is kept of a password, so that whoever reads it cannot log in with it.
+"""SCRAM credentials (RFC 5802): the salted hash of a password, which does not allow a login.
+protocol/sasl/scram.py has the formulas.
 
-    salted password  =  PBKDF2(password, salt, iterations)
-    stored key       =  H(HMAC(salted password, "Client Key"))
-    server key       =  HMAC(salted password, "Server Key")
-
-A credential is said as Kafka's StorageTool takes it, and what is written is what it writes:
+A credential is given in the format of Kafka's StorageTool, and the same records are written:
 
     SCRAM-SHA-256=[name=alice,password=secret]
     SCRAM-SHA-512=[name=alice,iterations=8192,salt="N3E=",saltedpassword="YCE="]
 
-What was wrong is told without a word of what was said: that may be a password.
+Error texts never contain the input: it may be a password.
 """
 
 import binascii
-import hashlib
-import hmac
 import re
 from base64 import b64decode
 from typing import Final
 
 from trioka.protocol.internal_records.metadata import UserScramCredentialRecord
-
-MECHANISMS: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
-FEWEST_ITERATIONS, MOST_ITERATIONS = 4096, 16384
-SALT_BYTES: Final = 20
+from trioka.protocol.sasl.scram import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_MECHANISMS,
+    salt_text,
+    salted_password,
+    scram_keys,
+)
 
 _CREDENTIAL: Final = re.compile(r"\s*([^=]*)=\[(.*)\]\s*", re.DOTALL)
 _PARTS: Final = frozenset({"name", "password", "saltedpassword", "salt", "iterations"})
 
 
-def credential_of(text: str, random_salt: bytes) -> UserScramCredentialRecord:
-    """ValueError, with one sentence, for what is no credential. `random_salt` is for one that brings none."""
+def credential_of(text: str, random: bytes) -> UserScramCredentialRecord:
+    """ValueError, with one sentence, for invalid text. `random` provides the salt if the text has none."""
     matched = _CREDENTIAL.fullmatch(text)
     if matched is None:
-        raise ValueError("a credential is said as MECHANISM=[name=NAME,password=PASSWORD]")
-    if matched[1] not in MECHANISMS:
-        raise ValueError(f"a mechanism is one of {', '.join(MECHANISMS)}")
-    mechanism, digest = MECHANISMS[matched[1]]
-    said = _parts(matched[2])
-    if not said.get("name"):
+        raise ValueError("a credential has the form MECHANISM=[name=NAME,password=PASSWORD]")
+    if matched[1] not in SCRAM_MECHANISMS:
+        raise ValueError(f"a mechanism is one of {', '.join(SCRAM_MECHANISMS)}")
+    mechanism = SCRAM_MECHANISMS[matched[1]]
+    fields = _parts(matched[2])
+    if not fields.get("name"):
         raise ValueError("a credential needs a name")
-    iterations = _iterations(said.get("iterations", str(FEWEST_ITERATIONS)))
-    salt = _decoded(said["salt"], "salt") if "salt" in said else random_salt
-    if "password" in said:
-        salted = hashlib.pbkdf2_hmac(digest, said["password"].encode(), salt, iterations)
-    elif "saltedpassword" not in said:
+    iterations = _iterations(fields.get("iterations", str(MIN_ITERATIONS)))
+    salt = _decoded(fields["salt"], "salt") if "salt" in fields else salt_text(random)
+    if "password" in fields:
+        salted = salted_password(mechanism, fields["password"], salt, iterations)
+    elif "saltedpassword" not in fields:
         raise ValueError("a credential needs a password or a saltedpassword")
-    elif "salt" not in said:
+    elif "salt" not in fields:
         raise ValueError("a saltedpassword needs its salt")
     else:
-        salted = _decoded(said["saltedpassword"], "saltedpassword")
+        salted = _decoded(fields["saltedpassword"], "saltedpassword")
+    keys = scram_keys(mechanism, salted)
     return UserScramCredentialRecord(
-        name=said["name"],
-        mechanism=mechanism,
+        name=fields["name"],
+        mechanism=mechanism.number,
         salt=salt,
-        stored_key=hashlib.new(digest, hmac.digest(salted, b"Client Key", digest)).digest(),
-        server_key=hmac.digest(salted, b"Server Key", digest),
+        stored_key=keys.stored_key,
+        server_key=keys.server_key,
         iterations=iterations,
     )
 
 
 def _parts(text: str) -> dict[str, str]:
-    said: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals or name not in _PARTS:
             raise ValueError(f"a credential has nothing but {', '.join(sorted(_PARTS))}, each with a value")
         if len(value) >= 2 and value[0] == value[-1] == '"':
             value = value[1:-1]
-        said[name] = value
-    return said
+        fields[name] = value
+    return fields
 
 
 def _iterations(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not FEWEST_ITERATIONS <= int(text) <= MOST_ITERATIONS:
-        raise ValueError(f"iterations are a number from {FEWEST_ITERATIONS} to {MOST_ITERATIONS}")
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not MIN_ITERATIONS <= int(text) <= MAX_ITERATIONS:
+        raise ValueError(f"iterations are a number from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
     return int(text)
 
 

@@ -1,7 +1,7 @@
-"""What the controller must be told from outside: defaults of the broker's configuration, and the rules of its keys.
+"""The controller's part of the configuration: defaults of the broker, and the rules of its keys.
 
-The keys of brokers, topics, groups and client metrics are declared in the broker's room. The controller needs only to
-ask them three things, so that they come in as `ConfigRules`.
+The keys of brokers, topics, groups and client metrics are declared in broker/config. The controller needs only three
+functions of them, which are passed in as `ConfigRules`.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from typing import Protocol
 from trioka.protocol.lazy_dataclass import frozen
 
 from .brokers import FeatureRange
-from .configs import Resource
+from .configs import ConfigResource
 from .features import SUPPORTED
 
 
 class ConfigRules(Protocol):
-    def validate(self, resource: Resource, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
-        """Raise a KafkaError (mostly InvalidConfig) unless the resource may have this configuration, which is all
-        that would be set for it and not only what changes. Its name was checked before."""
+    def validate(self, resource: ConfigResource, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+        """Raises a KafkaError (mostly InvalidConfig) unless this configuration of the resource is valid. It is
+        complete, with unchanged keys. The resource's name was checked before."""
 
     def is_list(self, resource_type: int, key: str) -> bool:
         """Whether a key takes a list, so that one can append to it and subtract from it."""
@@ -30,7 +30,7 @@ class ConfigRules(Protocol):
 class NoRules:
     """Everything is allowed, nothing is a list."""
 
-    def validate(self, resource: Resource, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+    def validate(self, resource: ConfigResource, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
         return None
 
     def is_list(self, resource_type: int, key: str) -> bool:
@@ -52,8 +52,8 @@ class ControllerSettings:
     unclean_leader_election_enable: bool = False
     delete_topic_enable: bool = True
     supported_features: Mapping[str, FeatureRange] = field(default_factory=lambda: SUPPORTED)
-    kraft_version: int = 1  # of the quorum, as its control records say
+    kraft_version: int = 1  # of the quorum, from its control records
     voter_ids: tuple[int, ...] = ()  # the other controllers of the quorum, if there are any
-    # What these have said that they understand of kraft.version, while the configuration says who votes.
+    # The kraft.version ranges that the voters reported, while the voters are set in the configuration.
     voter_ranges: Mapping[int, FeatureRange] = field(default_factory=dict)
     rules: ConfigRules = field(default_factory=NoRules)

@@ -1,13 +1,13 @@
-"""Snapshots: the metadata as a file, so that nobody has to replay the log from its beginning.
+"""Snapshots: the metadata as a file, so that no node has to replay the log from its beginning.
 
-A file `<offset, 20 digits>-<epoch, 10 digits>.checkpoint` stands for all records of the log *before* that offset; the
-epoch is that of the last one of them. It is a sequence of batches, numbered from nought, all of that epoch:
+A file `<offset, 20 digits>-<epoch, 10 digits>.checkpoint` replaces all records of the log *before* that offset; the
+epoch is that of the last of these records. It is a sequence of batches, numbered from 0, all of that epoch:
 
     a control batch    SnapshotHeader · KRaftVersion · Voters     the last two from kraft.version 1 on
     batches            metadata records, in the order of metadata.py
     a control batch    SnapshotFooter
 
-A file without a footer was not finished, and is worth nothing. `bootstrap.checkpoint` has the same form; it is written
+A file without a footer is incomplete, and is ignored. `bootstrap.checkpoint` has the same form; it is written
 when a node is formatted and holds the first records of a cluster whose log is still empty.
 """
 
@@ -43,7 +43,7 @@ RECORDS_PER_BATCH: Final = 4_000  # so that a large snapshot is written piece by
 
 
 class SnapshotId(NamedTuple):
-    """The first offset that a snapshot does not contain, and the epoch of the last one that it does."""
+    """The first offset that a snapshot does not contain, and the epoch of the last record that it contains."""
 
     offset: int
     epoch: int
@@ -54,7 +54,7 @@ def snapshot_name(snapshot: SnapshotId) -> str:
 
 
 def parse_snapshot_name(name: str) -> SnapshotId | None:
-    """None for what is no finished snapshot: files that still grow, or are on their way out, have one more suffix."""
+    """None for any other file: unfinished and deleted snapshots have one more suffix."""
     parsed = parse_metadata_snapshot(name)
     if parsed is None or parsed.state is not CheckpointState.WHOLE:
         return None
@@ -63,7 +63,7 @@ def parse_snapshot_name(name: str) -> SnapshotId | None:
 
 @frozen
 class Snapshot:
-    """What a snapshot says. `kraft_version` is 0, and `voters` is None, where it says nothing of them."""
+    """The content of a snapshot. `kraft_version` is 0, and `voters` is None, if the snapshot has no such records."""
 
     records: tuple[MetadataRecord, ...]
     last_contained_log_timestamp_ms: int

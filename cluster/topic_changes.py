@@ -1,9 +1,9 @@
-"""Topics come, grow and go: CreateTopics, CreatePartitions, DeleteTopics.
+"""Creates, extends and deletes topics: CreateTopics, CreatePartitions, DeleteTopics.
 
-The checks, their order and their errors are those of Apache Kafka 4.3.1. Three things differ, all for the better: a
-request that would need more records than one batch holds is refused item by item where Kafka says
-UNKNOWN_SERVER_ERROR; the replies stand in the order of the request, where Kafka's are shuffled; and Kafka may create
-part of the partitions of an item that it has refused.
+The checks, their order and their errors are those of Apache Kafka 4.3.1, with three intended differences: a request
+that needs more records than one batch holds is refused item by item, where Kafka answers UNKNOWN_SERVER_ERROR; the
+replies are in the order of the request, where Kafka's are shuffled; and a refused item creates no partitions, where
+Kafka may create some of them.
 """
 
 from collections import Counter
@@ -34,11 +34,12 @@ from trioka.protocol.primitives import NULL_UUID, uuid_text
 
 from .assignments import check_assignment, new_partition
 from .config_changes import new_topic_configs
-from .decision import DONE, Decision, Outcome
+from .decision import DONE, Decision, ItemResult
 from .metadata import Metadata
 from .metadata_log import MAX_RECORDS_PER_BATCH, MetadataRecord
 from .partition import Partition, is_reserved_directory
-from .placement import place, usable_places
+from .placement import place, usable_brokers
+from .quotas import ChargeMutations
 from .settings import ControllerSettings
 from .topic_names import check_topic_name
 from .topics import CLUSTER_METADATA_TOPIC
@@ -48,11 +49,11 @@ MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
 @frozen
-class NewTopic:
+class CreatedTopic:
     """A topic that was created, or why it was not."""
 
     name: str
-    outcome: Outcome
+    outcome: ItemResult
     topic_id: bytes = NULL_UUID
     num_partitions: int = -1
     replication_factor: int = -1
@@ -60,17 +61,17 @@ class NewTopic:
 
 @frozen
 class DeletedTopic:
-    """Name and id as far as they are known, or were given."""
+    """Name and id, as far as they are known or were given."""
 
     name: str | None
     topic_id: bytes
-    outcome: Outcome
+    outcome: ItemResult
 
 
 @frozen
 class PartitionsReply:
     name: str
-    outcome: Outcome
+    outcome: ItemResult
 
 
 # --- CreateTopics
@@ -82,16 +83,17 @@ def create_topics(
     random: Random,
     topics: Sequence[CreateTopicsRequest.Topic],
     validate_only: bool,
-) -> Decision[NewTopic]:
+    charge: ChargeMutations,
+) -> Decision[CreatedTopic]:
     """One reply for each name, in the order in which they are first named."""
     times = Counter(topic.name for topic in topics)
     once = [topic for topic in topics if times[topic.name] == 1 and topic.name != CLUSTER_METADATA_TOPIC]
-    if sum(_wanted_partitions(settings, topic) for topic in once) > MAX_PARTITIONS_PER_REQUEST:
+    if sum(_requested_partitions(settings, topic) for topic in once) > MAX_PARTITIONS_PER_REQUEST:
         return _all_refused(
             times, f"too large number of partitions per request: {MAX_PARTITIONS_PER_REQUEST} is the most"
         )
     records: list[MetadataRecord] = []
-    replies: dict[str, NewTopic] = {}
+    replies: dict[str, CreatedTopic] = {}
     for topic in topics:
         if times[topic.name] > 1:
             replies[topic.name] = _refused(
@@ -106,7 +108,7 @@ def create_topics(
             )
         else:
             try:
-                replies[topic.name], created = _create_topic(metadata, settings, random, topic)
+                replies[topic.name], created = _create_topic(metadata, settings, random, topic, charge)
                 records += created
             except KafkaError as error:
                 replies[topic.name] = _refused(topic.name, error)
@@ -115,24 +117,28 @@ def create_topics(
     return Decision(records=() if validate_only else tuple(records), replies=tuple(replies.values()))
 
 
-def _wanted_partitions(settings: ControllerSettings, topic: CreateTopicsRequest.Topic) -> int:
+def _requested_partitions(settings: ControllerSettings, topic: CreateTopicsRequest.Topic) -> int:
     if topic.assignments:
         return len(topic.assignments)
     return settings.num_partitions if topic.num_partitions == BROKER_DEFAULT else max(topic.num_partitions, 0)
 
 
-def _refused(name: str, error: KafkaError) -> NewTopic:
-    return NewTopic(name=name, outcome=Outcome.of(error))
+def _refused(name: str, error: KafkaError) -> CreatedTopic:
+    return CreatedTopic(name=name, outcome=ItemResult.of(error))
 
 
-def _all_refused(names: Counter[str], reason: str) -> Decision[NewTopic]:
+def _all_refused(names: Counter[str], reason: str) -> Decision[CreatedTopic]:
     return Decision(records=(), replies=tuple(_refused(name, PolicyViolation(reason)) for name in names))
 
 
 def _create_topic(
-    metadata: Metadata, settings: ControllerSettings, random: Random, topic: CreateTopicsRequest.Topic
-) -> tuple[NewTopic, list[MetadataRecord]]:
-    # A name that exists is told before one that collides: it always collides with itself.
+    metadata: Metadata,
+    settings: ControllerSettings,
+    random: Random,
+    topic: CreateTopicsRequest.Topic,
+    charge: ChargeMutations,
+) -> tuple[CreatedTopic, list[MetadataRecord]]:
+    # An existing name is reported before a collision: it always collides with itself.
     if metadata.topics.by_name(topic.name) is not None:
         raise TopicAlreadyExists(f"topic {topic.name!r} already exists")
     check_topic_name(topic.name)
@@ -149,8 +155,9 @@ def _create_topic(
     configs = {config.name: config.value for config in topic.configs if config.value is not None}
     config_records = new_topic_configs(metadata, settings, topic.name, configs)
     partitions = _new_partitions(metadata, settings, random, topic)
+    charge(len(partitions))
     topic_id = _new_topic_id(metadata, random)
-    reply = NewTopic(
+    reply = CreatedTopic(
         name=topic.name,
         outcome=DONE,
         topic_id=topic_id,
@@ -188,7 +195,7 @@ def _new_partitions(
 def _placed_partitions(
     metadata: Metadata, random: Random, first: int, count: int, replication_factor: int
 ) -> list[Partition]:
-    places = usable_places(metadata.brokers)
+    places = usable_brokers(metadata.brokers)
     partitions = []
     for index, replicas in enumerate(place(places, count, replication_factor, random), start=first):
         partition = new_partition(metadata.brokers, index, replicas)
@@ -228,7 +235,7 @@ def _assigned_partition(
 
 
 def _new_topic_id(metadata: Metadata, random: Random) -> bytes:
-    """A random id that nobody has, that means nothing special, and that no command line takes for an option."""
+    """A random id that is unused, not reserved, and does not begin with `-`, which command lines take for an option."""
     while True:
         topic_id = UUID(bytes=random.randbytes(16), version=4).bytes
         if (
@@ -243,7 +250,11 @@ def _new_topic_id(metadata: Metadata, random: Random) -> bytes:
 
 
 def create_partitions(
-    metadata: Metadata, random: Random, topics: Sequence[CreatePartitionsRequest.Topic], validate_only: bool
+    metadata: Metadata,
+    random: Random,
+    topics: Sequence[CreatePartitionsRequest.Topic],
+    validate_only: bool,
+    charge: ChargeMutations,
 ) -> Decision[PartitionsReply]:
     """One reply for each topic, however often it is named."""
     times = Counter(topic.name for topic in topics)
@@ -254,39 +265,42 @@ def create_partitions(
         try:
             if times[topic.name] > 1:
                 raise InvalidRequest("duplicate topic name: the request has it more than once")
-            records += _more_partitions(metadata, random, topic, MAX_RECORDS_PER_BATCH - len(records))
+            more = _more_partitions(metadata, random, topic, MAX_RECORDS_PER_BATCH - len(records))
+            charge(len(more))
+            records += more
         except KafkaError as error:
-            outcome = Outcome.of(error)
+            outcome = ItemResult.of(error)
         replies[topic.name] = PartitionsReply(name=topic.name, outcome=outcome)
     return Decision(records=() if validate_only else tuple(records), replies=tuple(replies.values()))
 
 
 def _more_partitions(
-    metadata: Metadata, random: Random, wanted: CreatePartitionsRequest.Topic, room: int
+    metadata: Metadata, random: Random, requested: CreatePartitionsRequest.Topic, limit: int
 ) -> list[MetadataRecord]:
-    topic = metadata.topics.by_name(wanted.name)
+    topic = metadata.topics.by_name(requested.name)
     if topic is None:
         raise UnknownTopicOrPartition
     count = len(topic.partitions)
-    more = wanted.count - count
+    more = requested.count - count
     if more == 0:
         raise InvalidPartitions(f"the topic already has {count} partition(s)")
     if more < 0:
         raise InvalidPartitions(
-            f"the topic currently has {count} partition(s), so that {wanted.count} would not be an increase"
+            f"the topic currently has {count} partition(s), so that {requested.count} would not be an increase"
         )
-    if wanted.assignments is not None and len(wanted.assignments) != more:
+    if requested.assignments is not None and len(requested.assignments) != more:
         raise InvalidReplicaAssignment(
-            f"{more} additional partition(s) need as many assignments, and {len(wanted.assignments)} assignment(s) came"
+            f"{more} additional partition(s) need as many assignments, "
+            f"and the request has {len(requested.assignments)} assignment(s)"
         )
-    if more > room:
-        raise PolicyViolation(f"{more} partitions are too many for one request, which has room for {room}")
-    if wanted.assignments is None:
+    if more > limit:
+        raise PolicyViolation(f"{more} partitions are too many for one request, which may add {limit}")
+    if requested.assignments is None:
         partitions = _placed_partitions(metadata, random, count, more, topic.replication_factor)
     else:
         partitions = [
             _assigned_partition(metadata, index, assignment.broker_ids, topic.replication_factor)
-            for index, assignment in enumerate(wanted.assignments, start=count)
+            for index, assignment in enumerate(requested.assignments, start=count)
         ]
     return [partition.record(topic.topic_id) for partition in partitions]
 
@@ -294,9 +308,11 @@ def _more_partitions(
 # --- DeleteTopics
 
 
-def delete_topics(metadata: Metadata, topics: Sequence[DeleteTopicsRequest.Topic]) -> Decision[DeletedTopic]:
-    """A topic is named by its name or by its id, never by both and never twice: whoever names a topic that way may
-    not mean what they say, and so nothing is deleted that is named twice."""
+def delete_topics(
+    metadata: Metadata, topics: Sequence[DeleteTopicsRequest.Topic], charge: ChargeMutations
+) -> Decision[DeletedTopic]:
+    """A topic is named by its name or by its id, never by both and never twice: a request that names a topic twice may
+    be a mistake of the client, so nothing that is named twice is deleted."""
     names = Counter(topic.name for topic in topics if topic.name is not None and topic.topic_id == NULL_UUID)
     ids = Counter(topic.topic_id for topic in topics if topic.name is None and topic.topic_id != NULL_UUID)
     records: list[MetadataRecord] = []
@@ -304,10 +320,13 @@ def delete_topics(metadata: Metadata, topics: Sequence[DeleteTopicsRequest.Topic
     for number, topic in enumerate(topics):
         try:
             name, topic_id = _topic_to_delete(metadata, topic, names, ids)
+            topic_to_delete = metadata.topics.by_id(topic_id)
+            assert topic_to_delete is not None
+            charge(len(topic_to_delete.partitions))
             records.append(RemoveTopicRecord(topic_id=topic_id))
             reply = DeletedTopic(name=name, topic_id=topic_id, outcome=DONE)
         except KafkaError as error:
-            reply = DeletedTopic(name=topic.name, topic_id=topic.topic_id, outcome=Outcome.of(error))
+            reply = DeletedTopic(name=topic.name, topic_id=topic.topic_id, outcome=ItemResult.of(error))
         is_sound = (topic.name is None) != (topic.topic_id == NULL_UUID)
         replies[topic.name, topic.topic_id, 0 if is_sound else number] = reply
     return Decision(records=tuple(records), replies=tuple(replies.values()))
@@ -317,7 +336,7 @@ def _topic_to_delete(
     metadata: Metadata, topic: DeleteTopicsRequest.Topic, names: Counter[str], ids: Counter[bytes]
 ) -> tuple[str, bytes]:
     if topic.name is None and topic.topic_id == NULL_UUID:
-        raise InvalidRequest("neither topic name nor id is there")
+        raise InvalidRequest("neither topic name nor id is set")
     if topic.name is not None and topic.topic_id != NULL_UUID:
         raise InvalidRequest("a topic is named in one way, and not by both topic name and topic id")
     if topic.name is not None:

@@ -1,4 +1,4 @@
-"""What a topic may be called."""
+"""The rules for names of topics."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """InvalidTopic if no topic can be called so. Letters are those of ASCII; other characters would end up in names
+    """InvalidTopic for an invalid name. Only ASCII letters are valid; other characters would end up in names
     of files and metrics."""
     if name == "":
         raise InvalidTopic("topic name is invalid: it is the empty string, which is not allowed")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from .configs import ALL_BROKERS, Resource, ResourceType, topic_resource
+from .configs import ALL_BROKERS, ConfigResource, ConfigResourceType, topic_resource
 from .metadata import Metadata
 from .settings import ControllerSettings
 from .topics import Topic
@@ -12,18 +12,18 @@ UNCLEAN_LEADER_ELECTION: Final = "unclean.leader.election.enable"
 
 
 def min_insync_replicas(metadata: Metadata, settings: ControllerSettings, topic: Topic) -> int:
-    """What is asked for. A partition with fewer replicas than this asks for all of them."""
-    said = _effective(metadata, settings, topic.name, MIN_INSYNC_REPLICAS)
-    return settings.min_insync_replicas if said is None else int(said)
+    """The configured value. For a partition with fewer replicas, it means all of them."""
+    value = _effective(metadata, settings, topic.name, MIN_INSYNC_REPLICAS)
+    return settings.min_insync_replicas if value is None else int(value)
 
 
 def is_unclean_election_allowed(metadata: Metadata, settings: ControllerSettings, topic: Topic) -> bool:
-    said = _effective(metadata, settings, topic.name, UNCLEAN_LEADER_ELECTION)
-    return settings.unclean_leader_election_enable if said is None else said.lower() == "true"
+    value = _effective(metadata, settings, topic.name, UNCLEAN_LEADER_ELECTION)
+    return settings.unclean_leader_election_enable if value is None else value.lower() == "true"
 
 
 def _effective(metadata: Metadata, settings: ControllerSettings, topic_name: str, key: str) -> str | None:
-    this_node = Resource(ResourceType.BROKER, str(settings.node_id))
+    this_node = ConfigResource(ConfigResourceType.BROKER, str(settings.node_id))
     for resource in (topic_resource(topic_name), this_node, ALL_BROKERS):
         value = metadata.configs.value(resource, key)
         if value is not None:

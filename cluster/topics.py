@@ -30,7 +30,7 @@ class Topic:
         self.name = name
         self.topic_id = topic_id
         self.partitions: dict[int, Partition] = {} if partitions is None else partitions  # ascending
-        self.revision = 0  # how often its partitions have changed: whoever has seen them knows if he must look again
+        self.revision = 0  # how often its partitions have changed: caches compare it
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Topic):
@@ -48,7 +48,7 @@ class Topic:
 
     @property
     def replication_factor(self) -> int:
-        """Of its first partition; those that are being reassigned may have more for a while."""
+        """Of its first partition; partitions in a reassignment may temporarily have more."""
         return len(self.partitions[0].replicas)
 
 
@@ -100,7 +100,7 @@ class Topics:
                 yield topic, partition
 
     def colliding(self, name: str) -> str | None:
-        """The topic that stands in the way of this name, because a metrics system could not tell the two apart."""
+        """The topic that collides with this name, because a metrics system could not distinguish the two."""
         if not has_collision_characters(name):
             return None
         return min(self._by_unified_name.get(unified_name(name), ()), default=None)
@@ -153,7 +153,7 @@ class Topics:
         return topic, before, after
 
     def replay_cleared_elr(self, record: ClearElrRecord) -> list[tuple[Topic, Partition, Partition]]:
-        """The eligible leader replicas of one topic are forgotten, or with an empty name those of all."""
+        """Clears the eligible leader replicas of one topic, or with an empty name those of all."""
         topics = list(self)
         if record.topic_name:
             named = self._by_name.get(record.topic_name)
@@ -176,7 +176,7 @@ class Topics:
         return changed
 
     def records(self) -> Iterator[MetadataRecord]:
-        """What makes the same topics anew."""
+        """The records that produce the same topics in replay."""
         for topic in self:
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
             for partition in topic.partitions.values():

@@ -1,11 +1,10 @@
-"""Who votes in the metadata quorum, and since which record of the log.
+"""The voters of the metadata quorum, each set with the offset of the record from which on it applies.
 
-A voter is a node with a certain directory: a node whose disk was wiped is another voter, since it has forgotten what it
-promised (K7). With kraft.version 0 the configuration names the voters by their ids alone, and the directory is not
-looked at.
+A voter is a node with a certain directory: a node whose disk was wiped is another voter, since it has lost its votes
+(K7). With kraft.version 0 the configuration names the voters by their ids alone, and the directory is ignored.
 
-A change of voters counts from the moment it is appended, committed or not; when it is cut off again, the voters before
-it count again. So the log's changes are kept as a history.
+A change of voters applies from the moment it is appended, committed or not; when it is truncated, the voters before
+it apply again. So the log's changes are kept as a history.
 """
 
 from bisect import bisect_left
@@ -23,7 +22,7 @@ class ReplicaKey(NamedTuple):
     directory: bytes = NULL_UUID
 
     def matches(self, other: "ReplicaKey") -> bool:
-        """The same replica, as far as both know their directories."""
+        """Whether both are the same replica, as far as their directories are known."""
         return self.id == other.id and (NULL_UUID in (self.directory, other.directory) or self == other)
 
 
@@ -58,9 +57,9 @@ class VoterSet:
 
 
 class VoterHistory:
-    def __init__(self, founders: VoterSet) -> None:
+    def __init__(self, initial_voters: VoterSet) -> None:
         self._offsets = [BEFORE_THE_LOG]
-        self._sets = [founders]
+        self._sets = [initial_voters]
 
     @property
     def latest(self) -> VoterSet:
@@ -72,7 +71,7 @@ class VoterHistory:
         return self._offsets[-1]
 
     def before(self, offset: int) -> VoterSet:
-        """Who votes, as the log up to this offset has it."""
+        """The voters as of this offset of the log."""
         return self._sets[max(bisect_left(self._offsets, offset) - 1, 0)]
 
     def append(self, offset: int, voters: VoterSet) -> None:
@@ -81,15 +80,15 @@ class VoterHistory:
         self._sets.append(voters)
 
     def restart(self, offset: int, voters: VoterSet) -> None:
-        """A snapshot says who votes; whatever was known before is older."""
+        """A snapshot has the voters; earlier ones are obsolete."""
         self._offsets, self._sets = [offset], [voters]
 
     def truncate(self, end_offset: int) -> None:
-        """What stood at this offset or behind it was never said."""
+        """Removes the changes at this offset or behind it."""
         keep = max(bisect_left(self._offsets, end_offset), 1)
         del self._offsets[keep:], self._sets[keep:]
 
     def start_at(self, offset: int) -> None:
-        """What counted just before this offset is the beginning of the history now."""
+        """The voters just before this offset become the beginning of the history."""
         first = max(bisect_left(self._offsets, offset) - 1, 0)
         del self._offsets[:first], self._sets[:first]

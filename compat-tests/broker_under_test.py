@@ -1,11 +1,11 @@
-"""The broker that the clients judge, and the clients: fixtures for every file of tests that names this one as a plugin.
+"""The broker under test and the clients: fixtures for every test file that names this module as a plugin.
 
     pytest_plugins = ["broker_under_test"]
 
     def test_something(client: Client, topic: str) -> None: ...      # once per client
 
-The broker is trioka. With TRIOKA_ORACLE=kafka it is Apache Kafka too, in a second round: that proves the tests
-themselves, since what they ask of a broker is what Kafka does. There is one broker for each process of tests; a test
+The broker is trioka. With TRIOKA_ORACLE=kafka the tests also run against Apache Kafka, in a second round: that verifies
+the tests themselves, since they require what Kafka does. There is one broker for each process of tests; a test
 makes its own topics.
 """
 
@@ -20,14 +20,14 @@ from pathlib import Path
 import pytest
 from clients.catalogue import STARTERS, Catalogue
 from clients.client import Client
-from eavesdropper import Eavesdropper
+from eavesdropper import RecordingProxy
 from oracle import ApacheKafka
 from toolchains import unavailable
 from trioka_process import TriokaProcess
 
 from trioka.pipeline.installation.cache import Unavailable
 
-HEARD = os.environ.get("TRIOKA_HEARD")  # a file, if what clients ask shall be noted (`make compatibility`)
+HEARD = os.environ.get("TRIOKA_HEARD")  # a file for the requests of clients (`make compatibility`)
 BROKERS = ("trioka", "kafka") if os.environ.get("TRIOKA_ORACLE") == "kafka" else ("trioka",)
 TOPIC_NAME_CHARS = 200
 
@@ -44,7 +44,7 @@ class Node:
 def start_trioka(tmp_path: Path) -> Iterator[Node]:
     """A node of trioka, as a person starts it, with its data below `tmp_path`, until the `with` ends."""
     if HEARD is not None:
-        with eavesdropped(tmp_path, Path(HEARD), {}) as (_, bootstrap):
+        with recorded(tmp_path, Path(HEARD), {}) as (_, bootstrap):
             yield Node(name="trioka", bootstrap=bootstrap)
         return
     with TriokaProcess(tmp_path) as process:
@@ -52,9 +52,9 @@ def start_trioka(tmp_path: Path) -> Iterator[Node]:
 
 
 @contextmanager
-def eavesdropped(tmp_path: Path, heard: Path, settings: Mapping[str, object]) -> Iterator[tuple[TriokaProcess, str]]:
-    """A node behind somebody who listens, and in the end says in `heard` who has asked what; and its address."""
-    with Eavesdropper() as ear:
+def recorded(tmp_path: Path, heard: Path, settings: Mapping[str, object]) -> Iterator[tuple[TriokaProcess, str]]:
+    """A node behind a recording proxy, which writes the requests of each client to `heard`; and its address."""
+    with RecordingProxy() as ear:
         advertised = {"advertised.listeners": f"PLAINTEXT://localhost:{ear.port}"}
         with TriokaProcess(tmp_path, {**settings, **advertised}) as process:
             ear.listen_to("127.0.0.1", process.port)
@@ -80,7 +80,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def catalogue(node: Node) -> Iterator[Catalogue]:
-    """Every client, connected to the broker under test when it is first asked for."""
+    """Every client, connected to the broker under test on first use."""
     catalogue = Catalogue(node.bootstrap, is_late=node.name == "kafka")
     yield catalogue
     catalogue.close()
@@ -106,6 +106,6 @@ def numbers() -> Iterator[int]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, numbers: Iterator[int]) -> str:
-    """A name that no topic has yet, and that tells which test it belongs to."""
+    """The name of a new topic, which shows the test that it belongs to."""
     name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")
     return f"{name[:TOPIC_NAME_CHARS]}-{next(numbers)}"

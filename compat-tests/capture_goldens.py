@@ -3,9 +3,9 @@
     .venv/bin/python compat-tests/capture_goldens.py
 
 Each client sends the same records, once per codec, to a real Apache Kafka whose topics keep the producer's codec. Kafka
-stores such a batch as it came, but for the base offset and the leader epoch, so a client's bytes are cut out of the
-segment file. What the batch must decode to is not our opinion either: Kafka's consumer tells the records, and Kafka's
-DumpLogSegments the header. tests/golden/README.md describes the files.
+stores such a batch as it came, except for the base offset and the leader epoch, so a client's bytes are cut out of the
+segment file. The expected content comes from Kafka too: its consumer returns the records, and DumpLogSegments the
+header. tests/golden/README.md describes the files.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from oracle import ApacheKafka, dump_log, run_program
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "batches"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-# Long enough that all records of a test meet in one batch, whatever the machine does; flush ends the wait.
+# Long enough that all records of a test are in one batch, on any machine; flush ends the wait.
 LINGER_MS = 2_000
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 
@@ -163,7 +163,7 @@ VERSIONS = {
 def main() -> None:
     topics = [f"{client}-{codec}" for client in ("java", *PYTHON_CLIENTS) for codec in CODECS]
     topics += ["java-transaction", "java-append-time"]
-    # Segments that never roll nor end: our timestamps lie years back.
+    # Segments that never roll or expire: the timestamps are years old.
     settings = {"log.retention.ms": -1, "log.roll.ms": 1 << 40}
     with ApacheKafka(settings) as kafka:
         send_with_java(kafka.bootstrap, topics)

@@ -1,10 +1,10 @@
-"""Makes docs/COMPATIBILITY.md: runs every client's tests, listens to what the clients ask, and writes both down.
+"""Makes docs/COMPATIBILITY.md: runs every client's tests, records the clients' requests, and writes both down.
 
     python compat-tests/compatibility.py               # `make compatibility`; some minutes
     python compat-tests/compatibility.py --page        # only the page, from what was found before
 
-What it found is kept in docs/compatibility.json, so that the page can be made again without the clients, and a test can
-tell whether it still says what is served.
+The results are kept in docs/compatibility.json, so that the page can be made again without the clients, and a test can
+check that it still matches the served versions.
 """
 
 import json
@@ -18,7 +18,7 @@ from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
-from trioka.broker.api import SERVED
+from trioka.broker.api import SUPPORTED_APIS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "COMPATIBILITY.md"
@@ -82,7 +82,7 @@ def page() -> str:
     for name, key, version in found["requests"]:
         chosen.setdefault((key, name), []).append(version)
     table = [f"| API | served | {' | '.join(CLIENTS)} |", "|---|---|" + "---|" * len(CLIENTS)]
-    for key, served in sorted(SERVED.items()):
+    for key, served in sorted(SUPPORTED_APIS.items()):
         cells = [_span(chosen.get((key, name), [])) for name in CLIENTS]
         table.append(f"| {_name(served.name)} ({key}) | {_span([served.first, served.last])} | {' | '.join(cells)} |")
     return HEAD + "\n".join(rows) + "\n" + APIS + "\n".join(table) + "\n"

@@ -1,4 +1,5 @@
-"""What all compat tests share: the judge must be there, or the test says loudly that it did not judge."""
+"""The common rule of all compat tests: Apache Kafka must be available, or the test fails or is skipped with a
+reason."""
 
 import os
 
@@ -11,8 +12,8 @@ from trioka.pipeline.installation.cache import Unavailable
 
 @pytest.fixture(scope="session")
 def apache_kafka() -> None:
-    """Java and Apache Kafka's jars are at hand. Without them a test is skipped, but in CI it fails: there, nobody
-    reads the reasons of skipped tests.
+    """Java and Apache Kafka's jars are available. Without them a test is skipped, but in CI it fails, because skip
+    reasons go unread there.
     """
     try:
         java()

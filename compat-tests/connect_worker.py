@@ -1,4 +1,4 @@
-"""A worker of Kafka Connect, unmodified, in a process of its own, which is told by its web server what to do.
+"""A worker of Kafka Connect, unmodified, in a process of its own, controlled through its REST interface.
 
 with Worker(folder, bootstrap, "connect") as worker:
     worker.wait_until(worker.is_up)
@@ -88,13 +88,13 @@ class Worker(JavaProgram):
     def is_up(self) -> bool:
         try:
             self.ask("connectors")
-        except OSError:  # nobody listens yet, or it says that it is not ready
+        except OSError:  # the server does not listen yet, or reports that it is not ready
             return False
         return True
 
     def connect(self, name: str, kind: str, **config: object) -> None:
-        """Returns when the worker has taken it; while it is busy with its group, it is asked again. `kind` is one of
-        the connectors for files, or the name of a class."""
+        """Returns when the worker has accepted it; while it is busy with its group, the request is repeated. `kind` is
+        one of the connectors for files, or the name of a class."""
         wanted = {key.replace("_", "."): str(value) for key, value in config.items()}
         named = kind if "." in kind else f"org.apache.kafka.connect.file.{kind}Connector"
         wanted |= {"connector.class": named, "tasks.max": "1"}
@@ -122,6 +122,6 @@ class Worker(JavaProgram):
         return states == ["RUNNING", "RUNNING"]
 
     def restart_failed(self, name: str) -> None:
-        """A task of Connect that has failed stays so until somebody says otherwise."""
+        """Restarts failed tasks, which Connect does not do by itself."""
         with contextlib.suppress(OSError, json.JSONDecodeError):  # the answer may be empty
             self.ask(f"connectors/{name}/restart?includeTasks=true&onlyFailed=true", {}, "POST")

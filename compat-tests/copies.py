@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from clients.client import Record
-from clients.copier import Copied
+from clients.copier import CopiedTransaction
 from history.operations import Assign, Commit, Committed, History, Outcome, Read, Send, Step, Subscribe
 
 PARTITIONS = 3
 SOURCE, TARGET, GROUP = "source", "target", "copiers"
 
-Done = tuple[int, str, Outcome, int, list[Step]]  # when it ended, who, how, when it began, what
+Done = tuple[int, str, Outcome, int, list[Step]]  # end, process, result, begin, steps
 
 
 class Named(Protocol):
     """A copier, as far as its history goes."""
 
     name: str
-    copied: list[Copied]
+    copied: list[CopiedTransaction]
 
 
 class Saw(NamedTuple):
@@ -35,7 +35,7 @@ class Saw(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Copies:
-    """`committed` is what the group was told at last, by partition, and `output` what stands there in the end."""
+    """`committed` has the group's last committed offsets, by partition, and `output` the records at the end."""
 
     began_ms: int = 0
     written_ms: int = 0
@@ -59,7 +59,7 @@ class Copies:
 
     def history(self) -> History:
         history = History()
-        # One after the other, while the source was written: the copiers come later, and it is only told that they do.
+        # The source is written sequentially: the copiers start later, and the history assumes that.
         step_ms = (self.written_ms - self.began_ms) / max(1, len(self.written))
         for number, (record, offset) in enumerate(self.written):
             sent = Send(key(SOURCE, record.partition), record.value or b"", offset)
@@ -87,18 +87,18 @@ class Copies:
             steps += sends_of(copier.name, copied)
             following = {partition: offset + 1 for partition, offset, _ in copied.read}
             steps += [Commit(GROUP, key(SOURCE, p), offset) for p, offset in following.items()]
-            # What it would have said, had it not been killed, it would have said before the end.
+            # A killed copier would have reported this before the end.
             yield copied.ended_ms or self.committed_ms, copier.name, outcome_of(copied), copied.began_ms, steps
 
 
-def outcome_of(copied: Copied) -> Outcome:
-    """Who was killed before it asked for a commit has certainly not committed."""
+def outcome_of(copied: CopiedTransaction) -> Outcome:
+    """A copier that was killed before it requested a commit has certainly not committed."""
     if copied.ended == "open":
         return Outcome.INFO if copied.has_asked else Outcome.FAIL
     return Outcome(copied.ended)
 
 
-def sends_of(name: str, copied: Copied) -> list[Send]:
+def sends_of(name: str, copied: CopiedTransaction) -> list[Send]:
     offsets: list[int] | list[None] = copied.offsets or [None] * len(copied.read)
     return [
         Send(key(TARGET, partition), f"{value}|{name}|{copied.number}".encode(), offset)

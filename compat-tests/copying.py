@@ -157,7 +157,7 @@ class Copying:
         """Whoever is missing is replaced."""
         for slot in range(copiers):
             if slot in self._running and not self._running[slot].is_alive:
-                self._ends.append(self._running[slot].last_words())
+                self._ends.append(self._running[slot].log_tail())
                 self._running.pop(slot).kill()
                 assert len(self._ends) <= MAX_ENDS, "\n".join(self._ends)
             if slot not in self._running:
@@ -181,7 +181,7 @@ class Copying:
         while not is_so():
             self._people(copiers)
             if time.monotonic() > deadline:
-                words = [*self._ends, *(f"{c.name}: {c.last_words()}" for c in self._running.values())]
+                words = [*self._ends, *(f"{c.name}: {c.log_tail()}" for c in self._running.values())]
                 state = f"{self._count()} copied, {self._watched()} seen, {self.copies.committed} committed"
                 raise AssertionError(f"{self._plan}: not so: {what}; {state}\n" + "\n".join(words))
             time.sleep(LOOK_SECONDS)

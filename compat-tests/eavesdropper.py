@@ -1,6 +1,6 @@
-"""Who stands between the clients and the broker, passes every byte on, and notes which requests each client makes.
+"""A proxy between the clients and the broker that forwards every byte, and records the requests of each client.
 
-    with Eavesdropper() as ear:
+    with RecordingProxy() as ear:
         ear.listen_to("127.0.0.1", port_of_the_broker)
         ...                                   # clients come to ear.port, which the broker advertises
     ear.heard                                 # {("franz-go", 1, 17), …}: client, API key, version
@@ -29,7 +29,7 @@ TRIES, PAUSE_S = 300, 0.1
 FIRST_VERSION_WITH_NAMES = 3
 HEADER = struct.Struct(">ihhih")  # size, API key, version, correlation id, length of the client id
 
-# How clients call themselves, by the beginning of it, and how we call them.
+# The names of clients in ApiVersions, by prefix, and their names on the page.
 NAMES = {
     "apache-kafka-java": "java",
     "confluent-kafka-python": "confluent-kafka",
@@ -46,7 +46,7 @@ Heard = tuple[str, int, int]
 
 
 class _Ear:
-    """One client's connection: what it says, cut into requests. Only the beginning of each is looked at."""
+    """One client's connection: its bytes, cut into requests. Only the beginning of each request is parsed."""
 
     def __init__(self, heard: set[Heard]) -> None:
         self._heard = heard
@@ -93,7 +93,7 @@ def _known(said: str) -> str | None:
     return next((name for begin, name in NAMES.items() if said.lower().startswith(begin)), None)
 
 
-class Eavesdropper:
+class RecordingProxy:
     def __init__(self) -> None:
         self.heard: set[Heard] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""What each program leaves behind in the directory that the two share, said in the protocol and by Kafka's producers.
+"""The content that each program writes into the shared directory, by requests and Kafka's producers.
 
 Apache Kafka writes what a cluster can hold: topics of several partitions, every codec, transactions that were committed
 and aborted and one that stays open, a compacted log, a log whose start was moved, a deleted topic; configurations of
@@ -13,7 +13,7 @@ from typing import Any
 
 from kafka_directory import CLEAN, CODECS, FIRST_TIMESTAMP_MS, SEGMENT_BYTES, WAIT, sends, wait_until_compacted
 from oracle import ApacheKafka, run_program
-from portrait import BROKER, CLIENT_METRICS, GROUP, PATIENCE_S, POLL_S, START_MS, TOPIC, Name, Portrait
+from portrait import BROKER, CLIENT_METRICS, GROUP, PATIENCE_S, POLL_S, START_MS, TOPIC, ClusterDump, Name
 from support.serving import Client
 from support.small_cluster import new_topic, quota
 
@@ -51,7 +51,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "deleted": (2, {}),
 }
 GROUP_ID = "readers"
-SOON_OVER = (3, 6, 7, 14, 15, 16)  # of a broker that has just heard of something, or not yet
+SOON_OVER = (3, 6, 7, 14, 15, 16)  # retriable errors of a broker whose state is not up to date yet
 
 
 # Apache Kafka --------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def within(partition: int, lines: Iterator[Json]) -> Iterator[Json]:
 
 
 def of_today(lines: Iterator[Json]) -> Iterator[Json]:
-    """The same, later: a producer that was not heard of for a day is forgotten at the next start."""
+    """The same, with current timestamps: a producer that is idle for a day is removed at the next start."""
     for line in lines:
         if "send" in line:
             line["send"]["timestamp"] += START_MS - FIRST_TIMESTAMP_MS
@@ -192,11 +192,11 @@ def committed_offset(client: Client) -> int:
     return int(client.ask(request, 7).topics[0].partitions[0].committed_offset)
 
 
-# Whoever lives there -------------------------------------------------------------------------------------------------
+# Requests to the current program -------------------------------------------------------------------------------------
 
 
 def until_done(ask: Any) -> Any:
-    """Apache Kafka answers a change before its own broker has heard of it, and takes a while to load groups."""
+    """Apache Kafka confirms a change before its own broker has applied it, and takes a while to load groups."""
     deadline = time.monotonic() + PATIENCE_S
     while (answer := ask()).error_code in SOON_OVER and time.monotonic() < deadline:
         time.sleep(POLL_S)
@@ -283,7 +283,7 @@ def produce(
     return int(until_done(lambda: client.ask(request, 9).responses[0].partition_responses[0]).base_offset)
 
 
-def go_on(client: Client, name: Name, before: Portrait) -> None:
+def go_on(client: Client, name: Name, before: ClusterDump) -> None:
     """A producer that both have seen sends what follows on its last batch, and then that last batch once more, which is
     known again and not appended."""
     producer_id, (epoch, last_sequence, *_) = max(before["producers"][name].items())
@@ -294,8 +294,8 @@ def go_on(client: Client, name: Name, before: Portrait) -> None:
     assert again == first, "the same batch is in the log twice"
 
 
-def change_everything(client: Client, before: Portrait, by: str) -> None:
-    """What whoever has taken the directory over does with it."""
+def change_everything(client: Client, before: ClusterDump, by: str) -> None:
+    """The changes that a program makes after it has taken over the directory."""
     create(client, new_topic(f"of-{by}", 2, configs={"retention.ms": "123456789"}))
     add_partitions(client, "configured", len(before["topics"]["configured"]["partitions"]) + 1)
     alter_configs(

@@ -26,12 +26,12 @@ from trioka.protocol.schema import Struct
 PATIENCE_S = 60
 NO_ID = bytes(16)
 
-# Groups and members are told in the order of Java's hash tables, which means nothing (and differs from run to run where
+# The order of groups and members is that of Java's hash tables, which has no meaning (and differs from run to run if
 # an id is a random one).
 BY_GROUP: Order = {"groups": "group_id", "results": "group_id", "groups.members": repr}
 
-# A member that is not heard of again stays one until the last comparison, on a slow machine too. (In classic groups
-# each member says itself how long it may be silent.)
+# A silent member stays in its group until the last comparison, on a slow machine too. (In classic groups each member
+# sets its session timeout.)
 PATIENT: Mapping[str, object] = {
     "group_consumer_session_timeout_ms": LONG_MS,
     "group_consumer_max_session_timeout_ms": LONG_MS,
@@ -43,7 +43,7 @@ _numbers = count(1)
 
 
 def wait_for_coordinator(side: Side) -> None:
-    """Apache Kafka makes the topic when it is first asked, and says meanwhile that there is none."""
+    """Apache Kafka creates the topic on the first request, and answers meanwhile that there is no coordinator."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         (found,) = side.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
@@ -100,7 +100,7 @@ def fetch_all(sides: SideBySide, group: str) -> None:
 
 
 class Members:
-    """Who is a member of a group that both have; their ids differ."""
+    """The members of a group on both sides; their ids differ."""
 
     def __init__(self, sides: SideBySide, group: str) -> None:
         self.group = group

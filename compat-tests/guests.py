@@ -1,12 +1,12 @@
-"""A client that comes from another address, which on one machine is all that access rules can tell apart: loopback has
-more addresses than one."""
+"""A client with another address. On one machine access rules can distinguish clients only by loopback addresses, of
+which there are several."""
 
 import socket
 import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from side_by_side import PATIENCE_S, POLL_S, Asked, Order, Side, SideBySide
+from side_by_side import PATIENCE_S, POLL_S, Order, RequestFor, Side, SideBySide
 from support.serving import TIMEOUT_S, Client
 
 from trioka.cli.client import connection
@@ -28,22 +28,22 @@ class Guest(Client):
 
 
 class Guests(SideBySide):
-    """A guest on both sides. Rules that were changed reach the parts of Apache Kafka one after the other, so that a
-    question is asked again until both say the same, and `until` says that it is what is waited for."""
+    """A guest on both sides. Changed rules reach the parts of Apache Kafka one after another, so a request is repeated
+    until both answers agree, and `until` confirms that the change is visible."""
 
     def __init__(self, hosts: SideBySide) -> None:
         super().__init__(_guest(hosts.kafka), _guest(hosts.trioka))
 
     def agree(
         self,
-        asked: Asked,
+        asked: RequestFor,
         version: int,
         *,
         until: Callable[[Any], bool],
         ignoring: Collection[str] = (),
         order: Order | None = None,
     ) -> Any:
-        """What both say."""
+        """The answer, once both sides agree."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             kafka, trioka = self.both(asked, version)
@@ -58,7 +58,7 @@ class Guests(SideBySide):
 
 
 def _guest(host: Side) -> Side:
-    """It shares what the host knows of topics' ids, which it may not ask for."""
+    """It uses the host's topic ids, because it may not request them."""
     side = Side(host.name, host.port, host.cluster_id)
     side.client.close()
     side.client = Guest("127.0.0.1", host.port)

@@ -19,7 +19,7 @@ LOOK_SECONDS = 0.1
 
 
 class JavaProgram:
-    """It runs until the `with` ends, or is killed and started again. What it says stands in `log`."""
+    """It runs until the `with` ends, or is killed and started again. Its output is in `log`."""
 
     def __init__(self, folder: Path, class_path: str, main_class: str, *arguments: str | Path) -> None:
         self.log = folder / f"{main_class.rpartition('.')[2]}.log"
@@ -33,7 +33,7 @@ class JavaProgram:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None:
-            error.add_note(f"it last said:\n{self.last_words()}")
+            error.add_note(f"it last said:\n{self.log_tail()}")
         self.kill()
 
     def start(self) -> None:
@@ -59,7 +59,7 @@ class JavaProgram:
             process.kill()
             process.wait()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return self.log.read_text(errors="replace")[-LOG_TAIL_CHARS:]
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:

@@ -1,13 +1,13 @@
-"""What the tests need that compare answers about the cluster: equal settings, and patience.
+"""Preconditions of tests that compare answers about the cluster: equal settings, and retries.
 
-Two things are made equal before anything is asked: the settings that the oracle brings along, and the internal topics,
-which cannot come into being because they want three brokers; so that both say that there is no coordinator.
+Two things are made equal first: the settings that the oracle brings along, and the internal topics, which cannot be
+created because they need three brokers; so both sides answer that there is no coordinator.
 """
 
 import time
 from typing import Any
 
-from side_by_side import PATIENCE_S, POLL_S, Asked, SideBySide
+from side_by_side import PATIENCE_S, POLL_S, RequestFor, SideBySide
 
 SETTINGS = {
     "num_network_threads": 2,
@@ -29,8 +29,8 @@ SETTINGS = {
 }
 
 
-def same_soon(sides: SideBySide, asked: Asked, version: int, **how: Any) -> None:
-    """Apache Kafka answers a change before its own broker has heard of it; so it is asked until it has."""
+def same_soon(sides: SideBySide, asked: RequestFor, version: int, **how: Any) -> None:
+    """Apache Kafka confirms a change before its own broker has applied it; so the request is repeated until it has."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A data directory written by Apache Kafka, and what Kafka's own clients read from it before it was stopped.
+"""A data directory written by Apache Kafka, and the results of Kafka's own clients before it was stopped.
 
 It holds what a log can hold: every codec; several segments with dense indexes, one of them empty; transactions
 that were committed, aborted, interleaved and left open; timestamps that go back; a topic in the broker's time; one
@@ -44,7 +44,7 @@ TOPICS: dict[str, Json] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaDirectory:
-    """`records` by topic and isolation level, and answers to ListOffsets, all as Kafka's clients told them.
+    """`records` by topic and isolation level, and answers to ListOffsets, all from Kafka's clients.
 
     `crashed` is the directory as it stood while Kafka ran, which is what a SIGKILL would have left.
     """

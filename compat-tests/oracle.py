@@ -1,4 +1,4 @@
-"""Apache Kafka itself, as a judge: a broker for the length of a `with`, its tools, and small Java programs beside it.
+"""Apache Kafka as the reference: a broker for the length of a `with`, its tools, and small Java programs beside it.
 
     with ApacheKafka() as kafka:
         kafka.create_topic("greetings", partitions=2)
@@ -7,7 +7,7 @@
         print(dump_log(*kafka.segments("greetings-0")))
 
 Everything runs on loopback and in one temporary folder. A broker ends with its `with`, and on Linux also when the
-test process dies without a word. What the broker said stands in `kafka.log`; it is part of the error when it fails.
+test process is killed. The broker's output is in `kafka.log`; it is part of the error when it fails.
 """
 
 import base64
@@ -35,7 +35,7 @@ from trioka.pipeline.installation.cache import folder, locked
 START_TIMEOUT_SECONDS = 240
 STOP_TIMEOUT_SECONDS = 120
 TOOL_TIMEOUT_SECONDS = 240
-# Another process may take a port between our look and Kafka's bind; then the node tries again with other ports.
+# Another process may take a port between the check and Kafka's bind; then the node tries again with other ports.
 PORT_TRIES = 3
 POLL_SECONDS = 0.05
 LOG_TAIL_CHARS = 4000
@@ -74,13 +74,13 @@ SETTINGS: Mapping[str, object] = {
 
 
 class OracleFailed(Exception):
-    """Kafka, one of its tools or a program beside it did not do what it was asked; the message says what it said."""
+    """Kafka, one of its tools or a program beside it failed; the message contains its output."""
 
 
 def run_java(
     *arguments: str | Path, stdin: str = "", merged: bool = False, timeout: float = TOOL_TIMEOUT_SECONDS
 ) -> str:
-    """Run Java to its end and return what it printed: standard output only, unless the two shall be `merged`."""
+    """Runs Java to its end and returns its output: standard output only, unless both streams are `merged`."""
     done = subprocess.run(
         [java(), *QUICK, *arguments],
         input=stdin,
@@ -127,7 +127,7 @@ def compiled(source: Path, listed: str | None = None) -> Path:
 
 
 def dump_log(*files: Path, deep: bool = True, data: bool = False, index: str | None = None) -> str:
-    """What Kafka's own reader says of segment, index and snapshot files; the kind is told by a file's name.
+    """The output of Kafka's own reader for segment, index and snapshot files; the name of a file determines its kind.
 
     `deep` looks into compressed batches, `data` prints keys and values too. For index files, `index="verify"` compares
     each entry with the log beside it and `index="sanity"` does the check of a broker's start; both print only faults.
@@ -177,7 +177,7 @@ class ApacheKafka:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None and self.log.exists():
-            error.add_note(f"Apache Kafka's last words:\n{self.last_words()}")
+            error.add_note(f"Apache Kafka's last words:\n{self.log_tail()}")
         self.close()
 
     def start(self) -> None:
@@ -193,7 +193,7 @@ class ApacheKafka:
             self._launch(configuration)
             if self._wait_until_ready():
                 return
-        raise OracleFailed(f"Apache Kafka found no free port in {PORT_TRIES} tries:\n{self.last_words()}")
+        raise OracleFailed(f"Apache Kafka found no free port in {PORT_TRIES} tries:\n{self.log_tail()}")
 
     def stop(self) -> None:
         """Stop cleanly and wait for the end; the files are complete then. Nothing happens if it does not run."""
@@ -206,7 +206,7 @@ class ApacheKafka:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise OracleFailed(f"Apache Kafka did not stop when asked to:\n{self.last_words()}") from None
+            raise OracleFailed(f"Apache Kafka did not stop when asked to:\n{self.log_tail()}") from None
 
     def kill(self) -> None:
         """End it without a warning, as a crash would. Only the page cache keeps what was not synced."""
@@ -220,7 +220,7 @@ class ApacheKafka:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of its log."""
         return self.log.read_text(errors="replace")[-LOG_TAIL_CHARS:] if self.log.exists() else "(none)"
 
@@ -289,13 +289,13 @@ class ApacheKafka:
                 self._process = None
                 if PORT_TAKEN in said:
                     return False
-                raise OracleFailed(f"Apache Kafka ended while it started:\n{self.last_words()}")
+                raise OracleFailed(f"Apache Kafka ended while it started:\n{self.log_tail()}")
             time.sleep(POLL_SECONDS)
-        raise OracleFailed(f"Apache Kafka was not ready after {START_TIMEOUT_SECONDS} s:\n{self.last_words()}")
+        raise OracleFailed(f"Apache Kafka was not ready after {START_TIMEOUT_SECONDS} s:\n{self.log_tail()}")
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on. All are held until all are known, so that no two are the same."""
+    """Free ports. All are held until all are known, so that no two are the same."""
     holders = [socket.socket() for _ in range(count)]
     try:
         for holder in holders:

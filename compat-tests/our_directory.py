@@ -1,4 +1,4 @@
-"""A data directory written by our storage, with what a log can hold, for Kafka to read.
+"""A data directory written by trioka's storage, with everything that a log can contain, for Kafka to read.
 
 Every codec; several segments with dense indexes; two leader epochs; transactions that were committed, aborted,
 interleaved and left open; the broker's time; a compacted log with tombstones and transactions.
@@ -12,7 +12,7 @@ from partition import Writer
 
 from trioka.protocol.compression import Codec
 from trioka.protocol.record import Record
-from trioka.storage.cleaner import clean, dirt_of
+from trioka.storage.cleaner import clean, log_to_clean
 from trioka.storage.directory import LogDirectory
 from trioka.storage.disk import OsDisk
 from trioka.storage.layout import TopicPartition
@@ -101,7 +101,7 @@ def write_compacted(log: Log) -> None:
                 transactional.end(commit=turn != 15)
         plain.write(*(Record(0, NOW_MS, b"key-%d" % key, None) for key in (2, 3)))
         log.sync()
-        work = clean(log, dirt_of(log, checkpoint, now_ms=NOW_MS), now_ms=NOW_MS)
+        work = clean(log, log_to_clean(log, checkpoint, now_ms=NOW_MS), now_ms=NOW_MS)
         while True:
             try:
                 next(work)

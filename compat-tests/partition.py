@@ -1,4 +1,4 @@
-"""A log of ours as Kafka's clients would see it, in the words of programs/Consume.java; and writers for one."""
+"""A log of trioka as Kafka's clients would see it, in the format of programs/Consume.java; and writers for one."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from trioka.protocol.batch import BatchHeader, build, build_marker, check_crc, headers, records
 from trioka.protocol.compression import Codec
 from trioka.protocol.record import EndTxnMarker, Record
-from trioka.storage.append_validation import Origin
+from trioka.storage.append_validation import AppendOrigin
 from trioka.storage.log import Log
 
 Json = dict[str, Any]
@@ -59,7 +59,7 @@ def hex_of(content: bytes | None) -> str | None:
 
 
 class Writer:
-    """A producer, and its transactions' coordinator, for one log of ours. It counts its own sequences."""
+    """A producer, and its transactions' coordinator, for one log of trioka. It counts its own sequences."""
 
     def __init__(self, log: Log, *, producer_id: int, now_ms: int, codec: Codec = Codec.NONE) -> None:
         self.log = log
@@ -81,7 +81,7 @@ class Writer:
             transactional=transactional,
         )
         self.sequence += len(content)
-        return self._append(batch, Origin.CLIENT)
+        return self._append(batch, AppendOrigin.CLIENT)
 
     def end(self, *, commit: bool) -> int:
         marker = build_marker(
@@ -92,9 +92,9 @@ class Writer:
             producer_id=self.producer_id,
             producer_epoch=0,
         )
-        return self._append(marker, Origin.COORDINATOR)
+        return self._append(marker, AppendOrigin.COORDINATOR)
 
-    def _append(self, batch: bytearray, origin: Origin) -> int:
+    def _append(self, batch: bytearray, origin: AppendOrigin) -> int:
         appended = self.log.append_as_leader(batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms, origin=origin)
         self.log.advance_high_watermark(self.log.log_end_offset)
         return appended.first_offset

@@ -1,12 +1,12 @@
-"""All that a broker says about what it keeps, as plain data: two portraits are equal if the brokers keep the same.
+"""The entire visible state of a broker, as plain data: two portraits are equal if the brokers have the same state.
 
     before = portrait(Client(HOST, kafka.port))
     ...                                            # another program takes the directory over
     assert portrait(Client(HOST, port)) == before
 
-The questions are asked in Kafka's protocol, of Apache Kafka and of trioka alike. Records are compared as the bytes that
-a fetch brings, so that nothing is lost in between. What a restart changes on purpose is left out: leader epochs of the
-partitions, addresses, times. A broker that has just started is asked again until each partition has its leader.
+The requests are Kafka's, the same for Apache Kafka and trioka. Records are compared as the bytes of a fetch, so that
+nothing is lost in between. What a restart changes on purpose is left out: leader epochs of the
+partitions, addresses, times. After a start the requests are repeated until each partition has its leader.
 """
 
 import time
@@ -27,7 +27,7 @@ from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 from trioka.protocol.messages.metadata import MetadataRequest
 
 Name = tuple[str, int]  # of a partition
-Portrait = dict[str, dict[Any, Any]]  # a subject, and what is said of it
+ClusterDump = dict[str, dict[Any, Any]]  # a subject, and its values
 
 PATIENCE_S: Final = 30
 POLL_S: Final = 0.02
@@ -40,7 +40,7 @@ SOON_OVER: Final = (3, 6)  # the partition is not known, or not led, yet
 STATIC_OR_DEFAULT: Final = (4, 5)  # sources of a configuration that is no part of the metadata
 
 
-def portrait(client: Client, node_id: int = 1) -> Portrait:
+def portrait(client: Client, node_id: int = 1) -> ClusterDump:
     topics = _topics_with_leaders(client)
     names = [(topic.name, p.partition_index) for topic in topics for p in topic.partitions]
     return {
@@ -55,7 +55,7 @@ def portrait(client: Client, node_id: int = 1) -> Portrait:
     }
 
 
-def differences(one: Portrait, other: Portrait) -> list[str]:
+def differences(one: ClusterDump, other: ClusterDump) -> list[str]:
     """In words, so that a test that fails shows what differs and not two portraits."""
     found = []
     for subject in one:
@@ -145,13 +145,13 @@ def _acls(client: Client) -> dict[Any, Any]:
 def _features(client: Client) -> dict[Any, Any]:
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
     told = {each.name: each.max_version_level for each in client.ask(request, 3).finalized_features}
-    return {name: level for name, level in told.items() if name not in NOT_SERVED}  # of these only Kafka tells
+    return {name: level for name, level in told.items() if name not in NOT_SERVED}  # only Kafka reports these
 
 
 def _offsets(client: Client, name: Name) -> dict[Any, Any]:
     stamps = [EARLIEST, LATEST, MAX_TIMESTAMP]
-    # Apache Kafka finds nothing for a timestamp while the first segment that is new enough lies below the log's start
-    # and waits to be deleted; so a log whose start was moved is not asked.
+    # Apache Kafka finds nothing for a timestamp while the first segment that is new enough is below the log's start
+    # and waits to be deleted; so a log whose start was moved is left out.
     if _offset(client, name, 0, EARLIEST)[0] == 0:
         stamps += range(START_MS, START_MS + 50_000, 7_010)
     return {
@@ -172,7 +172,7 @@ def _offset(client: Client, name: Name, isolation: int, timestamp: int) -> tuple
         (found,) = client.ask(request, 7).topics[0].partitions
         if found.error_code == 0:
             return found.offset, found.timestamp
-        # Apache Kafka answers a change before its own broker has heard of it.
+        # Apache Kafka confirms a change before its own broker has applied it.
         assert found.error_code in SOON_OVER and time.monotonic() < deadline, (name, found)
         time.sleep(POLL_S)
 

@@ -47,11 +47,11 @@ QUIET: Final = {
 class SharedDirectory:
     """Ports are chosen once: both programs listen where the other one did."""
 
-    def __init__(self, parent: Path, voters: str) -> None:
+    def __init__(self, parent: Path, voters: str, settings: Mapping[str, object] | None = None) -> None:
         self.path = parent / "data"
         self.voters = voters
         self._parent = parent
-        self._port, self._controller_port = _free_ports(2)
+        self.port, self._controller_port = _free_ports(2)
         controller = f"{HOST}:{self._controller_port}"
         where = {
             VOTERS_IN_THE_LOG: {"controller.quorum.bootstrap.servers": controller},
@@ -65,9 +65,10 @@ class SharedDirectory:
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
             **QUIET,
-            "listeners": f"{LISTENER}://{HOST}:{self._port},CONTROLLER://{controller}",
+            "listeners": f"{LISTENER}://{HOST}:{self.port},CONTROLLER://{controller}",
             "log.dirs": self.path,
             **where[voters],
+            **(settings or {}),
         }
         self.properties = parent / "server.properties"
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
@@ -80,13 +81,13 @@ class SharedDirectory:
     @contextmanager
     def kafka(self) -> Iterator[ApacheKafka]:
         kafka = ApacheKafka(self._settings, data_dir=self.path, parent=self._parent)
-        kafka.port, kafka._controller_port = self._port, self._controller_port
+        kafka.port, kafka._controller_port = self.port, self._controller_port
         with kafka:
             yield kafka
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        with closing(Client(HOST, self._port)) as client:
+        with closing(Client(HOST, self.port)) as client:
             yield client
 
     def trioka(
@@ -95,9 +96,10 @@ class SharedDirectory:
         *,
         then: Callable[[Broker], Awaitable[object]] | None = None,
         overrides: Mapping[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> T:
-        """Starts trioka on the directory, lets a client visit it, and stops it cleanly; before that, it may be told
-        something that no client can say. `overrides` are settings that replace those of the file."""
+        """Starts trioka on the directory, runs a client function against it, and stops it cleanly; before that, a
+        command outside of the protocol may run. `overrides` are settings that replace those of the file."""
         loaded = load(parse_properties(self.properties.read_bytes()), overrides=overrides or {})
         broker = Broker(loaded.config, loaded.node, disk=OsDisk(), clock=SystemClock(), random=Random())
 
@@ -106,7 +108,7 @@ class SharedDirectory:
                 return visit(client)
 
         async def live() -> T:
-            with trio.fail_after(TIMEOUT_S):
+            with trio.fail_after(timeout_s):
                 async with trio.open_nursery() as nursery:
                     await nursery.start(broker.run)
                     result = await trio.to_thread.run_sync(visited)

@@ -1,4 +1,4 @@
-"""Apache Kafka and trioka, asked the same things in the same order.
+"""Apache Kafka and trioka, with the same requests in the same order.
 
     @pytest.fixture(scope="module")
     def sides(apache_kafka: None) -> Iterator[SideBySide]:
@@ -8,10 +8,10 @@
     def test_an_unknown_topic(sides: SideBySide) -> None:
         sides.same(DescribeTopicPartitionsRequest(topics=[...]), 0)
 
-`same` asks both, and says in which field the answers differ. Things that must differ are made equal first: ids of
-topics, of members and of the cluster, hosts and ports are replaced by words, the wording of messages by whether there
-is one, and records by where their batches begin, how many they are and how large. Whatever else may differ for a reason
-is named by the test: `ignoring={"topics.configs"}` or `order={"topics": "name"}`.
+`same` sends a request to both, and reports the field in which the answers differ. Values that always differ are made
+equal first: ids of topics, of members and of the cluster, hosts and ports are replaced by words, error messages by
+whether there is one, and records by the start, the count and the size of their batches. Other differences with a reason
+are named by the test: `ignoring={"topics.configs"}` or `order={"topics": "name"}`.
 
 A request that names a topic's id differs from side to side; it is given as a function of the side: `sides.same(lambda
 side: DeleteTopicsRequest(topics=[… side.topic_id("a") …]), 6)`.
@@ -39,7 +39,7 @@ POLL_S = 0.02
 # What a coordinator calls a member that came without an id: the client's id and a UUID, or a UUID in 22 letters.
 GENERATED_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|^[A-Za-z0-9_-]{22}$")
 
-Asked = Request | Callable[["Side"], Request]
+RequestFor = Request | Callable[["Side"], Request]
 Plain = dict[str, Any]  # a message as data: structs are dictionaries
 Order = Mapping[str, str | Callable[[Any], Any]]
 
@@ -54,7 +54,7 @@ class Side:
         self.client = Client(HOST, port)
         self.ids: dict[str, bytes] = {}
 
-    def ask(self, asked: Asked, version: int) -> Any:
+    def ask(self, asked: RequestFor, version: int) -> Any:
         return self.client.ask(asked if isinstance(asked, Request) else asked(self), version)
 
     def topic_id(self, name: str) -> bytes:
@@ -66,7 +66,7 @@ class Side:
         return self.ids[name]
 
     def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
-        """Returns when all partitions can be read: Apache Kafka answers before its broker has heard of them."""
+        """Returns when all partitions can be read: Apache Kafka answers before its broker has created them."""
         configuration = [
             CreateTopicsRequest.Topic.Config(name=key.replace("_", "."), value=str(value))
             for key, value in configs.items()
@@ -104,7 +104,7 @@ class SideBySide:
         self.kafka = kafka
         self.trioka = trioka
 
-    def both(self, asked: Asked, version: int) -> tuple[Any, Any]:
+    def both(self, asked: RequestFor, version: int) -> tuple[Any, Any]:
         """The answers as they came, Apache Kafka's first; None where one hung up."""
         return self.kafka.ask(asked, version), self.trioka.ask(asked, version)
 
@@ -113,9 +113,9 @@ class SideBySide:
         self.trioka.create_topic(name, partitions, **configs)
 
     def same(
-        self, asked: Asked, version: int, *, ignoring: Collection[str] = (), order: Order | None = None
+        self, asked: RequestFor, version: int, *, ignoring: Collection[str] = (), order: Order | None = None
     ) -> tuple[Any, Any]:
-        """Asks both, and fails unless they say the same. Returns the answers as they came.
+        """Sends a request to both, and fails unless the answers are equal. Returns the original answers.
 
         `ignoring`: fields by their path, without the places in lists. `order`: lists, by path, whose order means
         nothing, with the field (or a function of the element) by which to sort them.

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from guests import GUEST, Guests
-from side_by_side import PATIENCE_S, POLL_S, Asked, Order, Side, SideBySide, side_by_side
-from support.requests_by_api import GROUP, TOPIC, TRANSACTION, versions, wish
+from side_by_side import PATIENCE_S, POLL_S, Order, RequestFor, Side, SideBySide, side_by_side
+from support.requests_by_api import GROUP, TOPIC, TRANSACTION, request_for, versions
 
-from trioka.broker.api import SERVED
-from trioka.cluster.acls import Operation, ResourceKind
+from trioka.broker.api import SUPPORTED_APIS
+from trioka.cluster.acls import AclOperation, AclResourceType
 from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
@@ -39,23 +39,25 @@ HOST = "127.0.0.1"
 DENIED = {29, 30, 31, 53}
 COORDINATOR_LOAD_IN_PROGRESS, CONCURRENT_TRANSACTIONS = 14, 51
 API_VERSIONS = 18
-CLUSTER = (ResourceKind.CLUSTER, "kafka-cluster")
+CLUSTER = (AclResourceType.CLUSTER, "kafka-cluster")
 ORDERS, BILLING, COPIER = (
-    (ResourceKind.TOPIC, TOPIC),
-    (ResourceKind.GROUP, GROUP),
-    (ResourceKind.TRANSACTIONAL_ID, TRANSACTION),
+    (AclResourceType.TOPIC, TOPIC),
+    (AclResourceType.GROUP, GROUP),
+    (AclResourceType.TRANSACTIONAL_ID, TRANSACTION),
 )
-MINE, NEW = (ResourceKind.TOPIC, "mine"), (ResourceKind.TOPIC, "new")
-BILLING_TOO = (ResourceKind.GROUP, "billing too")
-NEW_KIND = (ResourceKind.GROUP, "the new kind")
+MINE, NEW = (AclResourceType.TOPIC, "mine"), (AclResourceType.TOPIC, "new")
+BILLING_TOO = (AclResourceType.GROUP, "billing too")
+NEW_KIND = (AclResourceType.GROUP, "the new kind")
 
 OF_ACL = ("principal", "host", "operation", "permission_type")
 
-Right = tuple[Operation, tuple[ResourceKind, str]]
-Said = tuple[Any, ...]  # a rule as a value
+Right = tuple[AclOperation, tuple[AclResourceType, str]]
+RuleTuple = tuple[Any, ...]  # a rule as a value
 
 
-def rule(operation: Operation, resource: tuple[ResourceKind, str], host: str = GUEST) -> CreateAclsRequest.Creation:
+def rule(
+    operation: AclOperation, resource: tuple[AclResourceType, str], host: str = GUEST
+) -> CreateAclsRequest.Creation:
     kind, name = resource
     return CreateAclsRequest.Creation(
         resource_type=kind,
@@ -100,7 +102,7 @@ class House:
             wait(side, lambda side: rules_of(side, GUEST) == set(map(said, wanted)))
 
 
-def rules_of(side: Side, host: str) -> set[Said]:
+def rules_of(side: Side, host: str) -> set[RuleTuple]:
     """What the broker knows: the controller of Apache Kafka answers before."""
     found = side.ask(DescribeAclsRequest(**of_host(host)), 3).resources
     return {
@@ -110,7 +112,7 @@ def rules_of(side: Side, host: str) -> set[Said]:
     }
 
 
-def said(creation: CreateAclsRequest.Creation) -> Said:
+def said(creation: CreateAclsRequest.Creation) -> RuleTuple:
     resource = (creation.resource_type, creation.resource_name, creation.resource_pattern_type)
     return (*resource, *(getattr(creation, each) for each in OF_ACL))
 
@@ -130,10 +132,10 @@ def house() -> Iterator[House]:
             for kind, name in enumerate((GROUP, TRANSACTION)):  # what remembers them is there
                 asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
                 wait(side, lambda side, asked=asked: side.ask(asked, 6).coordinators[0].error_code == 0)
-            wait(side, lambda side: codes(side.ask(wish(8, 9, side.topic_id), 9)) == [0])
+            wait(side, lambda side: codes(side.ask(request_for(8, 9, side.topic_id), 9)) == [0])
             everything = [(kind, "*") for kind in (ORDERS[0], BILLING[0], COPIER[0])]
             for resource in (CLUSTER, *everything):
-                side.ask(CreateAclsRequest(creations=[rule(Operation.ALL, resource, HOST)]), 3)
+                side.ask(CreateAclsRequest(creations=[rule(AclOperation.ALL, resource, HOST)]), 3)
             wait(side, lambda side: len(rules_of(side, HOST)) == 4)
         guests = Guests(hosts)
         try:
@@ -171,13 +173,13 @@ def test_without_rights_both_refuse_the_same(house: House) -> None:
     house.allow()
     # The controller and the broker of Apache Kafka hear of rules one after the other.
     for key in (30, 29):
-        house.guests.agree(wish(key, 3, house.hosts.kafka.topic_id), 3, until=is_denied)
+        house.guests.agree(request_for(key, 3, house.hosts.kafka.topic_id), 3, until=is_denied)
     differences = []
     for key, version in versions():
         if key == API_VERSIONS:
             continue
         try:
-            house.guests.same(lambda side, key=key, version=version: wish(key, version, side.topic_id), version)  # type: ignore[misc]
+            house.guests.same(lambda side, key=key, version=version: request_for(key, version, side.topic_id), version)  # type: ignore[misc]
         except AssertionError as difference:
             differences.append(str(difference))
     assert not differences, "\n".join(differences)
@@ -185,54 +187,62 @@ def test_without_rights_both_refuse_the_same(house: House) -> None:
 
 # What each API needs, in its last version.
 NEEDED: Mapping[int, tuple[Right, ...]] = {
-    0: ((Operation.WRITE, ORDERS),),
-    1: ((Operation.READ, ORDERS),),
-    2: ((Operation.DESCRIBE, ORDERS),),
-    3: ((Operation.DESCRIBE, ORDERS),),
-    8: ((Operation.READ, BILLING), (Operation.READ, ORDERS)),
-    9: ((Operation.DESCRIBE, BILLING), (Operation.DESCRIBE, ORDERS)),
-    10: ((Operation.DESCRIBE, BILLING),),
-    11: ((Operation.READ, BILLING),),
-    12: ((Operation.READ, BILLING),),
-    13: ((Operation.READ, BILLING),),
-    14: ((Operation.READ, BILLING),),
-    15: ((Operation.DESCRIBE, BILLING),),
-    16: ((Operation.DESCRIBE, BILLING),),
-    21: ((Operation.DELETE, ORDERS),),
-    22: ((Operation.IDEMPOTENT_WRITE, CLUSTER),),
-    23: ((Operation.DESCRIBE, ORDERS),),
-    24: ((Operation.CLUSTER_ACTION, CLUSTER),),
-    25: ((Operation.WRITE, COPIER), (Operation.READ, BILLING)),
-    26: ((Operation.WRITE, COPIER),),
-    27: ((Operation.CLUSTER_ACTION, CLUSTER),),
-    28: ((Operation.WRITE, COPIER), (Operation.READ, BILLING), (Operation.READ, ORDERS)),
-    29: ((Operation.DESCRIBE, CLUSTER),),
-    30: ((Operation.ALTER, CLUSTER),),
-    31: ((Operation.ALTER, CLUSTER),),
-    32: ((Operation.DESCRIBE_CONFIGS, CLUSTER), (Operation.DESCRIBE_CONFIGS, ORDERS)),
-    33: ((Operation.ALTER_CONFIGS, ORDERS),),
-    34: ((Operation.ALTER, CLUSTER),),
-    35: ((Operation.DESCRIBE, CLUSTER),),
-    37: ((Operation.ALTER, ORDERS),),
-    42: ((Operation.DELETE, BILLING),),
-    43: ((Operation.ALTER, CLUSTER),),
-    44: ((Operation.ALTER_CONFIGS, CLUSTER), (Operation.ALTER_CONFIGS, ORDERS)),
-    45: ((Operation.ALTER, CLUSTER),),
-    46: ((Operation.DESCRIBE, CLUSTER),),
-    47: ((Operation.DELETE, BILLING), (Operation.READ, ORDERS)),
-    48: ((Operation.DESCRIBE_CONFIGS, CLUSTER),),
-    49: ((Operation.ALTER_CONFIGS, CLUSTER),),
-    55: ((Operation.DESCRIBE, CLUSTER),),
-    57: ((Operation.ALTER, CLUSTER),),
-    60: ((Operation.DESCRIBE, CLUSTER),),
-    61: ((Operation.READ, ORDERS),),
-    64: ((Operation.ALTER, CLUSTER),),
-    65: ((Operation.DESCRIBE, COPIER),),
-    66: ((Operation.DESCRIBE, COPIER),),
-    68: ((Operation.READ, NEW_KIND), (Operation.DESCRIBE, ORDERS)),
-    69: ((Operation.DESCRIBE, BILLING),),
-    74: ((Operation.DESCRIBE_CONFIGS, CLUSTER),),
-    75: ((Operation.DESCRIBE, ORDERS),),
+    0: ((AclOperation.WRITE, ORDERS),),
+    1: ((AclOperation.READ, ORDERS),),
+    2: ((AclOperation.DESCRIBE, ORDERS),),
+    3: ((AclOperation.DESCRIBE, ORDERS),),
+    8: ((AclOperation.READ, BILLING), (AclOperation.READ, ORDERS)),
+    9: ((AclOperation.DESCRIBE, BILLING), (AclOperation.DESCRIBE, ORDERS)),
+    10: ((AclOperation.DESCRIBE, BILLING),),
+    11: ((AclOperation.READ, BILLING),),
+    12: ((AclOperation.READ, BILLING),),
+    13: ((AclOperation.READ, BILLING),),
+    14: ((AclOperation.READ, BILLING),),
+    15: ((AclOperation.DESCRIBE, BILLING),),
+    16: ((AclOperation.DESCRIBE, BILLING),),
+    17: (),  # on a listener without SASL
+    21: ((AclOperation.DELETE, ORDERS),),
+    22: ((AclOperation.IDEMPOTENT_WRITE, CLUSTER),),
+    23: ((AclOperation.DESCRIBE, ORDERS),),
+    24: ((AclOperation.CLUSTER_ACTION, CLUSTER),),
+    25: ((AclOperation.WRITE, COPIER), (AclOperation.READ, BILLING)),
+    26: ((AclOperation.WRITE, COPIER),),
+    27: ((AclOperation.CLUSTER_ACTION, CLUSTER),),
+    28: ((AclOperation.WRITE, COPIER), (AclOperation.READ, BILLING), (AclOperation.READ, ORDERS)),
+    29: ((AclOperation.DESCRIBE, CLUSTER),),
+    30: ((AclOperation.ALTER, CLUSTER),),
+    31: ((AclOperation.ALTER, CLUSTER),),
+    32: ((AclOperation.DESCRIBE_CONFIGS, CLUSTER), (AclOperation.DESCRIBE_CONFIGS, ORDERS)),
+    33: ((AclOperation.ALTER_CONFIGS, ORDERS),),
+    34: ((AclOperation.ALTER, CLUSTER),),
+    35: ((AclOperation.DESCRIBE, CLUSTER),),
+    36: (),
+    37: ((AclOperation.ALTER, ORDERS),),
+    38: (),  # over PLAINTEXT, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED whatever the client may do
+    39: (),
+    40: (),
+    41: (),
+    42: ((AclOperation.DELETE, BILLING),),
+    43: ((AclOperation.ALTER, CLUSTER),),
+    44: ((AclOperation.ALTER_CONFIGS, CLUSTER), (AclOperation.ALTER_CONFIGS, ORDERS)),
+    45: ((AclOperation.ALTER, CLUSTER),),
+    46: ((AclOperation.DESCRIBE, CLUSTER),),
+    47: ((AclOperation.DELETE, BILLING), (AclOperation.READ, ORDERS)),
+    48: ((AclOperation.DESCRIBE_CONFIGS, CLUSTER),),
+    49: ((AclOperation.ALTER_CONFIGS, CLUSTER),),
+    50: ((AclOperation.DESCRIBE, CLUSTER),),
+    51: ((AclOperation.ALTER, CLUSTER),),
+    55: ((AclOperation.DESCRIBE, CLUSTER),),
+    57: ((AclOperation.ALTER, CLUSTER),),
+    60: ((AclOperation.DESCRIBE, CLUSTER),),
+    61: ((AclOperation.READ, ORDERS),),
+    64: ((AclOperation.ALTER, CLUSTER),),
+    65: ((AclOperation.DESCRIBE, COPIER),),
+    66: ((AclOperation.DESCRIBE, COPIER),),
+    68: ((AclOperation.READ, NEW_KIND), (AclOperation.DESCRIBE, ORDERS)),
+    69: ((AclOperation.DESCRIBE, BILLING),),
+    74: ((AclOperation.DESCRIBE_CONFIGS, CLUSTER),),
+    75: ((AclOperation.DESCRIBE, ORDERS),),
 }
 # What differs, with or without rights, and is looked at elsewhere; and lists whose order means nothing.
 IGNORED: Mapping[int, tuple[str, ...]] = {
@@ -257,14 +267,14 @@ def test_with_the_right_that_it_needs_each_is_granted_by_both(house: House) -> N
         house.allow(*rights)
         try:
             house.guests.agree(
-                lambda side, key=key: wish(key, last[key], side.topic_id),  # type: ignore[misc]
+                lambda side, key=key: request_for(key, last[key], side.topic_id),  # type: ignore[misc]
                 last[key],
                 until=is_granted,
                 ignoring=IGNORED.get(key, ()),
                 order=ORDERS_OF.get(key),
             )
         except AssertionError as difference:
-            differences.append(f"{SERVED[key].name}: {difference}")
+            differences.append(f"{SUPPORTED_APIS[key].name}: {difference}")
     assert not differences, "\n".join(differences)
 
 
@@ -280,24 +290,24 @@ def also(request: Any, field: str, name_field: str, name: str) -> Any:
     return request
 
 
-def two_topics(key: int, version: int, field: str, name_field: str = "name") -> Asked:
-    return lambda side: also(wish(key, version, side.topic_id), field, name_field, "mine")
+def two_topics(key: int, version: int, field: str, name_field: str = "name") -> RequestFor:
+    return lambda side: also(request_for(key, version, side.topic_id), field, name_field, "mine")
 
 
 MIXED: list[tuple[int, int, str, str, tuple[Right, ...]]] = [
-    (0, 12, "topic_data", "name", ((Operation.WRITE, MINE),)),
-    (1, 12, "topics", "topic", ((Operation.READ, MINE),)),
-    (2, 11, "topics", "name", ((Operation.DESCRIBE, MINE),)),
-    (8, 9, "topics", "name", ((Operation.READ, BILLING), (Operation.READ, MINE))),
-    (9, 7, "topics", "name", ((Operation.DESCRIBE, BILLING), (Operation.DESCRIBE, MINE))),
-    (21, 2, "topics", "name", ((Operation.DELETE, MINE),)),
-    (23, 4, "topics", "topic", ((Operation.DESCRIBE, MINE),)),
-    (24, 3, "v3_and_below_topics", "name", ((Operation.WRITE, COPIER), (Operation.WRITE, MINE))),
-    (28, 3, "topics", "name", ((Operation.WRITE, COPIER), (Operation.READ, BILLING), (Operation.READ, MINE))),
-    (37, 3, "topics", "name", ((Operation.ALTER, MINE),)),
-    (47, 0, "topics", "name", ((Operation.DELETE, BILLING), (Operation.READ, MINE))),
-    (61, 0, "topics", "name", ((Operation.READ, MINE),)),
-    (75, 0, "topics", "name", ((Operation.DESCRIBE, MINE),)),
+    (0, 12, "topic_data", "name", ((AclOperation.WRITE, MINE),)),
+    (1, 12, "topics", "topic", ((AclOperation.READ, MINE),)),
+    (2, 11, "topics", "name", ((AclOperation.DESCRIBE, MINE),)),
+    (8, 9, "topics", "name", ((AclOperation.READ, BILLING), (AclOperation.READ, MINE))),
+    (9, 7, "topics", "name", ((AclOperation.DESCRIBE, BILLING), (AclOperation.DESCRIBE, MINE))),
+    (21, 2, "topics", "name", ((AclOperation.DELETE, MINE),)),
+    (23, 4, "topics", "topic", ((AclOperation.DESCRIBE, MINE),)),
+    (24, 3, "v3_and_below_topics", "name", ((AclOperation.WRITE, COPIER), (AclOperation.WRITE, MINE))),
+    (28, 3, "topics", "name", ((AclOperation.WRITE, COPIER), (AclOperation.READ, BILLING), (AclOperation.READ, MINE))),
+    (37, 3, "topics", "name", ((AclOperation.ALTER, MINE),)),
+    (47, 0, "topics", "name", ((AclOperation.DELETE, BILLING), (AclOperation.READ, MINE))),
+    (61, 0, "topics", "name", ((AclOperation.READ, MINE),)),
+    (75, 0, "topics", "name", ((AclOperation.DESCRIBE, MINE),)),
 ]
 NAMED = ("name", "topic")
 
@@ -323,7 +333,7 @@ def test_of_two_topics_the_one_that_is_allowed_is_served(house: House) -> None:
             )
             assert is_denied(told)
         except AssertionError as difference:
-            differences.append(f"{SERVED[key].name}: {difference}")
+            differences.append(f"{SUPPORTED_APIS[key].name}: {difference}")
     assert not differences, "\n".join(differences)
 
 
@@ -339,7 +349,7 @@ BY_NAME: Order = {"topics": lambda told: str(told["name"])}
 
 
 def test_topics_are_hidden_by_name_and_by_id(house: House) -> None:
-    house.allow((Operation.DESCRIBE, MINE))
+    house.allow((AclOperation.DESCRIBE, MINE))
     house.guests.agree(metadata("mine"), 12, until=is_granted)
     house.guests.same(metadata(TOPIC, "mine", "nowhere"), 12, order=BY_NAME)
     house.guests.same(MetadataRequest(topics=None, include_topic_authorized_operations=True), 12)
@@ -352,15 +362,15 @@ def test_topics_are_hidden_by_name_and_by_id(house: House) -> None:
 
     house.guests.same(by_id, 12, order={"topics": lambda told: str(told["topic_id"])})
     everything = OffsetFetchRequest(group_id=GROUP, topics=None)
-    house.allow((Operation.DESCRIBE, BILLING))
+    house.allow((AclOperation.DESCRIBE, BILLING))
     house.guests.agree(everything, 7, until=is_granted)
 
 
 def test_who_may_describe_but_not_create_makes_no_topic(house: House) -> None:
-    house.allow((Operation.DESCRIBE, NEW))
+    house.allow((AclOperation.DESCRIBE, NEW))
     house.guests.agree(metadata("new"), 12, until=lambda answer: not is_denied(answer))
     house.guests.same(metadata("new", create=True), 12)
-    house.allow((Operation.DESCRIBE, NEW), (Operation.CREATE, NEW))
+    house.allow((AclOperation.DESCRIBE, NEW), (AclOperation.CREATE, NEW))
     deadline = time.monotonic() + PATIENCE_S
     for side in (house.guests.kafka, house.guests.trioka):
         while side.ask(metadata("new", create=True), 12).topics[0].error_code:
@@ -379,12 +389,12 @@ def creation(*names: str) -> CreateTopicsRequest:
 
 
 def test_topics_are_made_with_rights_to_them_or_to_the_cluster(house: House) -> None:
-    one, configs = (ResourceKind.TOPIC, "one"), ("topics.configs",)
-    house.allow((Operation.CREATE, one))
+    one, configs = (AclResourceType.TOPIC, "one"), ("topics.configs",)
+    house.allow((AclOperation.CREATE, one))
     house.guests.agree(creation("one"), 7, until=is_denied_only_configs)
     for asked in (creation("one"), creation("one", "two"), creation("two", "two"), creation(TOPIC)):
         house.guests.same(asked, 7, ignoring=configs, order=BY_NAME)
-    house.allow((Operation.CREATE, CLUSTER), (Operation.DESCRIBE_CONFIGS, one))
+    house.allow((AclOperation.CREATE, CLUSTER), (AclOperation.DESCRIBE_CONFIGS, one))
     house.guests.agree(creation("two"), 7, until=is_denied_only_configs)
     house.guests.same(creation("one", "two"), 7, ignoring=configs, order=BY_NAME)
 
@@ -401,10 +411,10 @@ def deletion(*names: str | None, ids: tuple[bytes, ...] = ()) -> DeleteTopicsReq
 
 def test_topics_are_deleted_with_rights_to_them(house: House) -> None:
     house.hosts.create_topic("gone")
-    gone = (ResourceKind.TOPIC, "gone")
+    gone = (AclResourceType.TOPIC, "gone")
     order: Order = {"responses": lambda told: (str(told["name"]), str(told["topic_id"]))}
-    nowhere = (ResourceKind.TOPIC, "nowhere")
-    for rights in ((), ((Operation.DESCRIBE, gone), (Operation.DESCRIBE, nowhere))):
+    nowhere = (AclResourceType.TOPIC, "nowhere")
+    for rights in ((), ((AclOperation.DESCRIBE, gone), (AclOperation.DESCRIBE, nowhere))):
         house.allow(*rights)
         for asked in (
             deletion("gone", "nowhere"),
@@ -416,7 +426,7 @@ def test_topics_are_deleted_with_rights_to_them(house: House) -> None:
                 until=lambda answer, rights=rights: (3 in codes(answer)) is bool(rights) and is_denied(answer),  # type: ignore[misc]
                 order=order,
             )
-    house.allow((Operation.DELETE, gone))
+    house.allow((AclOperation.DELETE, gone))
     both = [
         side.ask(deletion("gone"), 6) for side in (house.guests.kafka, house.guests.trioka) if granted(side, "gone")
     ]
@@ -430,7 +440,7 @@ def granted(side: Side, name: str) -> bool:
 
 
 def test_producer_ids_are_for_those_who_may_write_something(house: House) -> None:
-    for right in ((Operation.WRITE, MINE), (Operation.IDEMPOTENT_WRITE, CLUSTER), (Operation.WRITE, COPIER)):
+    for right in ((AclOperation.WRITE, MINE), (AclOperation.IDEMPOTENT_WRITE, CLUSTER), (AclOperation.WRITE, COPIER)):
         house.allow(right)
         for name in (None, TRANSACTION):
             asked = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
@@ -444,7 +454,7 @@ def test_producer_ids_are_for_those_who_may_write_something(house: House) -> Non
 
 
 def test_coordinators_are_told_to_those_who_may_know_what_they_coordinate(house: House) -> None:
-    house.allow((Operation.DESCRIBE, BILLING), (Operation.DESCRIBE, COPIER))
+    house.allow((AclOperation.DESCRIBE, BILLING), (AclOperation.DESCRIBE, COPIER))
     for kind, name in ((0, GROUP), (1, TRANSACTION)):
         asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name, "other"])
         house.guests.agree(asked, 6, until=lambda answer: 0 in codes(answer))
@@ -455,7 +465,7 @@ def test_coordinators_are_told_to_those_who_may_know_what_they_coordinate(house:
 
 
 def test_a_pattern_finds_only_topics_that_the_member_may_know_of(house: House) -> None:
-    house.allow((Operation.READ, BILLING_TOO), (Operation.DESCRIBE, MINE))
+    house.allow((AclOperation.READ, BILLING_TOO), (AclOperation.DESCRIBE, MINE))
     for side in (house.guests.kafka, house.guests.trioka):
         assert assigned(side, "mine|orders") == {"mine"}, side.name
 
@@ -472,15 +482,15 @@ def assigned(side: Side, pattern: str) -> set[str]:
     )
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        told = side.ask(member, 1)
-        if told.error_code == 0:
-            got = [] if told.assignment is None else told.assignment.topic_partitions
+        response = side.ask(member, 1)
+        if response.error_code == 0:
+            got = [] if response.assignment is None else response.assignment.topic_partitions
             if got:
                 return {name for name, topic_id in side.ids.items() for each in got if each.topic_id == topic_id}
             member = ConsumerGroupHeartbeatRequest(
-                group_id=member.group_id, member_id=member.member_id, member_epoch=told.member_epoch
+                group_id=member.group_id, member_id=member.member_id, member_epoch=response.member_epoch
             )
-        assert time.monotonic() < deadline, f"{side.name}: {told}"
+        assert time.monotonic() < deadline, f"{side.name}: {response}"
         time.sleep(POLL_S)
 
 
@@ -491,12 +501,12 @@ NAMES = ("orders", "order", "orderly", "mine", "m", "x")
 
 def any_rule(random: Random) -> CreateAclsRequest.Creation:
     return CreateAclsRequest.Creation(
-        resource_type=ResourceKind.TOPIC,
+        resource_type=AclResourceType.TOPIC,
         resource_name=random.choice([*NAMES, "o", "ord", "*", "min"]),
         resource_pattern_type=random.choice((3, 4)),
         principal=random.choice(("User:ANONYMOUS", "User:ANONYMOUS", "User:*", "User:ann", "Group:ANONYMOUS")),
         host=random.choice((GUEST, GUEST, "10.0.0.7")),  # whoever is at home keeps its rights
-        operation=random.choice([each for each in Operation if each is Operation.ALL or 3 <= each <= 11]),
+        operation=random.choice([each for each in AclOperation if each is AclOperation.ALL or 3 <= each <= 11]),
         permission_type=random.choice((2, 3, 3)),
     )
 

@@ -58,7 +58,7 @@ class Both:
             return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
 
         # The sentence of an error ends in the broker's own words, which stand behind the last colon.
-        talk = re.sub(r"(?m)^(error: [^:\n]*): [^\n]*?( *\[TRK)", r"\1 \2", words(ended.talk))
+        talk = re.sub(r"(?m)^(error: [^:\n]*): [^\n]*?( *\[TRK)", r"\1 \2", words(ended.stderr))
         return Ended(ended.code, words(ended.out), re.sub(" {2,}", "  ", talk))
 
 
@@ -117,7 +117,7 @@ def test_topics(both: Both) -> None:
 def test_what_goes_wrong_goes_wrong_alike(both: Both, line: str, code: int) -> None:
     ended = both.same(*line.split())
     assert ended.code == code, ended
-    assert "Traceback" not in ended.talk
+    assert "Traceback" not in ended.stderr
 
 
 def test_records(both: Both) -> None:
@@ -194,7 +194,7 @@ def test_a_group_with_a_member(both: Both, home: Path) -> None:
             assert [(row["client"], row["partitions"]) for row in ended.rows] == [("reader", ["read:0"])]
         for words in ("reset-offsets readers --topic read --to-latest -y", "delete readers -y"):
             refused = both.same("groups", *words.split())
-            assert refused.code == Exit.FAILED and "group 'readers' has members (Stable)" in refused.talk
+            assert refused.code == Exit.FAILED and "group 'readers' has members (Stable)" in refused.stderr
         _lag_is_the_same(both)
     finally:
         for reader in readers:
@@ -331,7 +331,7 @@ def test_kafkas_own_tools_see_what_ours_did(both: Both, home: Path) -> None:
 
 def test_a_controller_is_named_as_one(both: Both) -> None:
     ended = command("topics", "list", "-b", f"127.0.0.1:{both.kafka._controller_port}")
-    assert ended.code == Exit.UNREACHABLE and "TRK-2012 A_CONTROLLER" in ended.talk
+    assert ended.code == Exit.UNREACHABLE and "TRK-2012 A_CONTROLLER" in ended.stderr
 
 
 # -- logins ------------------------------------------------------------------------------------------------------------
@@ -366,15 +366,15 @@ def test_logins(apache_kafka: None, home: Path) -> None:
     with ApacheKafka(WITH_LOGINS) as kafka:
         at = kafka.bootstrap
         stranger = command("topics", "list", "--timeout", "5s", at=at)
-        assert stranger.code == Exit.UNREACHABLE and "TRK-2007" in stranger.talk
+        assert stranger.code == Exit.UNREACHABLE and "TRK-2007" in stranger.stderr
         admin = login(home, "PLAIN", "admin", "a")
         assert command("topics", "create", "secret", *admin, at=at).code == Exit.OK
         assert command("produce", "secret", *admin, at=at, stdin=b"hush\n").code == Exit.OK
         assert command("consume", "secret", "-e", *admin, at=at).out == "hush\n"
         wrong = command("topics", "list", *login(home, "PLAIN", "admin", "x"), at=at)
-        assert wrong.code == Exit.UNAUTHORISED and "TRK-1058 SASL_AUTHENTICATION_FAILED" in wrong.talk
+        assert wrong.code == Exit.UNAUTHORISED and "TRK-1058 SASL_AUTHENTICATION_FAILED" in wrong.stderr
         denied = command("topics", "create", "mine", *login(home, "PLAIN", "ann", "b"), at=at)
-        assert denied.code == Exit.UNAUTHORISED and "AUTHORIZATION_FAILED" in denied.talk
+        assert denied.code == Exit.UNAUTHORISED and "AUTHORIZATION_FAILED" in denied.stderr
         _create_scram_user(at, admin[1], "eve", "p,=ss")
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             scram = login(home, mechanism, "eve", "p,=ss")
@@ -384,7 +384,7 @@ def test_logins(apache_kafka: None, home: Path) -> None:
             assert command("topics", "list", "-o", "name", *scram, at=at).out == "secret\n"
             assert command("topics", "list", *login(home, mechanism, "eve", "no"), at=at).code == Exit.UNAUTHORISED
         odd = command("topics", "list", *login(home, "GSSAPI", "eve", "x"), at=at)
-        assert odd.code == Exit.USAGE and "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are known" in odd.talk
+        assert odd.code == Exit.USAGE and "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are known" in odd.stderr
 
 
 def _create_scram_user(at: str, config: str, user: str, password: str) -> None:

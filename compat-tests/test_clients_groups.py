@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from broker_under_test import BROKERS, HEARD, eavesdropped
+from broker_under_test import BROKERS, HEARD, recorded
 from clients.client import Record
 from clients.confluent import Confluent
 from clients.member import Member, Place
@@ -128,10 +128,10 @@ class Life:
     def _wait(self, what: str, is_so: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_so():
-            ended = [member.last_words() for member in self._members if not member.is_alive]
+            ended = [member.log_tail() for member in self._members if not member.is_alive]
             assert not ended, f"a member of {self._kind} ended by itself: {ended}"
             if time.monotonic() > deadline:
-                state = [(member.has, len(member.saw), member.last_words()) for member in self._members]
+                state = [(member.has, len(member.saw), member.log_tail()) for member in self._members]
                 raise AssertionError(f"{self._kind}: not so: {what}. {state}")
             time.sleep(LOOK_SECONDS)
 
@@ -174,7 +174,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def trioka(folder: Path) -> Iterator[tuple[TriokaProcess, str]]:
     """A broker, and where its clients find it."""
     if HEARD is not None:
-        with eavesdropped(folder, Path(HEARD), SETTINGS) as (broker, bootstrap):
+        with recorded(folder, Path(HEARD), SETTINGS) as (broker, bootstrap):
             yield broker, bootstrap
         return
     with TriokaProcess(folder, SETTINGS) as broker:

@@ -6,9 +6,9 @@ import struct
 from pathlib import Path
 
 import compatibility
-from eavesdropper import Eavesdropper
+from eavesdropper import RecordingProxy
 
-from trioka.broker.api import SERVED
+from trioka.broker.api import SUPPORTED_APIS
 from trioka.protocol.codec import encode
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 
@@ -20,7 +20,7 @@ def test_the_page_says_what_is_served() -> None:
 def test_no_client_was_served_what_is_not_advertised() -> None:
     for name, key, version in json.loads(compatibility.FOUND.read_text())["requests"]:
         is_a_question = key == 18  # a client may ask ApiVersions in any version
-        assert is_a_question or SERVED[key].first <= version <= SERVED[key].last, (name, key, version)
+        assert is_a_question or SUPPORTED_APIS[key].first <= version <= SUPPORTED_APIS[key].last, (name, key, version)
 
 
 def test_every_client_was_heard_and_passed() -> None:
@@ -33,7 +33,7 @@ def test_whoever_listens_hears_names_and_versions_and_changes_nothing(tmp_path: 
     named = ApiVersionsRequest(client_software_name="kgo", client_software_version="1")
     first = _frame(18, 3, b"c", b"\x00" + encode(named, 3))
     second = _frame(3, 12, b"c", b"rest")
-    with Eavesdropper() as ear, socket.create_server(("127.0.0.1", 0)) as broker:
+    with RecordingProxy() as ear, socket.create_server(("127.0.0.1", 0)) as broker:
         ear.listen_to("127.0.0.1", broker.getsockname()[1])
         with socket.create_connection(("127.0.0.1", ear.port)) as client:
             served, _ = broker.accept()

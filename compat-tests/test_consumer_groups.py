@@ -22,7 +22,7 @@ from support.serving import Client as Connection
 
 from trioka.cli.client.connection import CLIENT_ID
 from trioka.coordinator.client import Client
-from trioka.coordinator.decision import Kept
+from trioka.coordinator.decision import StoredRecord
 from trioka.coordinator.record_codec import GROUPS
 from trioka.protocol import batch
 from trioka.protocol.errors import InvalidRegularExpression, KafkaError
@@ -415,7 +415,7 @@ class Played(NamedTuple):
     differences: dict[str, list[str]]
     theirs: dict[str, list[Any]]  # the records of each group
     ours: dict[str, list[Any]]
-    log: list[Kept]
+    log: list[StoredRecord]
 
 
 @pytest.fixture(scope="module")
@@ -446,13 +446,13 @@ def wait_for_coordinator(connection: Connection) -> None:
         time.sleep(POLL_S)
 
 
-def read_log(kafka: ApacheKafka) -> list[Kept]:
+def read_log(kafka: ApacheKafka) -> list[StoredRecord]:
     data = b"".join(path.read_bytes() for path in kafka.segments("__consumer_offsets-0"))
     records = [record for header in batch.headers(data) for record in batch.records(data, header)]
     return [kept for record in records if (kept := GROUPS.decode(record.key or b"", record.value)) is not None]
 
 
-def by_group(log: Iterable[Kept]) -> dict[str, list[Any]]:
+def by_group(log: Iterable[StoredRecord]) -> dict[str, list[Any]]:
     """What must be the same: everything but times and versions of metadata."""
     records = defaultdict(list)
     for kept in log:

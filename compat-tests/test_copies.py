@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from clients.client import Record
-from clients.copier import Copied
+from clients.copier import CopiedTransaction
 from copies import PARTITIONS, TARGET, Copies, Saw, key, must_be_copied
 from history.checker import check
 from history.operations import Read
@@ -15,21 +15,21 @@ EACH = 4
 
 
 @dataclass
-class Told:
+class ScriptedCopier:
     name: str
-    copied: list[Copied] = field(default_factory=list)
+    copied: list[CopiedTransaction] = field(default_factory=list)
 
 
-def transaction(number: int, *records: int, **more: Any) -> Copied:
+def transaction(number: int, *records: int, **more: Any) -> CopiedTransaction:
     """Of partition 0, with what was read of it."""
     read = [(0, record, f"0-{record}") for record in records]
     more = {"ended": "ok", "ended_ms": 25 + 10 * number, "has_asked": True, **more}
     if more["ended"] != "ok":
         more["ended_ms"] = 0 if more["ended"] == "open" else more["ended_ms"]
-    return Copied(number=number, began_ms=20 + 10 * number, read=read, **more)
+    return CopiedTransaction(number=number, began_ms=20 + 10 * number, read=read, **more)
 
 
-def copies(*copiers: Told, output: list[str], saw: list[str] | None = None, committed: int = EACH) -> Copies:
+def copies(*copiers: ScriptedCopier, output: list[str], saw: list[str] | None = None, committed: int = EACH) -> Copies:
     """The values of partition 0; the others have none."""
     reads = [Read(key(TARGET, 0), offset, value.encode()) for offset, value in enumerate(output)]
     seen = [Read(key(TARGET, 0), offset, value.encode()) for offset, value in enumerate(saw or output)]
@@ -49,7 +49,10 @@ WELL = ["0-0|a|0", "0-1|a|0", "0-2|b|0", "0-3|b|0"]
 
 
 def test_a_copy_that_was_taken_over_is_without_fault() -> None:
-    a, b = Told("a", [transaction(0, 0, 1), transaction(1, 2, 3, ended="open")]), Told("b", [transaction(0, 2, 3)])
+    a, b = (
+        ScriptedCopier("a", [transaction(0, 0, 1), transaction(1, 2, 3, ended="open")]),
+        ScriptedCopier("b", [transaction(0, 2, 3)]),
+    )
     made = copies(a, b, output=WELL)
     a.copied[1].has_asked = False
     assert made.aborted == {b"0-2|a|1", b"0-3|a|1"}
@@ -58,7 +61,11 @@ def test_a_copy_that_was_taken_over_is_without_fault() -> None:
 
 
 def test_a_commit_that_nobody_heard_of_may_have_happened() -> None:
-    made = copies(Told("a", [transaction(0, 0, 1)]), Told("b", [transaction(0, 2, 3, ended="open")]), output=WELL)
+    made = copies(
+        ScriptedCopier("a", [transaction(0, 0, 1)]),
+        ScriptedCopier("b", [transaction(0, 2, 3, ended="open")]),
+        output=WELL,
+    )
     assert made.aborted == set()
     report = check(made.history())
     assert not report.anomalies, str(report)
@@ -66,17 +73,17 @@ def test_a_commit_that_nobody_heard_of_may_have_happened() -> None:
 
 @pytest.mark.parametrize("ended", ["open", "fail"])
 def test_what_was_aborted_and_is_read_is_found(ended: str) -> None:
-    b = Told("b", [transaction(0, 2, 3, ended=ended, has_asked=False)])
-    assert "G1a" in check(copies(Told("a", [transaction(0, 0, 1)]), b, output=WELL).history()).kinds
+    b = ScriptedCopier("b", [transaction(0, 2, 3, ended=ended, has_asked=False)])
+    assert "G1a" in check(copies(ScriptedCopier("a", [transaction(0, 0, 1)]), b, output=WELL).history()).kinds
 
 
 def test_what_was_committed_and_is_not_read_is_found() -> None:
-    a = Told("a", [transaction(0, 0, 1), transaction(1, 2, 3)])
+    a = ScriptedCopier("a", [transaction(0, 0, 1), transaction(1, 2, 3)])
     assert "unseen" in check(copies(a, output=["0-0|a|0", "0-1|a|0"]).history()).kinds
 
 
 def test_half_a_transaction_is_found() -> None:
-    a = Told("a", [transaction(0, 0, 1, offsets=[0, 1]), transaction(1, 2, 3, offsets=[3, 4])])
+    a = ScriptedCopier("a", [transaction(0, 0, 1, offsets=[0, 1]), transaction(1, 2, 3, offsets=[3, 4])])
     made = copies(a, output=["0-0|a|0"])
     made.output[0].append(Read(key(TARGET, 0), 3, b"0-2|a|1"))
     made.output[0].append(Read(key(TARGET, 0), 4, b"0-3|a|1"))
@@ -84,14 +91,14 @@ def test_half_a_transaction_is_found() -> None:
 
 
 def test_a_log_that_changes_under_its_readers_is_found() -> None:
-    a = Told("a", [transaction(0, 0, 1), transaction(1, 2, 3)])
+    a = ScriptedCopier("a", [transaction(0, 0, 1), transaction(1, 2, 3)])
     output = ["0-0|a|0", "0-1|a|0", "0-2|a|1", "0-3|a|1"]
     made = copies(a, output=output, saw=[output[1], output[0], *output[2:]])
     assert {"inconsistent-offsets", "duplicate"} <= check(made.history()).kinds
 
 
 def test_offsets_that_were_committed_and_forgotten_are_found() -> None:
-    a = Told("a", [transaction(0, 0, 1), transaction(1, 2, 3)])
+    a = ScriptedCopier("a", [transaction(0, 0, 1), transaction(1, 2, 3)])
     made = copies(a, output=["0-0|a|0", "0-1|a|0", "0-2|a|1", "0-3|a|1"], committed=2)
     assert check(made.history()).kinds == {"lost-commit"}
 

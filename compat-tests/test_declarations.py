@@ -17,7 +17,7 @@ import pytest
 from support.declared_messages import every_message
 
 from trioka.protocol.primitives import NULL_UUID, Int16, Int32, String
-from trioka.protocol.schema import EMPTY, NO_VERSIONS, REQUIRED, Field, Message, Span, Struct, field
+from trioka.protocol.schema import EMPTY, NO_VERSIONS, REQUIRED, Field, Message, Struct, VersionRange, field
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 
@@ -64,8 +64,8 @@ def kafka_says(specification: Described) -> Iterator[str]:
     """A specification as lines, one a field."""
     shared = {struct["name"]: struct["fields"] for struct in specification.get("commonStructs", ())}
     yield f"key {specification.get('apiKey')}"
-    yield f"versions {Span.parse(specification['validVersions'])}"
-    yield f"flexible {Span.parse(specification['flexibleVersions'])}"
+    yield f"versions {VersionRange.parse(specification['validVersions'])}"
+    yield f"flexible {VersionRange.parse(specification['flexibleVersions'])}"
     yield from _kafka_fields(specification["fields"], "", shared)
 
 
@@ -75,18 +75,18 @@ def _kafka_fields(fields: list[Described], path: str, shared: dict[str, list[Des
         inner = f.get("fields") or shared.get(kind)
         name = f"{path}{snake_case(f['name'])}"
         # Some tagged fields do not say again in which versions they are.
-        versions = Span.parse(f["versions"] if "versions" in f else f["taggedVersions"])
+        versions = VersionRange.parse(f["versions"] if "versions" in f else f["taggedVersions"])
         yield line(
             name,
             "struct" if inner is not None else kind,
             f["type"].startswith("[]"),
             versions=versions,
-            nullable=Span.parse(f.get("nullableVersions", "none")),
+            nullable=VersionRange.parse(f.get("nullableVersions", "none")),
             tag=f.get("tag"),
-            tagged=Span.parse(f.get("taggedVersions", "none")),
+            tagged=VersionRange.parse(f.get("taggedVersions", "none")),
             default=_kafka_default(f, kind, inner is not None),
             ignorable=f.get("ignorable", False) in (True, "true"),
-            flexible=Span.parse(f["flexibleVersions"]) if "flexibleVersions" in f else None,
+            flexible=VersionRange.parse(f["flexibleVersions"]) if "flexibleVersions" in f else None,
         )
         if inner is not None:
             yield from _kafka_fields(inner, f"{name}.", shared)
@@ -208,5 +208,5 @@ def test_a_planted_mistake_is_seen(mistaken: type[Message]) -> None:
 
 
 def test_versions_are_written_as_kafka_writes_them() -> None:
-    assert [str(Span.parse(text)) for text in ("0", "3+", "0-12", "none")] == ["0", "3+", "0-12", "none"]
-    assert Span.parse("none") == NO_VERSIONS
+    assert [str(VersionRange.parse(text)) for text in ("0", "3+", "0-12", "none")] == ["0", "3+", "0-12", "none"]
+    assert VersionRange.parse("none") == NO_VERSIONS

@@ -32,8 +32,8 @@ TIMEOUT_MS = 60_000
 NOBODYS_ID = b"x" * 16
 MOST_WORDS_ALIKE = 6  # a message that short is its key words
 
-Asked = tuple[Request, int]
-Case = tuple[Asked, tuple[str, ...]]
+VersionedRequest = tuple[Request, int]
+Case = tuple[VersionedRequest, tuple[str, ...]]
 NewTopic = CreateTopicsRequest.Topic
 
 
@@ -65,66 +65,66 @@ def topic(
     )
 
 
-def create(*topics: NewTopic) -> Asked:
+def create(*topics: NewTopic) -> VersionedRequest:
     return CreateTopicsRequest(topics=list(topics), timeout_ms=TIMEOUT_MS, validate_only=True), 7
 
 
-def assigned(*assignments: tuple[int, list[int]], partitions: int = -1, replicas: int = -1) -> Asked:
+def assigned(*assignments: tuple[int, list[int]], partitions: int = -1, replicas: int = -1) -> VersionedRequest:
     return create(topic("new", partitions, replicas, assigned=assignments))
 
 
-def configured(key: str, value: str | None) -> Asked:
+def configured(key: str, value: str | None) -> VersionedRequest:
     return create(topic("new", configs=[(key, value)]))
 
 
-def grow(name: str, count: int, *assignments: list[int]) -> Asked:
+def grow(name: str, count: int, *assignments: list[int]) -> VersionedRequest:
     wanted = CreatePartitionsRequest.Topic
     given = [wanted.Assignment(broker_ids=ids) for ids in assignments] or None
     one = wanted(name=name, count=count, assignments=given)
     return CreatePartitionsRequest(topics=[one], timeout_ms=TIMEOUT_MS, validate_only=True), 3
 
 
-def delete(*topics: tuple[str | None, bytes]) -> Asked:
+def delete(*topics: tuple[str | None, bytes]) -> VersionedRequest:
     named = [DeleteTopicsRequest.Topic(name=name, topic_id=topic_id) for name, topic_id in topics]
     return DeleteTopicsRequest(topics=named, timeout_ms=TIMEOUT_MS), 6
 
 
-def alter(kind: int, name: str, key: str, value: str | None, operation: int = 0) -> Asked:
+def alter(kind: int, name: str, key: str, value: str | None, operation: int = 0) -> VersionedRequest:
     wanted = IncrementalAlterConfigsRequest.Resource
     change = wanted.Config(name=key, config_operation=operation, value=value)
     resource = wanted(resource_type=kind, resource_name=name, configs=[change])
     return IncrementalAlterConfigsRequest(resources=[resource], validate_only=True), 1
 
 
-def replace(kind: int, name: str, key: str, value: str | None) -> Asked:
+def replace(kind: int, name: str, key: str, value: str | None) -> VersionedRequest:
     wanted = AlterConfigsRequest.Resource
     resource = wanted(resource_type=kind, resource_name=name, configs=[wanted.Config(name=key, value=value)])
     return AlterConfigsRequest(resources=[resource], validate_only=True), 2
 
 
-def describe(kind: int, name: str) -> Asked:
+def describe(kind: int, name: str) -> VersionedRequest:
     resource = DescribeConfigsRequest.Resource(resource_type=kind, resource_name=name, configuration_keys=None)
     return DescribeConfigsRequest(resources=[resource]), 4
 
 
-def move(name: str, partition: int, *brokers: int) -> Asked:
+def move(name: str, partition: int, *brokers: int) -> VersionedRequest:
     wanted = AlterPartitionReassignmentsRequest.Topic
     one = wanted.Partition(partition_index=partition, replicas=list(brokers))
     topics = [wanted(name=name, partitions=[one])]
     return AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=topics), 0
 
 
-def elect(name: str, partition: int, kind: int = 0) -> Asked:
+def elect(name: str, partition: int, kind: int = 0) -> VersionedRequest:
     wanted = ElectLeadersRequest.TopicPartition(topic=name, partitions=[partition])
     return ElectLeadersRequest(election_type=kind, topic_partitions=[wanted], timeout_ms=TIMEOUT_MS), 2
 
 
-def feature(name: str, level: int, how: int) -> Asked:
+def feature(name: str, level: int, how: int) -> VersionedRequest:
     update = UpdateFeaturesRequest.FeatureUpdate(feature=name, max_version_level=level, upgrade_type=how)
     return UpdateFeaturesRequest(feature_updates=[update], validate_only=True), 1
 
 
-def quota(entity: dict[str, str], key: str, value: float) -> Asked:
+def quota(entity: dict[str, str], key: str, value: float) -> VersionedRequest:
     entry = AlterClientQuotasRequest.Entry
     parts = [entry.Entity(entity_type=kind, entity_name=name) for kind, name in entity.items()]
     one = entry(entity=parts, ops=[entry.Op(key=key, value=value, remove=False)])

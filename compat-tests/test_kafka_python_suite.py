@@ -34,7 +34,7 @@ VERSION = "3.0.12"
 SHA256 = "4ccda3616b9aa5c353d74a97f2770d6cd1b950890d77ab0e8890e09a48eeed65"
 FETCH_TIMEOUT_SECONDS = 300
 RUN_TIMEOUT_SECONDS = 480
-LAST_WORDS_CHARS = 12_000
+LOG_TAIL_CHARS = 12_000
 WORKERS = 4  # the tests wait more than they work
 LOST_SUBSCRIPTION = "Updated partition assignment: []"
 RUNS = 4  # at most
@@ -169,7 +169,7 @@ def _run_once(suite: Path, node: Node, left_out: list[str], selected: list[str])
     done = subprocess.run(
         command, cwd=suite, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_SECONDS, check=False
     )
-    print(done.stdout[-LAST_WORDS_CHARS:], done.stderr[-LAST_WORDS_CHARS:])  # shown if something failed
+    print(done.stdout[-LOG_TAIL_CHARS:], done.stderr[-LOG_TAIL_CHARS:])  # shown if something failed
     assert report.exists()
     return list(ElementTree.parse(report).iter("testcase"))
 

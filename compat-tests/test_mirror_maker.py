@@ -72,7 +72,7 @@ PLACES = {
 Broker = TriokaProcess | ApacheKafka
 
 
-class Copied(NamedTuple):
+class CopiedTransaction(NamedTuple):
     """A record without its offset, which is another in the copy."""
 
     partition: int
@@ -150,10 +150,10 @@ def messages(broker: Broker, topic: str) -> list[Message]:
     return [message for message in found if message.error() is None]
 
 
-def records(broker: Broker, topic: str) -> list[Copied]:
+def records(broker: Broker, topic: str) -> list[CopiedTransaction]:
     """By partition, in the order of the log."""
     found = [
-        Copied(
+        CopiedTransaction(
             message.partition() or 0,
             message.key(),
             message.value(),

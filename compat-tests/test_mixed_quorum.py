@@ -2,7 +2,8 @@
 
 What one writes the others read: they vote for each other, follow each other, and no topic is lost when the leader
 stops or is killed. A leader that stops names its successors, those with the smallest number first if all know the same,
-so that the Kafka, number 1, has its turn.
+so that the Kafka, number 1, has its turn. Where the controllers' listeners are secured, each logs in to the others, or
+presents its certificate.
 """
 
 import json
@@ -18,12 +19,14 @@ import jars
 import pytest
 from java import java
 from oracle import _free_ports, die_with_parent
+from support.certificates import authority, signed
 from support.serving import Client
 
 from trioka.protocol.errors import InvalidUpdateVersion
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest
 from trioka.protocol.primitives import NULL_UUID
+from trioka.protocol.sasl.jaas import PLAIN_MODULE
 from trioka.protocol.schema import Request
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -31,11 +34,43 @@ KAFKA, OURS, BROKER = 1, (2, 3), 4
 PATIENCE_S = 120.0
 LOOK_S = 0.3
 ROUNDS = 8
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TRIOKA = (sys.executable, "-m", "trioka")
 
 
+SECURITY = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL")  # of the controllers' listeners
+NODE, PASSWORD = "node", "node-s3cret"
+
+
+def secured(protocol: str, folder: Path) -> dict[str, object]:
+    """All nodes prove who they are at the controllers' listeners, as super users; clients of the broker need not."""
+    if protocol == "PLAINTEXT":
+        return {}
+    found: dict[str, object] = {"authorizer.class.name": AUTHORIZER}
+    if protocol == "SASL_PLAINTEXT":
+        jaas = f'{PLAIN_MODULE} required username="{NODE}" password="{PASSWORD}" user_{NODE}="{PASSWORD}";'
+        return found | {
+            "super.users": f"User:{NODE};User:ANONYMOUS",
+            "sasl.mechanism.controller.protocol": "PLAIN",
+            "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.controller.plain.sasl.jaas.config": jaas,
+        }
+    trusted = authority()
+    trust_store = folder / "trusted.pem"
+    trust_store.write_text(trusted.chain_pem)
+    return found | {
+        "super.users": f"User:CN={NODE};User:ANONYMOUS",
+        "ssl.client.auth": "required",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": trust_store,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": signed(trusted, f"CN={NODE}").write(folder / "node.pem"),
+    }
+
+
 class MixedQuorum:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, protocol: str = "PLAINTEXT") -> None:
+        security = secured(protocol, folder)
         self._folder = folder
         self._ports = dict(zip((KAFKA, *OURS, BROKER), _free_ports(4), strict=True))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -47,10 +82,11 @@ class MixedQuorum:
                 "process.roles": "broker" if is_broker else "controller",
                 "node.id": node,
                 "controller.listener.names": "CONTROLLER",
-                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+                "listener.security.protocol.map": f"CONTROLLER:{protocol},PLAINTEXT:PLAINTEXT",
                 "listeners": f"{listener}://127.0.0.1:{port}",
                 "controller.quorum.voters": voters,
                 "log.dirs": folder / str(node),
+                **security,
             }
             self._properties(node).write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
             self.trioka("storage", "format", "-t", CLUSTER_ID, "-c", str(self._properties(node)))
@@ -111,8 +147,10 @@ class MixedQuorum:
         """Of the voters, as the leader knows them."""
         asked = DescribeQuorumRequest.Topic.Partition(partition_index=0)
         topic = DescribeQuorumRequest.Topic(topic_name="__cluster_metadata", partitions=[asked])
-        told = self.ask(DescribeQuorumRequest(topics=[topic]), 2)
-        return {voter.replica_id: voter.replica_directory_id for voter in told.topics[0].partitions[0].current_voters}
+        response = self.ask(DescribeQuorumRequest(topics=[topic]), 2)
+        return {
+            voter.replica_id: voter.replica_directory_id for voter in response.topics[0].partitions[0].current_voters
+        }
 
     def let_lead(self, is_wanted: Callable[[int], bool]) -> int:
         """Leaders are stopped and started again, until one of these leads."""
@@ -145,14 +183,15 @@ class MixedQuorum:
 
 
 @pytest.fixture
-def quorum(tmp_path: Path) -> Iterator[MixedQuorum]:
-    mixed = MixedQuorum(tmp_path)
+def quorum(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[MixedQuorum]:
+    mixed = MixedQuorum(tmp_path, getattr(request, "param", "PLAINTEXT"))
     try:
         yield mixed
     finally:
         mixed.end_all()
 
 
+@pytest.mark.parametrize("quorum", SECURITY, indirect=True)
 def test_kafkas_controllers_and_ours_lead_and_follow_each_other(quorum: MixedQuorum) -> None:
     quorum.start(KAFKA, *OURS, BROKER)
     quorum.until(quorum.leader, "somebody leads")

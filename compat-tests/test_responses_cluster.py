@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from judged import SETTINGS, same_soon
 from side_by_side import Order, Side, SideBySide, side_by_side
-from support.requests_by_api import wish
+from support.requests_by_api import request_for
 
 from trioka.protocol.batch import build
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -329,4 +329,4 @@ def test_replicas_stay_where_they_are(sides: SideBySide, topic: str, path: str |
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("key", [29, 30, 31])
 def test_without_an_authorizer_there_are_no_access_rules(sides: SideBySide, key: int, version: int) -> None:
-    sides.same(wish(key, version, sides.kafka.topic_id), version)
+    sides.same(request_for(key, version, sides.kafka.topic_id), version)

@@ -177,12 +177,12 @@ def test_nothing_follows_a_batch(sides: SideBySide) -> None:
 
 # -- Fetch -------------------------------------------------------------------------------------------------------------
 
-Wanted = tuple[str | bytes, int, int] | tuple[str | bytes, int, int, int]  # topic, partition, offset, limit
+FetchTarget = tuple[str | bytes, int, int] | tuple[str | bytes, int, int, int]  # topic, partition, offset, limit
 
 
 def fetch(
     version: int,
-    *wanted: Wanted,
+    *wanted: FetchTarget,
     wait_ms: int = 0,
     min_bytes: int = 0,
     max_bytes: int = EVERYTHING,
@@ -220,7 +220,7 @@ def fetch(
 @pytest.mark.parametrize("version", range(4, 19))
 def test_records_are_fetched(sides: SideBySide, version: int) -> None:
     unknown = "nobody" if version < 13 else NOBODYS_ID
-    places: list[Sequence[Wanted]] = [
+    places: list[Sequence[FetchTarget]] = [
         [],
         *[[("m", 0, offset)] for offset in (0, 5, 12, 13, -1, 2**62)],
         [(unknown, 0, 0)],
@@ -243,7 +243,7 @@ def test_records_are_fetched(sides: SideBySide, version: int) -> None:
     for max_bytes in (0, 1, 100, 150):
         sides.same(fetch(version, ("m", 0, 0, 90), ("m", 1, 0), max_bytes=max_bytes), version)
     sides.same(fetch(version, ("big", 0, 0, 100), ("m", 0, 0), max_bytes=1000), version)
-    waiting: list[Sequence[Wanted]] = [[("m", 0, 0)], [("m", 0, 12)], [("m", 0, 13)], []]
+    waiting: list[Sequence[FetchTarget]] = [[("m", 0, 0)], [("m", 0, 12)], [("m", 0, 13)], []]
     for wanted in waiting:
         sides.same(fetch(version, *wanted, min_bytes=1_000_000, wait_ms=20), version)
     for epoch in (0, 1, 5, -2):

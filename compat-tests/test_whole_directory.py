@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from furnishing import change_everything, committed_offset, credentials, write_with_kafka, write_with_trioka
-from portrait import TOPIC, Name, Portrait, differences, leader_epochs, portrait, quorum
+from portrait import TOPIC, ClusterDump, Name, differences, leader_epochs, portrait, quorum
 from shared_directory import VOTERS_IN_THE_CONFIGURATION, VOTERS_IN_THE_LOG, SharedDirectory, take_snapshot
 from support.serving import Client
 
@@ -51,8 +51,8 @@ class Epochs(NamedTuple):
 class Station:
     """A time in which one program lived in the directory."""
 
-    found: Portrait
-    left: Portrait
+    found: ClusterDump
+    left: ClusterDump
     epochs: Epochs
     secrets: Any = None  # what only Apache Kafka answers: users, the offset of a group, features
     path: Path  # the directory as it was left
@@ -95,7 +95,7 @@ def journey(request: pytest.FixtureRequest, apache_kafka: None, tmp_path_factory
 def live_with_trioka(home: SharedDirectory) -> Station:
     """Three times, so that there are two snapshots, with a log behind them, and the log before them can go."""
 
-    def visit(client: Client) -> tuple[Portrait, Epochs]:
+    def visit(client: Client) -> tuple[ClusterDump, Epochs]:
         found = portrait(client)
         change_everything(client, found, "trioka")
         return found, epochs_of(client)
@@ -316,7 +316,7 @@ def test_each_life_registers_anew(journey: Journey) -> None:
 def test_apache_kafka_starts_on_a_directory_that_trioka_made(kind: str, tmp_path: Path) -> None:
     home = SharedDirectory(tmp_path, kind)
 
-    def visit(client: Client) -> tuple[Portrait, dict[str, Any]]:
+    def visit(client: Client) -> tuple[ClusterDump, dict[str, Any]]:
         write_with_trioka(client)
         return portrait(client), quorum(client)
 

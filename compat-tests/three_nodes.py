@@ -1,4 +1,4 @@
-"""Three nodes of trioka, each a process, broker and controller; their metadata's log says who votes (kraft.version 1).
+"""Three nodes of trioka, each a process, broker and controller; their voters are in the metadata log (kraft.version 1).
 
     with ThreeNodes.running(folder) as nodes:
         ...                      # any client, at nodes.bootstrap
@@ -17,7 +17,7 @@ from random import SystemRandom
 
 from support.command_line import command
 
-from trioka.cli.client.connection import Reserved
+from trioka.cli.client.connection import ReservedPort
 from trioka.cli.cluster.local_cluster import HOST, LocalCluster, LocalNode
 from trioka.cli.terminal.failure import Exit
 from trioka.cluster.partition import random_uuid
@@ -44,7 +44,7 @@ class ThreeNodes(LocalCluster):
     @contextmanager
     def running(cls, folder: Path) -> Iterator["ThreeNodes"]:
         with ExitStack() as held:
-            ports = [held.enter_context(closing(Reserved(HOST))).port for _ in range(2 * len(IDS))]
+            ports = [held.enter_context(closing(ReservedPort(HOST))).port for _ in range(2 * len(IDS))]
             made = cls(folder, [LocalNode(node, ports[node - 1], ports[len(IDS) + node - 1]) for node in IDS])
             made.format()
             try:
@@ -77,7 +77,7 @@ class ThreeNodes(LocalCluster):
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > deadline:
-                said = "\n".join(self.last_words(node) for node in IDS)
+                said = "\n".join(self.log_tail(node) for node in IDS)
                 raise AssertionError(f"it never came true that {what}\n{said}")
             time.sleep(LOOK_S)
 

@@ -1,4 +1,5 @@
-"""What runs clients of other languages: Go, Node and Java, and kcat. Found on the machine; never installed on it.
+"""The toolchains of clients in other languages: Go, Node and Java, and kcat. Found on the machine; never installed on
+it.
 
 The clients themselves come from their registries, pinned with their hashes (go.sum, package-lock.json, a SHA-256 per
 jar), once: programs are built into the cache folder, under a name that changes with their sources and pins. Which
@@ -28,7 +29,7 @@ from trioka.pipeline.installation.repository import Pin, checked
 
 CLIENTS = Path(__file__).parent / "clients"
 BUILD_TIMEOUT_SECONDS = 600
-LAST_WORDS_CHARS = 400
+LOG_TAIL_CHARS = 400
 OLDEST_GO = (1, 21)  # from here on, go fetches by itself the newer one that a module asks for
 OLDEST_NODE = (18, 0)
 SHELL_JARS = "shell_jars.txt"
@@ -44,7 +45,7 @@ Command = list[str | Path]
 
 
 def unavailable(missing: Unavailable) -> NoReturn:
-    """Skip the test loudly, or fail it in CI: there, nobody reads the reasons of skipped tests."""
+    """Skips the test with a reason, or fails it in CI, where skip reasons go unread."""
     if os.environ.get("CI", "").lower() in ("1", "true"):
         pytest.fail(f"CI needs every client as a judge. {missing}")
     pytest.skip(f"NOT JUDGED: {missing}")
@@ -110,7 +111,7 @@ def kcat() -> Path:
 
 
 def _tool(name: str, ask: str, oldest: tuple[int, int]) -> Path:
-    """A program on the PATH that says of itself that it is new enough."""
+    """A program on the PATH that reports a sufficient version."""
     wanted = ".".join(map(str, oldest))
     path = shutil.which(name)
     if path is None:
@@ -155,5 +156,5 @@ def _run(command: Command, where: Path) -> None:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip()[-LAST_WORDS_CHARS:]
+        said = (getattr(error, "stderr", None) or str(error)).strip()[-LOG_TAIL_CHARS:]
         raise Unavailable(f"{Path(command[0]).name} could not build a client: {said}") from error

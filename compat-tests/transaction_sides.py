@@ -32,7 +32,7 @@ _numbers = count(1)
 
 
 def wait_for_coordinator(side: Side) -> None:
-    """Apache Kafka makes the topic when it is first asked, and says meanwhile that there is none."""
+    """Apache Kafka creates the topic on the first request, and answers meanwhile that there is no coordinator."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         (found,) = side.ask(FindCoordinatorRequest(coordinator_keys=["x"], key_type=1), 4).coordinators

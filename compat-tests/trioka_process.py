@@ -17,8 +17,8 @@ from typing import Self
 from oracle import die_with_parent
 
 STOP_SECONDS = 60
-# Of `trioka serve`, for which somebody writes the properties; what a single node needs, as `trioka dev` has it.
-SERVED = {
+# The settings of `trioka serve` for a single node, as in `trioka dev`; other keys come from the test's properties.
+SUPPORTED_APIS = {
     "process.roles": "broker,controller",
     "node.id": 1,
     "controller.listener.names": "CONTROLLER",
@@ -70,14 +70,14 @@ class TriokaProcess:
             )
         assert self._process.stdout is not None
         said = self._process.stdout.readline() + self._process.stdout.readline()
-        found = re.search(r"Kafka\s+(\S+:\d+)", said)
+        found = re.search(r"\n  \S+ +(\S+:\d+)", said)
         assert found is not None, said + self.log.read_text()
         self.bootstrap = found[1]
 
     def _command(self) -> list[str]:
         if self._settings is None:
             return ["dev", "--port", str(self.port), "--data", str(self._data)]
-        settings = SERVED | {
+        settings = SUPPORTED_APIS | {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:0",
             "advertised.listeners": f"PLAINTEXT://localhost:{self.port}",
             "log.dirs": self._data,

@@ -1,1 +1,1 @@
-"""The coordinator room: how clients agree. Everything here is pure; `broker/coordinators/runtime.py` carries it out."""
+"""Group and transaction coordinators. Pure: `broker/coordinators/runtime.py` does the I/O."""

@@ -1,19 +1,20 @@
-"""Members of a consumer group that speak the classic protocol, as clients do until they have been rolled over.
+"""Members of a consumer group that use the classic protocol, as during a rolling upgrade of clients.
 
-JoinGroup, SyncGroup, Heartbeat and LeaveGroup mean other things here than in a classic group: nobody waits for anybody.
+JoinGroup, SyncGroup, Heartbeat and LeaveGroup have another meaning here than in a classic group: no member waits for
+another.
 
-    JoinGroup    the member says what it subscribes to and what it has, as a heartbeat of the other protocol would. Its
-                 generation is its epoch; it is never the leader
-    SyncGroup    it is told what it has, in the words of a leader's assignment
-    Heartbeat    REBALANCE_IN_PROGRESS when joining again would move it on: there is a newer target or should be, or it
-                 has to give something up, or what it waits for is free
-    LeaveGroup   it is removed
+    JoinGroup    the member reports its subscription and its partitions, as a ConsumerGroupHeartbeat does. Its
+                 generation is its epoch; it never becomes leader
+    SyncGroup    returns its partitions, encoded as a leader's assignment
+    Heartbeat    REBALANCE_IN_PROGRESS if the member should rejoin: there is or should be a newer target, it has
+                 partitions to revoke, or partitions that it waits for are free
+    LeaveGroup   removes the member
 
-A member that was told to join again has its rebalance timeout for that, and again to ask for its assignment; or else
-it is removed: (group, "join", member) and (group, "sync", member).
+A member that has to rejoin has its rebalance timeout for JoinGroup, and again for SyncGroup; otherwise it is removed:
+(group, "join", member) and (group, "sync", member).
 
-For a member that says what it has (cooperative) a rebalance is as gentle as for all others. An eager one drops all it
-has before it joins again, and says that it has nothing.
+For a cooperative member, which reports its partitions, a rebalance is as incremental as for members of the consumer
+protocol. An eager member revokes all its partitions before it rejoins, and reports none.
 """
 
 from typing import Final
@@ -41,13 +42,13 @@ from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespo
 from . import consumer_expiry as expiry
 from .classic_joining import REQUIRES_MEMBER_ID
 from .classic_member import rebalance_timeout_of
-from .classic_responses import heartbeat_said, join_refused, leaver, leavers, left, sync_refused
+from .classic_responses import heartbeat_response, join_error, leave_result, leaving_members, left, sync_error
 from .client import Client
 from .consumer_heartbeat import Heartbeat, new_member_id, static_member
 from .consumer_member import JOINING, ConsumerMember, Phase
 from .consumer_protocol import PROTOCOL_TYPE, by_id, read_subscription, version_of, write_assignment
 from .consumer_state import ConsumerState
-from .decision import Answer, Decision, Moment, Ticket, answer
+from .decision import Decision, Now, Reply, RequestId, reply
 
 ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
 LEADERLESS: Final = ""
@@ -56,15 +57,15 @@ LEADERLESS: Final = ""
 # -- JoinGroup ---------------------------------------------------------------------------------------------------------
 
 
-def join(group: ConsumerState, ticket: Ticket, request: JoinGroupRequest, client: Client, now: Moment) -> Decision:
+def join(group: ConsumerState, request_id: RequestId, request: JoinGroupRequest, client: Client, now: Now) -> Decision:
     try:
         _check_join(group, request)
         if request.member_id == "" and request.group_instance_id is None and client.version >= REQUIRES_MEMBER_ID:
-            return answer(ticket, join_refused(MemberIdRequired, new_member_id(group.surroundings)))
+            return reply(request_id, join_error(MemberIdRequired, new_member_id(group.context)))
         subscription = _subscription(request)
-        return _Join(group, request, subscription, client, now).decide(ticket)
+        return _Join(group, request, subscription, client, now).decide(request_id)
     except KafkaError as error:
-        return answer(ticket, join_refused(error))
+        return reply(request_id, join_error(error))
 
 
 def _check_join(group: ConsumerState, request: JoinGroupRequest) -> None:
@@ -89,7 +90,7 @@ def _check_join(group: ConsumerState, request: JoinGroupRequest) -> None:
 
 
 def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-    """It is the same in all protocols that a consumer offers."""
+    """The subscription of a member; it is the same in all protocols that a consumer offers."""
     try:
         return read_subscription(request.protocols[0].metadata)
     except ProtocolError:
@@ -103,11 +104,11 @@ class _Join(Heartbeat):
         request: JoinGroupRequest,
         subscription: ConsumerProtocolSubscription,
         client: Client,
-        now: Moment,
+        now: Now,
     ) -> None:
-        said = ConsumerGroupHeartbeatRequest(
+        heartbeat = ConsumerGroupHeartbeatRequest(
             group_id=request.group_id,
-            member_id=request.member_id or new_member_id(group.surroundings),
+            member_id=request.member_id or new_member_id(group.context),
             member_epoch=JOINING,
             instance_id=request.group_instance_id,
             rack_id=subscription.rack_id or None,
@@ -115,7 +116,7 @@ class _Join(Heartbeat):
             subscribed_topic_names=subscription.topics,
             subscribed_topic_regex="",
         )
-        super().__init__(group, said, client, now)
+        super().__init__(group, heartbeat, client, now)
         self._is_unknown = request.member_id == ""
         self._owned = {owned.topic: owned.partitions for owned in subscription.owned_partitions}
         self._classic = ClassicMetadata(
@@ -126,23 +127,23 @@ class _Join(Heartbeat):
             ],
         )
 
-    def decide(self, ticket: Ticket) -> Decision:
-        _, told, after = self._step()
-        deadlines, group_id = self._group.surroundings.deadlines, self._group.id
+    def decide(self, request_id: RequestId) -> Decision:
+        _, sent, after = self._step()
+        deadlines, group_id = self._group.context.deadlines, self._group.id
         deadlines.cancel((group_id, expiry.JOIN, after.id))
         deadlines.cancel((group_id, expiry.REBALANCE, after.id))
         deadlines.set((group_id, expiry.SYNC, after.id), self._now.steady_ms + after.rebalance_timeout_ms)
-        assert told.classic is not None
+        assert sent.classic is not None
         response = JoinGroupResponse(
             error_code=0,
             generation_id=after.epoch,
             protocol_type=PROTOCOL_TYPE,
-            protocol_name=told.classic.supported_protocols[0].name,
+            protocol_name=sent.classic.supported_protocols[0].name,
             leader=LEADERLESS,
             member_id=after.id,
             members=[],
         )
-        return Decision(records=tuple(self._records), answers=(Answer(ticket, response),))
+        return Decision(records=tuple(self._records), replies=(Reply(request_id, response),))
 
     def _member(self) -> ConsumerMember:
         group, request = self._group, self._request
@@ -161,7 +162,7 @@ class _Join(Heartbeat):
 # -- SyncGroup, Heartbeat, LeaveGroup ----------------------------------------------------------------------------------
 
 
-def sync(group: ConsumerState, ticket: Ticket, request: SyncGroupRequest, now: Moment) -> Decision:
+def sync(group: ConsumerState, request_id: RequestId, request: SyncGroupRequest, now: Now) -> Decision:
     try:
         member, metadata = _member(group, request)
         name = metadata.supported_protocols[0].name
@@ -171,14 +172,14 @@ def sync(group: ConsumerState, ticket: Ticket, request: SyncGroupRequest, now: M
             _wait_for_join(group, member, now)
             raise RebalanceInProgress()
         assignment = write_assignment(
-            member.assigned, group.surroundings.topics, version_of(metadata.supported_protocols[0].metadata)
+            member.assigned, group.context.topics, version_of(metadata.supported_protocols[0].metadata)
         )
     except KafkaError as error:
-        return answer(ticket, sync_refused(error))
-    group.surroundings.deadlines.cancel((group.id, expiry.SYNC, member.id))
+        return reply(request_id, sync_error(error))
+    group.context.deadlines.cancel((group.id, expiry.SYNC, member.id))
     expiry.set_session(group, member, now)
-    return answer(
-        ticket,
+    return reply(
+        request_id,
         SyncGroupResponse(
             error_code=0,
             protocol_type=request.protocol_type,
@@ -188,32 +189,32 @@ def sync(group: ConsumerState, ticket: Ticket, request: SyncGroupRequest, now: M
     )
 
 
-def heartbeat(group: ConsumerState, ticket: Ticket, request: HeartbeatRequest, now: Moment) -> Decision:
+def heartbeat(group: ConsumerState, request_id: RequestId, request: HeartbeatRequest, now: Now) -> Decision:
     try:
         member, _ = _member(group, request)
     except KafkaError as error:
-        return answer(ticket, heartbeat_said(error))
+        return reply(request_id, heartbeat_response(error))
     expiry.set_session(group, member, now)
     if not _should_join(group, member):
-        return answer(ticket, heartbeat_said())
+        return reply(request_id, heartbeat_response())
     _wait_for_join(group, member, now)
-    return answer(ticket, heartbeat_said(RebalanceInProgress))
+    return reply(request_id, heartbeat_response(RebalanceInProgress))
 
 
-def leave(group: ConsumerState, ticket: Ticket, request: LeaveGroupRequest, client: Client) -> Decision:
-    """Members of either protocol may be sent away, static ones by their instance alone."""
+def leave(group: ConsumerState, request_id: RequestId, request: LeaveGroupRequest, client: Client) -> Decision:
+    """Remove members of either protocol; static ones may be given by their instance id alone."""
     gone: dict[str, ConsumerMember] = {}
-    answers = []
-    for leaving in leavers(request, client):
+    replies = []
+    for leaving in leaving_members(request, client):
         try:
             member = _leaving(group, leaving)
         except KafkaError as error:
-            answers.append(leaver(leaving, error))
+            replies.append(leave_result(leaving, error))
         else:
             gone[member.id] = member
-            answers.append(leaver(leaving, None))
-    told = (Answer(ticket, left(answers, client)),)
-    return expiry.fence(group, gone.values(), told) if gone else Decision(answers=told)
+            replies.append(leave_result(leaving, None))
+    sent = (Reply(request_id, left(replies, client)),)
+    return expiry.fence(group, gone.values(), sent) if gone else Decision(replies=sent)
 
 
 def _leaving(group: ConsumerState, leaving: LeaveGroupRequest.Member) -> ConsumerMember:
@@ -230,7 +231,7 @@ def _leaving(group: ConsumerState, leaving: LeaveGroupRequest.Member) -> Consume
 def _member(
     group: ConsumerState, request: SyncGroupRequest | HeartbeatRequest
 ) -> tuple[ConsumerMember, ClassicMetadata]:
-    """Who asks, and what it has said of itself, if it speaks this protocol and is where it believes to be."""
+    """The member and its metadata, if it uses the classic protocol and its epoch is current."""
     asker = LeaveGroupRequest.Member(member_id=request.member_id, group_instance_id=request.group_instance_id)
     member = _leaving(group, asker)
     if member.id != request.member_id:
@@ -246,9 +247,7 @@ def _should_join(group: ConsumerState, member: ConsumerMember) -> bool:
     if member.epoch < group.target_epoch or member.phase is Phase.REVOKING:
         return True
     if group.epoch > group.target_epoch and all(other.classic is not None for other in group.members.values()):
-        return (
-            True  # nobody else is here whose heartbeat would compute the target; Apache Kafka waits for one who joins
-        )
+        return True  # no other member's heartbeat would compute the target; Apache Kafka waits for the next join
     return member.phase is Phase.WAITING and not any(
         number not in member.assigned.get(topic, {}) and group.is_taken(topic, number)
         for topic, numbers in group.targets.get(member.id, {}).items()
@@ -256,7 +255,7 @@ def _should_join(group: ConsumerState, member: ConsumerMember) -> bool:
     )
 
 
-def _wait_for_join(group: ConsumerState, member: ConsumerMember, now: Moment) -> None:
+def _wait_for_join(group: ConsumerState, member: ConsumerMember, now: Now) -> None:
     key = (group.id, expiry.JOIN, member.id)
-    if group.surroundings.deadlines.get(key) is None:
-        group.surroundings.deadlines.set(key, now.steady_ms + member.rebalance_timeout_ms)
+    if group.context.deadlines.get(key) is None:
+        group.context.deadlines.set(key, now.steady_ms + member.rebalance_timeout_ms)

@@ -1,17 +1,17 @@
-"""A classic group: its members agree among themselves who does what; the coordinator says who they are.
+"""A classic group: the leader among its members assigns the work; the coordinator tracks the members.
 
-This is the group as the rest of the coordinator sees it. Behind it `classic_rebalance.py` knows how generations follow
-one another, `classic_joining.py` who may join and how, `coordinator/classic_membership.py` who is there.
+The rest of the coordinator uses the group through this module. `classic_rebalance.py` defines how generations follow
+one another, `classic_joining.py` which members may join, and `classic_membership.py` tracks the members.
 
-What is kept of a group is one record, the last generation that was shared out: `kept`, which only `replay` changes. The
-living group is ahead of it whenever a rebalance is under way. So a group that is loaded is made from `kept` when the
-log has been read (`begin`), and the replay of what a living group has written itself only notes that it is written.
+The durable state of a group is one record, the last generation with an assignment: `kept`, which only `replay` changes.
+During a rebalance the soft state is ahead of it. So a group that is loaded is created from `kept` after the log has
+been read (`begin`), and replaying a record that an active group has written itself only notes that it is written.
 
 Deadlines of a group:
 
-    (group, "session", member)    a member, or one that is expected, has not been heard of
-    (group, "join")               those who have joined have waited long enough for the others
-    (group, "sync")               so has the leader's assignment for those who have not asked for it
+    (group, "session", member)    no heartbeat or JoinGroup from a member, or from a pending member
+    (group, "join")               the wait for the remaining JoinGroups is over
+    (group, "sync")               the wait for the remaining SyncGroups is over
 """
 
 from collections.abc import Iterable
@@ -37,32 +37,32 @@ from trioka.protocol.messages.sync_group import SyncGroupRequest
 from .classic_joining import Joining
 from .classic_member import ClassicMember
 from .classic_rebalance import CONSUMER, Rebalance
-from .classic_responses import heartbeat_said, join_refused, leaver, leavers, left, sync_refused
-from .classic_states import HEARTBEAT_SAYS, Phase
+from .classic_responses import heartbeat_response, join_error, leave_result, leaving_members, left, sync_error
+from .classic_states import HEARTBEAT_ERRORS, Phase
 from .client import Client
-from .decision import NOTHING, Answer, Decision, Kept, Moment, Ticket
-from .settings import Surroundings
+from .decision import NOTHING, Decision, Now, Reply, RequestId, StoredRecord
+from .settings import CoordinatorContext
 
 
 class ClassicGroup:
-    def __init__(self, group_id: str, surroundings: Surroundings, now: Moment | None = None) -> None:
-        """An empty group. `now` is given when something happens that makes it, and not while the log is read."""
+    def __init__(self, group_id: str, context: CoordinatorContext, now: Now | None = None) -> None:
+        """An empty group. `now` is given if a request creates it, and not while the log is read."""
         self.id = group_id
-        self.kept: GroupMetadataValue | None = None  # None: nothing, as yet; or it only ever commits offsets
-        self._surroundings = surroundings
-        self._rebalance = Rebalance(group_id, surroundings)
-        self._joining = Joining(group_id, self._rebalance, surroundings)
+        self.kept: GroupMetadataValue | None = None  # None: no record yet, or a simple group
+        self._context = context
+        self._rebalance = Rebalance(group_id, context)
+        self._joining = Joining(group_id, self._rebalance, context)
         self._has_begun = now is not None
         if now is not None:
             self._rebalance.state_since_ms = now.wall_ms
 
     @classmethod
     def of_members(
-        cls, group_id: str, surroundings: Surroundings, generation: int, members: Iterable[ClassicMember], now: Moment
+        cls, group_id: str, context: CoordinatorContext, generation: int, members: Iterable[ClassicMember], now: Now
     ) -> "ClassicGroup":
-        """A stable group of consumers whose work is shared out already: another kind of group becomes this one. Its
-        `record` is to be written."""
-        group = cls(group_id, surroundings, now)
+        """A stable group of consumers with an assignment, converted from a group of another kind. Its `record` must be
+        written."""
+        group = cls(group_id, context, now)
         rebalance = group._rebalance
         rebalance.protocol_type = CONSUMER
         rebalance.generation = generation
@@ -78,11 +78,11 @@ class ClassicGroup:
 
     def replay(self, value: GroupMetadataValue) -> None:
         self.kept = value
-        if not self._has_begun:  # or else it lives, and has written this itself
+        if not self._has_begun:  # otherwise the group is active and has written the record itself
             self._rebalance.phase = Phase.STABLE if value.members else Phase.EMPTY
 
-    def begin(self, now: Moment) -> Decision:
-        """The log is read. Every member has the time of a session to say that it is still there."""
+    def begin(self, now: Now) -> Decision:
+        """Called when the log has been read. Every member gets a full session timeout."""
         assert not self._has_begun
         self._has_begun = True
         rebalance, kept = self._rebalance, self.kept
@@ -99,46 +99,46 @@ class ClassicGroup:
             rebalance.roster.add(loaded)
             rebalance.watch_session(loaded, now)
         rebalance.subscribed_topics = rebalance.topics_of_members()
-        if len(rebalance.roster) > self._surroundings.classic().max_size:  # it was lowered meanwhile
+        if len(rebalance.roster) > self._context.classic().max_size:  # the limit was lowered
             rebalance.prepare(now)
         return rebalance.decided()
 
-    def record(self) -> Kept:
-        """The group as it is now, each member with the work that it has."""
+    def record(self) -> StoredRecord:
+        """The record of the group in its present state, with the assignments of the members."""
         return self._rebalance.record({member.id: member.assignment for member in self._rebalance.roster})
 
-    def tombstones(self) -> tuple[Kept, ...]:
-        return (Kept(GroupMetadataKey(group=self.id), None),)
+    def tombstones(self) -> tuple[StoredRecord, ...]:
+        return (StoredRecord(GroupMetadataKey(group=self.id), None),)
 
-    def forget(self, error: type[KafkaError] = RebalanceInProgress) -> tuple[Answer, ...]:
-        """The group is no more, or becomes one of another kind: nothing of it is due any longer, and whoever waits is
-        told the error."""
+    def forget(self, error: type[KafkaError] = RebalanceInProgress) -> tuple[Reply, ...]:
+        """The group is deleted, or converted to another kind: its deadlines are cancelled, and pending requests get the
+        error."""
         rebalance = self._rebalance
         for member in list(rebalance.roster):
-            rebalance.answer_join(member, join_refused(error, member.id))
-            rebalance.answer_sync(member, sync_refused(error))
+            rebalance.answer_join(member, join_error(error, member.id))
+            rebalance.answer_sync(member, sync_error(error))
             rebalance.unwatch(member.id)
         for member_id in rebalance.roster.pending:
             rebalance.unwatch(member_id)
         rebalance.end()
-        return rebalance.decided().answers
+        return rebalance.decided().replies
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def join(
-        self, ticket: Ticket, request: JoinGroupRequest, client: Client, now: Moment, *, is_new: bool = False
+        self, request_id: RequestId, request: JoinGroupRequest, client: Client, now: Now, *, is_new: bool = False
     ) -> Decision:
-        """`is_new`: there was no such group before this request; its first record, with nobody in it, is written,
-        however the request ends. (`check_join` comes before; who names a member of no group is unknown.)"""
-        self._joining.join(ticket, request, client, now, is_new=is_new)
+        """`is_new`: this request creates the group, whose first record, without members, is written whatever the result
+        of the request. (`check_join` has already rejected a member id for an unknown group.)"""
+        self._joining.join(request_id, request, client, now, is_new=is_new)
         return self._rebalance.decided()
 
-    def rebalance(self, now: Moment) -> Decision:
-        """Everyone is to join again."""
+    def rebalance(self, now: Now) -> Decision:
+        """Starts a rebalance: all members must rejoin."""
         self._rebalance.begin_or_complete(now)
         return self._rebalance.decided()
 
-    def sync(self, ticket: Ticket, request: SyncGroupRequest, now: Moment) -> Decision:
+    def sync(self, request_id: RequestId, request: SyncGroupRequest, now: Now) -> Decision:
         rebalance = self._rebalance
         try:
             member = self._member(request.member_id, request.group_instance_id, request.generation_id)
@@ -149,44 +149,44 @@ class ClassicGroup:
                 if said is not None and chosen is not None and said != chosen:
                     raise InconsistentGroupProtocol()
         except KafkaError as error:
-            rebalance.say(ticket, sync_refused(error))
+            rebalance.reply(request_id, sync_error(error))
         else:
-            rebalance.sync(ticket, member, request, now)
+            rebalance.sync(request_id, member, request, now)
         return rebalance.decided()
 
-    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, now: Moment) -> Decision:
+    def heartbeat(self, request_id: RequestId, request: HeartbeatRequest, now: Now) -> Decision:
         rebalance = self._rebalance
         try:
             member = self._member(request.member_id, request.group_instance_id, request.generation_id)
         except KafkaError as error:
-            rebalance.say(ticket, heartbeat_said(error))
+            rebalance.reply(request_id, heartbeat_response(error))
         else:
             rebalance.watch_session(member, now)
-            rebalance.say(ticket, heartbeat_said(HEARTBEAT_SAYS[rebalance.phase]))
+            rebalance.reply(request_id, heartbeat_response(HEARTBEAT_ERRORS[rebalance.phase]))
         return rebalance.decided()
 
-    def touch(self, member_id: str, now: Moment) -> None:
-        """A member that commits offsets is alive, too."""
+    def touch(self, member_id: str, now: Now) -> None:
+        """An offset commit of a member counts as a heartbeat."""
         member = self._rebalance.roster.get(member_id)
         if member is not None and self._rebalance.phase in (Phase.STABLE, Phase.PREPARING):
             self._rebalance.watch_session(member, now)
 
-    def leave(self, ticket: Ticket, request: LeaveGroupRequest, client: Client, now: Moment) -> Decision:
+    def leave(self, request_id: RequestId, request: LeaveGroupRequest, client: Client, now: Now) -> Decision:
         rebalance = self._rebalance
-        answers = [self._leave(member) for member in leavers(request, client)]
-        if any(answer.error_code == NONE for answer in answers) and rebalance.phase is not Phase.EMPTY:
+        replies = [self._leave(member) for member in leaving_members(request, client)]
+        if any(answer.error_code == NONE for answer in replies) and rebalance.phase is not Phase.EMPTY:
             rebalance.begin_or_complete(now)
-        rebalance.say(ticket, left(answers, client))
+        rebalance.reply(request_id, left(replies, client))
         return rebalance.decided()
 
     def _leave(self, leaving: LeaveGroupRequest.Member) -> LeaveGroupResponse.Member:
-        """A static member may be sent away by its instance alone; then whoever that is now goes."""
+        """A static member may be removed by its instance id alone, whatever its member id is."""
         rebalance = self._rebalance
         member_id, instance_id = leaving.member_id, leaving.group_instance_id
         if member_id in rebalance.roster.pending:
             rebalance.unwatch(member_id)
             rebalance.roster.remove(member_id)
-            return leaver(leaving, None)
+            return leave_result(leaving, None)
         try:
             if member_id == "":
                 member = None if instance_id is None else rebalance.roster.of_instance(instance_id)
@@ -195,9 +195,9 @@ class ClassicGroup:
             else:
                 member = rebalance.roster.validate(member_id, instance_id)
         except KafkaError as error:
-            return leaver(leaving, error)
+            return leave_result(leaving, error)
         rebalance.remove(member)
-        return leaver(leaving, None)
+        return leave_result(leaving, None)
 
     def _member(self, member_id: str, instance_id: str | None, generation: int) -> ClassicMember:
         member = self._rebalance.roster.validate(member_id, instance_id)
@@ -205,9 +205,9 @@ class ClassicGroup:
             raise IllegalGeneration()
         return member
 
-    def expire(self, key: tuple[str, ...], now: Moment) -> Decision:
-        if self._surroundings.deadlines.get(key) is not None:
-            return NOTHING  # what was due a moment before has set it anew
+    def expire(self, key: tuple[str, ...], now: Now) -> Decision:
+        if self._context.deadlines.get(key) is not None:
+            return NOTHING  # an earlier decision has set the deadline anew
         kind = key[1]
         if kind == "session":
             self._rebalance.expire_session(key[2], now)
@@ -242,7 +242,7 @@ class ClassicGroup:
 
     @property
     def state_since_ms(self) -> int | None:
-        """On the wall clock; None: an old record did not say."""
+        """The time of the last change of state, in wall-clock time; None if an old record does not have it."""
         return self._rebalance.state_since_ms
 
     @property
@@ -255,11 +255,11 @@ class ClassicGroup:
 
     @property
     def is_simple(self) -> bool:
-        """Nobody ever joined it: it only keeps offsets."""
+        """A simple group: no member ever joined, and it only keeps offsets."""
         return self.protocol_type is None and self.is_empty and not self._rebalance.roster.pending
 
     def describe(self) -> DescribeGroupsResponse.Group:
-        """What members say about themselves is shown while it holds: when a protocol is chosen, and all agree."""
+        """Metadata and assignments of members are included only while the group is stable."""
         name = self.protocol_name if self._rebalance.phase is Phase.STABLE else None
         return DescribeGroupsResponse.Group(
             error_code=NONE,
@@ -285,13 +285,13 @@ class ClassicGroup:
             group_id=self.id, protocol_type=self.protocol_type or "", group_state=self.state, group_type="classic"
         )
 
-    # -- what its offsets may ------------------------------------------------------------------------------------------
+    # -- offsets -------------------------------------------------------------------------------------------------------
 
     def validate_offset_commit(
         self, member_id: str, generation: int, instance_id: str | None, *, is_transactional: bool
     ) -> None:
-        """From outside, without a generation, only while the group is empty: who holds work must be one of it. Commits
-        of transactions may come without, since their old versions could not say who they are."""
+        """Without a generation, a commit comes from outside the group, and is valid only while the group is empty.
+        Transactional commits may omit it, since old versions of the request have no fields for the member."""
         if generation < 0 and self.is_empty:
             return
         if generation >= 0 or member_id != "" or instance_id is not None:
@@ -302,11 +302,12 @@ class ClassicGroup:
             raise RebalanceInProgress()
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Anyone may."""
+        """Any client may fetch offsets."""
         self._must_live()
 
     def validate_offset_delete(self) -> None:
-        """Of consumers topic by topic (`is_subscribed_to`); of others nobody knows which offsets are in use."""
+        """In a group of consumers each topic is checked (`is_subscribed_to`); in other groups the subscription is
+        unknown."""
         self._must_live()
         if not self.is_empty and self.protocol_type != CONSUMER:
             raise NonEmptyGroup()
@@ -321,13 +322,13 @@ class ClassicGroup:
             raise GroupIdNotFound(f"Group {self.id} is in dead state.")
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """If it is not known, a group of consumers is taken to be."""
+        """If the subscription is unknown, a consumer group is assumed to subscribe to the topic."""
         topics = self._rebalance.subscribed_topics
         return self.protocol_type == CONSUMER if topics is None else topic in topics
 
     def offsets_expire_since(self, commit_ms: int) -> int | None:
-        """When the retention of an offset that was committed then begins, on the wall clock (KIP-211): with the commit,
-        or when the group became empty. None: not now. Topics that are being read are `is_subscribed_to`'s to say."""
+        """The start of an offset's retention, in wall-clock time (KIP-211): its commit, or the time when the group
+        became empty. None: it does not expire now. `is_subscribed_to` protects topics with subscribers."""
         if self.protocol_type is None:
             return commit_ms
         if self.is_empty:

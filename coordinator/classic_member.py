@@ -1,6 +1,6 @@
-"""A member of a classic group: who it is, what it can do, what it waits for.
+"""A member of a classic group: its identity, its protocols, its pending requests.
 
-Between two generations members live in memory only; a record is written when the leader has handed out the work.
+During a rebalance members are in memory only; a record is written when the leader has sent the assignment.
 """
 
 from collections.abc import Collection
@@ -10,11 +10,11 @@ from trioka.protocol.internal_records.classic_groups import MemberMetadata
 from trioka.protocol.messages.join_group import JoinGroupRequest
 
 from .client import Client
-from .decision import Ticket
+from .decision import RequestId
 
 
 class ClassicProtocol(NamedTuple):
-    """A way to share out the work, and what the member has to say about itself if that one is chosen."""
+    """An assignment protocol that a member supports, with the member's metadata for it."""
 
     name: str
     metadata: bytes
@@ -28,12 +28,12 @@ class ClassicMember:
         "id",
         "instance_id",
         "is_new",
-        "join_ticket",
+        "join_request_id",
         "protocol_type",
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
-        "sync_ticket",
+        "sync_request_id",
         "version",
     )
 
@@ -59,10 +59,10 @@ class ClassicMember:
         self.protocol_type = protocol_type
         self.protocols = protocols
         self.assignment = assignment
-        self.join_ticket: Ticket | None = None  # its JoinGroup, which waits for the others
-        self.sync_ticket: Ticket | None = None  # its SyncGroup, which waits for the leader
+        self.join_request_id: RequestId | None = None  # its JoinGroup that waits for the other members
+        self.sync_request_id: RequestId | None = None  # its SyncGroup that waits for the leader
         self.version = 0  # of its last JoinGroup
-        self.is_new = False  # it was never told its id: only its JoinGroup can be missed, not a heartbeat
+        self.is_new = False  # it has no member id yet, so only its JoinGroup can time out, not its session
 
     @classmethod
     def joining(cls, member_id: str, request: JoinGroupRequest, client: Client) -> "ClassicMember":
@@ -79,7 +79,7 @@ class ClassicMember:
 
     @classmethod
     def loaded(cls, kept: MemberMetadata, protocol_type: str, protocol_name: str | None) -> "ClassicMember":
-        """As a record has it: of its protocols only the one that was chosen."""
+        """The member in a record: only with the chosen protocol."""
         return cls(
             id=kept.member_id,
             instance_id=kept.group_instance_id,
@@ -93,7 +93,7 @@ class ClassicMember:
         )
 
     def renamed(self, member_id: str) -> "ClassicMember":
-        """The same static member under another id. It waits for nothing."""
+        """The same static member under another id, without pending requests."""
         return ClassicMember(
             id=member_id,
             instance_id=self.instance_id,
@@ -122,13 +122,13 @@ class ClassicMember:
         return next(protocol.metadata for protocol in self.protocols if protocol.name == protocol_name)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The first of its own protocols that everyone has."""
+        """The first of the member's protocols that all members support."""
         return next(protocol.name for protocol in self.protocols if protocol.name in candidates)
 
     @property
     def is_excused(self) -> bool:
-        """It waits for us, so that it need not say that it is alive."""
-        return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
+        """Whether a request of the member is pending, so that no heartbeat is expected."""
+        return not self.is_new and (self.join_request_id is not None or self.sync_request_id is not None)
 
 
 def protocols_of(request: JoinGroupRequest) -> tuple[ClassicProtocol, ...]:
@@ -136,4 +136,4 @@ def protocols_of(request: JoinGroupRequest) -> tuple[ClassicProtocol, ...]:
 
 
 def rebalance_timeout_of(request: JoinGroupRequest, client: Client) -> int:
-    return request.rebalance_timeout_ms if client.version > 0 else request.session_timeout_ms  # v0 knows only one
+    return request.rebalance_timeout_ms if client.version > 0 else request.session_timeout_ms  # v0 has only one timeout

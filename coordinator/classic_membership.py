@@ -1,8 +1,8 @@
-"""Who is in a classic group: members, static ones by their instance, those still expected, and one leader.
+"""The membership of a classic group: members, static members by instance id, expected members, the leader.
 
-Expected are pending members, who were given an id and have not joined with it yet (KIP-394), and, once a generation has
-begun, those who have not asked for their work yet. Members stand in the order in which they came. The leader is always
-a member: the first to come, until it goes or does not come back.
+Expected are pending members, which were given an id and have not joined with it yet (KIP-394), and, once a generation
+has begun, members without a SyncGroup. Members are kept in the order in which they joined. The leader is always a
+member: the first to join, until it leaves or does not rejoin.
 """
 
 from collections import Counter
@@ -11,19 +11,19 @@ from collections.abc import Iterable, Iterator
 from trioka.protocol.errors import FencedInstanceId, UnknownMemberId
 
 from .classic_member import ClassicMember, ClassicProtocol
-from .decision import Ticket
+from .decision import RequestId
 from .partitioning import java_hash
 
 
-class Roster:
+class ClassicMembership:
     def __init__(self) -> None:
         self.pending: set[str] = set()
         self.unsynced: set[str] = set()  # they have not sent SyncGroup in this generation
         self.leader: str | None = None
-        self.joined = 0  # how many wait for their JoinGroup's answer
+        self.joined = 0  # number of members with a pending JoinGroup
         self._members: dict[str, ClassicMember] = {}
         self._static: dict[str, str] = {}
-        self._supporters: Counter[str] = Counter()  # of each protocol
+        self._supporters: Counter[str] = Counter()  # the number of members that support each protocol
 
     def __len__(self) -> int:
         return len(self._members)
@@ -45,7 +45,7 @@ class Roster:
         return None if member_id is None else self._members[member_id]
 
     def validate(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        """The member that asks; FencedInstanceId if another one has taken its place."""
+        """The requesting member; FencedInstanceId if another member has its instance id."""
         if instance_id is not None:
             static = self.of_instance(instance_id)
             if static is None:
@@ -56,7 +56,7 @@ class Roster:
             raise UnknownMemberId()
         return self._members[member_id]
 
-    # -- coming and going ----------------------------------------------------------------------------------------------
+    # -- adding and removing -------------------------------------------------------------------------------------------
 
     def add(self, member: ClassicMember) -> None:
         assert member.id not in self._members
@@ -67,7 +67,7 @@ class Roster:
             self.leader = member.id
         self._members[member.id] = member
         self._supporters.update(_names(member.protocols))
-        self.joined += member.join_ticket is not None
+        self.joined += member.join_request_id is not None
         self.pending.discard(member.id)
 
     def remove(self, member_id: str) -> None:
@@ -77,15 +77,15 @@ class Roster:
         if member is None:
             return
         self._supporters.subtract(_names(member.protocols))
-        self.joined -= member.join_ticket is not None
+        self.joined -= member.join_request_id is not None
         if member.instance_id is not None:
             del self._static[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self._members), None)
 
     def rename(self, old: ClassicMember, member_id: str) -> ClassicMember:
-        """A static member gets another id. Whoever waits as the old one has been answered."""
-        assert old.instance_id is not None and old.join_ticket is None and old.sync_ticket is None
+        """Gives a static member another id. Pending requests of the old one have been answered."""
+        assert old.instance_id is not None and old.join_request_id is None and old.sync_request_id is None
         member = old.renamed(member_id)
         self._members = {m.id: m for m in (member if m is old else m for m in self)}
         self._static[old.instance_id] = member_id
@@ -107,10 +107,10 @@ class Roster:
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
-    def wait_for_join(self, member: ClassicMember, ticket: Ticket | None) -> Ticket | None:
-        """From now on the member waits with this ticket; the one that it waited with before, if any."""
-        before, member.join_ticket = member.join_ticket, ticket
-        self.joined += (ticket is not None) - (before is not None)
+    def wait_for_join(self, member: ClassicMember, request_id: RequestId | None) -> RequestId | None:
+        """Sets the member's pending JoinGroup. Returns the earlier one that it replaces, if any."""
+        before, member.join_request_id = member.join_request_id, request_id
+        self.joined += (request_id is not None) - (before is not None)
         return before
 
     # -- the state of a join -------------------------------------------------------------------------------------------
@@ -121,15 +121,15 @@ class Roster:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """As long as the slowest asks for."""
+        """The largest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
     def elect(self) -> bool:
-        """The leader must be one of those who have joined. False: nobody has."""
+        """Makes a joined member leader. False if no member has joined."""
         leader = None if self.leader is None else self._members.get(self.leader)
-        if leader is not None and leader.join_ticket is not None:
+        if leader is not None and leader.join_request_id is not None:
             return True
-        elected = next((member.id for member in self if member.join_ticket is not None), None)
+        elected = next((member.id for member in self if member.join_request_id is not None), None)
         if elected is None:
             return False
         self.leader = elected
@@ -138,12 +138,12 @@ class Roster:
     # -- protocols -----------------------------------------------------------------------------------------------------
 
     def is_common(self, protocol_names: Iterable[str]) -> bool:
-        """Whether everyone who is here has one of these."""
+        """Whether every member supports one of these."""
         return any(self._supporters[name] == len(self._members) for name in protocol_names)
 
     def select_protocol(self) -> str:
-        """The one that most vote for, among those that all have. A tie goes as Apache Kafka's goes: to the name that
-        comes first in a hash table of Java's."""
+        """The protocol with the most votes among those that all members support. Ties are resolved as in Apache Kafka:
+        by the order of names in a Java hash table."""
         candidates = {name for name, count in self._supporters.items() if count == len(self._members)}
         votes = Counter(member.vote(candidates) for member in self)
         size = 16

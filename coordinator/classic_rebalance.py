@@ -1,14 +1,14 @@
 """How one generation of a classic group follows another.
 
-While the group prepares, JoinGroups wait: for everyone who is known, as long as the slowest member asks for; or, if the
-group was empty, for a short while in which more may come, and longer if they do. Then a generation begins. Its members
-are told who they are, one of them, the leader, who the others are, and they come back with SyncGroup: all of them wait
-until the leader's has brought the assignment and that is written.
+While the group prepares, JoinGroups wait for all known members, for the largest rebalance timeout at most; if the group
+was empty, for group.initial.rebalance.delay.ms, extended while members join. Then a generation begins. Members get
+their ids, the leader gets the member list, and all send SyncGroup: these wait until the leader's SyncGroup has brought
+the assignment and its record is committed.
 
-Only then is anything written (and when nobody is left, and when a static member gets a new id). All else here is soft:
-it is in memory, and a coordinator that loads the log begins with the last generation that was shared out.
+Records are written only then, when the group becomes empty, and when a static member gets a new id. All other state is
+soft: it is in memory, and a coordinator that loads the log begins with the last generation that has an assignment.
 
-A generation's number is positive on the wire, and follows the greatest with 0: a negative one would mean "none".
+Generation numbers are positive on the wire, and 0 follows the greatest: a negative number would mean "none".
 """
 
 from collections.abc import Callable, Mapping
@@ -24,18 +24,18 @@ from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespo
 from trioka.protocol.schema import Response
 
 from .classic_member import ClassicMember
-from .classic_membership import Roster
-from .classic_responses import join_refused, sync_refused
+from .classic_membership import ClassicMembership
+from .classic_responses import join_error, sync_error
 from .classic_states import NEXT, Phase
-from .decision import Answer, Decision, Kept, Moment, Ticket
-from .settings import Surroundings
+from .decision import Decision, Now, Reply, RequestId, StoredRecord
+from .settings import CoordinatorContext
 
-CONSUMER: Final = "consumer"  # the protocol type of groups that share out partitions
+CONSUMER: Final = "consumer"  # the protocol type of consumers
 MAX_GENERATION: Final = 2**31 - 1
 
 
 class _InitialDelay:
-    """An empty group waits a little for more members, and again if there were more, until its time is up."""
+    """The initial delay of an empty group, which is extended while members join, up to a limit."""
 
     __slots__ = ("delay_ms", "has_more", "remaining_ms")
 
@@ -52,46 +52,46 @@ class _InitialDelay:
 
 
 class Rebalance:
-    def __init__(self, group_id: str, surroundings: Surroundings) -> None:
-        self.roster = Roster()
+    def __init__(self, group_id: str, context: CoordinatorContext) -> None:
+        self.roster = ClassicMembership()
         self.phase = Phase.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.state_since_ms: int | None = None
-        self.subscribed_topics: frozenset[str] | None = None  # None: not known
+        self.subscribed_topics: frozenset[str] | None = None  # None: unknown
         self._group_id = group_id
-        self._surroundings = surroundings
+        self._context = context
         self._initial: _InitialDelay | None = None
         self._assigning: int | None = None  # the generation whose assignment is being written
-        # What is being decided, until `decided` hands it out.
-        self.records: list[Kept] = []
-        self.afterwards: Callable[[KafkaError | None, Moment], Decision] | None = None
-        self._answers: list[Answer] = []
+        # The parts of the current decision, until `decided` returns it.
+        self.records: list[StoredRecord] = []
+        self.on_committed: Callable[[KafkaError | None, Now], Decision] | None = None
+        self._replies: list[Reply] = []
 
     def decided(self) -> Decision:
-        decision = Decision(records=tuple(self.records), answers=tuple(self._answers), afterwards=self.afterwards)
-        self.records, self._answers, self.afterwards = [], [], None
+        decision = Decision(records=tuple(self.records), replies=tuple(self._replies), on_committed=self.on_committed)
+        self.records, self._replies, self.on_committed = [], [], None
         return decision
 
     # -- answers and deadlines -----------------------------------------------------------------------------------------
 
-    def say(self, ticket: Ticket, response: Response) -> None:
-        self._answers.append(Answer(ticket, response))
+    def reply(self, request_id: RequestId, response: Response) -> None:
+        self._replies.append(Reply(request_id, response))
 
     def answer_join(self, member: ClassicMember, response: JoinGroupResponse) -> None:
-        ticket = self.roster.wait_for_join(member, None)
-        if ticket is not None:
-            self.say(ticket, response)
+        request_id = self.roster.wait_for_join(member, None)
+        if request_id is not None:
+            self.reply(request_id, response)
 
     def answer_sync(self, member: ClassicMember, response: SyncGroupResponse) -> bool:
-        ticket, member.sync_ticket = member.sync_ticket, None
-        if ticket is not None:
-            self.say(ticket, response)
-        return ticket is not None
+        request_id, member.sync_request_id = member.sync_request_id, None
+        if request_id is not None:
+            self.reply(request_id, response)
+        return request_id is not None
 
     def joined(self, member: ClassicMember, *, skip_assignment: bool = False) -> JoinGroupResponse:
-        """This is the generation that you are in, and, for the leader, who else is."""
+        """Sends the JoinGroup responses: the generation, and for the leader the members."""
         assert self.protocol_name is not None and self.roster.leader is not None
         name = self.protocol_name
         return JoinGroupResponse(
@@ -110,36 +110,36 @@ class Rebalance:
             ],
         )
 
-    def watch(self, member_id: str, timeout_ms: int, now: Moment) -> None:
-        self._surroundings.deadlines.set((self._group_id, "session", member_id), now.steady_ms + timeout_ms)
+    def watch(self, member_id: str, timeout_ms: int, now: Now) -> None:
+        self._context.deadlines.set((self._group_id, "session", member_id), now.steady_ms + timeout_ms)
 
-    def watch_session(self, member: ClassicMember, now: Moment) -> None:
+    def watch_session(self, member: ClassicMember, now: Now) -> None:
         self.watch(member.id, member.session_timeout_ms, now)
 
     def unwatch(self, member_id: str) -> None:
-        self._surroundings.deadlines.cancel((self._group_id, "session", member_id))
+        self._context.deadlines.cancel((self._group_id, "session", member_id))
 
-    def _set(self, kind: str, timeout_ms: int, now: Moment) -> None:
-        self._surroundings.deadlines.set((self._group_id, kind), now.steady_ms + timeout_ms)
+    def _set(self, kind: str, timeout_ms: int, now: Now) -> None:
+        self._context.deadlines.set((self._group_id, kind), now.steady_ms + timeout_ms)
 
     def _cancel(self, kind: str) -> None:
-        self._surroundings.deadlines.cancel((self._group_id, kind))
+        self._context.deadlines.cancel((self._group_id, kind))
 
     # -- joining -------------------------------------------------------------------------------------------------------
 
-    def move_to(self, phase: Phase, now: Moment) -> None:
+    def move_to(self, phase: Phase, now: Now) -> None:
         assert phase in NEXT[self.phase], f"{self.phase} is not followed by {phase}"
         self.phase = phase
         self.state_since_ms = now.wall_ms
 
-    def begin_or_complete(self, now: Moment) -> None:
-        """Something has changed: there must be another generation."""
+    def begin_or_complete(self, now: Now) -> None:
+        """Starts another generation, or completes the join phase if all members have joined."""
         if Phase.PREPARING in NEXT[self.phase]:
             self.prepare(now)
         else:
             self.complete_if_all_joined(now)
 
-    def prepare(self, now: Moment) -> None:
+    def prepare(self, now: Now) -> None:
         if self.phase is Phase.COMPLETING:
             self._take_back(RebalanceInProgress, now)
         self.roster.unsynced.clear()
@@ -147,7 +147,7 @@ class Rebalance:
         was_empty = self.phase is Phase.EMPTY
         self.move_to(Phase.PREPARING, now)
         if was_empty:
-            delay_ms = self._surroundings.classic().initial_rebalance_delay_ms
+            delay_ms = self._context.classic().initial_rebalance_delay_ms
             self._initial = _InitialDelay(delay_ms, max(self.roster.rebalance_timeout_ms - delay_ms, 0))
             self._set("join", delay_ms, now)
         elif self.roster.have_all_joined:
@@ -159,17 +159,17 @@ class Rebalance:
         if self._initial is not None:
             self._initial.has_more = True
 
-    def complete_if_all_joined(self, now: Moment) -> None:
-        """The first generation after an empty group is not hurried."""
+    def complete_if_all_joined(self, now: Now) -> None:
+        """Completes the join phase, unless the initial delay of an empty group still runs."""
         if self.phase is Phase.PREPARING and self._initial is None and self.roster.have_all_joined:
             self.complete_join(now)
 
-    def complete_join(self, now: Moment) -> None:
+    def complete_join(self, now: Now) -> None:
         self._cancel("join")
-        for member in [m for m in self.roster if m.join_ticket is None and m.instance_id is None]:
+        for member in [m for m in self.roster if m.join_request_id is None and m.instance_id is None]:
             self.remove(member)
         if not self.roster.elect() and len(self.roster):
-            # Static members alone, none of whom has come back: their sessions decide.
+            # Only static members, none of which has rejoined: their sessions decide.
             self._set("join", self.roster.rebalance_timeout_ms, now)
             return
         self._initial = None
@@ -189,34 +189,34 @@ class Rebalance:
             self.roster.unsynced.add(member.id)
         self._set("sync", self.roster.rebalance_timeout_ms, now)
 
-    def abandon(self, now: Moment) -> None:
-        """Nobody is left, and what began was never written."""
+    def abandon(self, now: Now) -> None:
+        """The group has become empty before the new generation was written."""
         self._cancel("join")
         self._initial = None
         self.move_to(Phase.EMPTY, now)
 
     def end(self) -> None:
-        """Nothing follows."""
+        """Ends the group: no generation follows."""
         self._cancel("join")
         self._cancel("sync")
-        self.roster = Roster()
+        self.roster = ClassicMembership()
         self._assigning = None
         self.phase = Phase.DEAD
 
-    # -- sharing out ---------------------------------------------------------------------------------------------------
+    # -- assignment ----------------------------------------------------------------------------------------------------
 
-    def sync(self, ticket: Ticket, member: ClassicMember, request: SyncGroupRequest, now: Moment) -> None:
+    def sync(self, request_id: RequestId, member: ClassicMember, request: SyncGroupRequest, now: Now) -> None:
         if self.phase is Phase.PREPARING:
-            self.say(ticket, sync_refused(RebalanceInProgress))
+            self.reply(request_id, sync_error(RebalanceInProgress))
             return
         self.roster.unsynced.discard(member.id)
         if not self.roster.unsynced:
             self._cancel("sync")
         if self.phase is Phase.STABLE:
-            self.say(ticket, self._share_of(member))
+            self.reply(request_id, self._share_of(member))
             return
-        self.answer_sync(member, sync_refused(RebalanceInProgress))  # it has asked before, and asks anew
-        member.sync_ticket = ticket
+        self.answer_sync(member, sync_error(RebalanceInProgress))  # the earlier request; its client retries
+        member.sync_request_id = request_id
         if member.id == self.roster.leader and self._assigning is None:
             given = {share.member_id: share.assignment for share in request.assignments}
             self._assign({other.id: given.get(other.id, b"") for other in self.roster})
@@ -225,7 +225,7 @@ class Rebalance:
         generation = self._assigning = self.generation
         self.records.append(self.record(shares))
 
-        def written(error: KafkaError | None, now: Moment) -> Decision:
+        def written(error: KafkaError | None, now: Now) -> Decision:
             if self._assigning == generation:
                 self._assigning = None
                 if error is None:
@@ -235,21 +235,21 @@ class Rebalance:
                     self.begin_or_complete(now)
             return self.decided()
 
-        self.afterwards = written
+        self.on_committed = written
 
-    def _hand_out(self, shares: Mapping[str, bytes], now: Moment) -> None:
+    def _hand_out(self, shares: Mapping[str, bytes], now: Now) -> None:
         self.move_to(Phase.STABLE, now)
         for member in self.roster:
             member.assignment = shares.get(member.id, b"")
             if self.answer_sync(member, self._share_of(member)):
                 self.watch_session(member, now)
 
-    def _take_back(self, error: KafkaError | type[KafkaError], now: Moment) -> None:
-        """There will be no assignment in this generation."""
+    def _take_back(self, error: KafkaError | type[KafkaError], now: Now) -> None:
+        """Ends this generation without an assignment."""
         self._assigning = None
         for member in self.roster:
             member.assignment = b""
-            if self.answer_sync(member, sync_refused(error)):
+            if self.answer_sync(member, sync_error(error)):
                 self.watch_session(member, now)
 
     def _share_of(self, member: ClassicMember) -> SyncGroupResponse:
@@ -260,16 +260,16 @@ class Rebalance:
             assignment=member.assignment,
         )
 
-    # -- members that go -----------------------------------------------------------------------------------------------
+    # -- removal of members --------------------------------------------------------------------------------------------
 
     def remove(self, member: ClassicMember, error: KafkaError | type[KafkaError] = UnknownMemberId) -> None:
-        """What follows for the group is the caller's to say."""
-        self.answer_join(member, join_refused(error))
-        self.answer_sync(member, sync_refused(error))
+        """Removes the member. The caller decides what follows for the group."""
+        self.answer_join(member, join_error(error))
+        self.answer_sync(member, sync_error(error))
         self.unwatch(member.id)
         self.roster.remove(member.id)
 
-    def expire_session(self, member_id: str, now: Moment) -> None:
+    def expire_session(self, member_id: str, now: Now) -> None:
         member = self.roster.get(member_id)
         if member is None:
             if member_id not in self.roster.pending:
@@ -285,25 +285,25 @@ class Rebalance:
         if self.phase is Phase.PREPARING and self.roster.have_all_joined:
             self.complete_join(now)
 
-    def expire_join(self, now: Moment) -> None:
+    def expire_join(self, now: Now) -> None:
         if self.phase is not Phase.PREPARING:
             return
         initial = self._initial
         if initial is not None and initial.has_more and initial.remaining_ms:
-            initial.extend(self._surroundings.classic().initial_rebalance_delay_ms)
+            initial.extend(self._context.classic().initial_rebalance_delay_ms)
             self._set("join", initial.delay_ms, now)
         else:
             self.complete_join(now)
 
-    def expire_sync(self, now: Moment) -> None:
+    def expire_sync(self, now: Now) -> None:
         if self.roster.unsynced:
             for member_id in list(self.roster.unsynced):
                 self.remove(self.roster[member_id])
             self.prepare(now)
 
-    # -- what is kept --------------------------------------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------------------------------
 
-    def record(self, shares: Mapping[str, bytes]) -> Kept:
+    def record(self, shares: Mapping[str, bytes]) -> StoredRecord:
         name = self.protocol_name
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -313,17 +313,17 @@ class Rebalance:
             current_state_timestamp=-1 if self.state_since_ms is None else self.state_since_ms,
             members=[] if name is None else [member.kept(name, shares[member.id]) for member in self.roster],
         )
-        return Kept(GroupMetadataKey(group=self._group_id), value)
+        return StoredRecord(GroupMetadataKey(group=self._group_id), value)
 
     def topics_of_members(self) -> frozenset[str] | None:
-        """All topics that members read, if they are consumers and say so in a way that can be read."""
+        """All topics that members subscribe to; None unless all are consumers with readable metadata."""
         if self.protocol_type != CONSUMER:
             return None
         if not len(self.roster):
             return frozenset()
         if self.protocol_name is None:
             return None
-        read = decoder(ConsumerProtocolSubscription, 0)  # every later version begins like the first
+        read = decoder(ConsumerProtocolSubscription, 0)  # every later version starts like the first
         topics: set[str] = set()
         try:
             for member in self.roster:

@@ -1,7 +1,7 @@
-"""What members of classic groups are told, field by field as Apache Kafka tells it.
+"""Responses to members of classic groups, field by field as Apache Kafka builds them.
 
-An error leaves the protocol's name empty where the group is not looked into further, and null where it was
-looked for a member in vain; clients before v7 of JoinGroup are told the empty name for both.
+Where the error does not depend on the group's members, the protocol name is empty; where a member was looked up and not
+found, it is null. Clients before v7 of JoinGroup get the empty name for both.
 """
 
 from collections.abc import Iterable
@@ -15,29 +15,29 @@ from trioka.protocol.messages.sync_group import SyncGroupResponse
 
 from .client import Client
 
-LEAVES_IN_BATCHES: Final = 3  # the version of LeaveGroup from which on it names many members
-MAY_BE_NAMELESS: Final = 7  # the version of JoinGroup from which on a protocol's name may be null
+LEAVES_IN_BATCHES: Final = 3  # from this version on LeaveGroup names several members
+MAY_BE_NAMELESS: Final = 7  # from this version on the protocol name of JoinGroup may be null
 
 
-def join_refused(error: KafkaError | type[KafkaError], member_id: str = "") -> JoinGroupResponse:
+def join_error(error: KafkaError | type[KafkaError], member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error.code, protocol_name="", leader="", member_id=member_id, members=[])
 
 
-def member_refused(error: KafkaError | type[KafkaError], member_id: str, version: int) -> JoinGroupResponse:
-    """There is no such member, or another has taken its place."""
+def member_error(error: KafkaError | type[KafkaError], member_id: str, version: int) -> JoinGroupResponse:
+    """The error of a member that does not exist or was replaced."""
     name = None if version >= MAY_BE_NAMELESS else ""
     return JoinGroupResponse(error_code=error.code, protocol_name=name, leader="", member_id=member_id, members=[])
 
 
-def sync_refused(error: KafkaError | type[KafkaError]) -> SyncGroupResponse:
+def sync_error(error: KafkaError | type[KafkaError]) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error.code, assignment=b"")
 
 
-def heartbeat_said(error: KafkaError | type[KafkaError] | None = None) -> HeartbeatResponse:
+def heartbeat_response(error: KafkaError | type[KafkaError] | None = None) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=NONE if error is None else error.code)
 
 
-def leavers(request: LeaveGroupRequest, client: Client) -> list[LeaveGroupRequest.Member]:
+def leaving_members(request: LeaveGroupRequest, client: Client) -> list[LeaveGroupRequest.Member]:
     if client.version >= LEAVES_IN_BATCHES:
         return request.members
     return [LeaveGroupRequest.Member(member_id=request.member_id)]
@@ -50,7 +50,9 @@ def left(members: Iterable[LeaveGroupResponse.Member], client: Client) -> LeaveG
     return LeaveGroupResponse(error_code=answered[0].error_code)
 
 
-def leaver(member: LeaveGroupRequest.Member, error: KafkaError | type[KafkaError] | None) -> LeaveGroupResponse.Member:
+def leave_result(
+    member: LeaveGroupRequest.Member, error: KafkaError | type[KafkaError] | None
+) -> LeaveGroupResponse.Member:
     return LeaveGroupResponse.Member(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
@@ -59,5 +61,5 @@ def leaver(member: LeaveGroupRequest.Member, error: KafkaError | type[KafkaError
 
 
 def leave_unknown_group(request: LeaveGroupRequest, client: Client) -> LeaveGroupResponse:
-    """There is no such group, and so none of these members."""
-    return left((leaver(member, UnknownMemberId) for member in leavers(request, client)), client)
+    """The error of all members of a group that does not exist."""
+    return left((leave_result(member, UnknownMemberId) for member in leaving_members(request, client)), client)

@@ -1,10 +1,10 @@
 """The phases of a classic group, as tables.
 
-    Empty ──join──▶ PreparingRebalance ──all have joined──▶ CompletingRebalance ──the leader has shared out──▶ Stable
-      ▲                  │   ▲                                    │                                              │
-      └──nobody joined───┘   └────────── somebody comes, goes, or has changed ───────────────────────────────────┘
+    Empty ──join──▶ PreparingRebalance ──all have joined──▶ CompletingRebalance ──assignment written──▶ Stable
+      ▲                  │   ▲                                    │                                       │
+      └──none joined─────┘   └────────── a member joins, leaves, or has changed ──────────────────────────┘
 
-A group that is dead is not one any more: it was deleted, or has become a group of another kind.
+A dead group was deleted, or has become a group of another kind.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ NEXT: Final[Mapping[Phase, frozenset[Phase]]] = {
     Phase.DEAD: frozenset(),
 }
 
-# What a member that is in the group's generation is told when it says that it is alive.
-HEARTBEAT_SAYS: Final[Mapping[Phase, type[KafkaError] | None]] = {
+# The error of a Heartbeat from a member of the current generation.
+HEARTBEAT_ERRORS: Final[Mapping[Phase, type[KafkaError] | None]] = {
     Phase.EMPTY: UnknownMemberId,
     Phase.PREPARING: RebalanceInProgress,
     Phase.COMPLETING: None,

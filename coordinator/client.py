@@ -1,13 +1,13 @@
-"""Who asks: what a coordinator is told of the connection that a request came over."""
+"""The client of a request, as a coordinator sees it."""
 
 from typing import Final, NamedTuple
 
 
 class Client(NamedTuple):
     id: str
-    host: str  # as Kafka writes it down: "/10.0.0.7"
-    version: int  # of the request, where what is done depends on it
-    principal: str = ""  # who it is, where that matters
+    host: str  # as Kafka writes it: "/10.0.0.7"
+    version: int  # of the request, where behaviour depends on it
+    principal: str = ""  # empty where it is not needed
 
 
-NOBODY: Final = Client("", "", 0)
+NO_CLIENT: Final = Client("", "", 0)

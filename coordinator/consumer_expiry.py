@@ -1,13 +1,14 @@
-"""What becomes of a consumer group's members when time passes, and how one is removed.
+"""Deadlines of a consumer group's members, and how members are removed.
 
     (group, "session", member)     no heartbeat for the group's session timeout: the member is removed
-    (group, "rebalance", member)   it was told to give up partitions and has not, for its own rebalance timeout: removed
-    (group, "join", member)        the same for a member of the classic protocol that was told to join again
-    (group, "sync", member)        … and, once it has, for its asking what it has got
-    (group, "regex")               the group's patterns are to be resolved, now
+    (group, "rebalance", member)   it has not revoked its partitions within its rebalance timeout: it is removed
+    (group, "join", member)        the same for a member of the classic protocol that has to rejoin
+    (group, "sync", member)        … and then for its SyncGroup
+    (group, "regex")               the group's patterns must be resolved now
 
-Removing a member forgets all records of it and moves the group to its next epoch, so that the next heartbeat of anyone
-computes a target without it. A static member that left for a while keeps its session: it has that long to come back.
+Removing a member writes the tombstones of its records and moves the group to its next epoch, so that the next heartbeat
+of any member computes a target without it. A static member that left temporarily keeps its session: it must return
+within that time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,23 +17,23 @@ from typing import Final
 from trioka.protocol.errors import KafkaError
 
 from . import consumer_records as records
-from .client import NOBODY
+from .client import NO_CLIENT
 from .consumer_member import ConsumerMember, Phase
 from .consumer_state import ConsumerState
-from .decision import NOTHING, Answer, Decision, Kept, Moment
+from .decision import NOTHING, Decision, Now, Reply, StoredRecord
 from .subscription_pattern import matching_topics
 from .subscriptions import Resolved
 
 SESSION: Final = "session"
 REBALANCE: Final = "rebalance"
 REGEX: Final = "regex"
-JOIN: Final = "join"  # these two are of members that speak the classic protocol
+JOIN: Final = "join"  # JOIN and SYNC are for members that use the classic protocol
 SYNC: Final = "sync"
 
-RETRY_MS: Final = 500  # after which what could not be written is tried again
+RETRY_MS: Final = 500  # before a failed write is repeated
 
 
-def begin(group: ConsumerState, now: Moment) -> Decision:
+def begin(group: ConsumerState, now: Now) -> Decision:
     for member in group.members.values():
         set_session(group, member, now)
         if member.phase is Phase.REVOKING and member.classic is None:
@@ -40,7 +41,7 @@ def begin(group: ConsumerState, now: Moment) -> Decision:
     return NOTHING
 
 
-def expire(group: ConsumerState, key: tuple[str, ...], now: Moment) -> Decision:
+def expire(group: ConsumerState, key: tuple[str, ...], now: Now) -> Decision:
     kind = key[1]
     if kind == REGEX:
         return Decision(records=tuple(resolve_patterns(group, now)))
@@ -48,42 +49,42 @@ def expire(group: ConsumerState, key: tuple[str, ...], now: Moment) -> Decision:
     if member is None:
         return NOTHING
     if kind == REBALANCE and (member.phase is not Phase.REVOKING or member.epoch < 0):
-        return NOTHING  # what should have set or cancelled this deadline could not be written
+        return NOTHING  # a failed write should have set or cancelled this deadline
     return fence(group, (member,))
 
 
-def fence(group: ConsumerState, members: Iterable[ConsumerMember], answers: tuple[Answer, ...] = ()) -> Decision:
-    """Without these members. If that cannot be written they are still there, and time goes on for them."""
+def fence(group: ConsumerState, members: Iterable[ConsumerMember], replies: tuple[Reply, ...] = ()) -> Decision:
+    """Removes these members. If the records cannot be written, the members stay and their deadlines continue."""
     gone = list(members)
     for member in gone:
         cancel(group, member.id)
 
-    def afterwards(error: KafkaError | None, now: Moment) -> Decision:
+    def on_committed(error: KafkaError | None, now: Now) -> Decision:
         for member in gone if error is not None else ():
             if member.id in group.members:
-                group.surroundings.deadlines.set((group.id, SESSION, member.id), now.steady_ms + RETRY_MS)
+                group.context.deadlines.set((group.id, SESSION, member.id), now.steady_ms + RETRY_MS)
         return NOTHING
 
-    return Decision(records=tuple(_without(group, gone)), answers=answers, afterwards=afterwards)
+    return Decision(records=tuple(_without(group, gone)), replies=replies, on_committed=on_committed)
 
 
-def _without(group: ConsumerState, gone: list[ConsumerMember]) -> Iterable[Kept]:
+def _without(group: ConsumerState, gone: list[ConsumerMember]) -> Iterable[StoredRecord]:
     for member in gone:
-        yield from records.member_gone(group.id, member.id)
+        yield from records.member_tombstones(group.id, member.id)
     for pattern in group.subscriptions.dropped_patterns(gone, ()):
-        yield records.expression_gone(group.id, pattern)
-    metadata_hash = group.subscriptions.hash_after(group.surroundings.topics, gone, ())
+        yield records.expression_tombstone(group.id, pattern)
+    metadata_hash = group.subscriptions.hash_after(group.context.topics, gone, ())
     yield records.group_epoch(group.id, group.epoch + 1, metadata_hash)
 
 
-def resolve_patterns(group: ConsumerState, now: Moment) -> list[Kept]:
-    """Which topics the group's patterns match now, of those that the last member to ask may know of; and the group's
-    next epoch, if they are others than before. If they are the same it is written down once in a while, so that the
-    next coordinator need not look at once."""
-    subscriptions, topics = group.subscriptions, group.surroundings.topics
+def resolve_patterns(group: ConsumerState, now: Now) -> list[StoredRecord]:
+    """Resolves the group's patterns, among the topics that the last requesting member may describe, and increments the
+    group epoch if the result has changed. An unchanged result is written from time to time, so that a new coordinator
+    need not resolve the patterns at once."""
+    subscriptions, topics = group.subscriptions, group.context.topics
     matched = matching_topics(subscriptions.patterns, topics)
-    asker = group.surroundings.pattern_askers.get(group.id, NOBODY)
-    known = {name for name in set[str]().union(*matched.values()) if group.surroundings.may_describe(asker, name)}
+    asker = group.context.pattern_askers.get(group.id, NO_CLIENT)
+    known = {name for name in set[str]().union(*matched.values()) if group.context.may_describe(asker, name)}
     resolved = {
         pattern: Resolved(topics=names & known, version=topics.version, at_ms=now.wall_ms)
         for pattern, names in matched.items()
@@ -117,20 +118,20 @@ def _resolved_ms(group: ConsumerState) -> int:
 # -- deadlines ---------------------------------------------------------------------------------------------------------
 
 
-def set_session(group: ConsumerState, member: ConsumerMember, now: Moment) -> None:
-    """A member of the classic protocol has said itself how long it may be silent."""
+def set_session(group: ConsumerState, member: ConsumerMember, now: Now) -> None:
+    """Sets the session deadline. A member of the classic protocol has sent its own session timeout."""
     timeout_ms = group.settings.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
-    group.surroundings.deadlines.set((group.id, SESSION, member.id), now.steady_ms + timeout_ms)
+    group.context.deadlines.set((group.id, SESSION, member.id), now.steady_ms + timeout_ms)
 
 
-def set_rebalance(group: ConsumerState, member: ConsumerMember, now: Moment) -> None:
+def set_rebalance(group: ConsumerState, member: ConsumerMember, now: Now) -> None:
     key = (group.id, REBALANCE, member.id)
     if member.phase is Phase.REVOKING:
-        group.surroundings.deadlines.set(key, now.steady_ms + member.rebalance_timeout_ms)
+        group.context.deadlines.set(key, now.steady_ms + member.rebalance_timeout_ms)
     else:
-        group.surroundings.deadlines.cancel(key)
+        group.context.deadlines.cancel(key)
 
 
 def cancel(group: ConsumerState, member_id: str) -> None:
     for kind in (SESSION, REBALANCE, JOIN, SYNC):
-        group.surroundings.deadlines.cancel((group.id, kind, member_id))
+        group.context.deadlines.cancel((group.id, kind, member_id))

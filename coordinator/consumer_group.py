@@ -1,15 +1,16 @@
-"""A group of the next-generation protocol (KIP-848): the broker says who gets what, members say what they have.
+"""A group of the next-generation protocol (KIP-848): the broker assigns partitions, members report theirs.
 
-Three epochs tell how far everybody is:
+Three epochs track the progress of a rebalance:
 
     group epoch     grows when anything changes that the assignment depends on: a member, a subscription, a topic
     target epoch    the group epoch for which the newest target was computed
     member epoch    the target epoch that a member has reached; it moves with the member's heartbeats
 
-so a group is Assigning while its target is older than itself, Reconciling while a member is on its way, else Stable.
+A group is Assigning while its target epoch is behind its group epoch, Reconciling while a member has not reached its
+target, otherwise Stable.
 
-Here is what can be asked of a group. What the log says of it stands in `consumer_state.py`. What a heartbeat does is
-decided in `consumer_heartbeat.py`, what time does in `consumer_expiry.py`, how a member moves in `reconciliation.py`.
+This module answers requests about a group. `consumer_state.py` has the durable state, `consumer_heartbeat.py` decides
+heartbeats, `consumer_expiry.py` deadlines, and `reconciliation.py` the steps of a member towards its target.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,50 +34,50 @@ from .client import Client
 from .consumer_heartbeat import check_heartbeat as check_heartbeat
 from .consumer_member import ConsumerMember
 from .consumer_state import ConsumerState
-from .decision import Decision, Kept, Moment, Ticket
+from .decision import Decision, Now, RequestId, StoredRecord
 
 PROTOCOL_TYPE: Final = "consumer"
 GROUP_TYPE: Final = "consumer"
-FIRST_COMMIT_WITH_EPOCHS: Final = 9  # the version of OffsetCommit that members of this protocol have to use
+FIRST_COMMIT_WITH_EPOCHS: Final = 9  # from this version on OffsetCommit supports members of this protocol
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 # Raises StaleMemberEpoch (IllegalGeneration for a member of the classic protocol) if this partition must not be
-# committed. It is told the name of the topic, its id, and the partition.
+# committed. Its arguments are the name of the topic, its id, and the partition.
 CheckPartition: TypeAlias = Callable[[str, bytes, int], None]
 
 
 class ConsumerGroup(ConsumerState):
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def begin(self, now: Moment) -> Decision:
-        """After loading: every member gets a session deadline."""
+    def begin(self, now: Now) -> Decision:
+        """After loading: gives every member a session deadline."""
         return consumer_expiry.begin(self, now)
 
-    # -- requests: a KafkaError is raised before anything changed ------------------------------------------------------
+    # -- requests: a KafkaError is raised before any change ------------------------------------------------------------
 
     def heartbeat(
-        self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, client: Client, now: Moment
+        self, request_id: RequestId, request: ConsumerGroupHeartbeatRequest, client: Client, now: Now
     ) -> Decision:
-        """Joining (0), staying, leaving (-1, -2). The caller has called `check_heartbeat`, and raised GroupIdNotFound
-        for an unknown group unless the epoch is 0."""
-        return consumer_heartbeat.heartbeat(self, ticket, request, client, now)
+        """Joins (epoch 0), stays, or leaves (-1, -2). The caller has called `check_heartbeat`, and raised
+        GroupIdNotFound for an unknown group unless the epoch is 0."""
+        return consumer_heartbeat.heartbeat(self, request_id, request, client, now)
 
-    def expire(self, key: tuple[str, ...], now: Moment) -> Decision:
-        """Keys: (group, "session", member) · (group, "rebalance", member) · (group, "regex")"""
+    def expire(self, key: tuple[str, ...], now: Now) -> Decision:
+        """Handles a deadline: (group, "session", member) · (group, "rebalance", member) · (group, "regex")"""
         return consumer_expiry.expire(self, key, now)
 
     def forget(self) -> None:
-        """The group is gone: its deadlines are cancelled."""
+        """The group is deleted: cancels its deadlines."""
         for member_id in self.members:
             consumer_expiry.cancel(self, member_id)
         self.forget_patterns()
 
     def forget_patterns(self) -> None:
-        """Nobody resolves them any more."""
-        self.surroundings.deadlines.cancel((self.id, consumer_expiry.REGEX))
-        self.surroundings.pattern_askers.pop(self.id, None)
+        """Stop the resolution of subscription patterns."""
+        self.context.deadlines.cancel((self.id, consumer_expiry.REGEX))
+        self.context.pattern_askers.pop(self.id, None)
 
-    # -- looking at it -------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def describe(self) -> ConsumerGroupDescribeResponse.Group:
         return ConsumerGroupDescribeResponse.Group(
@@ -91,7 +92,7 @@ class ConsumerGroup(ConsumerState):
 
     def _described(self, member: ConsumerMember) -> ConsumerGroupDescribeResponse.Group.Member:
         has = {topic: set(partitions) for topic, partitions in member.assigned.items()}
-        for topic, partitions in member.revoking.items():  # until it has given them up, they are its business
+        for topic, partitions in member.revoking.items():  # partitions still to be revoked also belong to the member
             has.setdefault(topic, set()).update(partitions)
         return ConsumerGroupDescribeResponse.Group.Member(
             member_id=member.id,
@@ -108,8 +109,8 @@ class ConsumerGroup(ConsumerState):
         )
 
     def _described_assignment(self, partitions: Mapping[bytes, Iterable[int]]) -> DescribedAssignment:
-        """Topics that have been deleted have no name to be described by."""
-        known = [(topic, self.surroundings.topics.by_id(topic)) for topic in sorted(partitions)]
+        """Topics of an assignment; deleted topics have no name and are omitted."""
+        known = [(topic, self.context.topics.by_id(topic)) for topic in sorted(partitions)]
         return DescribedAssignment(
             topic_partitions=[
                 TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions[topic_id]))
@@ -123,20 +124,20 @@ class ConsumerGroup(ConsumerState):
             group_id=self.id, protocol_type=PROTOCOL_TYPE, group_state=self.state, group_type=GROUP_TYPE
         )
 
-    def tombstones(self) -> tuple[Kept, ...]:
-        """What deletes the group, and whoever is in it."""
-        return tuple(consumer_records.group_gone(self.id, self.members, self.subscriptions.resolved))
+    def tombstones(self) -> tuple[StoredRecord, ...]:
+        """The tombstones of the group and its members."""
+        return tuple(consumer_records.group_tombstones(self.id, self.members, self.subscriptions.resolved))
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def validate_offset_commit(
         self, member_id: str, epoch: int, instance_id: str | None, *, is_transactional: bool, version: int
     ) -> CheckPartition | None:
-        """`version` is the request's. None: every partition may be committed."""
+        """Checks a commit; `version` is the request's. None: every partition may be committed."""
         if epoch < 0 and not self.members:
-            return None  # by hand, while nobody is at work
+            return None  # a manual commit to an empty group
         if is_transactional and epoch == -1 and not member_id and instance_id is None:
-            return None  # old producers do not say for whom they commit
+            return None  # old producers do not send their member id
         member = self.member(member_id)
         if not is_transactional and member.classic is None and version < FIRST_COMMIT_WITH_EPOCHS:
             raise UnsupportedVersion(
@@ -158,7 +159,7 @@ class ConsumerGroup(ConsumerState):
             )
 
     def validate_offset_delete(self) -> None:
-        """Topics that are subscribed to are refused one by one (`is_subscribed_to`); the group as such never is."""
+        """The group allows it; each topic with a subscriber is rejected by `is_subscribed_to`."""
 
     def validate_delete(self) -> None:
         if self.members:
@@ -168,12 +169,12 @@ class ConsumerGroup(ConsumerState):
         return self.subscriptions.includes(topic)
 
     def offsets_expire_since(self, commit_ms: int) -> int | None:
-        """Always the commit itself: what keeps an offset is that its topic is subscribed to."""
+        """Always the commit time: an offset is kept while its topic has a subscriber."""
         return commit_ms
 
 
 def _check_partition(member: ConsumerMember, epoch: int, name: str, topic: bytes, partition: int) -> None:
-    """A commit that comes after the member's next epoch is good for what the member has had all the while."""
+    """A late commit, with an older epoch, is valid for partitions that the member has had since that epoch."""
     since = member.assigned.get(topic, {}).get(partition, member.revoking.get(topic, {}).get(partition))
     if since is None:
         raise _stale(member, f"Partition {name}-{partition} is not assigned or pending revocation for member.")

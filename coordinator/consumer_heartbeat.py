@@ -1,14 +1,14 @@
-"""ConsumerGroupHeartbeat: the one request with which a member of a consumer group joins, stays, moves and leaves.
+"""ConsumerGroupHeartbeat: a member of a consumer group joins, stays, reconciles and leaves by this request.
 
-A heartbeat does up to four things, and writes what they change, in this order:
+A heartbeat has up to four steps, whose records are written in this order:
 
-    1. the member: who it is, what it subscribes to. A static member may take the place of one that has left
-    2. the group epoch: it grows if the subscriptions, or the topics behind them, are not what they were
-    3. the target: computed anew if it is older than the group, though not more often than the group's interval allows
-    4. the member's own way to its target, one step
+    1. the member: its identity and subscription. A static member may replace one that has left
+    2. the group epoch: it grows if the subscriptions, or the topics behind them, have changed
+    3. the target: computed anew if it is older than the group epoch, at most once in the group's interval
+    4. the member: one step towards its target
 
-and tells the member its epoch, and what it has whenever that changed or it asked. Nothing here changes the group: an
-error is raised before there is anything to write, and deadlines are set when nothing can fail any more.
+The response has the member's epoch, and its assignment if that has changed or the member requests it. Nothing here
+changes the group: errors are raised before there are records, and deadlines are set when no error is possible any more.
 """
 
 from dataclasses import replace
@@ -37,18 +37,18 @@ from .assignors import Assignment
 from .client import Client
 from .consumer_member import JOINING, LEFT, LEFT_FOR_A_WHILE, ConsumerMember, Owned
 from .consumer_state import ConsumerState
-from .decision import Answer, Decision, Kept, Moment, Ticket
-from .reconciliation import Aim, reconciled
-from .settings import Surroundings
+from .decision import Decision, Now, Reply, RequestId, StoredRecord
+from .reconciliation import ReconcileInput, reconciled
+from .settings import CoordinatorContext
 from .subscription_pattern import check_pattern
 from .target_assignment import may_compute, new_target
 
-FIRST_WITH_CHOSEN_IDS: Final = 1  # from this version on the client makes up its member's id
+FIRST_WITH_CHOSEN_IDS: Final = 1  # from this version on the client chooses its member id
 PATTERNS_AT_MOST_EVERY_MS: Final = 10_000
 
 
-def check_heartbeat(request: ConsumerGroupHeartbeatRequest, client: Client, surroundings: Surroundings) -> None:
-    """What can be said of a request before a group is looked for."""
+def check_heartbeat(request: ConsumerGroupHeartbeatRequest, client: Client, context: CoordinatorContext) -> None:
+    """The checks of a request that do not depend on its group."""
     if client.version >= FIRST_WITH_CHOSEN_IDS or request.member_epoch > 0 or request.member_epoch == LEFT:
         _not_blank(request.member_id, "MemberId can't be empty.")
     _not_blank(request.group_id, "GroupId can't be empty.")
@@ -67,7 +67,7 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, client: Client, surr
         raise InvalidRequest("InstanceId can't be null.")
     elif request.member_epoch < LEFT_FOR_A_WHILE:
         raise InvalidRequest("MemberEpoch is invalid.")
-    assignors = surroundings.consumer(request.group_id).assignors
+    assignors = context.consumer(request.group_id).assignors
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise UnsupportedAssignor(
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}."
@@ -80,14 +80,14 @@ def _not_blank(text: str | None, complaint: str) -> None:
 
 
 def heartbeat(
-    group: ConsumerState, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, client: Client, now: Moment
+    group: ConsumerState, request_id: RequestId, request: ConsumerGroupHeartbeatRequest, client: Client, now: Now
 ) -> Decision:
     if request.member_epoch in (LEFT, LEFT_FOR_A_WHILE):
-        return _leave(group, ticket, request)
-    return Heartbeat(group, request, client, now).decide(ticket)
+        return _leave(group, request_id, request)
+    return Heartbeat(group, request, client, now).decide(request_id)
 
 
-def _leave(group: ConsumerState, ticket: Ticket, request: ConsumerGroupHeartbeatRequest) -> Decision:
+def _leave(group: ConsumerState, request_id: RequestId, request: ConsumerGroupHeartbeatRequest) -> Decision:
     is_static = request.instance_id is not None
     member = static_member(group, request) if is_static else group.member(request.member_id)
     response = ConsumerGroupHeartbeatResponse(
@@ -97,14 +97,14 @@ def _leave(group: ConsumerState, ticket: Ticket, request: ConsumerGroupHeartbeat
         member_epoch=request.member_epoch,
         heartbeat_interval_ms=0,
     )
-    answers = (Answer(ticket, response),)
+    replies = (Reply(request_id, response),)
     if is_static and request.member_epoch == LEFT_FOR_A_WHILE:
-        return Decision(records=(records.placed(group.id, member.away()),), answers=answers)
-    return expiry.fence(group, (member,), answers)
+        return Decision(records=(records.placed(group.id, member.away()),), replies=replies)
+    return expiry.fence(group, (member,), replies)
 
 
 def static_member(group: ConsumerState, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
-    """The member of an instance, if it is the one that asks."""
+    """The member of an instance, if it is the requesting one."""
     instance_id = request.instance_id or ""
     member_id = group.instances.get(instance_id)
     if member_id is None:
@@ -117,48 +117,46 @@ def static_member(group: ConsumerState, request: ConsumerGroupHeartbeatRequest) 
 
 
 class Heartbeat:
-    """One of them, while it is decided. (`coordinator/classic_bridge.py` has another kind of the same: a member that
-    speaks the classic protocol joins.)"""
+    """The decision about one heartbeat. (`coordinator/classic_bridge.py` has a subclass for a JoinGroup of a member
+    that uses the classic protocol.)"""
 
-    def __init__(
-        self, group: ConsumerState, request: ConsumerGroupHeartbeatRequest, client: Client, now: Moment
-    ) -> None:
+    def __init__(self, group: ConsumerState, request: ConsumerGroupHeartbeatRequest, client: Client, now: Now) -> None:
         self._group = group
-        self._topics = group.surroundings.topics
+        self._topics = group.context.topics
         self._request = request
         self._client = client
         self._now = now
-        self._records: list[Kept] = []
-        self._replaced: ConsumerMember | None = None  # the static member whose place the asking one takes
+        self._records: list[StoredRecord] = []
+        self._replaced: ConsumerMember | None = None  # the static member that the requesting one replaces
         self._classic: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = None
 
-    def decide(self, ticket: Ticket) -> Decision:
-        before, told, after = self._step()
-        if after != told:
+    def decide(self, request_id: RequestId) -> Decision:
+        before, updated, after = self._step()
+        if after != updated:
             expiry.set_rebalance(self._group, after, self._now)
-        return Decision(records=tuple(self._records), answers=(Answer(ticket, self._response(before, after)),))
+        return Decision(records=tuple(self._records), replies=(Reply(request_id, self._response(before, after)),))
 
     def _step(self) -> tuple[ConsumerMember, ConsumerMember, ConsumerMember]:
-        """The member as it was, as it tells of itself now, and where it stands then."""
+        """The member before, with its reported changes, and after its step."""
         group, now = self._group, self._now
         before = self._member()
-        told = self._told(before)
-        has_new_subscription = told.topics != before.topics or told.pattern != before.pattern
-        epoch = self._group_epoch(before, told)
-        target_epoch, target = self._target(before, told, epoch)
-        after = self._reconciled(told, target_epoch, target, has_new_subscription)
-        resolves = self._wants_patterns_resolved(before, told)
+        updated = self._updated(before)
+        has_new_subscription = updated.topics != before.topics or updated.pattern != before.pattern
+        epoch = self._group_epoch(before, updated)
+        target_epoch, target = self._target(before, updated, epoch)
+        after = self._reconciled(updated, target_epoch, target, has_new_subscription)
+        resolves = self._needs_pattern_resolution(before, updated)
 
         expiry.set_session(group, after, now)
         if resolves:
-            group.surroundings.pattern_askers[group.id] = self._client
-            group.surroundings.deadlines.set((group.id, expiry.REGEX), now.steady_ms)
-        return before, told, after
+            group.context.pattern_askers[group.id] = self._client
+            group.context.deadlines.set((group.id, expiry.REGEX), now.steady_ms)
+        return before, updated, after
 
     # -- 1. the member -------------------------------------------------------------------------------------------------
 
     def _member(self) -> ConsumerMember:
-        """As it was until now; or as a new one begins."""
+        """The present member, or a new one."""
         group, request = self._group, self._request
         max_size = group.settings.max_size
         if len(group.members) >= max_size and request.member_id not in group.members:
@@ -171,7 +169,7 @@ class Heartbeat:
                 member = static_member(group, request)
                 self._check_epoch(member)
                 return member
-        member_id = request.member_id or new_member_id(group.surroundings)
+        member_id = request.member_id or new_member_id(group.context)
         if is_joining:
             return group.members.get(member_id) or ConsumerMember(id=member_id)
         member = group.member(member_id)
@@ -179,15 +177,15 @@ class Heartbeat:
         return member
 
     def _check_epoch(self, member: ConsumerMember) -> None:
-        said = self._request.member_epoch
-        if said > member.epoch:
+        received = self._request.member_epoch
+        if received > member.epoch:
             comparison = "greater"
-        elif said < member.epoch and not (said == member.previous_epoch and self._has_only(member.assigned)):
+        elif received < member.epoch and not (received == member.previous_epoch and self._has_only(member.assigned)):
             comparison = "smaller"
         else:
-            return  # it is behind, but with nothing that is not its own: it may have missed the last answer
+            return  # it is behind but has no foreign partitions: it may have missed the last response
         raise FencedMemberEpoch(
-            f"The consumer group member has a {comparison} member epoch ({said}) than the one known by the group "
+            f"The consumer group member has a {comparison} member epoch ({received}) than the one known by the group "
             f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin."
         )
 
@@ -198,18 +196,18 @@ class Heartbeat:
         return all(topic in assigned and has <= assigned[topic].keys() for topic, has in reported.items())
 
     def _reported(self) -> Assignment | None:
-        """What the member says that it has."""
+        """The partitions that the member reports as owned."""
         if self._request.topic_partitions is None:
             return None
-        said: dict[bytes, frozenset[int]] = {}
+        received: dict[bytes, frozenset[int]] = {}
         for topic in self._request.topic_partitions:
-            said[topic.topic_id] = said.get(topic.topic_id, frozenset()) | frozenset(topic.partitions)
-        return said
+            received[topic.topic_id] = received.get(topic.topic_id, frozenset()) | frozenset(topic.partitions)
+        return received
 
     def _in_place_of(self, existing: ConsumerMember) -> ConsumerMember:
-        """A static member is back, under another id or its own: it takes up what its instance had."""
+        """A static member returns, under another id or its own: it gets the partitions of its instance."""
         group, request = self._group, self._request
-        member_id = request.member_id or new_member_id(group.surroundings)
+        member_id = request.member_id or new_member_id(group.context)
         if existing.epoch != LEFT_FOR_A_WHILE and existing.classic is None and self._classic is None:
             raise UnreleasedInstanceId(
                 f"Static member {member_id} with instance id {request.instance_id} cannot join the group because the "
@@ -218,20 +216,20 @@ class Heartbeat:
         member = replace(existing, id=member_id, epoch=0, previous_epoch=0)
         self._replaced = existing
         self._records += [
-            *records.member_gone(group.id, existing.id),
+            *records.member_tombstones(group.id, existing.id),
             records.member(group.id, member),
             records.target(group.id, member.id, group.targets.get(existing.id, {})),
             records.placed(group.id, member),
         ]
         return member
 
-    def _told(self, member: ConsumerMember) -> ConsumerMember:
-        """The member with what it says of itself now. What it does not say stays as it was."""
+    def _updated(self, member: ConsumerMember) -> ConsumerMember:
+        """The member with its reported changes. Fields that the request omits stay as they are."""
         request = self._request
         names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
-        if self._says_nothing_new(member):
+        if self._is_unchanged(member):
             return member
-        told = replace(
+        updated = replace(
             member,
             instance_id=member.instance_id if request.instance_id is None else request.instance_id,
             rack=member.rack if request.rack_id is None else request.rack_id,
@@ -243,12 +241,13 @@ class Heartbeat:
             client_host=self._client.host,
             classic=self._classic,
         )
-        if told != member:
-            self._records.append(records.member(self._group.id, told))
-        return told
+        if updated != member:
+            self._records.append(records.member(self._group.id, updated))
+        return updated
 
-    def _says_nothing_new(self, member: ConsumerMember) -> bool:
-        """Nearly every heartbeat: it says that the member lives. To compare two members would cost half of all."""
+    def _is_unchanged(self, member: ConsumerMember) -> bool:
+        """Whether the request only keeps the session alive, as nearly all do. Comparing two members would take half of
+        the time."""
         request, client = self._request, self._client
         return (
             request.subscribed_topic_names is None
@@ -264,43 +263,44 @@ class Heartbeat:
 
     # -- 2. the group epoch --------------------------------------------------------------------------------------------
 
-    def _group_epoch(self, before: ConsumerMember, told: ConsumerMember) -> int:
+    def _group_epoch(self, before: ConsumerMember, updated: ConsumerMember) -> int:
         group, subscriptions = self._group, self._group.subscriptions
         self._records += [
-            records.expression_gone(group.id, pattern) for pattern in subscriptions.dropped_patterns((before,), (told,))
+            records.expression_tombstone(group.id, pattern)
+            for pattern in subscriptions.dropped_patterns((before,), (updated,))
         ]
-        is_known = self._changes_to_known_topics(before, told)
-        if told.topics != before.topics or is_known:
-            grows, metadata_hash = True, subscriptions.hash_after(self._topics, (before,), (told,))
-        elif subscriptions.patterns.keys() - subscriptions.resolved.keys() or told.pattern != before.pattern:
-            grows, metadata_hash = False, group.metadata_hash  # once they are resolved there will be a new epoch anyway
+        is_known = self._changes_to_known_topics(before, updated)
+        if updated.topics != before.topics or is_known:
+            grows, metadata_hash = True, subscriptions.hash_after(self._topics, (before,), (updated,))
+        elif subscriptions.patterns.keys() - subscriptions.resolved.keys() or updated.pattern != before.pattern:
+            grows, metadata_hash = False, group.metadata_hash  # the resolution of patterns will increment the epoch
         else:
             metadata_hash = subscriptions.hash(self._topics)
             grows = metadata_hash != group.metadata_hash
         if grows:
             self._records.append(records.group_epoch(group.id, group.epoch + 1, metadata_hash))
         if group.has_partition_metadata:
-            self._records.append(records.partition_metadata_gone(group.id))
+            self._records.append(records.partition_metadata_tombstone(group.id))
         return group.epoch + 1 if grows else group.epoch
 
-    def _changes_to_known_topics(self, before: ConsumerMember, told: ConsumerMember) -> bool:
-        """Whether the member has another pattern now, or none, and it is known which topics that means."""
+    def _changes_to_known_topics(self, before: ConsumerMember, updated: ConsumerMember) -> bool:
+        """Whether the member's pattern has changed, and the topics of the new pattern are known."""
         subscriptions = self._group.subscriptions
-        if told.pattern == before.pattern:
+        if updated.pattern == before.pattern:
             return False
-        if not told.pattern:
+        if not updated.pattern:
             return bool(before.pattern)
-        if told.pattern not in subscriptions.patterns:
-            check_pattern(told.pattern)
+        if updated.pattern not in subscriptions.patterns:
+            check_pattern(updated.pattern)
             return False
-        return told.pattern in subscriptions.resolved
+        return updated.pattern in subscriptions.resolved
 
-    def _wants_patterns_resolved(self, before: ConsumerMember, told: ConsumerMember) -> bool:
-        """When there is a pattern that is not resolved; when topics may have come or gone; and once in a while."""
+    def _needs_pattern_resolution(self, before: ConsumerMember, updated: ConsumerMember) -> bool:
+        """Whether a pattern is unresolved, topics may have been created or deleted, or the last resolution is old."""
         group, subscriptions, now_ms = self._group, self._group.subscriptions, self._now.wall_ms
-        patterns = set(subscriptions.patterns).difference(subscriptions.dropped_patterns((before,), (told,)))
-        if told.pattern:
-            patterns.add(told.pattern)
+        patterns = set(subscriptions.patterns).difference(subscriptions.dropped_patterns((before,), (updated,)))
+        if updated.pattern:
+            patterns.add(updated.pattern)
         if not patterns:
             return False
         resolved = subscriptions.resolved.values()
@@ -316,15 +316,15 @@ class Heartbeat:
 
     # -- 3. the target -------------------------------------------------------------------------------------------------
 
-    def _target(self, before: ConsumerMember, told: ConsumerMember, epoch: int) -> tuple[int, Assignment]:
+    def _target(self, before: ConsumerMember, updated: ConsumerMember, epoch: int) -> tuple[int, Assignment]:
         group, settings = self._group, self._group.settings
-        inherited = group.target_of(told)
+        inherited = group.target_of(updated)
         is_newest = group.target_epoch >= epoch
         if is_newest or not may_compute(group.target_ms, settings.assignment_interval_ms, self._now.wall_ms):
             return group.target_epoch, inherited
         members = {member.id: member for member in group.members.values() if member is not self._replaced}
-        members[told.id] = told
-        known: dict[tuple[frozenset[str], str | None], frozenset[bytes]] = {}  # many subscribe to the same
+        members[updated.id] = updated
+        known: dict[tuple[frozenset[str], str | None], frozenset[bytes]] = {}  # many members have the same subscription
 
         def subscribed(member: ConsumerMember) -> frozenset[bytes]:
             subscription = (member.topics, member.pattern)
@@ -335,25 +335,25 @@ class Heartbeat:
         target = new_target(
             group.id,
             epoch,
-            group.assignor((before,), (told,)),
+            group.assignor((before,), (updated,)),
             members.values(),
             until_now=group.targets,
-            inherited={told.id: inherited} if self._replaced is not None else {},
+            inherited={updated.id: inherited} if self._replaced is not None else {},
             subscribed=subscribed,
             topics=self._topics,
             now_ms=self._now.wall_ms,
         )
         self._records += target.records
-        return epoch, target.assignments.get(told.id, {})
+        return epoch, target.assignments.get(updated.id, {})
 
-    # -- 4. the member's way -------------------------------------------------------------------------------------------
+    # -- 4. the member's step ------------------------------------------------------------------------------------------
 
     def _reconciled(
         self, member: ConsumerMember, target_epoch: int, target: Assignment, has_new_subscription: bool
     ) -> ConsumerMember:
         if not has_new_subscription and member.is_reconciled_to(target_epoch):
             return member
-        aim = Aim(
+        inputs = ReconcileInput(
             epoch=target_epoch,
             target=target,
             subscribed=self._group.subscriptions.topic_ids(member, self._topics),
@@ -361,7 +361,7 @@ class Heartbeat:
             is_taken=self._group.is_taken,
             reported=self._reported(),
         )
-        moved = reconciled(member, aim)
+        moved = reconciled(member, inputs)
         if moved != member:
             self._records.append(records.placed(self._group.id, moved))
         return moved
@@ -387,10 +387,10 @@ def _listed(owned: Owned) -> list[TopicPartitions]:
     return [TopicPartitions(topic_id=topic, partitions=sorted(owned[topic])) for topic in sorted(owned)]
 
 
-def new_member_id(surroundings: Surroundings) -> str:
-    """As Kafka makes them: a random (version 4) uuid in base64, none that begins with a dash."""
+def new_member_id(context: CoordinatorContext) -> str:
+    """A member id as Kafka makes them: a random (version 4) uuid in base64 that does not start with a dash."""
     while True:
-        uuid = bytearray(surroundings.random.randbytes(16))
+        uuid = bytearray(context.random.randbytes(16))
         uuid[6] = uuid[6] & 0x0F | 0x40
         uuid[8] = uuid[8] & 0x3F | 0x80
         text = uuid_text(bytes(uuid))

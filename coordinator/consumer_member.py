@@ -1,11 +1,10 @@
-"""A member of a consumer group, as the group's log has it.
+"""A member of a consumer group, as in the group's log.
 
-Two records tell of it. One says what it is: who it is, where, what it subscribes to (ConsumerGroupMemberMetadata). The
-other says where it stands on its way to its target: which partitions are its own, which it has been asked to give up,
-and in which epoch it is (ConsumerGroupCurrentMemberAssignment).
+Two records describe it. ConsumerGroupMemberMetadata has its identity, client and subscription.
+ConsumerGroupCurrentMemberAssignment has its epoch, the partitions that it owns and those that it has to revoke.
 
-A partition comes with the epoch in which the member got it. A commit that was on its way while the member's epoch moved
-on is still good if it is no older than that (KIP-1251).
+Each partition has the epoch in which the member got it. A commit with an older epoch than the member's is valid if it
+is not older than that of the partition (KIP-1251).
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,22 +19,22 @@ from trioka.protocol.internal_records.consumer_groups import (
 )
 from trioka.protocol.lazy_dataclass import frozen
 
-# What a member says instead of its epoch, and what its records say of it then.
+# Values that a member sends in place of its epoch; its records then contain them.
 JOINING: Final = 0
 LEFT: Final = -1
-LEFT_FOR_A_WHILE: Final = -2  # a static member that is coming back
+LEFT_FOR_A_WHILE: Final = -2  # a static member that will return
 
-# Partitions by the id of their topic, each with the epoch in which the member got it. No topic without a partition.
+# Partitions by topic id, each with the epoch in which the member got it. Topics without partitions are omitted.
 Owned: TypeAlias = Mapping[bytes, Mapping[int, int]]
 
 
 class Phase(IntEnum):
-    """How far a member has come. The numbers are those of its record."""
+    """The progress of a member. The numbers are those of its record."""
 
     STABLE = 0
-    REVOKING = 1  # it has to give up partitions before it may enter the next epoch
-    WAITING = 2  # it is in the newest epoch; others have not released all that will be its own
-    UNKNOWN = 127  # written by a broker that knows more phases
+    REVOKING = 1  # it has to revoke partitions before it may enter the next epoch
+    WAITING = 2  # it is in the newest epoch; other members have not released all partitions of its target
+    UNKNOWN = 127  # written by a newer broker with more phases
 
     @classmethod
     def _missing_(cls, value: object) -> "Phase":
@@ -54,11 +53,11 @@ class ConsumerMember:
     client_id: str = ""
     client_host: str = ""
     topics: frozenset[str] = frozenset()
-    pattern: str | None = ""  # as it was said; empty is as good as none
+    pattern: str | None = ""  # as received; an empty one counts as none
     assignor: str | None = None
     assigned: Owned = field(default_factory=dict)
     revoking: Owned = field(default_factory=dict)
-    classic: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = None  # it speaks the classic protocol
+    classic: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = None  # None: no classic member
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.phase is Phase.STABLE and self.epoch == epoch
@@ -67,16 +66,16 @@ class ConsumerMember:
         return replace(self, epoch=epoch, previous_epoch=self.epoch, phase=phase, assigned=assigned, revoking=revoking)
 
     def without_partitions(self) -> "ConsumerMember":
-        """Its assignment's tombstone was read; that of the member itself follows."""
+        """The member after the tombstone of its assignment; the tombstone of the member itself follows."""
         return replace(self, epoch=LEFT, previous_epoch=LEFT, assigned={}, revoking={})
 
     def away(self) -> "ConsumerMember":
-        """A static member that leaves for a while. What it has waits for whoever comes back under its instance id, and
-        will be that one's from its first epoch on."""
+        """A static member that leaves temporarily. Its partitions are kept for the next member with its instance id,
+        which owns them from its first epoch on."""
         kept = {topic: dict.fromkeys(partitions, 0) for topic, partitions in self.assigned.items()}
         return replace(self, epoch=LEFT_FOR_A_WHILE, assigned=kept, revoking={})
 
-    def told(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
         return replace(
             self,
             instance_id=value.instance_id,
@@ -124,7 +123,7 @@ class ConsumerMember:
 
 
 def _read(written: Iterable[TopicPartitions], member_epoch: int) -> Owned:
-    """Brokers before 4.3 wrote no epochs; the member's own stands in, so long as it is one."""
+    """Brokers before 4.3 wrote no epochs; the member's epoch replaces them, if it is valid."""
     instead = max(member_epoch, 0)
     owned: dict[bytes, dict[int, int]] = {}
     for topic in written:

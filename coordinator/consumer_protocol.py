@@ -1,9 +1,9 @@
-"""What consumers of the classic protocol tell one another, read and written by the broker.
+"""Reads and writes the messages that consumers of the classic protocol send each other.
 
-As a rule the broker passes these blobs on without a look. It looks into them where a group has members of both
-protocols: there the broker says who gets what, and says it to those members as their leader would have said it.
+Usually the broker passes these bytes on unread. It reads them where a group has members of both protocols: there the
+broker computes the assignments, and sends them to classic members in the form that their leader would have used.
 
-    blob    int16 version · the declared message, in that version; one of the future is read as the newest that is known
+    bytes   int16 version · the declared message, in that version; a later version is read as the newest known one
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +18,7 @@ from trioka.protocol.messages.consumer_protocol import ConsumerProtocolAssignmen
 from .assignors import Assignment
 from .topics import Topics
 
-PROTOCOL_TYPE: Final = "consumer"  # only groups of this type speak it
+PROTOCOL_TYPE: Final = "consumer"  # only groups of this type use it
 NEWEST: Final = 3
 
 _INT16: Final = Struct(">h")
@@ -27,17 +27,17 @@ M = TypeVar("M", ConsumerProtocolAssignment, ConsumerProtocolSubscription)
 
 
 def read_subscription(blob: bytes) -> ConsumerProtocolSubscription:
-    """ProtocolError, if it is none."""
+    """Raises ProtocolError for malformed bytes."""
     return _read(ConsumerProtocolSubscription, blob)
 
 
 def read_assignment(blob: bytes) -> ConsumerProtocolAssignment:
-    """ProtocolError, if it is none. Who was never given anything has an empty blob, and nothing."""
+    """Raises ProtocolError for malformed bytes. A member without an assignment has empty bytes."""
     return _read(ConsumerProtocolAssignment, blob) if blob else ConsumerProtocolAssignment(assigned_partitions=[])
 
 
 def write_assignment(partitions: Mapping[bytes, Collection[int]], topics: Topics, version: int) -> bytes:
-    """Topics that are gone have no name to be assigned by."""
+    """Encodes an assignment; deleted topics have no name and are omitted."""
     names = {topic.name: topic_id for topic_id in partitions if (topic := topics.by_id(topic_id)) is not None}
     assigned = [
         ConsumerProtocolAssignment.AssignedPartition(topic=name, partitions=sorted(partitions[names[name]]))
@@ -48,15 +48,15 @@ def write_assignment(partitions: Mapping[bytes, Collection[int]], topics: Topics
 
 def version_of(blob: bytes) -> int:
     if len(blob) < _INT16.size:
-        raise ProtocolError("what a consumer says of itself is too short to have a version")
+        raise ProtocolError("the subscription of a consumer is too short for a version")
     version: int = _INT16.unpack_from(blob)[0]
     if version < 0:
-        raise ProtocolError(f"what a consumer says of itself has version {version}")
+        raise ProtocolError(f"the subscription of a consumer has version {version}")
     return min(version, NEWEST)
 
 
 def by_id(named: Mapping[str, Collection[int]], topics: Topics) -> Assignment:
-    """Partitions by the ids of their topics, as far as these exist."""
+    """Partitions by topic id, of the topics that exist."""
     known = {topic.id: frozenset(numbers) for name, numbers in named.items() if (topic := topics.by_name(name))}
     return {topic_id: numbers for topic_id, numbers in known.items() if numbers}
 

@@ -1,7 +1,7 @@
-"""What the log says of a consumer group, as replaying it left it. Nothing else changes it.
+"""The durable state of a consumer group, changed only by replaying its log.
 
-Records may come in any order that a compacted log can have: what a member has before what it is, a tombstone of
-somebody who was never heard of.
+Records may come in any order that a compacted log can have: an assignment before its member, a tombstone of an unknown
+member.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,46 +27,46 @@ from trioka.protocol.schema import Entry
 
 from .assignors import Assignment
 from .consumer_member import ConsumerMember
-from .decision import Kept
-from .settings import ConsumerSettings, Surroundings
+from .decision import StoredRecord
+from .settings import ConsumerSettings, CoordinatorContext
 from .subscriptions import Resolved, Subscriptions
 
 
 class ConsumerState:
-    def __init__(self, group_id: str, surroundings: Surroundings) -> None:
-        """An empty group. Whoever makes one for a heartbeat with epoch 0 need not keep it: replaying the heartbeat's
-        records makes it (and `heartbeat` changes nothing in it)."""
+    def __init__(self, group_id: str, context: CoordinatorContext) -> None:
+        """An empty group. One that a heartbeat with epoch 0 creates need not be kept: replaying the heartbeat's records
+        creates the group again (and `heartbeat` changes nothing in it)."""
         self.id = group_id
-        self.surroundings = surroundings
+        self.context = context
         self.epoch = 1
         self.metadata_hash = 0
         self.target_epoch = 1
-        self.target_ms = 0  # when it was computed; 0: not known
+        self.target_ms = 0  # when it was computed; 0: unknown
         self.targets: dict[str, Assignment] = {}
         self.members: dict[str, ConsumerMember] = {}
-        self.instances: dict[str, str] = {}  # the members of static instances
+        self.instances: dict[str, str] = {}  # member ids by instance id
         self.subscriptions = Subscriptions()
         self.has_partition_metadata = False
-        self.is_dead = False  # its tombstone was replayed: whoever keeps it forgets it
-        self.patterns_seen = (-1, 0)  # soft: as of which metadata patterns were looked at in vain, and when
+        self.is_dead = False  # its tombstone was replayed: the owner must drop it
+        self.patterns_seen = (-1, 0)  # soft: metadata offset and time of the last resolution that changed nothing
         self._owners: dict[bytes, dict[int, str]] = {}
 
     @property
     def settings(self) -> ConsumerSettings:
-        return self.surroundings.consumer(self.id)
+        return self.context.consumer(self.id)
 
     # -- the log -------------------------------------------------------------------------------------------------------
 
-    def replay(self, kept: Kept) -> None:
-        """Any record of protocol.ledgers.consumer_groups whose key names this group, tombstones included. A record with
-        a value creates the group if it is unknown; a tombstone of an unknown group is ignored by the caller."""
+    def replay(self, kept: StoredRecord) -> None:
+        """Replays a record of protocol.internal_records.consumer_groups, or a tombstone, with a key of this group. A
+        record with a value creates an unknown group; the caller ignores tombstones of unknown groups."""
         REPLAYS[type(kept.key)](self, kept.key, kept.value)
 
     def _replay_member(self, key: ConsumerGroupMemberMetadataKey, value: Entry | None) -> None:
         before = self.members.get(key.member_id)
         if value is not None:
             assert isinstance(value, ConsumerGroupMemberMetadataValue)
-            self._put(before, (before or ConsumerMember(id=key.member_id)).told(value))
+            self._put(before, (before or ConsumerMember(id=key.member_id)).with_metadata(value))
         elif before is not None:
             self._put(before, before.without_partitions())
             self.subscriptions.exchange(before, None)
@@ -127,7 +127,7 @@ class ConsumerState:
         if after.instance_id is not None:
             self.instances[after.instance_id] = after.id
 
-    # -- looking at it -------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
@@ -149,18 +149,18 @@ class ConsumerState:
         return found
 
     def is_taken(self, topic: bytes, partition: int) -> bool:
-        """Whether a member has that partition, be it that it is to give it up."""
+        """Whether a member owns the partition or still has to revoke it."""
         return partition in self._owners.get(topic, {})
 
     def target_of(self, member: ConsumerMember) -> Assignment:
-        """What a member shall have. One that takes the place of a static member inherits that one's."""
+        """The target of a member. A static member that replaces another one inherits its target."""
         member_id: str | None = member.id
         if member.instance_id is not None:
             member_id = self.instances.get(member.instance_id)
         return {} if member_id is None else self.targets.get(member_id, {})
 
     def assignor(self, leaving: Iterable[ConsumerMember] = (), coming: Iterable[ConsumerMember] = ()) -> str:
-        """What most members ask for; the first of the broker's list if nobody does, or as many ask for each."""
+        """The assignor that most members prefer; on a tie or without preferences, the first of the broker's list."""
         counts = dict.fromkeys(self.settings.assignors, 0)
         for members, change in ((self.members.values(), 1), (leaving, -1), (coming, 1)):
             for member in members:

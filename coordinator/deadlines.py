@@ -1,8 +1,8 @@
-"""When what is due. A member's session, a rebalance, a transaction: each has a key and a time, which move often.
+"""Deadlines by key: member sessions, rebalances, transactions.
 
-Most deadlines are moved before they are reached (a heartbeat moves one), so moving must be cheap: the heap keeps the
-earlier time, and whoever meets it there looks up whether it still holds. A heap with more dead than living
-is made anew.
+Most deadlines are moved before they are reached (each heartbeat moves one), so moving must be cheap: the heap keeps the
+earlier time, and the current time is looked up when that entry is reached. A heap with more outdated than current
+entries is rebuilt.
 """
 
 from collections.abc import Hashable
@@ -18,8 +18,8 @@ SWEEP_AT_LEAST: Final = 64
 class Deadlines(Generic[K]):
     def __init__(self) -> None:
         self._at: dict[K, int] = {}
-        self._heap: list[tuple[int, int, K]] = []  # no later than what `_at` says
-        self._numbers = count()  # keys need not be comparable; equal times come in the order in which they were set
+        self._heap: list[tuple[int, int, K]] = []  # times at or before those in `_at`
+        self._numbers = count()  # keys need not be comparable; equal times keep the order in which they were set
 
     def __len__(self) -> int:
         return len(self._at)
@@ -40,13 +40,13 @@ class Deadlines(Generic[K]):
         self._at.pop(key, None)
 
     def next(self) -> int | None:
-        """When to look again. There may be nothing due then, but there is nothing due before."""
+        """When to call `due` next. Nothing is due before; maybe nothing is due then."""
         while self._heap and self._heap[0][2] not in self._at:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> list[K]:
-        """What is due, in order; it is forgotten here."""
+        """Removes and returns the keys that are due, in order."""
         found = []
         while self._heap and self._heap[0][0] <= now_ms:
             _, number, key = heappop(self._heap)

@@ -1,19 +1,19 @@
-"""What a coordinator decides, as data; somebody else carries it out.
+"""Decisions of coordinators, as data; the runtime executes them.
 
-A coordinator looks after the groups (or transactional ids) whose names hash to one partition of an internal topic. That
-partition is its memory:
+A coordinator serves the groups (or transactional ids) whose names hash to one partition of an internal topic. That
+partition is its durable state:
 
-    a request comes           coordinator.something(ticket, …, now)     → Decision
+    a request comes           coordinator.something(request_id, …, now)     → Decision
     its records are appended  in one batch, all or none
-    … and replayed            coordinator.replay(record)                this, and nothing else, changes what is kept
-    they are committed        the answers go out, and `afterwards` may decide more
+    … and replayed            coordinator.replay(record)                the only writer of durable state
+    they are committed        the responses are sent, and `on_committed` may decide more
 
-So what a coordinator keeps is what its log says, on the broker that decided as on one that loads the log later; and a
-decision whose records could not be written has changed nothing. Deciding may change what is not kept: who waits for an
-answer, and until when (`Deadlines`). A coordinator that is loaded begins without those.
+So a coordinator's state is equal to its log, on the broker that decided and on one that loads the log later; a decision
+whose records could not be written has changed nothing. A decision may change soft state: pending requests and their
+deadlines (`Deadlines`). A coordinator that is loaded starts without them.
 
-A request is known by its ticket. Its answer may come with the first decision or with a later one, whoever's request or
-deadline that is about; but it comes, once.
+A request is identified by its `RequestId`. Its only reply is part of the first decision or of a later one, for another
+request or a deadline.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,40 +23,39 @@ from trioka.protocol.errors import KafkaError
 from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.schema import Entry, Response
 
-Ticket: TypeAlias = int
+RequestId: TypeAlias = int
 
 
-class Moment(NamedTuple):
-    """When something happens: on a clock that never goes back, for deadlines, and on the one that people read, for what
-    is written down."""
+class Now(NamedTuple):
+    """The time of an event: on a monotonic clock, for deadlines, and on the wall clock, for records."""
 
     steady_ms: int
     wall_ms: int
 
 
-class Kept(NamedTuple):
-    """A record of an internal topic: one thing that is remembered, or (None) forgotten, under its key."""
+class StoredRecord(NamedTuple):
+    """A record of an internal topic; a value of None deletes the key."""
 
     key: Entry
     value: Entry | None
 
 
-class Answer(NamedTuple):
-    ticket: Ticket
-    response: Response | KafkaError  # an error is said the way that the request's API says it
+class Reply(NamedTuple):
+    request_id: RequestId
+    response: Response | KafkaError  # each API encodes an error in its own way
 
 
 class Producer(NamedTuple):
-    """Whose transaction the records are part of. They count only if it is committed."""
+    """The producer whose transaction the records are part of. They take effect only if it commits."""
 
     id: int
     epoch: int
 
 
 @frozen
-class MarkerOrder:
-    """Every one of these partitions is to be told how the producer's transaction ended. Whoever does it reports to the
-    coordinator, and goes on until it is done."""
+class TxnMarkerRequest:
+    """All of these partitions get the transaction marker. The runtime retries until all have it, and reports each to
+    the coordinator."""
 
     transactional_id: str
     producer: Producer
@@ -68,44 +67,44 @@ class MarkerOrder:
 
 @frozen
 class Decision:
-    """Records to append, answers and orders that wait until these are committed, and what follows then. If the records
-    cannot be appended or are not committed in time, those who would have been answered are told why, and `afterwards`
-    too."""
+    """Records to append, the replies and marker requests that wait until these are committed, and the next step. If the
+    records cannot be appended or are not committed in time, the pending requests and `on_committed` get the error."""
 
-    records: tuple[Kept, ...] = ()
-    answers: tuple[Answer, ...] = ()
-    orders: tuple[MarkerOrder, ...] = ()
+    records: tuple[StoredRecord, ...] = ()
+    replies: tuple[Reply, ...] = ()
+    marker_requests: tuple[TxnMarkerRequest, ...] = ()
     producer: Producer | None = None
-    afterwards: "Callable[[KafkaError | None, Moment], Decision] | None" = None
+    on_committed: "Callable[[KafkaError | None, Now], Decision] | None" = None
 
 
 NOTHING = Decision()
 
 
-def answer(ticket: Ticket, response: Response | KafkaError) -> Decision:
-    """Nothing changes; this is what the asker is told."""
-    return Decision(answers=(Answer(ticket, response),))
+def reply(request_id: RequestId, response: Response | KafkaError) -> Decision:
+    """A decision that only replies."""
+    return Decision(replies=(Reply(request_id, response),))
 
 
 class Coordinator(Protocol):
-    """What every coordinator can do, whatever it coordinates."""
+    """The interface of every coordinator."""
 
-    def replay(self, kept: Kept, offset: int, producer: Producer | None) -> None:
-        """A record of the log, in order; `producer` if it is part of a transaction that has not ended yet."""
+    def replay(self, kept: StoredRecord, offset: int, producer: Producer | None) -> None:
+        """Replays a record of the log, in order; `producer` is set if it is part of an open transaction."""
         ...
 
     def replay_end(self, producer: Producer, is_committed: bool) -> None:
-        """A producer's transaction has ended, as far as this log is concerned."""
+        """A producer's transaction has ended in this log."""
         ...
 
-    def begin(self, now: Moment) -> list[Decision]:
-        """The log is read to its end; from now on there are requests, and time passes."""
+    def begin(self, now: Now) -> list[Decision]:
+        """The log has been read; from now on there are requests and deadlines."""
         ...
 
     def next_deadline(self) -> int | None:
-        """On the steady clock: when to call `expire`. Earlier calls do no harm."""
+        """The monotonic time at which to call `expire`. Earlier calls do no harm."""
         ...
 
-    def expire(self, now: Moment) -> Iterable[Decision]:
-        """What is due. Each of them is carried out before the next is decided: two members may time out at once."""
+    def expire(self, now: Now) -> Iterable[Decision]:
+        """The decisions that are due. Each is executed before the next one is computed: two members may time out at
+        once."""
         ...

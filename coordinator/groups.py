@@ -1,12 +1,11 @@
 """The coordinator of the groups whose names hash to one partition of `__consumer_offsets`.
 
-Here a group is found and its kind is looked at; what happens in it is decided in `classic_group.py`,
-`consumer_group.py` and `migration.py`, and where it is in its topics is kept in `offsets.py`.
+This module finds a group and dispatches by its kind; `classic_group.py`, `consumer_group.py` and `migration.py` decide,
+and `offsets.py` has the committed offsets.
 
-A group is there when its records have been replayed. One that a request would make is remembered only until then
-(`_to_be`), so that a request whose records could not be written leaves no group behind. A commit for a group that
-does not exist, from nobody in particular, makes a simple group: one without members, of which there is no record but
-its offsets.
+A group exists when its records have been replayed. Until then, a group that a request creates is only in
+`_uncommitted_groups`, so that a request whose records cannot be written leaves no group behind. A commit without a
+member id for a group that does not exist creates a simple group: it has no members, and no records but its offsets.
 """
 
 from collections import deque
@@ -48,19 +47,19 @@ from trioka.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from . import classic_bridge, migration, offset_requests
 from .classic_group import ClassicGroup
 from .classic_joining import check_join
-from .classic_responses import join_refused, leave_unknown_group
+from .classic_responses import join_error, leave_unknown_group
 from .client import Client
 from .consumer_group import CheckPartition, ConsumerGroup, check_heartbeat
-from .decision import NOTHING, Answer, Decision, Kept, Moment, Producer, Ticket, answer
+from .decision import NOTHING, Decision, Now, Producer, Reply, RequestId, StoredRecord, reply
 from .offsets import Offsets
-from .settings import Surroundings
+from .settings import CoordinatorContext
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
 
-CLEAN_UP: Final = ("clean-up",)  # a deadline of no group: theirs have two words at least
-RECORDS_AT_ONCE: Final = 1000  # of those that need not be written together: others are served in between
-JOINING: Final = 0  # the epoch of a member of a consumer group that joins
-FIRST_COMMIT_THAT_MISSES_A_GROUP: Final = 9  # the version of OffsetCommit that knows GROUP_ID_NOT_FOUND
+CLEAN_UP: Final = ("clean-up",)  # a deadline of the coordinator; those of groups have at least two parts
+RECORDS_AT_ONCE: Final = 1000  # of records that may be written separately: other requests are served in between
+JOINING: Final = 0  # the epoch of a joining member of a consumer group
+FIRST_COMMIT_THAT_MISSES_A_GROUP: Final = 9  # the first version of OffsetCommit with GROUP_ID_NOT_FOUND
 FIRST_DESCRIBE_THAT_MISSES_A_GROUP: Final = 6
 DEAD: Final = "Dead"
 
@@ -72,18 +71,18 @@ CONSUMER_KEYS: Final = tuple(
 
 
 class GroupCoordinator:
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, context: CoordinatorContext) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
-        self._surroundings = surroundings
-        self._deadlines = surroundings.deadlines
-        self._to_be: dict[str, ClassicGroup] = {}
-        self._farewells: dict[str, tuple[Answer, ...]] = {}  # to those who waited in a group that is no more
-        self._now: Moment | None = None  # of what is being decided; none while the log is read
+        self._context = context
+        self._deadlines = context.deadlines
+        self._uncommitted_groups: dict[str, ClassicGroup] = {}
+        self._pending_replies: dict[str, tuple[Reply, ...]] = {}  # to pending requests of a removed group
+        self._now: Now | None = None  # of the current decision; None while the log is read
 
     # -- the log -------------------------------------------------------------------------------------------------------
 
-    def replay(self, kept: Kept, offset: int, producer: Producer | None) -> None:
+    def replay(self, kept: StoredRecord, offset: int, producer: Producer | None) -> None:
         key, value = kept
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
@@ -93,7 +92,7 @@ class GroupCoordinator:
             self._replay_classic(key.group, value)
         elif isinstance(key, LegacyOffsetCommitKey):
             assert value is None or isinstance(value, LegacyOffsetCommitValue)
-            self._replay_offset(*_of_today(key, value), offset, producer)
+            self._replay_offset(*_upgrade_legacy(key, value), offset, producer)
         elif isinstance(key, CONSUMER_KEYS):
             self._replay_consumer(key.group_id, kept)
 
@@ -101,7 +100,7 @@ class GroupCoordinator:
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, offset: int, producer: Producer | None
     ) -> None:
         if value is not None and key.group not in self.groups:
-            self.groups[key.group] = ClassicGroup(key.group, self._surroundings, self._now)
+            self.groups[key.group] = ClassicGroup(key.group, self._context, self._now)
         self.offsets.replay(key, value, offset, producer)
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
@@ -109,20 +108,20 @@ class GroupCoordinator:
         if value is None:
             if isinstance(group, ClassicGroup):
                 if waiting := group.forget():
-                    self._farewells[group_id] = waiting
+                    self._pending_replies[group_id] = waiting
                 del self.groups[group_id]
             return
         if not isinstance(group, ClassicGroup):
-            group = self._to_be.pop(group_id, None) or ClassicGroup(group_id, self._surroundings, self._now)
+            group = self._uncommitted_groups.pop(group_id, None) or ClassicGroup(group_id, self._context, self._now)
             self.groups[group_id] = group
         group.replay(value)
 
-    def _replay_consumer(self, group_id: str, kept: Kept) -> None:
+    def _replay_consumer(self, group_id: str, kept: StoredRecord) -> None:
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             if kept.value is None:
                 return
-            group = self.groups[group_id] = ConsumerGroup(group_id, self._surroundings)
+            group = self.groups[group_id] = ConsumerGroup(group_id, self._context)
         group.replay(kept)
         if group.is_dead:
             group.forget()
@@ -133,30 +132,30 @@ class GroupCoordinator:
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def begin(self, now: Moment) -> list[Decision]:
+    def begin(self, now: Now) -> list[Decision]:
         self._now = now
-        self._deadlines.set(CLEAN_UP, now.steady_ms + self._surroundings.offsets().check_interval_ms)
+        self._deadlines.set(CLEAN_UP, now.steady_ms + self._context.offsets().check_interval_ms)
         return [group.begin(now) for group in list(self.groups.values())]
 
     def next_deadline(self) -> int | None:
         return self._deadlines.next()
 
-    def expire(self, now: Moment) -> Iterator[Decision]:
+    def expire(self, now: Now) -> Iterator[Decision]:
         self._now = now
         for key in self._deadlines.due(now.steady_ms):
             if key == CLEAN_UP:
-                self._deadlines.set(CLEAN_UP, now.steady_ms + self._surroundings.offsets().check_interval_ms)
+                self._deadlines.set(CLEAN_UP, now.steady_ms + self._context.offsets().check_interval_ms)
                 yield self.clean_up(now)
             elif (group := self.groups.get(key[0])) is not None:
-                yield self._settled(group, group.expire(key, now), now)
+                yield self._maybe_downgrade(group, group.expire(key, now), now)
 
-    def clean_up(self, now: Moment) -> Decision:
-        """Forgets offsets whose time is over, and groups that have neither members nor offsets."""
+    def clean_up(self, now: Now) -> Decision:
+        """Removes expired offsets, and groups without members and offsets."""
         waiting = deque(self.groups)
 
-        def part(now: Moment) -> list[Kept]:
-            records: list[Kept] = []
-            retention_ms = self._surroundings.offsets().retention_ms
+        def part(now: Now) -> list[StoredRecord]:
+            records: list[StoredRecord] = []
+            retention_ms = self._context.offsets().retention_ms
             while waiting and (free := RECORDS_AT_ONCE - len(records)) > 0:
                 group = self.groups.get(waiting[0])
                 if group is None:
@@ -167,20 +166,20 @@ class GroupCoordinator:
                 if nothing_remains and group.is_empty:
                     records += group.tombstones()
                 if len(gone) < free:
-                    waiting.popleft()  # else there may be more, which the next part looks for
+                    waiting.popleft()  # otherwise there may be more, which the next part finds
             return records
 
         return self._in_parts(part, now)
 
-    def topics_deleted(self, names: Iterable[str], now: Moment) -> Decision:
-        """Offsets in topics that are gone mean nothing. A topic that was created again meanwhile keeps its own."""
+    def topics_deleted(self, names: Iterable[str], now: Now) -> Decision:
+        """Removes offsets of deleted topics. A topic that was created again keeps its own."""
         self._now = now
         deleted = frozenset(names)
         waiting = deque(self.offsets.groups_in_topics(deleted))
 
-        def part(now: Moment) -> list[Kept]:
-            records: list[Kept] = []
-            found = {name: self._surroundings.topics.by_name(name) for name in deleted}
+        def part(now: Now) -> list[StoredRecord]:
+            records: list[StoredRecord] = []
+            found = {name: self._context.topics.by_name(name) for name in deleted}
             gone = {name: None if topic is None else topic.id for name, topic in found.items()}
             while waiting and (free := RECORDS_AT_ONCE - len(records)) > 0:
                 more = list(islice(self.offsets.tombstones_of_topics(waiting[0], gone), free))
@@ -191,169 +190,170 @@ class GroupCoordinator:
 
         return self._in_parts(part, now)
 
-    def _in_parts(self, part: Callable[[Moment], list[Kept]], now: Moment) -> Decision:
-        """Records of which each means something by itself, some at a time: `part` says which, as long as there are
-        any. It is asked anew when the last ones are committed, since in between others have been answered: what they
-        were told must not be undone by what was decided before."""
+    def _in_parts(self, part: Callable[[Now], list[StoredRecord]], now: Now) -> Decision:
+        """Writes independent records in several batches: `part` returns the records of the next one until there are
+        none. It is called when the previous batch is committed, because other requests are answered in between and must
+        not be undone by an earlier result."""
         self._now = now
         records = part(now)
 
-        def go_on(error: KafkaError | None, now: Moment) -> Decision:
+        def go_on(error: KafkaError | None, now: Now) -> Decision:
             return NOTHING if error is not None else self._in_parts(part, now)
 
-        return Decision(records=tuple(records), afterwards=go_on) if records else NOTHING
+        return Decision(records=tuple(records), on_committed=go_on) if records else NOTHING
 
     # -- members of classic groups -------------------------------------------------------------------------------------
 
-    def join_group(self, ticket: Ticket, request: JoinGroupRequest, client: Client, now: Moment) -> Decision:
+    def join_group(self, request_id: RequestId, request: JoinGroupRequest, client: Client, now: Now) -> Decision:
         self._now = now
         try:
-            _must_be_named(request.group_id)
-            check_join(request, self._surroundings)
+            _check_group_id(request.group_id)
+            check_join(request, self._context)
         except KafkaError as error:
-            return answer(ticket, join_refused(error, request.member_id))
+            return reply(request_id, join_error(error, request.member_id))
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
-            return group.join(ticket, request, client, now)
+            return group.join(request_id, request, client, now)
         if group is not None and not group.is_empty:
-            return self._settled(group, classic_bridge.join(group, ticket, request, client, now), now)
+            return self._maybe_downgrade(group, classic_bridge.join(group, request_id, request, client, now), now)
         if request.member_id:
-            return answer(ticket, join_refused(UnknownMemberId(), request.member_id))
-        made = ClassicGroup(request.group_id, self._surroundings, now)
-        decision = made.join(ticket, request, client, now, is_new=True)
+            return reply(request_id, join_error(UnknownMemberId(), request.member_id))
+        made = ClassicGroup(request.group_id, self._context, now)
+        decision = made.join(request_id, request, client, now, is_new=True)
         if group is not None and decision.records:
             decision = _after(group.tombstones(), decision)
         return self._made(made, decision)
 
     def _made(self, group: ClassicGroup, decision: Decision) -> Decision:
-        """A group that the records of this decision make."""
+        """Completes the decision that creates this group: the group is dropped if its records are not committed."""
         if not decision.records:
-            return Decision(answers=decision.answers + group.forget())
-        self._to_be[group.id] = group
+            return Decision(replies=decision.replies + group.forget())
+        self._uncommitted_groups[group.id] = group
 
-        def afterwards(error: KafkaError | None, now: Moment) -> Decision:
+        def on_committed(error: KafkaError | None, now: Now) -> Decision:
             self._now = now
-            then = NOTHING if decision.afterwards is None else decision.afterwards(error, now)
-            if error is not None and self._to_be.pop(group.id, None) is not None:
-                return Decision(answers=then.answers + group.forget())
+            then = NOTHING if decision.on_committed is None else decision.on_committed(error, now)
+            if error is not None and self._uncommitted_groups.pop(group.id, None) is not None:
+                return Decision(replies=then.replies + group.forget())
             return then
 
         return Decision(
-            records=decision.records, answers=decision.answers, producer=decision.producer, afterwards=afterwards
+            records=decision.records, replies=decision.replies, producer=decision.producer, on_committed=on_committed
         )
 
-    def sync_group(self, ticket: Ticket, request: SyncGroupRequest, client: Client, now: Moment) -> Decision:
+    def sync_group(self, request_id: RequestId, request: SyncGroupRequest, client: Client, now: Now) -> Decision:
         self._now = now
-        _must_be_named(request.group_id)
+        _check_group_id(request.group_id)
         group = self.groups.get(request.group_id)
         if group is None:
-            return answer(ticket, SyncGroupResponse(error_code=UnknownMemberId.code, assignment=b""))
+            return reply(request_id, SyncGroupResponse(error_code=UnknownMemberId.code, assignment=b""))
         if isinstance(group, ConsumerGroup):
-            return classic_bridge.sync(group, ticket, request, now)
-        return group.sync(ticket, request, now)
+            return classic_bridge.sync(group, request_id, request, now)
+        return group.sync(request_id, request, now)
 
-    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, client: Client, now: Moment) -> Decision:
+    def heartbeat(self, request_id: RequestId, request: HeartbeatRequest, client: Client, now: Now) -> Decision:
         self._now = now
-        _must_be_named(request.group_id)
+        _check_group_id(request.group_id)
         group = self.groups.get(request.group_id)
         if group is None:
-            return answer(ticket, HeartbeatResponse(error_code=UnknownMemberId.code))
+            return reply(request_id, HeartbeatResponse(error_code=UnknownMemberId.code))
         if isinstance(group, ConsumerGroup):
-            return classic_bridge.heartbeat(group, ticket, request, now)
-        return group.heartbeat(ticket, request, now)
+            return classic_bridge.heartbeat(group, request_id, request, now)
+        return group.heartbeat(request_id, request, now)
 
-    def leave_group(self, ticket: Ticket, request: LeaveGroupRequest, client: Client, now: Moment) -> Decision:
+    def leave_group(self, request_id: RequestId, request: LeaveGroupRequest, client: Client, now: Now) -> Decision:
         self._now = now
-        _must_be_named(request.group_id)
+        _check_group_id(request.group_id)
         group = self.groups.get(request.group_id)
         if group is None:
-            return answer(ticket, leave_unknown_group(request, client))
+            return reply(request_id, leave_unknown_group(request, client))
         if isinstance(group, ConsumerGroup):
-            return self._settled(group, classic_bridge.leave(group, ticket, request, client), now)
-        return group.leave(ticket, request, client, now)
+            return self._maybe_downgrade(group, classic_bridge.leave(group, request_id, request, client), now)
+        return group.leave(request_id, request, client, now)
 
     # -- members of consumer groups ------------------------------------------------------------------------------------
 
     def consumer_group_heartbeat(
-        self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, client: Client, now: Moment
+        self, request_id: RequestId, request: ConsumerGroupHeartbeatRequest, client: Client, now: Now
     ) -> Decision:
         self._now = now
-        check_heartbeat(request, client, self._surroundings)
+        check_heartbeat(request, client, self._context)
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
-            return self._settled(group, group.heartbeat(ticket, request, client, now), now)
+            return self._maybe_downgrade(group, group.heartbeat(request_id, request, client, now), now)
         if group is None and request.member_epoch > JOINING:
             raise GroupIdNotFound(f"Consumer group {request.group_id} not found.")
         if request.member_epoch != JOINING:
             raise GroupIdNotFound(_why_not_found(request.group_id, group, "consumer"))
         if group is not None and not group.is_empty:
-            upgrade = migration.upgraded(group, self._surroundings)
-            return self._upgraded(upgrade, upgrade.group.heartbeat(ticket, request, client, now))
-        made = ConsumerGroup(request.group_id, self._surroundings)
-        decision = made.heartbeat(ticket, request, client, now)
+            upgrade = migration.upgraded(group, self._context)
+            return self._upgraded(upgrade, upgrade.group.heartbeat(request_id, request, client, now))
+        made = ConsumerGroup(request.group_id, self._context)
+        decision = made.heartbeat(request_id, request, client, now)
         return decision if group is None else _after(group.tombstones(), decision)
 
     # -- groups that change their kind ---------------------------------------------------------------------------------
 
     def _upgraded(self, upgrade: migration.Upgrade, joined: Decision) -> Decision:
-        """A classic group becomes a consumer group, which one more joins. Who waited in the classic one joins again."""
+        """A classic group becomes a consumer group with one more member. Requests that wait in the classic group get an
+        error that makes their members rejoin."""
         group_id = upgrade.group.id
 
-        def afterwards(error: KafkaError | None, now: Moment) -> Decision:
+        def on_committed(error: KafkaError | None, now: Now) -> Decision:
             self._now = now
             group = self.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
                 group.begin(now)
             else:
                 upgrade.group.forget_patterns()
-            return Decision(answers=self._farewells.pop(group_id, ()))
+            return Decision(replies=self._pending_replies.pop(group_id, ()))
 
-        assert joined.afterwards is None
-        return Decision(records=upgrade.records + joined.records, answers=joined.answers, afterwards=afterwards)
+        assert joined.on_committed is None
+        return Decision(records=upgrade.records + joined.records, replies=joined.replies, on_committed=on_committed)
 
-    def _settled(self, group: Group, decision: Decision, now: Moment) -> Decision:
-        """The same; but a consumer group that would be left with members of the classic protocol alone becomes one of
-        theirs."""
+    def _maybe_downgrade(self, group: Group, decision: Decision, now: Now) -> Decision:
+        """The decision; if it leaves a consumer group with members of the classic protocol only, the group becomes a
+        classic group."""
         downgrade = migration.downgraded(group, decision, now) if isinstance(group, ConsumerGroup) else None
         if downgrade is None:
             return decision
-        self._to_be[group.id] = downgrade.group
+        self._uncommitted_groups[group.id] = downgrade.group
 
-        def afterwards(error: KafkaError | None, now: Moment) -> Decision:
+        def on_committed(error: KafkaError | None, now: Now) -> Decision:
             self._now = now
-            if self._to_be.pop(group.id, None) is None:
+            if self._uncommitted_groups.pop(group.id, None) is None:
                 return downgrade.group.rebalance(now) if downgrade.must_rebalance else NOTHING
             downgrade.group.forget()
             group.begin(now)
-            return NOTHING if decision.afterwards is None else decision.afterwards(error, now)
+            return NOTHING if decision.on_committed is None else decision.on_committed(error, now)
 
-        return Decision(records=downgrade.records, answers=decision.answers, afterwards=afterwards)
+        return Decision(records=downgrade.records, replies=decision.replies, on_committed=on_committed)
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
-    def commit_offsets(self, ticket: Ticket, request: OffsetCommitRequest, client: Client, now: Moment) -> Decision:
+    def commit_offsets(self, request_id: RequestId, request: OffsetCommitRequest, client: Client, now: Now) -> Decision:
         self._now = now
-        wanted, told = offset_requests.existing(request, self._surroundings.topics, client.version)
+        wanted, results = offset_requests.existing(request, self._context.topics, client.version)
         if not wanted:
-            return answer(ticket, told.commit_response())
-        settings = self._surroundings.offsets()
+            return reply(request_id, results.commit_response())
+        settings = self._context.offsets()
         try:
             self._may_commit(request, wanted, client, now)
         except KafkaError as error:
-            offset_requests.refuse_all(wanted, told, error)
-            return answer(ticket, told.commit_response())
+            offset_requests.refuse_all(wanted, results, error)
+            return reply(request_id, results.commit_response())
         records = offset_requests.commits(
             request.group_id,
             wanted,
-            told,
+            results,
             retention_ms=request.retention_time_ms,
             max_metadata_bytes=settings.max_metadata_bytes,
             now_ms=now.wall_ms,
         )
-        return Decision(records=records, answers=(Answer(ticket, told.commit_response()),))
+        return Decision(records=records, replies=(Reply(request_id, results.commit_response()),))
 
     def _may_commit(
-        self, request: OffsetCommitRequest, wanted: list[offset_requests.Wanted], client: Client, now: Moment
+        self, request: OffsetCommitRequest, wanted: list[offset_requests.PartitionCommit], client: Client, now: Now
     ) -> None:
         group = self.groups.get(request.group_id)
         epoch = request.generation_id_or_member_epoch
@@ -374,79 +374,79 @@ class GroupCoordinator:
         _check_partitions(check, wanted)
 
     def commit_offsets_in_transaction(
-        self, ticket: Ticket, request: TxnOffsetCommitRequest, client: Client, now: Moment
+        self, request_id: RequestId, request: TxnOffsetCommitRequest, client: Client, now: Now
     ) -> Decision:
-        """Hidden until the transaction ends. Whether the producer may write is for the log to say."""
+        """The commit is hidden until the transaction ends. The log checks whether the producer may write."""
         self._now = now
-        _must_be_named(request.group_id)
-        wanted, told = offset_requests.existing(request, self._surroundings.topics, client.version)
+        _check_group_id(request.group_id)
+        wanted, results = offset_requests.existing(request, self._context.topics, client.version)
         if not wanted:
-            return answer(ticket, told.txn_response())
+            return reply(request_id, results.txn_response())
         try:
             self._may_commit_in_transaction(request, wanted, client)
         except KafkaError as error:
-            offset_requests.refuse_all(wanted, told, error)
-            return answer(ticket, told.txn_response())
+            offset_requests.refuse_all(wanted, results, error)
+            return reply(request_id, results.txn_response())
         records = offset_requests.commits(
             request.group_id,
             wanted,
-            told,
+            results,
             retention_ms=offset_requests.NO_RETENTION_TIME,
-            max_metadata_bytes=self._surroundings.offsets().max_metadata_bytes,
+            max_metadata_bytes=self._context.offsets().max_metadata_bytes,
             now_ms=now.wall_ms,
         )
         return Decision(
             records=records,
-            answers=(Answer(ticket, told.txn_response()),),
+            replies=(Reply(request_id, results.txn_response()),),
             producer=Producer(request.producer_id, request.producer_epoch),
         )
 
     def _may_commit_in_transaction(
-        self, request: TxnOffsetCommitRequest, wanted: list[offset_requests.Wanted], client: Client
+        self, request: TxnOffsetCommitRequest, wanted: list[offset_requests.PartitionCommit], client: Client
     ) -> None:
         group = self.groups.get(request.group_id)
-        who = (request.member_id, request.generation_id, request.group_instance_id)
+        member = (request.member_id, request.generation_id, request.group_instance_id)
         if group is None:
             if request.generation_id >= 0:
                 raise IllegalGeneration()
         elif isinstance(group, ClassicGroup):
-            group.validate_offset_commit(*who, is_transactional=True)
+            group.validate_offset_commit(*member, is_transactional=True)
         else:
             try:
-                check = group.validate_offset_commit(*who, is_transactional=True, version=client.version)
+                check = group.validate_offset_commit(*member, is_transactional=True, version=client.version)
                 _check_partitions(check, wanted)
             except StaleMemberEpoch as error:
                 raise IllegalGeneration(str(error)) from None
 
     def fetch_offsets(
-        self, asked: OffsetFetchRequest.Group, *, require_stable: bool, version: int
+        self, requested: OffsetFetchRequest.Group, *, require_stable: bool, version: int
     ) -> OffsetFetchResponse.Group:
-        group = self.groups.get(asked.group_id)
+        group = self.groups.get(requested.group_id)
         try:
             if group is not None:
-                group.validate_offset_fetch(asked.member_id, asked.member_epoch)
+                group.validate_offset_fetch(requested.member_id, requested.member_epoch)
         except KafkaError as error:
-            return offset_requests.fetch_refused(asked, error, version)
+            return offset_requests.fetch_error(requested, error, version)
         return offset_requests.fetch(
-            asked,
+            requested,
             self.offsets,
-            self._surroundings.topics,
+            self._context.topics,
             exists=group is not None,
             require_stable=require_stable,
             version=version,
         )
 
-    def delete_offsets(self, ticket: Ticket, request: OffsetDeleteRequest, now: Moment) -> Decision:
+    def delete_offsets(self, request_id: RequestId, request: OffsetDeleteRequest, now: Now) -> Decision:
         self._now = now
-        _must_be_named(request.group_id)
+        _check_group_id(request.group_id)
         group = self.groups.get(request.group_id)
         if group is None:
             raise GroupIdNotFound(_why_not_found(request.group_id, group, ""))
         group.validate_offset_delete()
-        records, response = offset_requests.delete(request, group, self.offsets, self._surroundings.topics)
-        return Decision(records=records, answers=(Answer(ticket, response),))
+        records, response = offset_requests.delete(request, group, self.offsets, self._context.topics)
+        return Decision(records=records, replies=(Reply(request_id, response),))
 
-    # -- groups as a whole ---------------------------------------------------------------------------------------------
+    # -- whole groups --------------------------------------------------------------------------------------------------
 
     def list_groups(self, request: ListGroupsRequest) -> list[ListGroupsResponse.Group]:
         states = {state.lower() for state in request.states_filter}
@@ -479,7 +479,7 @@ class GroupCoordinator:
             return group.describe()
         raise GroupIdNotFound(_why_not_found(group_id, group, "consumer"))
 
-    def delete_group(self, ticket: Ticket, group_id: str, now: Moment) -> Decision:
+    def delete_group(self, request_id: RequestId, group_id: str, now: Now) -> Decision:
         self._now = now
         group = self.groups.get(group_id)
         if group is None:
@@ -488,11 +488,11 @@ class GroupCoordinator:
         deleted = DeleteGroupsResponse(
             throttle_time_ms=0, results=[DeleteGroupsResponse.Result(group_id=group_id, error_code=0)]
         )
-        records = (*self.offsets.tombstones_of(group_id), *group.tombstones())  # together: nobody comes in between
-        return Decision(records=records, answers=(Answer(ticket, deleted),))
+        records = (*self.offsets.tombstones_of(group_id), *group.tombstones())  # in one batch
+        return Decision(records=records, replies=(Reply(request_id, deleted),))
 
 
-def _must_be_named(group_id: str) -> None:
+def _check_group_id(group_id: str) -> None:
     if not group_id:
         raise InvalidGroupId()
 
@@ -501,26 +501,26 @@ def _why_not_found(group_id: str, group: Group | None, wanted: str) -> str:
     return f"Group {group_id} not found." if group is None else f"Group {group_id} is not a {wanted} group."
 
 
-def _check_partitions(check: CheckPartition | None, wanted: list[offset_requests.Wanted]) -> None:
+def _check_partitions(check: CheckPartition | None, wanted: list[offset_requests.PartitionCommit]) -> None:
     if check is not None:
-        for topic, _, asked in wanted:
-            check(topic.name, topic.id, asked.partition_index)
+        for topic, _, requested in wanted:
+            check(topic.name, topic.id, requested.partition_index)
 
 
-def _after(first: tuple[Kept, ...], decision: Decision) -> Decision:
-    """The same, with records before its own."""
+def _after(first: tuple[StoredRecord, ...], decision: Decision) -> Decision:
+    """The decision with these records before its own."""
     return Decision(
         records=first + decision.records,
-        answers=decision.answers,
+        replies=decision.replies,
         producer=decision.producer,
-        afterwards=decision.afterwards,
+        on_committed=decision.on_committed,
     )
 
 
-def _of_today(
+def _upgrade_legacy(
     key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
 ) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
-    """Commits of long ago, under a key that says the same."""
+    """Converts a commit in the legacy format to the present format."""
     today = OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
     if value is None:
         return today, None

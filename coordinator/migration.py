@@ -1,15 +1,15 @@
-"""A group changes its protocol while it works, in either direction, without losing a place or a partition.
+"""Converts a group between the classic and the consumer protocol while it runs, keeping members and assignments.
 
-    upgrade      a consumer of the new protocol joins a classic group of consumers: all become members of a consumer
-                 group, with the assignment that they have. The generation becomes the epoch. Those who speak the
-                 classic protocol go on speaking it (`coordinator/classic_bridge.py`) until they are replaced
-    downgrade    the last member that speaks the new protocol is gone: the others become a classic group, with the
-                 assignment that was meant for them, and are asked to join again, as one of them has to lead now
+    upgrade      a consumer of the new protocol joins a classic group of consumers: all members become members of a
+                 consumer group, with their present assignments. The generation becomes the epoch. Classic members
+                 continue with the classic protocol (`coordinator/classic_bridge.py`) until they are replaced
+    downgrade    the last member that uses the new protocol has left: the others become a classic group, with their
+                 target assignments, and must rejoin, because one of them has to become leader
 
-Both are one batch of records: tombstones of the one group, and all of the other. Offsets are not touched: they are the
-group's, whatever it is. A group that is empty needs none of this: it is deleted, and the other kind begins.
+Both are one batch of records: tombstones of the old group, and all records of the new one. Offsets are not changed:
+they belong to the group id. An empty group is not converted: it is deleted, and a group of the other kind is created.
 
-`group.consumer.migration.policy` says what of it may happen.
+`group.consumer.migration.policy` allows or forbids each direction.
 """
 
 from collections.abc import Iterable
@@ -30,8 +30,8 @@ from .classic_member import ClassicMember, ClassicProtocol
 from .consumer_group import ConsumerGroup
 from .consumer_member import ConsumerMember
 from .consumer_protocol import PROTOCOL_TYPE, by_id, read_assignment, read_subscription, version_of, write_assignment
-from .decision import Decision, Kept, Moment
-from .settings import Surroundings
+from .decision import Decision, Now, StoredRecord
+from .settings import CoordinatorContext
 from .topics import Topics
 
 ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
@@ -41,14 +41,14 @@ ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
 
 
 class Upgrade(NamedTuple):
-    group: ConsumerGroup  # as it will be when the records are replayed
-    records: tuple[Kept, ...]
+    group: ConsumerGroup  # after its records are replayed
+    records: tuple[StoredRecord, ...]
 
 
-def upgraded(group: ClassicGroup, surroundings: Surroundings) -> Upgrade:
-    """GroupIdNotFound, if the group cannot be one of the new protocol."""
-    _check_upgrade(group, surroundings)
-    topics = surroundings.topics
+def upgraded(group: ClassicGroup, context: CoordinatorContext) -> Upgrade:
+    """Raises GroupIdNotFound if the group cannot be converted to the new protocol."""
+    _check_upgrade(group, context)
+    topics = context.topics
     try:
         members = [_upgraded_member(group, member, topics) for member in group.members]
     except ProtocolError:
@@ -56,7 +56,7 @@ def upgraded(group: ClassicGroup, surroundings: Surroundings) -> Upgrade:
     targets = {
         member.id: {topic: frozenset(numbers) for topic, numbers in member.assigned.items()} for member in members
     }
-    made = ConsumerGroup(group.id, surroundings)
+    made = ConsumerGroup(group.id, context)
     created = [
         *(records.member(group.id, member) for member in members),
         records.group_epoch(group.id, group.generation, made.subscriptions.hash_after(topics, (), members)),
@@ -69,8 +69,8 @@ def upgraded(group: ClassicGroup, surroundings: Surroundings) -> Upgrade:
     return Upgrade(made, (*group.tombstones(), *created))
 
 
-def _check_upgrade(group: ClassicGroup, surroundings: Surroundings) -> None:
-    settings = surroundings.consumer(group.id)
+def _check_upgrade(group: ClassicGroup, context: CoordinatorContext) -> None:
+    settings = context.consumer(group.id)
     if not settings.may_upgrade:
         raise _cannot_upgrade(group, "online upgrade is disabled.")
     if group.protocol_type != PROTOCOL_TYPE:
@@ -84,8 +84,8 @@ def _cannot_upgrade(group: ClassicGroup, reason: str) -> GroupIdNotFound:
 
 
 def _upgraded_member(group: ClassicGroup, member: ClassicMember, topics: Topics) -> ConsumerMember:
-    """What a member's last assignment says is its own. If the group was about to share out anew, it will be asked to
-    join again."""
+    """The partitions of a member's last assignment. If the group was about to rebalance, the member will have to
+    rejoin."""
     assignment = read_assignment(member.assignment)
     if assignment.user_data:
         raise _cannot_upgrade(
@@ -93,7 +93,7 @@ def _upgraded_member(group: ClassicGroup, member: ClassicMember, topics: Topics)
             "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
             "assignor before re-attempting the upgrade.",
         )
-    # A group that has never had a generation has not chosen a protocol; the subscription stands in each.
+    # A group without a generation has not chosen a protocol; each protocol contains the subscription.
     name = group.protocol_name
     subscription = read_subscription(member.protocols[0].metadata if name is None else member.metadata(name))
     has = by_id({assigned.topic: assigned.partitions for assigned in assignment.assigned_partitions}, topics)
@@ -122,14 +122,14 @@ def _upgraded_member(group: ClassicGroup, member: ClassicMember, topics: Topics)
 
 
 class Downgrade(NamedTuple):
-    group: ClassicGroup  # alive: whoever replays the records takes this one, and none that it makes itself
-    records: tuple[Kept, ...]
+    group: ClassicGroup  # active: replaying the records uses this object and creates no other
+    records: tuple[StoredRecord, ...]
     must_rebalance: bool
 
 
-def downgraded(group: ConsumerGroup, decision: Decision, now: Moment) -> Downgrade | None:
-    """What is to happen instead, if what was decided leaves only members of the classic protocol behind. Deadlines that
-    only a consumer group knows are cancelled; `begin` sets them again if nothing comes of it."""
+def downgraded(group: ConsumerGroup, decision: Decision, now: Now) -> Downgrade | None:
+    """The downgrade, if the decision leaves only members of the classic protocol; otherwise None. Deadlines that only a
+    consumer group has are cancelled; `begin` sets them again if the write fails."""
     members = dict(group.members)
     gone: list[ConsumerMember] = []
     has_newcomer = False
@@ -138,22 +138,22 @@ def downgraded(group: ConsumerGroup, decision: Decision, now: Moment) -> Downgra
             if isinstance(value, ConsumerGroupMemberMetadataValue):
                 before = members.get(key.member_id) or ConsumerMember(id=key.member_id)
                 has_newcomer = has_newcomer or key.member_id not in members
-                members[key.member_id] = before.told(value)
+                members[key.member_id] = before.with_metadata(value)
             elif key.member_id in members:
                 gone.append(members.pop(key.member_id))
     if not gone or not members or any(member.classic is None for member in members.values()):
         return None
     if has_newcomer and all(member.classic is not None for member in gone):
-        return None  # one has taken the place of another of its own kind
-    if not group.settings.may_downgrade or len(members) > group.surroundings.classic().max_size:
+        return None  # a classic member has replaced another one
+    if not group.settings.may_downgrade or len(members) > group.context.classic().max_size:
         return None
     made = _downgraded_group(group, members.values(), now)
-    deadlines = group.surroundings.deadlines
+    deadlines = group.context.deadlines
     for member_id in (*members, *(member.id for member in gone)):
         for kind in (expiry.REBALANCE, expiry.JOIN, expiry.SYNC):
             deadlines.cancel((group.id, kind, member_id))
     deadlines.cancel((group.id, expiry.REGEX))
-    group.surroundings.pattern_askers.pop(group.id, None)
+    group.context.pattern_askers.pop(group.id, None)
     is_settled = has_newcomer and group.target_epoch == _epoch_after(group, decision) and _has_arrived(group)
     return Downgrade(made, (*group.tombstones(), made.record()), must_rebalance=not is_settled)
 
@@ -164,8 +164,8 @@ def _epoch_after(group: ConsumerGroup, decision: Decision) -> int:
 
 
 def _has_arrived(group: ConsumerGroup) -> bool:
-    """Whether every member has what is meant for it. If not it would be told so by nobody, and others could still have
-    it; Apache Kafka does not look."""
+    """Whether every member has its target assignment. If not, it would not be notified of it, and other members could
+    still own the partitions; Apache Kafka does not check this."""
     return all(
         not member.revoking
         and group.targets.get(member.id, {}) == {topic: frozenset(has) for topic, has in member.assigned.items()}
@@ -173,17 +173,17 @@ def _has_arrived(group: ConsumerGroup) -> bool:
     )
 
 
-def _downgraded_group(group: ConsumerGroup, members: Iterable[ConsumerMember], now: Moment) -> ClassicGroup:
+def _downgraded_group(group: ConsumerGroup, members: Iterable[ConsumerMember], now: Now) -> ClassicGroup:
     targets: dict[str, Assignment] = {}
     classic: list[ClassicMember] = []
     for member in members:
         targets[member.id] = group.target_of(member)
         classic.append(_downgraded_member(member))
-    made = ClassicGroup.of_members(group.id, group.surroundings, group.epoch, classic, now)
+    made = ClassicGroup.of_members(group.id, group.context, group.epoch, classic, now)
     assert made.protocol_name is not None
     for converted in classic:
         version = version_of(converted.metadata(made.protocol_name))
-        converted.assignment = write_assignment(targets[converted.id], group.surroundings.topics, version)
+        converted.assignment = write_assignment(targets[converted.id], group.context.topics, version)
     return made
 
 
@@ -197,5 +197,7 @@ def _downgraded_member(member: ConsumerMember) -> ClassicMember:
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         session_timeout_ms=member.classic.session_timeout_ms,
         protocol_type=PROTOCOL_TYPE,
-        protocols=tuple(ClassicProtocol(said.name, said.metadata) for said in member.classic.supported_protocols),
+        protocols=tuple(
+            ClassicProtocol(protocol.name, protocol.metadata) for protocol in member.classic.supported_protocols
+        ),
     )

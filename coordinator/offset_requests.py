@@ -1,8 +1,8 @@
-"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete, for a group that may do it: what is written, and what is
-answered.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete, after the group has accepted the request: records and
+responses.
 
-Topics that do not exist are refused one by one, by name (UNKNOWN_TOPIC_OR_PARTITION) or by id (UNKNOWN_TOPIC_ID), and
-the rest is done. Answers name what was refused first, as Apache Kafka's do.
+Partitions of unknown topics get UNKNOWN_TOPIC_OR_PARTITION (by name) or UNKNOWN_TOPIC_ID (by id); the others are
+processed. Rejected topics come first in responses, as in Apache Kafka's.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,12 +23,12 @@ from trioka.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetc
 from trioka.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from trioka.protocol.primitives import NULL_UUID
 
-from .decision import Kept
-from .offsets import NO_EXPIRY, Committed, GroupOfOffsets, Offsets, Place, tombstone
+from .decision import StoredRecord
+from .offsets import NO_EXPIRY, CommittedOffset, GroupOfOffsets, GroupTopicPartition, Offsets, tombstone
 from .topics import Topic, Topics
 
-Asked = OffsetCommitRequest.Topic.Partition | TxnOffsetCommitRequest.Topic.Partition
-Fetched = OffsetFetchResponse.Group.Topic
+PartitionRequest = OffsetCommitRequest.Topic.Partition | TxnOffsetCommitRequest.Topic.Partition
+FetchedTopic = OffsetFetchResponse.Group.Topic
 FetchedPartition = OffsetFetchResponse.Group.Topic.Partition
 
 FIRST_WITH_TOPIC_IDS: Final = 10  # of OffsetCommit and of OffsetFetch
@@ -36,8 +36,8 @@ NO_OFFSET: Final = -1
 NO_RETENTION_TIME: Final = -1
 
 
-class Told:
-    """Error codes by topic and partition, in the order in which an answer names them."""
+class CommitResults:
+    """Error codes by topic and partition, in the order of the response."""
 
     def __init__(self) -> None:
         self._topics: dict[tuple[str, bytes], list[tuple[int, int]]] = {}
@@ -92,67 +92,75 @@ class Told:
         )
 
 
-class Wanted(NamedTuple):
-    """A commit of a partition that exists. `told_id` is how the asker named the topic, if it did so by id."""
+class PartitionCommit(NamedTuple):
+    """A commit of a partition that exists. `requested_id` is the topic id in the request, if it has one."""
 
     topic: Topic
-    told_id: bytes
-    asked: Asked
+    requested_id: bytes
+    requested: PartitionRequest
 
 
 def existing(
     request: OffsetCommitRequest | TxnOffsetCommitRequest, topics: Topics, version: int
-) -> tuple[list[Wanted], Told]:
-    """What of a commit can be done, and what is said of the rest."""
-    told = Told()
-    wanted: list[Wanted] = []
+) -> tuple[list[PartitionCommit], CommitResults]:
+    """The partitions that can be committed, and the results of the others."""
+    results = CommitResults()
+    commits: list[PartitionCommit] = []
     for topic in request.topics:
         by_id = isinstance(topic, OffsetCommitRequest.Topic) and version >= FIRST_WITH_TOPIC_IDS
         name, topic_id = ("", topic.topic_id) if by_id else (topic.name, NULL_UUID)  # type: ignore[union-attr]
         found = topics.by_id(topic_id) if by_id else topics.by_name(name)
-        for asked in topic.partitions:
+        for requested in topic.partitions:
             if found is None and by_id:
-                told.add(name, topic_id, asked.partition_index, UnknownTopicId)
-            elif found is None or not 0 <= asked.partition_index < found.partitions:
-                told.add(name, topic_id, asked.partition_index, UnknownTopicOrPartition)
+                results.add(name, topic_id, requested.partition_index, UnknownTopicId)
+            elif found is None or not 0 <= requested.partition_index < found.partitions:
+                results.add(name, topic_id, requested.partition_index, UnknownTopicOrPartition)
             else:
-                wanted.append(Wanted(found, topic_id, asked))
-    return wanted, told
+                commits.append(PartitionCommit(found, topic_id, requested))
+    return commits, results
 
 
-def refuse_all(wanted: list[Wanted], told: Told, error: KafkaError) -> None:
-    for topic, told_id, asked in wanted:
-        told.add("" if told_id != NULL_UUID else topic.name, told_id, asked.partition_index, type(error))
+def refuse_all(commits: list[PartitionCommit], results: CommitResults, error: KafkaError) -> None:
+    for topic, requested_id, requested in commits:
+        results.add(
+            "" if requested_id != NULL_UUID else topic.name, requested_id, requested.partition_index, type(error)
+        )
 
 
 def commits(
-    group: str, wanted: list[Wanted], told: Told, *, retention_ms: int, max_metadata_bytes: int, now_ms: int
-) -> tuple[Kept, ...]:
+    group: str,
+    commits: list[PartitionCommit],
+    results: CommitResults,
+    *,
+    retention_ms: int,
+    max_metadata_bytes: int,
+    now_ms: int,
+) -> tuple[StoredRecord, ...]:
     """The records of a commit."""
     records = []
     expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION_TIME else now_ms + retention_ms
-    for topic, told_id, asked in wanted:
-        name = "" if told_id != NULL_UUID else topic.name
-        metadata = asked.committed_metadata or ""
+    for topic, requested_id, requested in commits:
+        name = "" if requested_id != NULL_UUID else topic.name
+        metadata = requested.committed_metadata or ""
         if _java_length(metadata) > max_metadata_bytes:
-            told.add(name, told_id, asked.partition_index, OffsetMetadataTooLarge)
+            results.add(name, requested_id, requested.partition_index, OffsetMetadataTooLarge)
             continue
-        told.add(name, told_id, asked.partition_index)
-        key = OffsetCommitKey(group=group, topic=topic.name, partition=asked.partition_index)
+        results.add(name, requested_id, requested.partition_index)
+        key = OffsetCommitKey(group=group, topic=topic.name, partition=requested.partition_index)
         value = OffsetCommitValue(
-            offset=asked.committed_offset,
-            leader_epoch=asked.committed_leader_epoch,
+            offset=requested.committed_offset,
+            leader_epoch=requested.committed_leader_epoch,
             metadata=metadata,
             commit_timestamp=now_ms,
             expire_timestamp=expire_ms,
             topic_id=topic.id,
         )
-        records.append(Kept(key, value))
+        records.append(StoredRecord(key, value))
     return tuple(records)
 
 
 def _java_length(text: str) -> int:
-    """Kafka's limit counts the units of UTF-16."""
+    """Whether the metadata is too long. Kafka's limit counts UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
@@ -160,7 +168,7 @@ def _java_length(text: str) -> int:
 
 
 def fetch(
-    asked: OffsetFetchRequest.Group,
+    requested: OffsetFetchRequest.Group,
     offsets: Offsets,
     topics: Topics,
     *,
@@ -168,30 +176,32 @@ def fetch(
     require_stable: bool,
     version: int,
 ) -> OffsetFetchResponse.Group:
-    """Where a group is, in some topics or in all. Of a group that does not exist, nowhere."""
+    """The offsets of a group, in some or all topics; none if the group does not exist."""
     by_id = version >= FIRST_WITH_TOPIC_IDS
 
-    def told(topic: str, topic_id: bytes, partition: int) -> FetchedPartition:
-        if require_stable and offsets.is_pending(asked.group_id, topic, partition):
+    def lookup(topic: str, topic_id: bytes, partition: int) -> FetchedPartition:
+        if require_stable and offsets.is_pending(requested.group_id, topic, partition):
             return _fetched(partition, None, UnstableOffsetCommit.code)
-        committed = offsets.get(asked.group_id, topic, partition) if exists else None
+        committed = offsets.get(requested.group_id, topic, partition) if exists else None
         if committed is not None and NULL_UUID != committed.topic_id != topic_id != NULL_UUID:
-            committed = None  # of a topic that had the same name
+            committed = None  # the commit was for an earlier topic with this name
         return _fetched(partition, committed, 0)
 
-    if asked.topics is None:
-        found = _all(asked.group_id, offsets, topics, told, by_id) if exists else iter(())
+    if requested.topics is None:
+        found = _all(requested.group_id, offsets, topics, lookup, by_id) if exists else iter(())
     else:
-        found = _some(asked.topics, topics, told, by_id)
-    return OffsetFetchResponse.Group(group_id=asked.group_id, topics=list(found))
+        found = _some(requested.topics, topics, lookup, by_id)
+    return OffsetFetchResponse.Group(group_id=requested.group_id, topics=list(found))
 
 
-Tell = Callable[[str, bytes, int], FetchedPartition]
+PartitionLookup = Callable[[str, bytes, int], FetchedPartition]
 
 
-def _some(asked: list[OffsetFetchRequest.Group.Topic], topics: Topics, told: Tell, by_id: bool) -> Iterator[Fetched]:
+def _some(
+    requested: list[OffsetFetchRequest.Group.Topic], topics: Topics, lookup: PartitionLookup, by_id: bool
+) -> Iterator[FetchedTopic]:
     unknown = []
-    for topic in asked:
+    for topic in requested:
         name = topic.name
         if by_id:
             found = topics.by_id(topic.topic_id)
@@ -199,27 +209,27 @@ def _some(asked: list[OffsetFetchRequest.Group.Topic], topics: Topics, told: Tel
                 unknown.append(topic)
                 continue
             name = found.name
-        partitions = [told(name, topic.topic_id, partition) for partition in topic.partition_indexes]
-        yield Fetched(name=name, topic_id=topic.topic_id, partitions=partitions)
+        partitions = [lookup(name, topic.topic_id, partition) for partition in topic.partition_indexes]
+        yield FetchedTopic(name=name, topic_id=topic.topic_id, partitions=partitions)
     for topic in unknown:
         partitions = [_fetched(partition, None, UnknownTopicId.code) for partition in topic.partition_indexes]
-        yield Fetched(name="", topic_id=topic.topic_id, partitions=partitions)
+        yield FetchedTopic(name="", topic_id=topic.topic_id, partitions=partitions)
 
 
-def _all(group: str, offsets: Offsets, topics: Topics, told: Tell, by_id: bool) -> Iterator[Fetched]:
+def _all(group: str, offsets: Offsets, topics: Topics, lookup: PartitionLookup, by_id: bool) -> Iterator[FetchedTopic]:
     for name, partitions in offsets.of_group(group):
         topic_id = NULL_UUID
         if by_id:
             found = topics.by_name(name)
             if found is None:
-                continue  # it has no name that could be said
+                continue  # the topic does not exist any more
             topic_id = found.id
-        yield Fetched(
-            name=name, topic_id=topic_id, partitions=[told(name, topic_id, partition) for partition in partitions]
+        yield FetchedTopic(
+            name=name, topic_id=topic_id, partitions=[lookup(name, topic_id, partition) for partition in partitions]
         )
 
 
-def _fetched(partition: int, committed: Committed | None, error_code: int) -> FetchedPartition:
+def _fetched(partition: int, committed: CommittedOffset | None, error_code: int) -> FetchedPartition:
     if committed is None:
         return FetchedPartition(
             partition_index=partition, committed_offset=NO_OFFSET, metadata="", error_code=error_code
@@ -233,17 +243,17 @@ def _fetched(partition: int, committed: Committed | None, error_code: int) -> Fe
     )
 
 
-def fetch_refused(asked: OffsetFetchRequest.Group, error: KafkaError, version: int) -> OffsetFetchResponse.Group:
-    """An error of the whole group. The first version has no place for it but the partitions."""
+def fetch_error(requested: OffsetFetchRequest.Group, error: KafkaError, version: int) -> OffsetFetchResponse.Group:
+    """An error of the whole group. The first version has it in each partition."""
     if version > 1:
-        return OffsetFetchResponse.Group(group_id=asked.group_id, topics=[], error_code=error.code)
+        return OffsetFetchResponse.Group(group_id=requested.group_id, topics=[], error_code=error.code)
     return OffsetFetchResponse.Group(
-        group_id=asked.group_id,
+        group_id=requested.group_id,
         topics=[
-            Fetched(
+            FetchedTopic(
                 name=topic.name, partitions=[_fetched(index, None, error.code) for index in topic.partition_indexes]
             )
-            for topic in asked.topics or ()
+            for topic in requested.topics or ()
         ],
     )
 
@@ -253,22 +263,22 @@ def fetch_refused(asked: OffsetFetchRequest.Group, error: KafkaError, version: i
 
 def delete(
     request: OffsetDeleteRequest, group: GroupOfOffsets, offsets: Offsets, topics: Topics
-) -> tuple[tuple[Kept, ...], OffsetDeleteResponse]:
-    told = Told()
+) -> tuple[tuple[StoredRecord, ...], OffsetDeleteResponse]:
+    results = CommitResults()
     existing_ones = []
     for topic in request.topics:
         found = topics.by_name(topic.name)
-        for asked in topic.partitions:
-            if found is None or not 0 <= asked.partition_index < found.partitions:
-                told.add(topic.name, NULL_UUID, asked.partition_index, UnknownTopicOrPartition)
+        for requested in topic.partitions:
+            if found is None or not 0 <= requested.partition_index < found.partitions:
+                results.add(topic.name, NULL_UUID, requested.partition_index, UnknownTopicOrPartition)
             else:
-                existing_ones.append(Place(request.group_id, topic.name, asked.partition_index))
+                existing_ones.append(GroupTopicPartition(request.group_id, topic.name, requested.partition_index))
     records = []
     for place in existing_ones:
         if group.is_subscribed_to(place.topic):
-            told.add(place.topic, NULL_UUID, place.partition, GroupSubscribedToTopic)
+            results.add(place.topic, NULL_UUID, place.partition, GroupSubscribedToTopic)
             continue
-        told.add(place.topic, NULL_UUID, place.partition)
+        results.add(place.topic, NULL_UUID, place.partition)
         if offsets.get(*place) is not None or offsets.is_pending(*place):
             records.append(tombstone(*place))
-    return tuple(records), told.delete_response()
+    return tuple(records), results.delete_response()

@@ -1,12 +1,12 @@
-"""Committed offsets: where each group is in each partition.
+"""Committed offsets of groups, by topic and partition.
 
-A commit that is part of a transaction is hidden until the transaction's marker (G3): it is pending, by producer id, and
-comes into force or goes with the marker. What counts in the end is the commit that was written last, not the one whose
-marker came last: a transaction that is committed does not undo a commit that was written after its own. So every
-commit remembers at which offset of the log it stands. It must be like that, because compaction keeps the record that
-was written last.
+A commit in a transaction is pending, by producer id, until the transaction's marker (G3) makes it effective or drops
+it. The commit that was written last wins, not the one whose marker came last: a committed transaction does not
+overwrite a commit that was written after its own. So every commit has its offset in the log. Compaction requires this,
+because it keeps the record that was written last.
 
-An offset expires when its group could not use it any more for a long time (KIP-211): `GroupOfOffsets` says since when.
+An offset expires after its group has been unable to use it for a long time (KIP-211): `GroupOfOffsets` returns the
+start of that time.
 """
 
 from collections import defaultdict
@@ -15,26 +15,26 @@ from typing import Final, NamedTuple, Protocol
 
 from trioka.protocol.internal_records.classic_groups import OffsetCommitKey, OffsetCommitValue
 
-from .decision import Kept, Producer
+from .decision import Producer, StoredRecord
 
 NO_EXPIRY: Final = -1
 NO_EPOCH: Final = -1
 
 
-class Committed(NamedTuple):
-    """One commit. `written_at` is its place in the log."""
+class CommittedOffset(NamedTuple):
+    """One commit. `written_at` is its offset in the log."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_ms: int
-    expire_ms: int  # NO_EXPIRY: by the group's rule
+    expire_ms: int  # NO_EXPIRY: the retention applies
     topic_id: bytes
     written_at: int
 
 
-class Place(NamedTuple):
-    """Whose place, and in what."""
+class GroupTopicPartition(NamedTuple):
+    """The key of a commit: group, topic, partition."""
 
     group: str
     topic: str
@@ -42,28 +42,28 @@ class Place(NamedTuple):
 
 
 class GroupOfOffsets(Protocol):
-    """What the expiry of offsets depends on."""
+    """The state of a group that the expiry of its offsets depends on."""
 
     def is_subscribed_to(self, topic: str) -> bool: ...
 
     def offsets_expire_since(self, commit_ms: int) -> int | None:
-        """Since when the retention of an offset that was committed at `commit_ms` counts; None: not now."""
+        """The start of the retention of an offset that was committed at `commit_ms`; None: it does not expire now."""
         ...
 
 
 class _Pending:
-    """What one producer's open transaction has committed."""
+    """The commits of one producer's open transaction."""
 
     __slots__ = ("commits", "groups")
 
     def __init__(self) -> None:
-        self.commits: dict[Place, Committed] = {}
+        self.commits: dict[GroupTopicPartition, CommittedOffset] = {}
         self.groups: set[str] = set()
 
 
 class Offsets:
     def __init__(self) -> None:
-        self._by_group: dict[str, dict[str, dict[int, Committed]]] = {}
+        self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self._pending: dict[int, _Pending] = {}  # by producer id
         self._open: defaultdict[str, set[int]] = defaultdict(set)  # producers with pending commits, by group
 
@@ -73,9 +73,9 @@ class Offsets:
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, offset: int, producer: Producer | None
     ) -> None:
         if value is None:
-            self._forget(Place(key.group, key.topic, key.partition))
+            self._forget(GroupTopicPartition(key.group, key.topic, key.partition))
             return
-        committed = Committed(
+        committed = CommittedOffset(
             value.offset,
             value.leader_epoch,
             value.metadata,
@@ -88,7 +88,7 @@ class Offsets:
             self._put(key.group, key.topic, key.partition, committed)
         else:
             pending = self._pending.setdefault(producer.id, _Pending())
-            pending.commits[Place(key.group, key.topic, key.partition)] = committed
+            pending.commits[GroupTopicPartition(key.group, key.topic, key.partition)] = committed
             pending.groups.add(key.group)
             self._open[key.group].add(producer.id)
 
@@ -107,10 +107,10 @@ class Offsets:
             if before is None or before.written_at < committed.written_at:
                 self._put(*place, committed)
 
-    def _put(self, group: str, topic: str, partition: int, committed: Committed) -> None:
+    def _put(self, group: str, topic: str, partition: int, committed: CommittedOffset) -> None:
         self._by_group.setdefault(group, {}).setdefault(topic, {})[partition] = committed
 
-    def _forget(self, place: Place) -> None:
+    def _forget(self, place: GroupTopicPartition) -> None:
         of_group = self._by_group.get(place.group, {})
         of_topic = of_group.get(place.topic, {})
         of_topic.pop(place.partition, None)
@@ -121,32 +121,32 @@ class Offsets:
         for producer_id in self._open.get(place.group, ()):
             self._pending[producer_id].commits.pop(place, None)
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return sum(len(of_topic) for of_group in self._by_group.values() for of_topic in of_group.values())
 
-    def get(self, group: str, topic: str, partition: int) -> Committed | None:
+    def get(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
         of_group = self._by_group.get(group)
         of_topic = None if of_group is None else of_group.get(topic)
         return None if of_topic is None else of_topic.get(partition)
 
-    def of_group(self, group: str) -> Iterator[tuple[str, dict[int, Committed]]]:
-        """By topic, what is committed; without what is pending."""
+    def of_group(self, group: str) -> Iterator[tuple[str, dict[int, CommittedOffset]]]:
+        """Committed offsets by topic; pending ones are not included."""
         yield from self._by_group.get(group, {}).items()
 
     def is_pending(self, group: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction may still change it."""
-        place = Place(group, topic, partition)
+        """Whether an open transaction has a pending commit for it."""
+        place = GroupTopicPartition(group, topic, partition)
         return any(place in self._pending[producer_id].commits for producer_id in self._open.get(group, ()))
 
     def has_open_transactions(self, group: str) -> bool:
         return bool(self._open.get(group))
 
-    # -- forgetting: which records would do it -------------------------------------------------------------------------
+    # -- tombstones ----------------------------------------------------------------------------------------------------
 
-    def tombstones_of(self, group: str) -> Iterator[Kept]:
-        """For a group that is deleted: all that it has, and all that it may come to have."""
+    def tombstones_of(self, group: str) -> Iterator[StoredRecord]:
+        """Tombstones for a deleted group: of its committed and its pending offsets."""
         for topic, partitions in self.of_group(group):
             for partition in partitions:
                 yield tombstone(group, topic, partition)
@@ -156,18 +156,18 @@ class Offsets:
                     yield tombstone(*place)
 
     def groups_in_topics(self, topics: Collection[str]) -> list[str]:
-        """Those that have committed offsets in one of them, or are about to."""
+        """Groups with committed or pending offsets in one of these topics."""
         committed = {group for group, of_group in self._by_group.items() if not of_group.keys().isdisjoint(topics)}
         pending = {place.group for each in self._pending.values() for place in each.commits if place.topic in topics}
         return sorted(committed | pending)
 
-    def tombstones_of_topics(self, group: str, gone: Mapping[str, bytes | None]) -> Iterator[Kept]:
-        """For topics that were deleted: by name, the id of the topic that has the name now, if there is one. What was
-        committed in that one stays."""
+    def tombstones_of_topics(self, group: str, gone: Mapping[str, bytes | None]) -> Iterator[StoredRecord]:
+        """Tombstones for deleted topics, given by name with the id of the present topic of that name, if any, whose
+        offsets stay."""
         of_group = self._by_group.get(group, {})
         for topic in gone.keys() & of_group.keys():
             for partition, committed in of_group[topic].items():
-                place = Place(group, topic, partition)
+                place = GroupTopicPartition(group, topic, partition)
                 if all(one.topic_id != gone[topic] for one in (committed, *self._pending_at(place))):
                     yield tombstone(*place)
         for producer_id in self._open.get(group, ()):
@@ -177,17 +177,17 @@ class Offsets:
                 if all(one.topic_id != gone[place.topic] for one in self._pending_at(place)):
                     yield tombstone(*place)
 
-    def _pending_at(self, place: Place) -> Iterator[Committed]:
+    def _pending_at(self, place: GroupTopicPartition) -> Iterator[CommittedOffset]:
         for producer_id in self._open.get(place.group, ()):
             if (pending := self._pending[producer_id].commits.get(place)) is not None:
                 yield pending
 
     def expired(
         self, group_id: str, group: GroupOfOffsets, retention_ms: int, now_ms: int, limit: int
-    ) -> tuple[list[Kept], bool]:
-        """The tombstones of what has expired, `limit` of them at most, and whether nothing remains then: the group
-        itself may go."""
-        gone: list[Kept] = []
+    ) -> tuple[list[StoredRecord], bool]:
+        """Tombstones of expired offsets, at most `limit`, and whether no offsets remain then, so that the group can be
+        removed."""
+        gone: list[StoredRecord] = []
         remains = self.has_open_transactions(group_id)
         for topic, partitions in self.of_group(group_id):
             is_subscribed = group.is_subscribed_to(topic)
@@ -205,14 +205,14 @@ class Offsets:
         return gone, not remains
 
 
-def _is_expired(committed: Committed, group: GroupOfOffsets, retention_ms: int, now_ms: int) -> bool:
+def _is_expired(committed: CommittedOffset, group: GroupOfOffsets, retention_ms: int, now_ms: int) -> bool:
     since = group.offsets_expire_since(committed.commit_ms)
     if since is None:
         return False
-    if committed.expire_ms != NO_EXPIRY:  # clients before KIP-211 could say it with each commit
+    if committed.expire_ms != NO_EXPIRY:  # clients before KIP-211 could set it with each commit
         return now_ms >= committed.expire_ms
     return now_ms - since >= retention_ms
 
 
-def tombstone(group: str, topic: str, partition: int) -> Kept:
-    return Kept(OffsetCommitKey(group=group, topic=topic, partition=partition), None)
+def tombstone(group: str, topic: str, partition: int) -> StoredRecord:
+    return StoredRecord(OffsetCommitKey(group=group, topic=topic, partition=partition), None)

@@ -1,7 +1,7 @@
-"""Which partition of an internal topic remembers a group or a transactional id.
+"""The partition of an internal topic that stores a group or a transactional id.
 
-Java's hash of the name, over the number of partitions: the same on every broker, here as in Apache Kafka, or else two
-brokers would each take a group for theirs.
+It is Java's hash of the name modulo the number of partitions, as in Apache Kafka. All brokers must agree on it, or two
+brokers would coordinate the same group.
 """
 
 from array import array
@@ -11,13 +11,13 @@ from typing import Final
 
 INT_MIN: Final = -(2**31)
 
-# Every heartbeat asks for the same names again. So many are kept, if they are short: some two megabytes at the most.
-KEPT_NAMES: Final = 8192
-MAX_KEPT_CHARS: Final = 128
+# Cache, because every heartbeat needs it: so many names, if they are short; about two megabytes at most.
+CACHED_NAMES: Final = 8192
+MAX_CACHED_CHARS: Final = 128
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode`: over UTF-16 code units, in 32 bits with a sign."""
+    """Java's `String.hashCode`: over UTF-16 code units, as a signed 32-bit integer."""
     units = array("H", text.encode("utf-16-le", "surrogatepass"))
     if byteorder == "big":
         units.byteswap()
@@ -28,8 +28,8 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(name: str, count: int) -> int:
-    value = _kept_hash(name) if len(name) <= MAX_KEPT_CHARS else java_hash(name)
+    value = _cached_hash(name) if len(name) <= MAX_CACHED_CHARS else java_hash(name)
     return (0 if value == INT_MIN else abs(value)) % count
 
 
-_kept_hash: Final = lru_cache(KEPT_NAMES)(java_hash)
+_cached_hash: Final = lru_cache(CACHED_NAMES)(java_hash)

@@ -1,4 +1,4 @@
-"""What an operator has set about groups. Times are in milliseconds."""
+"""Group settings. Times are in milliseconds."""
 
 from collections.abc import Callable
 from dataclasses import field
@@ -23,7 +23,7 @@ class ClassicSettings:
 
 @frozen
 class ConsumerSettings:
-    """Of one group: it may have been given its own."""
+    """The settings of one group, which may have its own values."""
 
     assignors: tuple[str, ...] = ("uniform", "range")
     session_timeout_ms: int = 45_000
@@ -43,9 +43,9 @@ class OffsetSettings:
 
 
 @frozen
-class Surroundings:
-    """What groups need from outside: settings as they are now, topics, deadlines (a key begins with the group's id, and
-    its kind), randomness for the ids of members, and which topics somebody may know of."""
+class CoordinatorContext:
+    """What groups use from outside: current settings, topics, deadlines (whose keys start with group id and kind),
+    randomness for member ids, and which topics a client may describe."""
 
     classic: Callable[[], ClassicSettings]
     consumer: Callable[[str], ConsumerSettings]
@@ -54,4 +54,4 @@ class Surroundings:
     deadlines: Deadlines[tuple[str, ...]]
     random: Random
     may_describe: Callable[[Client, str], bool] = lambda client, topic: True
-    pattern_askers: dict[str, Client] = field(default_factory=dict)  # soft, by group: for whom patterns are resolved
+    pattern_askers: dict[str, Client] = field(default_factory=dict)  # soft: last client, by group

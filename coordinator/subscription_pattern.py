@@ -1,8 +1,8 @@
-"""Subscriptions by pattern: which topics a regular expression means.
+"""Subscriptions by pattern: the topics that a regular expression matches.
 
-The syntax is RE2's, which Apache Kafka uses too: no back references and no looking ahead, and therefore no pattern that
-takes for ever. One that would need more than `MEMORY_BYTES` is refused like one with a mistake. Names match whole.
-The library is loaded when the first pattern comes; most brokers never see one.
+The syntax is RE2's, as in Apache Kafka: without back references and lookaround, so that matching takes linear time. A
+pattern that would need more than `MEMORY_BYTES` is rejected like a malformed one. A pattern must match the whole name.
+The library is imported with the first pattern; most brokers never need it.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,16 +16,16 @@ from .topics import Topics
 MEMORY_BYTES: Final = 1 << 20
 COMPILED: Final = 256
 
-Matches: TypeAlias = Callable[[bytes], object]  # None, if it does not
+Matches: TypeAlias = Callable[[bytes], object]  # returns None if the name does not match
 
 
 def check_pattern(pattern: str) -> None:
-    """InvalidRegularExpression, if it is none."""
+    """Raises InvalidRegularExpression for an invalid pattern."""
     _compiled(pattern)
 
 
 def matching_topics(patterns: Iterable[str], topics: Topics) -> dict[str, frozenset[str]]:
-    """For each pattern the names that it matches. One that is none, as another broker may have let in, matches
+    """The names that each pattern matches. An invalid pattern, which another broker may have accepted, matches
     nothing."""
     names = [(name, name.encode()) for name in topics.names()]
     found: dict[str, frozenset[str]] = {}
@@ -40,7 +40,7 @@ def matching_topics(patterns: Iterable[str], topics: Topics) -> dict[str, frozen
 
 
 def name_matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a name, of whatever, matches. InvalidRegularExpression, if this is no pattern."""
+    """A function that returns whether a name matches. Raises InvalidRegularExpression for an invalid pattern."""
     matches = _compiled(pattern)
     return lambda name: matches(name.encode()) is not None
 

@@ -1,7 +1,7 @@
-"""What the members of a consumer group subscribe to: topics by name, and patterns of names.
+"""The subscriptions of a consumer group's members: topic names, and patterns of names.
 
-How many members want a name or a pattern is counted, so that the last one to leave it is noticed. A pattern counts for
-the topics that it was resolved to: which those are stands in the log, and changes when it is resolved again.
+The number of members of each name and pattern is counted, so that the removal of the last one is noticed. A pattern
+stands for the topics that it was resolved to: these are in the log, and change when the pattern is resolved again.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from .topics import Topics
 
 @frozen
 class Resolved:
-    """The topics that a pattern matched, when, and as of which version of the cluster's metadata."""
+    """The topics that a pattern matched, with the time and the metadata version of the resolution."""
 
     topics: frozenset[str]
     version: int
@@ -25,16 +25,16 @@ class Resolved:
 
 class Subscriptions:
     def __init__(self) -> None:
-        self.patterns: Counter[str] = Counter()  # those that members have, and how many have each
+        self.patterns: Counter[str] = Counter()  # the number of members with each pattern
         self.resolved: dict[str, Resolved] = {}
         self._names: Counter[str] = Counter()
         self._changes = 0
-        self._hash = (-1, -1, 0)  # after which change, as of which metadata, and the hash then
+        self._hash = (-1, -1, 0)  # change number, metadata version, and the hash at that time
 
     # -- replay --------------------------------------------------------------------------------------------------------
 
     def exchange(self, before: ConsumerMember | None, after: ConsumerMember | None) -> None:
-        """A member is another one now, or new, or gone."""
+        """Replays a change of a member: new, changed or removed."""
         if before is not None and after is not None and _equal(before, after):
             return
         self._changes += 1
@@ -52,44 +52,46 @@ class Subscriptions:
         else:
             self.resolved[pattern] = resolved
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def includes(self, topic: str) -> bool:
         return topic in self._names or any(topic in resolved.topics for resolved in self.resolved.values())
 
     def topic_ids(self, member: ConsumerMember, topics: Topics) -> frozenset[bytes]:
-        """Of those that a member wants and that are there. A pattern that is not resolved yet matches nothing."""
+        """The ids of the existing topics that a member subscribes to. An unresolved pattern matches nothing."""
         names = member.topics
         if member.pattern and member.pattern in self.resolved:
             names |= self.resolved[member.pattern].topics
         return frozenset(topic.id for name in names if (topic := topics.by_name(name)) is not None)
 
     def hash(self, topics: Topics) -> int:
-        """As things stand. It is asked for with every heartbeat, so it is kept until something changes."""
+        """The hash of the present topics. Cached until something changes, because each heartbeat needs it."""
         if self._hash[:2] != (self._changes, topics.version):
             self._hash = (self._changes, topics.version, self.hash_after(topics, (), ()))
         return self._hash[2]
 
     def hash_after(self, topics: Topics, gone: Iterable[ConsumerMember], come: Iterable[ConsumerMember]) -> int:
-        """As things will stand when some members are gone and others have come."""
+        """The hash after some members are removed and others added."""
         gone, come = list(gone), list(come)
         names = self._names.copy()
         for member in gone:
             _remove(names, member.topics)
-        wanted = set(names).union(*(member.topics for member in come))
+        subscribed = set(names).union(*(member.topics for member in come))
         dropped = self.dropped_patterns(gone, come)
         for pattern, resolved in self.resolved.items():
             if pattern not in dropped:
-                wanted |= resolved.topics
-        return metadata_hash(wanted, topics)
+                subscribed |= resolved.topics
+        return metadata_hash(subscribed, topics)
 
     def hash_resolved(self, topics: Topics, resolved: dict[str, Resolved]) -> int:
-        """As things will stand when patterns are resolved anew."""
-        wanted = set(self._names).union(*((self.resolved | resolved)[name].topics for name in self.resolved | resolved))
-        return metadata_hash(wanted, topics)
+        """The hash after patterns are resolved anew."""
+        subscribed = set(self._names).union(
+            *((self.resolved | resolved)[name].topics for name in self.resolved | resolved)
+        )
+        return metadata_hash(subscribed, topics)
 
     def dropped_patterns(self, gone: Iterable[ConsumerMember], come: Iterable[ConsumerMember]) -> list[str]:
-        """Those that nobody has any more then."""
+        """The patterns without subscribers after the change."""
         if not self.patterns:
             return []
         leaving = Counter(pattern for member in gone for pattern in _patterns(member))

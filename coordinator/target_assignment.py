@@ -1,7 +1,7 @@
-"""The target of a group: who shall have which partitions, in the group's newest epoch.
+"""The target assignment of a group in its newest epoch.
 
-It is computed from what members subscribe to and from the target before, which the assignor changes as little as it
-can. Only what changed is written: the members whose part is another one now, and the epoch of the whole.
+It is computed from the members' subscriptions and the previous target, which the assignor changes as little as
+possible. Only changes are written: the members with another target, and the epoch.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +12,7 @@ from .assignors import Assignment, Assignor, GroupSpec, MemberSpec
 from .assignors.range import RangeAssignor
 from .assignors.uniform import UniformAssignor
 from .consumer_member import ConsumerMember
-from .decision import Kept
+from .decision import StoredRecord
 from .topics import Topics
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {known.name: known for known in (UniformAssignor(), RangeAssignor())}
@@ -20,13 +20,13 @@ NOTHING: Final[Assignment] = {}
 
 
 class NewTarget(NamedTuple):
-    records: list[Kept]
+    records: list[StoredRecord]
     assignments: Mapping[str, Assignment]
 
 
 def may_compute(computed_ms: int, interval_ms: int, now_ms: int) -> bool:
-    """Members that come together are assigned together: after one target the next one waits for the interval. The first
-    target does not, and neither does one whose time is not known."""
+    """Whether a new target may be computed now. The interval between two targets lets members that join together be
+    assigned together. The first target does not wait, and neither does one after a target with an unknown time."""
     return computed_ms == 0 or interval_ms == 0 or now_ms >= computed_ms + interval_ms
 
 
@@ -42,8 +42,8 @@ def new_target(
     topics: Topics,
     now_ms: int,
 ) -> NewTarget:
-    """`until_now` is the target as it is written; `inherited` says what a member that takes another's place starts
-    from, which is not written under its own name yet."""
+    """`until_now` is the target as written; `inherited` has the targets of members that are replaced, for their
+    replacements, which have none under their own ids yet."""
     specs = {
         member.id: MemberSpec(
             topics=subscribed(member),

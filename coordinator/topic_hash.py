@@ -1,12 +1,12 @@
-"""One number for all that a group's assignment depends on in its topics, so that a change can be seen (KIP-1101).
+"""A hash of all topic properties that a group's assignment depends on, to detect changes (KIP-1101).
 
-Numbers are little-endian, text is UTF-16 (little-endian, and its length in characters behind it).
+Numbers are little-endian, text is UTF-16 (little-endian, followed by its length in characters).
 
     topic   int8 0 · the topic's id, as two int64 · name · int32 partitions ·
             for each partition: int32 its number · for each rack, sorted: int32 its length · the rack
     group   int64 for each topic, in the order of their names; 0 if there are none
 
-both through XXH3 (64 bits). Apache Kafka writes the same number, so a group that changes brokers is not assigned anew.
+both through XXH3 (64 bits). Apache Kafka writes the same number, so a group that changes brokers keeps its assignment.
 """
 
 from collections.abc import Iterable
@@ -46,6 +46,6 @@ def _text(text: str) -> bytes:
 
 
 def _xxh3(data: bytes) -> int:
-    """With a sign, as records have it."""
+    """The hash as a signed integer, as in records."""
     number: int = _INT64.unpack(xxh3_64_intdigest(data).to_bytes(8, "little"))[0]
     return number

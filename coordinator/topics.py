@@ -1,6 +1,6 @@
-"""What coordinators know of topics: which there are, how many partitions they have, on which racks these can be read.
+"""The topics as coordinators see them: ids, numbers of partitions, and the racks of replicas.
 
-The cluster room knows; the broker shows it to coordinators through this window, always as of now.
+The cluster package has this state; the broker provides the current state to coordinators through this interface.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from trioka.protocol.lazy_dataclass import frozen
 class Topic:
     id: bytes
     name: str
-    racks: tuple[frozenset[str], ...]  # for each partition, those of its replicas, as far as they are known
+    racks: tuple[frozenset[str], ...]  # for each partition, the known racks of its replicas
 
     @property
     def partitions(self) -> int:
@@ -23,7 +23,7 @@ class Topic:
 class Topics(Protocol):
     @property
     def version(self) -> int:
-        """Grows when anything here may have changed: the offset of the metadata that is shown."""
+        """The metadata offset; it grows whenever a topic may have changed."""
         ...
 
     def by_name(self, name: str) -> Topic | None: ...

@@ -1,17 +1,17 @@
-"""What one transactional id is up to: its producer, the phase it is in, the partitions that take part.
+"""The state of one transactional id: its producer, its phase, and the partitions of its transaction.
 
     EMPTY ── partitions ──→ ONGOING ── EndTxn ──→ PREPARE_COMMIT ── markers ──→ COMPLETE_COMMIT
                                │  └─── EndTxn ──→ PREPARE_ABORT ─── markers ──→ COMPLETE_ABORT
-                               └── fenced: somebody else's InitProducerId, or it took too long ──↑
+                               └── fenced: another InitProducerId, or its timeout ───────────────↑
     COMPLETE_… ── partitions ──→ ONGOING          COMPLETE_…, EMPTY ── InitProducerId ──→ EMPTY
 
-A `Transaction` never changes. Each step makes the next one, which is written down (`value`) before it counts; what is
-read back from the log (`from_value`) is the same.
+A `Transaction` is immutable. Each step returns the next one, which takes effect when its record (`value`) is replayed;
+reading the log back (`from_value`) yields the same.
 
-Two generations of clients. An old one keeps its epoch from one transaction to the next. A new one (KIP-890) gets a new
-epoch with each end, so that a late request of one transaction cannot be taken for one of the next. Its markers carry
-the new epoch. Where the epochs of a producer id are used up, the end is written with the last one, and the next
-transaction has another id.
+There are two client generations. An old client keeps its epoch from one transaction to the next. A new one (KIP-890)
+gets a new epoch at each end, so that a late request of one transaction cannot affect the next. Its markers carry the
+new epoch. When the epochs of a producer id are used up, the end is written with the last one, and the next transaction
+has another id.
 """
 
 from collections.abc import Iterable
@@ -28,14 +28,14 @@ from .decision import Producer
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NOT_STARTED: Final = -1
-MAX_EPOCH: Final = 32767  # for the coordinator's own use: it must always be able to fence a producer
-EPOCHS_PER_END: Final = 2  # the version of transactions from which on each end has an epoch of its own
+MAX_EPOCH: Final = 32767  # reserved for the coordinator, which must always be able to fence a producer
+EPOCHS_PER_END: Final = 2  # from this transaction version on each end has an epoch of its own
 
 TopicPartition = tuple[str, int]
 
 
 class Phase(IntEnum):
-    """With the numbers that the log has for them."""
+    """The phases, with their numbers in the log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -43,12 +43,12 @@ class Phase(IntEnum):
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
-    DEAD = 6  # Kafka's names for what happens between two records; nothing is ever written so
+    DEAD = 6  # Kafka's names for states between two records; they are never written
     PREPARE_EPOCH_FENCE = 7
 
     @property
     def text(self) -> str:
-        """As clients are told: PrepareCommit."""
+        """The name in responses: PrepareCommit."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
@@ -69,17 +69,17 @@ NEXT: Final[dict[Phase, frozenset[Phase]]] = {
 class Transaction:
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID  # before the last step, which may have changed it
-    next_producer_id: int = NO_PRODUCER_ID  # after the markers, when the epochs are used up
+    next_producer_id: int = NO_PRODUCER_ID  # after the markers, if the epochs are used up
     epoch: int = NO_EPOCH
-    # The epoch that was followed by this one, for a producer that did not hear of it. The log does not have it: after a
-    # change of coordinators such a producer is fenced.
+    # The previous epoch, for a producer that missed the response with the new one. It is not in the log: after a change
+    # of coordinators such a producer is fenced.
     last_epoch: int = field(default=NO_EPOCH, compare=False)
     timeout_ms: int
     phase: Phase = Phase.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = NOT_STARTED
     updated_ms: int
-    client_version: int = 0  # of transactions, as the client that moved it last speaks it
+    client_version: int = 0  # transaction version of the last client that changed it
 
     @property
     def producer(self) -> Producer:
@@ -87,27 +87,27 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """There is no epoch left that could be given to a producer."""
+        """Whether no further epoch can be given to a producer."""
         return is_exhausted(self.epoch)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def initialised(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> "Transaction":
-        """InitProducerId: the next epoch. A producer that says which epoch it had (KIP-360) may say so twice: the
-        second time it had the last one, and keeps what it was given."""
+        """InitProducerId: the next epoch. A producer that sends its epoch (KIP-360) may repeat the request: the second
+        time it sends the previous epoch, and gets the same one again."""
         epoch, last_epoch = self.epoch + 1, NO_EPOCH
         if expected_epoch is not None:
             last_epoch = self.epoch
             if NO_EPOCH != self.epoch != expected_epoch:
                 if expected_epoch != self.last_epoch:
-                    raise ProducerFenced(f"epoch {expected_epoch}, it is {self.epoch}")
+                    raise ProducerFenced(f"epoch {expected_epoch} instead of {self.epoch}")
                 epoch, last_epoch = self.epoch, self.last_epoch
         return self._at_rest(self.producer_id, epoch, last_epoch, timeout_ms, now_ms)
 
-    def given_another_id(
+    def with_new_producer_id(
         self, producer_id: int, timeout_ms: int, expected_epoch: int | None, now_ms: int
     ) -> "Transaction":
-        """InitProducerId when there are no more epochs."""
+        """InitProducerId when the epochs are used up."""
         last_epoch = NO_EPOCH if expected_epoch is None else expected_epoch
         return self._at_rest(producer_id, 0, last_epoch, timeout_ms, now_ms)
 
@@ -124,7 +124,7 @@ class Transaction:
         )
 
     def joined(self, partitions: Iterable[TopicPartition], client_version: int, now_ms: int) -> "Transaction":
-        """More partitions take part; with the first, the transaction begins."""
+        """Adds partitions; with the first ones, the transaction begins."""
         return self._moved(
             Phase.ONGOING,
             now_ms,
@@ -134,7 +134,7 @@ class Transaction:
         )
 
     def prepared(self, is_commit: bool, client_version: int, next_producer_id: int, now_ms: int) -> "Transaction":
-        """The verdict. If the epoch is the last one of all, which no producer is given, it stays."""
+        """The decision to commit or abort. The last epoch, which no producer gets, is kept."""
         epoch, last_epoch = self.epoch, self.last_epoch
         if client_version >= EPOCHS_PER_END:
             epoch, last_epoch = min(self.epoch + 1, MAX_EPOCH), self.epoch
@@ -149,15 +149,15 @@ class Transaction:
         )
 
     def fenced(self, version: int, now_ms: int) -> "Transaction":
-        """The verdict of the coordinator itself: aborted, in an epoch that the producer does not have. That is one more
-        in both generations, and never two (KAFKA-19367)."""
+        """The coordinator aborts the transaction, in an epoch that the producer does not have: exactly one more, in
+        both generations (KAFKA-19367)."""
         if version >= EPOCHS_PER_END:
             return self.prepared(False, version, NO_PRODUCER_ID, now_ms)
         aborted = self.prepared(False, 0, NO_PRODUCER_ID, now_ms)
         return replace(aborted, epoch=min(self.epoch + 1, MAX_EPOCH), last_epoch=NO_EPOCH)
 
     def completed(self, now_ms: int) -> "Transaction":
-        """All markers are written."""
+        """The step after all markers are written."""
         assert self.phase in PREPARED
         has_next = self.client_version >= EPOCHS_PER_END and self.next_producer_id != NO_PRODUCER_ID
         return self._moved(
@@ -179,7 +179,7 @@ class Transaction:
             **changes,  # type: ignore[arg-type]
         )
 
-    # -- as it is written ----------------------------------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------------------------------
 
     def value(self) -> TransactionLogValue:
         topics: dict[str, list[int]] = {}
@@ -226,11 +226,11 @@ def is_exhausted(epoch: int) -> bool:
     return epoch >= MAX_EPOCH - 1
 
 
-def must_be_named(name: str) -> None:
+def check_transactional_id(name: str) -> None:
     if not name:
         raise InvalidRequest("the transactional id is empty")
 
 
-def must_be_allowed(timeout_ms: int, max_timeout_ms: int) -> None:
+def check_transaction_timeout(timeout_ms: int, max_timeout_ms: int) -> None:
     if not 0 < timeout_ms <= max_timeout_ms:
-        raise InvalidTransactionTimeout(f"{timeout_ms} ms are too many, or too few")
+        raise InvalidTransactionTimeout(f"a transaction timeout of {timeout_ms} ms is out of range")

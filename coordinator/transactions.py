@@ -1,14 +1,15 @@
 """The transaction coordinator of one partition of `__transaction_state`.
 
-The end of a transaction is written in three parts (T4): the verdict here (PREPARE), then a marker to every partition
-that takes part, then the end here (COMPLETE). A client is answered once the verdict is committed, since nothing can
-change it any more; a coordinator that loads a verdict without its end orders the markers again.
+The end of a transaction is written in three parts (T4): the decision here (PREPARE), then a marker to every partition
+of the transaction, then the end here (COMPLETE). The client gets its response when the decision is committed, since it
+is final then; a coordinator that loads a decision without its end sends the markers again.
 
-Markers are written by others: a decision carries a `MarkerOrder`, and `marked` is called for each partition that has
-its marker. So are producer ids given by others: who needs one raises `NeedsProducerId`, and is asked again with one.
+The runtime writes the markers: a decision carries a `TxnMarkerRequest`, and `marked` is called for each partition that
+has its marker. The runtime also allocates producer ids: a request that needs one raises `NeedsProducerId`, and is
+repeated with one.
 
-While what was decided for an id is not committed, and from the verdict to the end, the next request for it is told to
-come again (CONCURRENT_TRANSACTIONS), so that nobody decides upon what may still be lost.
+While a decision for an id is not committed, and from the decision to the end, the next request for that id gets
+CONCURRENT_TRANSACTIONS, so that no decision depends on records that may still be lost.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +32,7 @@ from trioka.protocol.messages.init_producer_id import InitProducerIdResponse
 from trioka.protocol.schema import Response
 
 from .deadlines import Deadlines
-from .decision import NOTHING, Answer, Decision, Kept, MarkerOrder, Moment, Producer, Ticket, answer
+from .decision import NOTHING, Decision, Now, Producer, Reply, RequestId, StoredRecord, TxnMarkerRequest, reply
 from .transaction import (
     AT_REST,
     EPOCHS_PER_END,
@@ -42,12 +43,12 @@ from .transaction import (
     Phase,
     TopicPartition,
     Transaction,
+    check_transaction_timeout,
+    check_transactional_id,
     is_exhausted,
-    must_be_allowed,
-    must_be_named,
 )
 
-TIMEOUT: Final = "timeout"  # of a transaction that is open
+TIMEOUT: Final = "timeout"  # of an open transaction
 RETRY: Final = "retry"  # of markers, or an end, that could not be written
 CLEAN_UP: Final = ("", "clean up")
 
@@ -56,7 +57,7 @@ MAX_EXPIRED_AT_ONCE: Final = 1000  # a decision must fit into one batch
 
 
 class NeedsProducerId(Exception):
-    """Ask again, with an id that no producer has."""
+    """The request must be repeated with a new producer id."""
 
 
 @frozen
@@ -64,16 +65,16 @@ class TransactionSettings:
     max_timeout_ms: int = 900_000
     expiration_ms: int = 7 * 86_400_000
     clean_up_interval_ms: int = 3_600_000
-    version: int = EPOCHS_PER_END  # of transactions, that the cluster has settled on
+    version: int = EPOCHS_PER_END  # the finalized transaction version of the cluster
 
 
 @frozen
-class Wanted:
-    """Which transactions somebody asks for; what is empty leaves nothing out."""
+class ListFilter:
+    """The filters of a ListTransactions request; an empty filter matches all."""
 
     phases: frozenset[Phase] | None = None
     producer_ids: frozenset[int] = frozenset()
-    longer_than_ms: int = -1  # since it began; one that has not begun has been there for ever
+    longer_than_ms: int = -1  # age of the transaction; an id without an open one counts as infinitely old
     matches: Callable[[str], bool] | None = None
 
     def has(self, name: str, found: Transaction, now_ms: int) -> bool:
@@ -88,15 +89,15 @@ class Wanted:
 class TransactionCoordinator:
     def __init__(self, epoch: int, settings: Callable[[], TransactionSettings]) -> None:
         self.transactions: dict[str, Transaction] = {}
-        self._epoch = epoch  # of this partition's leader; markers of an older one are refused (T3)
+        self._epoch = epoch  # of this partition's leader; markers with an older one are rejected (T3)
         self._settings = settings
         self._deadlines: Deadlines[tuple[str, str]] = Deadlines()
-        self._pending: dict[str, Transaction] = {}  # what was decided, and is not committed yet
-        self._unmarked: dict[str, set[TopicPartition]] = {}  # the markers that are still to be written
+        self._pending: dict[str, Transaction] = {}  # decided and not committed yet
+        self._unmarked: dict[str, set[TopicPartition]] = {}  # partitions whose markers are not written yet
 
     # -- the log -------------------------------------------------------------------------------------------------------
 
-    def replay(self, kept: Kept, offset: int, producer: Producer | None) -> None:
+    def replay(self, kept: StoredRecord, offset: int, producer: Producer | None) -> None:
         assert isinstance(kept.key, TransactionLogKey)
         name = kept.key.transactional_id
         if kept.value is None:
@@ -107,72 +108,73 @@ class TransactionCoordinator:
         self.transactions[name] = decided if decided == read else read
 
     def replay_end(self, producer: Producer, is_committed: bool) -> None:
-        """Nobody writes to this topic within a transaction."""
+        """This topic has no transactional records."""
 
-    def begin(self, now: Moment) -> list[Decision]:
+    def begin(self, now: Now) -> list[Decision]:
         self._deadlines.set(CLEAN_UP, now.steady_ms + self._settings().clean_up_interval_ms)
         return [self._follow(name, now) for name in list(self.transactions)]
 
-    # -- a producer begins ---------------------------------------------------------------------------------------------
+    # -- InitProducerId ------------------------------------------------------------------------------------------------
 
     def init_producer_id(
         self,
-        ticket: Ticket,
+        request_id: RequestId,
         name: str,
         timeout_ms: int,
         expected: Producer | None,
         new_producer_id: int | None,
-        now: Moment,
+        now: Now,
     ) -> Decision:
-        """`expected` is the producer that the client was, if it goes on after an error (KIP-360)."""
-        must_be_named(name)
-        must_be_allowed(timeout_ms, self._settings().max_timeout_ms)
+        """`expected` is the client's current producer, if it continues after an error (KIP-360)."""
+        check_transactional_id(name)
+        check_transaction_timeout(timeout_ms, self._settings().max_timeout_ms)
         self._must_be_settled(name)
         found = self.transactions.get(name)
         if found is None:
             found = Transaction(producer_id=_given(new_producer_id), timeout_ms=timeout_ms, updated_ms=now.wall_ms)
         if expected is not None and not _may_go_on(found, expected):
-            raise ProducerFenced(f"producer {expected.id}, it is {found.producer_id}")
+            raise ProducerFenced(f"producer {expected.id} instead of {found.producer_id}")
         if found.phase is Phase.ONGOING:
             fenced = found.fenced(self._settings().version, now.wall_ms)
-            return self._write(name, fenced, Answer(ticket, ConcurrentTransactions()))
+            return self._write(name, fenced, Reply(request_id, ConcurrentTransactions()))
         expected_epoch = None if expected is None else expected.epoch
         if found.is_exhausted and _is_current(found, expected_epoch):
-            then = found.given_another_id(_given(new_producer_id), timeout_ms, expected_epoch, now.wall_ms)
+            then = found.with_new_producer_id(_given(new_producer_id), timeout_ms, expected_epoch, now.wall_ms)
         else:
             then = found.initialised(timeout_ms, expected_epoch, now.wall_ms)
         given = InitProducerIdResponse(
             throttle_time_ms=0, error_code=0, producer_id=then.producer_id, producer_epoch=then.epoch
         )
-        return self._write(name, then, Answer(ticket, given))
+        return self._write(name, then, Reply(request_id, given))
 
-    # -- partitions take part ------------------------------------------------------------------------------------------
+    # -- adding partitions ---------------------------------------------------------------------------------------------
 
     def add_partitions(
         self,
-        ticket: Ticket,
+        request_id: RequestId,
         name: str,
         producer: Producer,
         partitions: Iterable[TopicPartition],
         client_version: int,
-        said: Response,
-        now: Moment,
+        response: Response,
+        now: Now,
     ) -> Decision:
-        """For AddPartitionsToTxn and AddOffsetsToTxn, which answer differently: `said` is what the client is told when
-        the partitions take part."""
-        must_be_named(name)
+        """For AddPartitionsToTxn and AddOffsetsToTxn, which have different responses: `response` is sent when the
+        partitions are added."""
+        check_transactional_id(name)
         self._must_be_settled(name)
         found = self._find(name, producer)
-        wanted = frozenset(partitions)
-        if found.phase is Phase.ONGOING and wanted <= found.partitions:
-            return answer(ticket, said)
-        return self._write(name, found.joined(wanted, client_version, now.wall_ms), Answer(ticket, said))
+        requested = frozenset(partitions)
+        if found.phase is Phase.ONGOING and requested <= found.partitions:
+            return reply(request_id, response)
+        return self._write(name, found.joined(requested, client_version, now.wall_ms), Reply(request_id, response))
 
     def verify_partitions(
         self, name: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Whether they take part, asked by the leader of a partition before a client's first write to it (T6)."""
-        must_be_named(name)
+        """Whether the partitions are part of the transaction. A leader verifies a client's first write this way
+        (T6)."""
+        check_transactional_id(name)
         found = self._find(name, producer)
         if found.phase in PREPARED:
             raise ConcurrentTransactions()
@@ -184,71 +186,71 @@ class TransactionCoordinator:
 
     def end(
         self,
-        ticket: Ticket,
+        request_id: RequestId,
         name: str,
         producer: Producer,
         is_commit: bool,
         client_version: int,
         new_producer_id: int | None,
-        now: Moment,
+        now: Now,
     ) -> Decision:
-        must_be_named(name)
+        check_transactional_id(name)
         if client_version < EPOCHS_PER_END:
-            return self._end_with_its_epoch(ticket, name, producer, is_commit, now)
-        return self._end_with_a_new_epoch(ticket, name, producer, is_commit, client_version, new_producer_id, now)
+            return self._end_with_its_epoch(request_id, name, producer, is_commit, now)
+        return self._end_with_a_new_epoch(request_id, name, producer, is_commit, client_version, new_producer_id, now)
 
     def _end_with_its_epoch(
-        self, ticket: Ticket, name: str, producer: Producer, is_commit: bool, now: Moment
+        self, request_id: RequestId, name: str, producer: Producer, is_commit: bool, now: Now
     ) -> Decision:
         found = self._find(name, producer)
         self._must_be_settled(name)
         if found.phase is Phase.ONGOING:
             then = found.prepared(is_commit, 0, NO_PRODUCER_ID, now.wall_ms)
-            return self._write(name, then, Answer(ticket, _ended(then)))
+            return self._write(name, then, Reply(request_id, _ended(then)))
         if found.phase is _complete(is_commit):
-            return answer(ticket, _ended(found))
+            return reply(request_id, _ended(found))
         raise _cannot_end(found, is_commit)
 
     def _end_with_a_new_epoch(
         self,
-        ticket: Ticket,
+        request_id: RequestId,
         name: str,
         producer: Producer,
         is_commit: bool,
         client_version: int,
         new_producer_id: int | None,
-        now: Moment,
+        now: Now,
     ) -> Decision:
-        """The same epoch again is about the next transaction, which may be aborted before anything was written in it; a
-        repeated request has the epoch before (T5). Who repeats an abort that somebody else has made, with the last
-        epoch, is not given that one: where Kafka gives it, the next commit fails."""
+        """The present epoch refers to the next transaction, which may be aborted before its first write; a repeated
+        request has the previous epoch (T5). A client that repeats an abort of another producer, with the last epoch,
+        does not get that epoch: where Kafka returns it, the next commit fails."""
         self._must_be_settled(name)
         found = self.transactions.get(name)
         if found is None:
-            raise InvalidProducerIdMapping(f"nobody is {name!r}")
+            raise InvalidProducerIdMapping(f"unknown transactional id {name!r}")
         has_overflowed = _has_overflowed(found, producer)
         if found.producer_id != producer.id and not has_overflowed:
-            raise InvalidProducerIdMapping(f"producer {producer.id}, it is {found.producer_id}")
+            raise InvalidProducerIdMapping(f"producer {producer.id} instead of {found.producer_id}")
         if has_overflowed or found.epoch == producer.epoch + 1:
             if found.phase in (Phase.EMPTY, Phase.ONGOING) or found.epoch == MAX_EPOCH:
                 raise _is_fenced(found, producer)
             if found.phase is not _complete(is_commit):
                 raise _cannot_end(found, is_commit)
-            return answer(ticket, _ended(found))
+            return reply(request_id, _ended(found))
         if found.epoch != producer.epoch or found.epoch == MAX_EPOCH:
             raise _is_fenced(found, producer)
         if found.phase is not Phase.ONGOING and is_commit:
             raise _cannot_end(found, is_commit)
         next_producer_id = _given(new_producer_id) if found.is_exhausted else NO_PRODUCER_ID
         then = found.prepared(is_commit, client_version, next_producer_id, now.wall_ms)
-        return self._write(name, then, Answer(ticket, _ended(then.completed(now.wall_ms))))
+        return self._write(name, then, Reply(request_id, _ended(then.completed(now.wall_ms))))
 
-    def _mark(self, name: str, found: Transaction, now: Moment) -> Decision:
-        """What is left to do after a verdict."""
+    def _mark(self, name: str, found: Transaction, now: Now) -> Decision:
+        """The decision after PREPARE is committed: the markers to write."""
         unmarked = self._unmarked.setdefault(name, set(found.partitions))
         if not unmarked:
             return self._write(name, found.completed(now.wall_ms))
-        order = MarkerOrder(
+        order = TxnMarkerRequest(
             transactional_id=name,
             producer=found.producer,
             is_commit=found.phase is Phase.PREPARE_COMMIT,
@@ -257,15 +259,15 @@ class TransactionCoordinator:
             transaction_version=found.client_version,
         )
 
-        def ordered(error: KafkaError | None, now: Moment) -> Decision:
-            if error is not None:  # the verdict may not be committed yet
+        def ordered(error: KafkaError | None, now: Now) -> Decision:
+            if error is not None:  # the decision may not be committed yet
                 self._deadlines.set((name, RETRY), now.steady_ms + RETRY_MS)
             return NOTHING
 
-        return Decision(orders=(order,), afterwards=ordered)
+        return Decision(marker_requests=(order,), on_committed=ordered)
 
-    def marked(self, order: MarkerOrder, partitions: Sequence[TopicPartition], now: Moment) -> Decision:
-        """These partitions have their marker, or will never need one: they are gone."""
+    def marked(self, order: TxnMarkerRequest, partitions: Sequence[TopicPartition], now: Now) -> Decision:
+        """These partitions have their marker, or were deleted and need none."""
         name = order.transactional_id
         found, unmarked = self.transactions.get(name), self._unmarked.get(name)
         if (
@@ -285,7 +287,7 @@ class TransactionCoordinator:
     def next_deadline(self) -> int | None:
         return self._deadlines.next()
 
-    def expire(self, now: Moment) -> Iterator[Decision]:
+    def expire(self, now: Now) -> Iterator[Decision]:
         for key in self._deadlines.due(now.steady_ms):
             name, kind = key
             if key == CLEAN_UP:
@@ -300,8 +302,8 @@ class TransactionCoordinator:
             elif kind == RETRY and found.phase in PREPARED:
                 yield self._mark(name, found, now)
 
-    def _clean_up(self, now: Moment) -> Decision:
-        """Ids that nobody has used for long are forgotten."""
+    def _clean_up(self, now: Now) -> Decision:
+        """Expire transactional ids that were not used for long."""
         latest = now.wall_ms - self._settings().expiration_ms
         expired = [
             name
@@ -309,31 +311,31 @@ class TransactionCoordinator:
             if found.phase in AT_REST and found.updated_ms <= latest and name not in self._pending
         ]
 
-        def go_on(error: KafkaError | None, now: Moment) -> Decision:
+        def go_on(error: KafkaError | None, now: Now) -> Decision:
             return NOTHING if error is not None else self._clean_up(now)
 
         return Decision(
             records=tuple(
-                Kept(TransactionLogKey(transactional_id=name), None) for name in expired[:MAX_EXPIRED_AT_ONCE]
+                StoredRecord(TransactionLogKey(transactional_id=name), None) for name in expired[:MAX_EXPIRED_AT_ONCE]
             ),
-            afterwards=go_on if len(expired) > MAX_EXPIRED_AT_ONCE else None,
+            on_committed=go_on if len(expired) > MAX_EXPIRED_AT_ONCE else None,
         )
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
-    def list_transactions(self, wanted: Wanted, now: Moment) -> list[tuple[str, Transaction]]:
-        return [(name, found) for name, found in self.transactions.items() if wanted.has(name, found, now.wall_ms)]
+    def list_transactions(self, requested: ListFilter, now: Now) -> list[tuple[str, Transaction]]:
+        return [(name, found) for name, found in self.transactions.items() if requested.has(name, found, now.wall_ms)]
 
     def describe(self, name: str) -> Transaction:
-        """With the partitions that take part; after the verdict, those that have not heard of it."""
-        must_be_named(name)
+        """The transaction with its partitions; after PREPARE, those without their marker."""
+        check_transactional_id(name)
         found = self.transactions.get(name)
         if found is None:
-            raise TransactionalIdNotFound(f"nobody is {name!r}")
+            raise TransactionalIdNotFound(f"unknown transactional id {name!r}")
         unmarked = self._unmarked.get(name)
         return found if unmarked is None else replace(found, partitions=frozenset(unmarked))
 
-    # -- deciding ------------------------------------------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------------------------------------
 
     def _find(self, name: str, producer: Producer) -> Transaction:
         found = self.transactions.get(name)
@@ -348,16 +350,17 @@ class TransactionCoordinator:
         if name in self._pending or (found is not None and found.phase in PREPARED):
             raise ConcurrentTransactions()
 
-    def _write(self, name: str, then: Transaction, *answers: Answer) -> Decision:
-        def written(error: KafkaError | None, now: Moment) -> Decision:
+    def _write(self, name: str, then: Transaction, *replies: Reply) -> Decision:
+        def written(error: KafkaError | None, now: Now) -> Decision:
             del self._pending[name]
             return self._follow(name, now, error)
 
         self._pending[name] = then
-        return Decision(records=(_kept(name, then),), answers=answers, afterwards=written)
+        return Decision(records=(_kept(name, then),), replies=replies, on_committed=written)
 
-    def _follow(self, name: str, now: Moment, error: KafkaError | None = None) -> Decision:
-        """What comes after the state that a transaction is in; if its last step could not be written, not at once."""
+    def _follow(self, name: str, now: Now, error: KafkaError | None = None) -> Decision:
+        """The next step of a transaction, open or prepared: its timeout, or its markers. After a failed write of its
+        last step the next one is delayed."""
         pause_ms = 0 if error is None else RETRY_MS
         found = self.transactions.get(name)
         if found is None or found.phase not in PREPARED:
@@ -375,8 +378,8 @@ class TransactionCoordinator:
         return NOTHING
 
 
-def _kept(name: str, then: Transaction) -> Kept:
-    return Kept(TransactionLogKey(transactional_id=name), then.value())
+def _kept(name: str, then: Transaction) -> StoredRecord:
+    return StoredRecord(TransactionLogKey(transactional_id=name), then.value())
 
 
 def _given(producer_id: int | None) -> int:
@@ -386,7 +389,8 @@ def _given(producer_id: int | None) -> int:
 
 
 def _may_go_on(found: Transaction, expected: Producer) -> bool:
-    """A new id has no producer yet; this is the one it has; or the one it had, before its epochs were used up."""
+    """Whether this is the producer: the id has none yet, or this is its present one, or the one before its epochs ran
+    out."""
     return (
         found.epoch == NO_EPOCH
         or expected.id == found.producer_id
@@ -395,7 +399,7 @@ def _may_go_on(found: Transaction, expected: Producer) -> bool:
 
 
 def _is_current(found: Transaction, expected_epoch: int | None) -> bool:
-    """Nobody else came meanwhile. The last epoch of all was given to nobody, so that the one before it is current."""
+    """Whether the producer is current. The last epoch is never given to a client, so the one before it is current."""
     return expected_epoch in (None, found.epoch) or (found.epoch == MAX_EPOCH and expected_epoch == found.last_epoch)
 
 
@@ -404,12 +408,12 @@ def _complete(is_commit: bool) -> Phase:
 
 
 def _has_overflowed(found: Transaction, producer: Producer) -> bool:
-    """The end that the producer repeats has given it another id."""
+    """Whether the repeated end gave the producer another id."""
     return found.previous_producer_id == producer.id and producer.epoch == MAX_EPOCH - 1 and found.epoch == 0
 
 
 def _is_fenced(found: Transaction, producer: Producer) -> ProducerFenced:
-    return ProducerFenced(f"epoch {producer.epoch}, it is {found.epoch}")
+    return ProducerFenced(f"epoch {producer.epoch} instead of {found.epoch}")
 
 
 def _cannot_end(found: Transaction, is_commit: bool) -> InvalidTxnState:

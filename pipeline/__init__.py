@@ -1,4 +1,4 @@
-"""Spark: topics in, tables out, with Spark's own Kafka connector. A client of the wire, no part of a broker."""
+"""Spark: topics in, tables out, with Spark's own Kafka connector. A Kafka client, not a part of the broker."""
 
 from typing import TYPE_CHECKING
 
@@ -9,8 +9,8 @@ __all__ = ["Pipeline"]
 
 
 def __getattr__(name: str) -> object:
-    """`Pipeline` is loaded when it is first asked for: with it come Kafka's client and Spark, which nobody needs who
-    only wants a jar, a Java or the help of a command.
+    """Load `Pipeline` on first use, because it imports a Kafka client and Spark, which the commands for jars, Java and
+    help do not need.
     """
     if name == "Pipeline":
         from .pipeline import Pipeline

@@ -1,4 +1,4 @@
-"""`python -m trioka.pipeline spark …` and `pipeline …`: the commands of this room by themselves."""
+"""`python -m trioka.pipeline spark …` and `pipeline …`: the commands of this package by themselves."""
 
 import click
 

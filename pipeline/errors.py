@@ -1,19 +1,19 @@
-"""What may go wrong with a pipeline, by whose matter it is: the user's (exit code 2), the world's (3), or Spark's (1).
+"""Errors of a pipeline by origin: the user's input (exit code 2), the environment (3), or Spark (1).
 
-Every one of them is said in whole sentences that name the key, the file or the address, and none with a traceback.
+Every message consists of whole sentences that name the key, the file or the address; none is a traceback.
 """
 
 from collections.abc import Sequence
 
 
 class PipelineFailed(Exception):
-    """The stream stopped by an error that is neither in the declaration nor out of reach."""
+    """The stream stopped with an error that comes neither from the declaration nor from an unreachable resource."""
 
     exit_code = 1
 
 
-class WrongPipeline(PipelineFailed):
-    """What the user gave is wrong; every problem that was found, one sentence each."""
+class InvalidPipeline(PipelineFailed):
+    """The user's input is invalid: one sentence for each problem."""
 
     exit_code = 2
 
@@ -22,7 +22,7 @@ class WrongPipeline(PipelineFailed):
         super().__init__("\n".join(self.problems))
 
 
-class OutOfReach(PipelineFailed):
-    """Something outside cannot be reached or has no room: a broker, a registry, a Java, a disk."""
+class ResourceUnreachable(PipelineFailed):
+    """A resource cannot be reached or has no space: a broker, a registry, a Java, a disk."""
 
     exit_code = 3

@@ -1,11 +1,10 @@
-"""The example that a newcomer runs: `trioka pipeline example`.
+"""The introductory example: `trioka pipeline example`.
 
-A shop sells things in three currencies for an hour; its orders are records of JSON. A few of them are broken on
-purpose. The pipeline is the file that stands in the example's folder afterwards, to be read and changed: it checks the
-orders, adds up the revenue of each minute, and keeps it in an Iceberg table. Then the table is asked,
-and a picture is drawn.
+The records are the JSON orders of a shop in three currencies during an hour; a few of them are invalid on purpose. The
+pipeline's file stays in the example's folder, to be read and changed: it validates the orders, adds up the revenue of
+each minute, and writes it to an Iceberg table. Then the example queries the table and draws a picture.
 
-If no broker is given, one is started for as long as the example takes. The orders are the same in every run.
+If no broker is given, the example runs a temporary one. The orders are the same in every run.
 """
 
 import json
@@ -22,7 +21,7 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from .errors import PipelineFailed, WrongPipeline
+from .errors import InvalidPipeline, PipelineFailed
 from .installation.cache import Unreachable
 from .pipeline import Pipeline
 from .runner.run import spark_for
@@ -81,7 +80,7 @@ Say = Callable[[str], None]
 
 
 def orders(count: int) -> Iterator[bytes]:
-    """The orders of an hour, in order of time, one in two hundred of them broken."""
+    """The orders of an hour, in order of time, one in two hundred of them invalid."""
     random = Random(SEED)
     for number in range(count):
         at = OPENING + timedelta(minutes=MINUTES) * (number / count)
@@ -98,15 +97,15 @@ def orders(count: int) -> Iterator[bytes]:
 
 
 def run_example(folder: Path, *, bootstrap: str | None, count: int, master: str, say: Say) -> str:
-    """All of it. What it found, as a table to print."""
+    """Run the whole example; the result is a table to print."""
     file = folder / "orders.toml"
     if (file.exists() and file.read_text() != DECLARATION) or (folder / "checkpoints").exists():
-        raise WrongPipeline(f"{folder} holds an example already; name another folder by --folder, or delete it.")
+        raise InvalidPipeline(f"{folder} holds an example already; name another folder by --folder, or delete it.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file.write_text(DECLARATION)
     except OSError as error:
-        raise WrongPipeline(f"{folder} cannot be written: {error.strerror}.") from None
+        raise InvalidPipeline(f"{folder} cannot be written: {error.strerror}.") from None
     with _broker(bootstrap, say) as address:
         say(f"writing {count} orders to the topic {TOPIC} on {address}")
         _produce(address, count)
@@ -129,7 +128,7 @@ def _produce(address: str, count: int) -> None:
             try:
                 admin.create_topics({topic: {"num_partitions": PARTITIONS, "replication_factor": 1}})
             except TopicAlreadyExistsError:
-                raise WrongPipeline(f"The topic {topic} is on {address} already; the example wants none.") from None
+                raise InvalidPipeline(f"The topic {topic} is on {address} already; the example wants none.") from None
         admin.close()
         producer = KafkaProducer(bootstrap_servers=address, linger_ms=50)
         for order in orders(count):
@@ -142,7 +141,7 @@ def _produce(address: str, count: int) -> None:
 
 @contextmanager
 def _broker(bootstrap: str | None, say: Say) -> Iterator[str]:
-    """The broker that was given, else one of our own, in memory."""
+    """The broker that was given, or a temporary one in memory."""
     if bootstrap is not None:
         reach(bootstrap)
         yield bootstrap
@@ -163,7 +162,7 @@ def _broker(bootstrap: str | None, say: Say) -> Iterator[str]:
 
 
 def _draw(minutes: Any, picture: Path) -> None:
-    """One line for each currency. The library is only loaded here: nothing else draws."""
+    """Draw one line for each currency. The library is imported here, because nothing else draws."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4.5), layout="constrained")

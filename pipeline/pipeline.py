@@ -1,4 +1,4 @@
-"""Pipelines for Python programs: the same as the command does, without a file if you like.
+"""Pipelines for Python programs: the same operations as the command, with or without a file.
 
     from trioka.pipeline import Pipeline
 
@@ -8,8 +8,8 @@
     orders.backfill(since="2026-11-01", into="tables/replayed")
     print([(lag.topic, lag.partition, lag.records) for lag in orders.lag()])
 
-Spark and Kafka's client are loaded by the first method that needs them: together they take longer than the help of a
-command may. A session that is there already is used and left running.
+The first method that needs Spark or a Kafka client imports it, because the imports are too slow for the help of a
+command. An existing session is used and left running.
 """
 
 import threading
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from .declaration.model import Declaration, Start
 from .declaration.plan import plan
 from .declaration.toml_reader import milliseconds, positions, read, read_file
-from .errors import WrongPipeline
+from .errors import InvalidPipeline
 from .installation.cache import Unavailable
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 LOCAL_MASTER = "local[*]"
 
-# A point of a topic as a person says it: an end, a time, milliseconds, or offsets by topic and partition.
+# A position in a topic as users write it: an end, a time, milliseconds, or offsets by topic and partition.
 Point = str | int | Mapping[str, Mapping[Any, int]]
 
 
 def point(given: Point) -> Start:
-    """`ValueError` if it is none."""
+    """Parse a position; `ValueError` if it is invalid."""
     if isinstance(given, Mapping):
         return Start(offsets=positions(given))
     if given in ("earliest", "latest"):
@@ -44,7 +44,7 @@ def point(given: Point) -> Start:
 
 
 class Pipeline:
-    """`declared` is what it is made of; paths in a dictionary are relative to `folder`."""
+    """`declared` is the declaration; paths in a dictionary are relative to `folder`."""
 
     def __init__(
         self, declaration: Declaration | Mapping[str, Any], *, folder: str | Path = ".", bootstrap: str | None = None
@@ -56,16 +56,16 @@ class Pipeline:
 
     @classmethod
     def read(cls, path: str | Path, *, bootstrap: str | None = None) -> "Pipeline":
-        """The pipeline in a TOML file; `bootstrap` replaces the one that it names."""
+        """The pipeline in a TOML file; `bootstrap` replaces the address in it."""
         return cls(read_file(path, bootstrap=bootstrap))
 
     def plan(self, *, asked: bool = False) -> str:
-        """The plan in words. `asked`: the brokers are asked whether the topics are there, too."""
+        """The plan as text. `asked`: also check on the brokers that the topics exist."""
         return plan(self.declared, self.topics() if asked else None)
 
     def topics(self) -> dict[str, int]:
-        """The topics of the source and how many partitions each has; `WrongPipeline` if any topic is missing, or if the
-        schema is none.
+        """The topics of the source with their partition counts; `InvalidPipeline` if a topic is missing or the schema
+        invalid.
         """
         from .runner.run import look
 
@@ -81,8 +81,8 @@ class Pipeline:
         stop: threading.Event | None = None,
         began: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run until `stop` is set; with `once`, until everything that is there now has been read. `began` is called
-        when the stream runs.
+        """Run until `stop` is set; with `once`, until the records that exist now have been read. Calls `began` when the
+        stream runs.
         """
         from .runner.run import run
 
@@ -99,7 +99,7 @@ class Pipeline:
         settings: Mapping[str, str] | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> int:
-        """Read a bounded range again; how many offsets that were. See backfill.py for where it may go."""
+        """Read a bounded range again; returns the number of offsets. See backfill.py for the possible targets."""
         from .runner.backfill import Range, backfill
 
         try:
@@ -107,11 +107,11 @@ class Pipeline:
                 start=point(since), end=None if until is None else point(until), min_partitions=min_partitions
             )
         except ValueError as error:
-            raise WrongPipeline(f"{error}.") from None
+            raise InvalidPipeline(f"{error}.") from None
         return backfill(self.declared, wanted, target=into, master=master, settings=settings, say=say)
 
     def lag(self) -> "list[Lag]":
-        """How far behind each partition is, by the pipeline's group; by its checkpoint if the group knows nothing."""
+        """The lag of each partition, by the pipeline's group, or by its checkpoint if the group has no offsets."""
         from .runner.checkpoint import offsets_reached
         from .sources.broker_view import BrokerView
 
@@ -123,7 +123,9 @@ class Pipeline:
             return view.lag(self.declared.source, committed or offsets_reached(self.declared.checkpoint))
 
     def late_rows(self) -> int:
-        """How many rows came later than the watermark allows and were dropped, by a checkpoint on this machine."""
+        """The number of rows that were dropped because they were later than the watermark allows, by a checkpoint on
+        this machine.
+        """
         from .runner.checkpoint import late_rows
 
         return late_rows(self.declared.checkpoint)
@@ -135,4 +137,4 @@ class Pipeline:
             return spark.table(sink.full_name)
         if sink.kind == "parquet":
             return spark.read.option("mergeSchema", "true").parquet(sink.path)
-        raise WrongPipeline(f"{sink.target} is not a table.")
+        raise InvalidPipeline(f"{sink.target} is not a table.")

@@ -1,13 +1,13 @@
 """`trioka pipeline`: declared pipelines on Spark.
 
-    trioka pipeline check FILE              what is wrong with it, or its plan
-    trioka pipeline run FILE                until Ctrl-C; --once: until all that is there has been read
-    trioka pipeline backfill FILE           a bounded range, beside the stream
-    trioka pipeline lag FILE                how far behind it is
+    trioka pipeline check FILE              print its errors, or its plan
+    trioka pipeline run FILE                until Ctrl-C; --once: until all existing records were read
+    trioka pipeline backfill FILE           a bounded range, in parallel to the stream
+    trioka pipeline lag FILE                the lag of its group
     trioka pipeline example                 orders, revenue per minute, a table and a picture: all of it, in one command
 
-Standard output is data, standard error is talk. Exit codes: 2 for what the user gave, 3 for who does not answer, 130
-and 143 for Ctrl-C and SIGTERM before the stream runs. A stream that is stopped by them ends with 0.
+Data goes to standard output, messages to standard error. Exit codes: 2 for invalid input, 3 for an unreachable
+resource, 130 and 143 for Ctrl-C and SIGTERM before the stream runs. A stream that they stop ends with 0.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 
-from .errors import PipelineFailed, WrongPipeline
+from .errors import InvalidPipeline, PipelineFailed
 from .installation.cache import Unavailable
 from .pipeline import LOCAL_MASTER, Pipeline
 from .runner.late import late_sentence
@@ -34,7 +34,7 @@ CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A settin
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Every trouble as its sentences and its exit code."""
+    """Convert each error to its sentences and its exit code."""
     with one_sentence():
         try:
             yield
@@ -129,7 +129,7 @@ def _point(text: str) -> str | dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = json.loads(text)
         return found
     except ValueError as error:
-        raise WrongPipeline(f"{text} is not JSON: {error}.") from None
+        raise InvalidPipeline(f"{text} is not JSON: {error}.") from None
 
 
 @pipeline.command()

@@ -1,11 +1,11 @@
-"""`trioka spark`: Spark's own programs, with the Kafka connector ready.
+"""`trioka spark`: Spark's own programs, configured with the Kafka connector.
 
     trioka spark shell                      PySpark at a prompt
     trioka spark submit FILE ARG…           a program on Spark
     trioka spark coords                     the jars that go with the installed PySpark
 
-`shell` and `submit` become Spark's `pyspark` and `spark-submit`: whatever those accept behind `--` is passed on.
-Standard output is data, standard error is talk. Exit codes: 2 for what is missing here, 3 for who does not answer.
+`shell` and `submit` become Spark's `pyspark` and `spark-submit`: arguments after `--` are passed on. Data goes to
+standard output, messages to standard error. Exit codes: 2 for a missing requirement, 3 for an unreachable one.
 """
 
 import json
@@ -23,18 +23,18 @@ from .installation.cache import Unavailable, Unreachable
 from .installation.progress import Progress
 from .installation.repository import checked
 from .runner import session
-from .sources.bootstrap import WrongAddress, reach
+from .sources.bootstrap import InvalidAddress, reach
 
 EXIT_MISSING = 2
 EXIT_UNREACHABLE = 3
 
 
 class Failed(click.ClickException):
-    """One sentence on standard error, and an exit code that says of which kind it is."""
+    """One sentence on standard error, and the exit code of its kind."""
 
     def __init__(self, sentence: str, exit_code: int) -> None:
         super().__init__(sentence)
-        self.exit_code = exit_code  # type: ignore[misc]  # click's way: the class's is only the default
+        self.exit_code = exit_code  # type: ignore[misc]  # as in click: the class's is only the default
 
     def show(self, file: object = None) -> None:
         click.echo(f"error: {self.message}", err=True)
@@ -42,12 +42,12 @@ class Failed(click.ClickException):
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """What is missing, as a command says it."""
+    """The error for a missing requirement, as a command reports it."""
     try:
         yield
     except Unreachable as missing:
         raise Failed(str(missing), EXIT_UNREACHABLE) from None
-    except (Unavailable, WrongAddress) as missing:
+    except (Unavailable, InvalidAddress) as missing:
         raise Failed(str(missing), EXIT_MISSING) from None
 
 
@@ -130,7 +130,7 @@ def _become(
     avro: bool,
     conf: Sequence[str],
 ) -> None:
-    """Replace this process by Spark's program."""
+    """Replace this process with Spark's program."""
     settings = dict(_setting(text) for text in conf)
     with one_sentence(), Progress() as progress:
         if bootstrap is not None:

@@ -1,1 +1,1 @@
-"""The protocol room: what is said."""
+"""The Kafka protocol: messages, records, frames and codecs."""

@@ -23,17 +23,17 @@ This file works on buffers and positions instead of objects, because it is what 
 `read_header` takes 0.6 µs, `verify` 1.3 and `assign_offset` 0.2 (`python bench/batches.py`).
 `BatchHeader` is a named tuple for the same reason. Record bytes are never copied, except by what decodes records.
 
-Who raises what, after what Kafka answers to the same bytes:
+Errors, matching what Kafka answers to the same bytes:
 
     ProtocolError                 a header that is cut off, or has a length below 49 or a magic above 2: where a batch
                                   ends is not known. In a Produce this is CORRUPT_MESSAGE.
     UnsupportedForMessageFormat   a message set of magic 0 or 1, which Kafka 4 does not write either
     CorruptMessage                the CRC is wrong, or the buffer ends before the batch does
-    UnsupportedCompressionType    a codec that nobody has invented yet
+    UnsupportedCompressionType    a codec number that Kafka does not define
     MessageTooLarge               the records are above the limit when decompressed; clients split such a batch
     InvalidRecord                 the CRC is right and the content is not: damaged compression, or records that
-                                  contradict the header or themselves. (For the former Kafka says UNKNOWN_SERVER_ERROR,
-                                  from which nobody learns whose fault it is.)
+                                  contradict the header or themselves. (For the former Kafka answers
+                                  UNKNOWN_SERVER_ERROR, which does not show that the client is at fault.)
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from .errors import (
     UnsupportedCompressionType,
     UnsupportedForMessageFormat,
 )
-from .record import NO_TIMESTAMP, EndTxnMarker, Frame, Record, Span
+from .record import NO_TIMESTAMP, BatchContext, EndTxnMarker, Record, RecordSpan
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -156,8 +156,8 @@ class BatchHeader(NamedTuple):
 # --- reading headers
 
 
-def only_header(buffer: RecordBytes) -> BatchHeader | None:
-    """The header, if this is one batch and nothing else; of records that were received, which are bytes."""
+def single_batch_header(buffer: RecordBytes) -> BatchHeader | None:
+    """The header, if the received bytes are exactly one batch."""
     try:
         header = read_header(buffer)  # type: ignore[arg-type]
     except (ProtocolError, UnsupportedForMessageFormat):
@@ -197,7 +197,7 @@ def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
 
 
 def _why_not(buffer: ReadableBuffer, position: int) -> Exception:
-    """The error for bytes that are no header. Magic 0 and 1 are told from rubbish where their length allows it."""
+    """The error for an invalid header. Magic 0 and 1 are reported as such where their length allows it."""
     left = len(memoryview(buffer)) - position
     if left < _MAGIC_END:
         return ProtocolError(f"batch header: {max(left, 0)} bytes of {HEADER_SIZE}")
@@ -253,13 +253,13 @@ def verify(buffer: ReadableBuffer, header: BatchHeader) -> None:
 
 
 def assign_offset(buffer: WriteableBuffer, position: int, base_offset: int, leader_epoch: int) -> None:
-    """What the leader sets when it appends. The CRC stays right; a BatchHeader read before does not."""
+    """Sets the fields that the leader assigns in an append. The CRC stays right; a BatchHeader read before does not."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + 12, leader_epoch)
 
 
 def set_timestamp(buffer: WriteableBuffer, header: BatchHeader, log_append_time_ms: int) -> None:
-    """Says that all records were written at `log_append_time_ms`. Base timestamp and deltas stay, and are ignored."""
+    """Marks all records as written at `log_append_time_ms`. Readers then ignore the base timestamp and the deltas."""
     set_max_timestamp(buffer, header, log_append_time_ms, header.attributes | LOG_APPEND_TIME)
 
 
@@ -279,8 +279,8 @@ def _set_crc(buffer: WriteableBuffer, position: int, size: int) -> None:
 
 
 def payload(buffer: ReadableBuffer, header: BatchHeader, *, limit: int | None = None) -> bytes:
-    """The records of a batch, decompressed but not yet told apart; at most `limit` bytes, or what compression.py
-    holds to be enough. Whoever has not verified the CRC does so first."""
+    """The records of a batch, decompressed but not yet split into records; at most `limit` bytes, or the default
+    limit of compression.py. The caller must have verified the CRC."""
     view = memoryview(buffer)[header.position + HEADER_SIZE : header.position + header.size]
     if len(view) != header.size - HEADER_SIZE:
         raise CorruptMessage(f"the batch at offset {header.base_offset} is cut off at {len(view) + HEADER_SIZE} bytes")
@@ -292,7 +292,7 @@ def payload(buffer: ReadableBuffer, header: BatchHeader, *, limit: int | None = 
         raise InvalidRecord(f"the batch at offset {header.base_offset}: {error}") from error
 
 
-def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
+def spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
     """Offset, timestamp, key and place of each record in `payload(…)`, without making the records."""
     return record_bytes.spans(data, _frame(header))
 
@@ -302,8 +302,8 @@ def records(buffer: ReadableBuffer, header: BatchHeader, *, limit: int | None = 
     return record_bytes.decode(payload(buffer, header, limit=limit), _frame(header))
 
 
-def _frame(header: BatchHeader) -> Frame:
-    return Frame(
+def _frame(header: BatchHeader) -> BatchContext:
+    return BatchContext(
         base_offset=header.base_offset,
         last_offset_delta=header.last_offset_delta,
         base_timestamp=header.base_timestamp,
@@ -386,16 +386,15 @@ def build_marker(
 def rebuild(
     header: BatchHeader,
     data: bytes,
-    kept: Sequence[Span],
+    kept: Sequence[RecordSpan],
     *,
     delete_horizon_ms: int | None = None,
     level: int | None = None,
 ) -> bytearray:
-    """What compaction leaves of a batch: the records `kept` of its payload `data`, under their offsets.
+    """Builds what compaction leaves of a batch: the records `kept` of its payload `data`, under their offsets.
 
-    Base offset, last offset delta and sequences stay as they were, so that the log has no new gaps for a replica or a
-    returning producer to wonder at. With nothing kept, an empty batch says just that. A delete horizon, once given,
-    stays.
+    Base offset, last offset delta and sequences stay as they were, so that replicas and returning producers see no
+    new gaps. Without kept records, the result is an empty batch with these fields. An existing delete horizon stays.
     """
     if not kept:
         emptied = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)

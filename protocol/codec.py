@@ -5,9 +5,9 @@ it and a debugger steps through it. Each compiled function is flat: the loops ov
 another, neighbouring fields of fixed width go through one `struct` call, and nothing is looked up by name. That makes
 it a few times faster than walking the declaration for every message.
 
-A malformed message is rare and may be expensive. So the fast function knows nothing of where it is: when it fails,
-the message is read again by a second function, compiled from the same declaration with a note of the field before
-every step, and that one says which field was wrong.
+A malformed message is rare and may be expensive. So the fast function does not track which field it reads. When it
+fails, a second function, compiled from the same declaration with a note of the field before every step, decodes the
+message again and reports the field that is wrong.
 """
 
 import struct
@@ -18,17 +18,17 @@ from .decoding import MAX_ELEMENTS, write_decoder
 from .encoding import write_encoder
 from .errors import ProtocolError
 from .primitives import Buffer, RecordBytes
-from .schema import Encoded, Message, Struct
+from .schema import Message, PreEncoded, Struct
 
 M = TypeVar("M", bound=Message)
 
-# (buffer, position, how many array elements may still be made) -> (message, position behind it)
+# (buffer, position, remaining number of array elements) -> (message, position behind it)
 Decoder: TypeAlias = Callable[[memoryview, int, int], tuple[Any, int]]
 # (message, bytes so far) -> the pieces to send, of which the bytes so far are the first
 Encoder: TypeAlias = Callable[[Any, bytearray], list[RecordBytes]]
 
 _MALFORMED: Final = (struct.error, IndexError, UnicodeDecodeError, ProtocolError)
-_UNSPEAKABLE: Final = (struct.error, AttributeError, TypeError, ValueError, ProtocolError)
+_UNENCODABLE: Final = (struct.error, AttributeError, TypeError, ValueError, ProtocolError)
 
 _decoders: dict[tuple[type[Message], int], Decoder] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
@@ -36,7 +36,7 @@ _part_encoders: dict[tuple[type[Struct], int], Encoder] = {}
 
 
 def decoder(cls: type[Message], version: int) -> Decoder:
-    """The compiled decoder. It raises `ProtocolError`, and nothing else, for bytes that are no such message."""
+    """The compiled decoder. It raises `ProtocolError`, and no other error, for malformed bytes."""
     found = _decoders.get((cls, version))
     if found is None:
         found = _decoders[cls, version] = _compile_decoder(cls, _known(cls, version))
@@ -44,7 +44,7 @@ def decoder(cls: type[Message], version: int) -> Decoder:
 
 
 def encoder(cls: type[Message], version: int) -> Encoder:
-    """The compiled encoder. It raises `ProtocolError` for values that this version has no way to say."""
+    """The compiled encoder. It raises `ProtocolError` for values that this version cannot represent."""
     found = _encoders.get((cls, version))
     if found is None:
         found = _encoders[cls, version] = _compile_encoder(cls, _known(cls, version))
@@ -56,7 +56,7 @@ def decode(cls: type[M], version: int, data: Buffer, *, max_elements: int = MAX_
     view = memoryview(data)
     message, end = decoder(cls, version)(view, 0, max_elements)
     if end != len(view):
-        raise ProtocolError(f"{cls.__name__} v{version}: {len(view) - end} bytes are left over behind it")
+        raise ProtocolError(f"{cls.__name__} v{version}: {len(view) - end} bytes are left over after it")
     return message  # type: ignore[no-any-return]
 
 
@@ -66,14 +66,14 @@ def encode(message: Message, version: int) -> bytes:
     return b"".join(pieces)  # type: ignore[arg-type]
 
 
-def encode_part(cls: type[Message], version: int, part: Struct) -> Encoded:
-    """What may stand in the place of `part` in a list of such a message, when it is said in this version."""
+def encode_part(cls: type[Message], version: int, part: Struct) -> PreEncoded:
+    """Encodes one `part` of a list of such a message; the bytes may be put into the list in its place."""
     kind = type(part)
     found = _part_encoders.get((kind, version))
     if found is None:
         found = _part_encoders[kind, version] = _compile_encoder(cls, _known(cls, version), kind)
     pieces = found(part, bytearray())
-    return Encoded(b"".join(pieces))  # type: ignore[arg-type]
+    return PreEncoded(b"".join(pieces))  # type: ignore[arg-type]
 
 
 def _known(cls: type[Message], version: int) -> int:
@@ -92,9 +92,11 @@ def _compile_decoder(cls: type[Message], version: int) -> Decoder:
         except _MALFORMED as problem:
             cause = problem
         if not careful:
-            careful.append(write_decoder(cls, version, say_where=True))
+            careful.append(write_decoder(cls, version, diagnostic=True))
         careful[0](buffer, position, max_elements)
-        raise AssertionError(f"{cls.__name__} v{version} was malformed once and whole the second time") from cause
+        raise AssertionError(
+            f"{cls.__name__} v{version} failed to decode once and succeeded the second time"
+        ) from cause
 
     return decode_message
 
@@ -107,12 +109,14 @@ def _compile_encoder(cls: type[Message], version: int, part: type[Struct] | None
         before = len(out)
         try:
             return fast(message, out)
-        except _UNSPEAKABLE as problem:
+        except _UNENCODABLE as problem:
             cause = problem
         if not careful:
-            careful.append(write_encoder(cls, version, part=part, say_where=True))
+            careful.append(write_encoder(cls, version, part=part, diagnostic=True))
         del out[before:]
         careful[0](message, out)
-        raise AssertionError(f"{cls.__name__} v{version} could not be said once and could the second time") from cause
+        raise AssertionError(
+            f"{cls.__name__} v{version} failed to encode once and succeeded the second time"
+        ) from cause
 
     return encode_message

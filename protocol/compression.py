@@ -1,14 +1,14 @@
 """The codecs of a record batch: gzip, snappy, lz4 and zstd, as Kafka's clients write them, and never a bomb.
 
-Eight kilobytes of zstd can say "256 MiB of noughts" (32,696 : 1), gzip 1,029 : 1, lz4 243 : 1, snappy 21 : 1. So
-nothing here trusts a size that the data declares: output is made in steps of at most `CHUNK_BYTES`, counted, and given
-up as soon as it passes the limit, which is `default_limit(compressed size)` unless the caller names another. Memory
-stays below the limit plus an eighth (the growing buffer) plus a few steps, whatever comes in. What repeats without
-making output (gzip members, zstd frames and blocks, snappy blocks) has its own limit: an empty one costs time too.
+Eight kilobytes of zstd can encode 256 MiB of zero bytes (32,696 : 1), gzip 1,029 : 1, lz4 243 : 1, snappy 21 : 1. So
+this module trusts no size that the data declares: it produces output in steps of at most `CHUNK_BYTES`, counts it, and
+stops as soon as it passes the limit, which is `default_limit(compressed size)` unless the caller names another. Memory
+stays below the limit plus an eighth (the growing buffer) plus a few steps, for any input. Elements that repeat without
+making output (gzip members, zstd frames and blocks, snappy blocks) have their own limit: an empty one costs time too.
 
-What else a decoder meets, and what the Java client makes of it, which is what we make of it too:
+The remaining cases follow the Java client:
 
-    codec    what stands on the wire                        twice in a row      rubbish behind the end
+    codec    format on the wire                             twice in a row      trailing bytes
     gzip     RFC 1952                                       both are read       ignored
     snappy   xerial frames (Java, kafka-python, aiokafka)   both are read       ignored up to 3 bytes, else refused
              or one raw block (librdkafka)                  refused             refused
@@ -18,10 +18,10 @@ What else a decoder meets, and what the Java client makes of it, which is what w
 A stream that ends too early is refused by all. lz4 with dependent blocks is read, though Java refuses it, because that
 costs nothing.
 
-zstd asks for a window before it says anything else, and levels above 19 ask for up to 128 MiB. A window above
+A zstd frame declares its window before any data, and levels above 19 declare up to 128 MiB. A window above
 `ZSTD_WINDOW_BYTES` is granted only to a frame that cannot fill more than that: its blocks are counted beforehand and
 make at most 128 KiB each, and memory that is never written to costs nothing. (A batch of the Java client at level 20 to
-22 is read in this way; a frame that truly makes more than 8 MiB with such a window is refused.)
+22 is read in this way; a frame that really produces more than 8 MiB with such a window is refused.)
 
 The libraries are imported when a codec is first used: a broker that only passes batches on never needs them.
 """
@@ -43,16 +43,16 @@ LIMIT_FLOOR_BYTES: Final = MIB  # small batches may be as repetitive as they lik
 LIMIT_CEILING_BYTES: Final = 128 * MIB  # above the 100 MiB that a request may have
 
 CHUNK_BYTES: Final = 128 * KIB  # output made in one step
-FEED_BYTES: Final = 64 * KIB  # input given in one step: what a library does not use yet, it copies
+FEED_BYTES: Final = 64 * KIB  # input given in one step: a library copies what it does not use yet
 FRAME_LIMIT: Final = 1024  # gzip members, zstd frames
 BLOCK_LIMIT: Final = 65_536  # zstd and snappy blocks: 2 GiB of the 32 KiB blocks that Java writes
-ZSTD_WINDOW_BYTES: Final = 8 * MIB  # what RFC 8878 asks every decoder to grant
+ZSTD_WINDOW_BYTES: Final = 8 * MIB  # the window that RFC 8878 requires every decoder to support
 ZSTD_LARGE_WINDOW_BYTES: Final = 128 * MIB  # the most that Java's decoder grants
 ZSTD_BLOCK_BYTES: Final = 128 * KIB  # the most that one block makes
 
 
 class CompressionError(ProtocolError):
-    """The data is not what its codec calls whole and sound."""
+    """The data is malformed or incomplete for its codec."""
 
 
 class DecompressedTooLarge(CompressionError):
@@ -69,7 +69,7 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-# What `compression.gzip.level` and its siblings allow, and what they say when nobody says anything.
+# The levels that `compression.gzip.level` and its siblings allow, and their defaults.
 LEVELS: Final = {Codec.GZIP: range(1, 10), Codec.LZ4: range(1, 18), Codec.ZSTD: range(-131_072, 23)}
 DEFAULT_LEVELS: Final = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
 
@@ -80,7 +80,7 @@ def default_limit(compressed_bytes: int) -> int:
 
 
 def decompress(codec: Codec, data: bytes | bytearray | memoryview, limit: int | None = None) -> bytes:
-    """What `data` stands for. CompressionError if it is damaged, DecompressedTooLarge if that is above `limit`."""
+    """The decompressed `data`. CompressionError if it is damaged, DecompressedTooLarge above `limit`."""
     view = memoryview(data)
     if limit is None:
         limit = len(view) if codec is Codec.NONE else default_limit(len(view))
@@ -190,7 +190,7 @@ def _read_snappy(data: memoryview, limit: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _read_snappy_block(block: memoryview, room: int) -> bytes:
+def _read_snappy_block(block: memoryview, max_bytes: int) -> bytes:
     import snappy
 
     declared = shift = 0
@@ -199,8 +199,8 @@ def _read_snappy_block(block: memoryview, room: int) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    if declared > room:
-        raise DecompressedTooLarge(f"a snappy block of {declared} bytes where {room} are allowed")
+    if declared > max_bytes:
+        raise DecompressedTooLarge(f"a snappy block of {declared} bytes where {max_bytes} are allowed")
     try:
         return bytes(snappy.uncompress(bytes(block)))
     except snappy.UncompressError as error:
@@ -231,7 +231,7 @@ def _read_lz4(data: memoryview, limit: int) -> Iterator[bytes]:
             feed = data[position : position + FEED_BYTES] if frame.needs_input or idle else data[:0]
             position += len(feed)
             chunk: bytes = frame.decompress(feed, max_length=CHUNK_BYTES)
-            # Once is no sign of the end: what was left of the last feed may be the first part of a block.
+            # One step without output is not the end: the rest of the last feed may be the first part of a block.
             idle = 0 if feed or chunk else idle + 1
             if idle == 2 and not frame.eof:
                 raise CompressionError("lz4 ends too early")

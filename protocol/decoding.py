@@ -1,6 +1,6 @@
 """Writes decoders.
 
-Of a Heartbeat request, version 4, this is the whole decoder (`say_where` adds a line `at = "..."` before each step):
+Of a Heartbeat request, version 4, this is the whole decoder (`diagnostic` adds a line `at = "..."` before each step):
 
     def HeartbeatRequest_v4(buffer, p, budget):
         end = len(buffer)
@@ -21,34 +21,34 @@ from typing import Any, Final
 
 from .errors import ProtocolError
 from .primitives import MAX_STRING_BYTES, read_uvarint
-from .schema import Field, Message, Struct, maker_of_nothing
+from .schema import Field, Message, Struct, defaults_maker
 from .source_writer import Source
 
 MAX_ELEMENTS: Final = 200_000  # of all arrays of one message together
 MAX_TAGGED_FIELDS: Final = 64  # of one struct
-MAX_TAGGED_BYTES: Final = 64 * 1024  # of one tagged field that nobody here knows
+MAX_TAGGED_BYTES: Final = 64 * 1024  # of one unknown tagged field
 
 
-def write_decoder(cls: type[Message], version: int, *, say_where: bool = False) -> Any:
-    return _DecoderWriter(cls, version, say_where).write()
+def write_decoder(cls: type[Message], version: int, *, diagnostic: bool = False) -> Any:
+    return _DecoderWriter(cls, version, diagnostic).write()
 
 
-def least_size(struct_type: type[Struct], version: int, flexible: bool) -> int:
+def min_encoded_size(struct_type: type[Struct], version: int, flexible: bool) -> int:
     """How many bytes a struct takes at the least."""
     size = 1 if flexible else 0  # the count of tagged fields
     for f in struct_type.__fields__:
         if version in f.versions and version not in f.tagged:
-            size += _least_field_size(f, version, flexible)
+            size += _min_field_size(f, version, flexible)
     return size
 
 
-def _least_field_size(f: Field, version: int, flexible: bool) -> int:
+def _min_field_size(f: Field, version: int, flexible: bool) -> int:
     if f.flexible is not None:
         flexible = version in f.flexible
     if f.is_array:
         return 1 if flexible else 4
     if f.struct is not None:
-        return 1 if version in f.nullable else least_size(f.struct, version, flexible)
+        return 1 if version in f.nullable else min_encoded_size(f.struct, version, flexible)
     assert f.wire is not None
     if f.wire.format:
         return f.wire.size
@@ -81,13 +81,13 @@ def _skip_tag(buffer: Any, p: int) -> int:
 
 
 class _DecoderWriter:
-    def __init__(self, cls: type[Message], version: int, say_where: bool) -> None:
+    def __init__(self, cls: type[Message], version: int, diagnostic: bool) -> None:
         self._cls = cls
         self._version = version
-        self._say_where = say_where
+        self._diagnostic = diagnostic
         self._flexible = version in cls.__flexible__
         self._source = Source(
-            say_where,
+            diagnostic,
             new=object.__new__,
             skip_tags=skip_tags,
             skip_tag=_skip_tag,
@@ -101,14 +101,14 @@ class _DecoderWriter:
         line = self._source
         title = f"{self._cls.__name__} v{self._version}"
         line("end = len(buffer)")
-        if self._say_where:
+        if self._diagnostic:
             line("at = 'the first byte'")
             line("try:")
             line.depth += 1
         self._struct("o", self._cls, "")
         self._flush()
         line("return o, p")
-        if self._say_where:
+        if self._diagnostic:
             line.depth -= 1
             line("except ProtocolError as problem:")
             line(f"    raise ProtocolError(f'{title}: {{at}}: {{problem}}') from None")
@@ -117,13 +117,13 @@ class _DecoderWriter:
             line("except Exception:")
             line(f"    raise ProtocolError(f'{title}: {{at}}: the bytes end too early, at {{end}}') from None")
         name = f"{self._cls.__name__}_v{self._version}"
-        kind = "careful decoder" if self._say_where else "decoder"
+        kind = "careful decoder" if self._diagnostic else "decoder"
         return line.function(f"{name}(buffer, p, budget)", f"<trioka {kind} {name}>")
 
     # -- fixed widths -------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Does the reads that wait, in one call."""
+        """Emits the pending reads of fixed width, as one call."""
         if not self._pending:
             return
         line, pending = self._source, self._pending
@@ -140,7 +140,7 @@ class _DecoderWriter:
         line(f"p += {packing.size}")
 
     def _at(self, where: str) -> None:
-        if self._say_where:
+        if self._diagnostic:
             self._flush()
             self._source(f"at = {where!r}")
 
@@ -179,12 +179,12 @@ class _DecoderWriter:
             self._tags(target, tagged, path)
 
     def _fallback(self, slot: str, f: Field) -> None:
-        """A field of which nothing is said."""
+        """The value of a field that is absent from the message."""
         value = f.fallback()
         if isinstance(value, list):
             self._source(f"{slot} = []")
         elif isinstance(value, Struct):
-            self._source(f"{slot} = {self._source.constant('nothing', maker_of_nothing(type(value)))}()")
+            self._source(f"{slot} = {self._source.constant('nothing', defaults_maker(type(value)))}()")
         else:
             self._source(f"{slot} = {value!r}")
 
@@ -231,7 +231,7 @@ class _DecoderWriter:
             line(f"    {n} == -1 or {line.refusal('its length is {}', n)}")
             line(f"    {slot} = None")
         else:
-            if self._say_where:
+            if self._diagnostic:
                 line(f"    {n} < -1 or {line.refusal('it is null')}")
             line(f"    {line.refusal('its length is {}', n)}")
         line("else:")
@@ -259,13 +259,13 @@ class _DecoderWriter:
             line(f"    {n} == -1 or {line.refusal('its length is {}', n)}")
             line(f"    {slot} = None")
         else:
-            if self._say_where:
+            if self._diagnostic:
                 line(f"    {n} < -1 or {line.refusal('it is null')}")
             line(f"    {line.refusal('its length is {}', n)}")
         line("else:")
         line.depth += 1
-        element = self._least_element_size(f, flexible)
-        too_many = line.refusal("it says {} elements where {} bytes are left", n, "end - p")
+        element = self._min_element_size(f, flexible)
+        too_many = line.refusal("it announces {} elements where {} bytes are left", n, "end - p")
         line(f"if {n} > (end - p) // {element}: {too_many}")
         line(f"budget -= {n}")
         line(f"if budget < 0: {line.refusal('with its {} elements the message has too many', n)}")
@@ -275,10 +275,10 @@ class _DecoderWriter:
             self._elements(slot, n, f, flexible, path)
         line.depth -= 1
 
-    def _least_element_size(self, f: Field, flexible: bool) -> int:
+    def _min_element_size(self, f: Field, flexible: bool) -> int:
         if f.struct is not None:
             # A struct may have no field at all in some versions: then its elements take no bytes, and count as one.
-            return max(1, least_size(f.struct, self._version, self._flexible))
+            return max(1, min_encoded_size(f.struct, self._version, self._flexible))
         assert f.wire is not None
         return f.wire.size or (1 if flexible else 2 if f.wire.name == "string" else 4)
 
@@ -337,7 +337,7 @@ class _DecoderWriter:
             line(f"if {stop} > end: {line.refusal('a tagged field of {} bytes where {} are left', size, 'end - p')}")
             self._field(f"{target}.{f.name}", f, f"{path}{f.name}")
             self._flush()
-            other_size = line.refusal("it takes {} bytes, and says {}", f"p - {stop} + {size}", size)
+            other_size = line.refusal("it takes {} bytes, and announces {}", f"p - {stop} + {size}", size)
             line(f"if p != {stop}: {other_size}")
             line.depth -= 1
         line("else:")

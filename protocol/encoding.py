@@ -5,32 +5,32 @@ the records on as the next piece, untouched, and goes on with a new bytearray: t
 `sendmsg`, or a range of a file by `sendfile`. Record bytes are never looked at here.
 
 A field that a version does not have must hold its default there, or be declared `ignorable`: to drop it silently would
-say something else than was meant.
+change the meaning of the message.
 """
 
 import struct
 from typing import Any
 
 from .primitives import MAX_STRING_BYTES, uvarint
-from .schema import NO_VERSIONS, Encoded, Field, Message, Struct
+from .schema import NO_VERSIONS, Field, Message, PreEncoded, Struct
 from .source_writer import Source
 
 
 def write_encoder(
-    cls: type[Message], version: int, *, part: type[Struct] | None = None, say_where: bool = False
+    cls: type[Message], version: int, *, part: type[Struct] | None = None, diagnostic: bool = False
 ) -> Any:
-    """Of the message, or of a `part` of it alone."""
-    return _EncoderWriter(cls, version, part or cls, say_where).write()
+    """Of the message, or of a `part` of it."""
+    return _EncoderWriter(cls, version, part or cls, diagnostic).write()
 
 
 class _EncoderWriter:
-    def __init__(self, cls: type[Message], version: int, part: type[Struct], say_where: bool) -> None:
+    def __init__(self, cls: type[Message], version: int, part: type[Struct], diagnostic: bool) -> None:
         self._part = part
         self._name = cls.__name__ if part is cls else f"{cls.__name__}.{part.__name__}"
         self._version = version
-        self._say_where = say_where
+        self._diagnostic = diagnostic
         self._flexible = version in cls.__flexible__
-        self._source = Source(say_where, uvarint=uvarint, pack=struct.pack, Encoded=Encoded)
+        self._source = Source(diagnostic, uvarint=uvarint, pack=struct.pack, PreEncoded=PreEncoded)
         self._out = "out"  # the bytearray that is being written; tagged fields have their own
         self._pending: list[tuple[str, str]] = []  # (format, value) to be packed together
 
@@ -38,13 +38,13 @@ class _EncoderWriter:
         line = self._source
         title = f"{self._name} v{self._version}"
         line("pieces = []")
-        if self._say_where:
+        if self._diagnostic:
             line("at = 'the message'")
             line("try:")
             line.depth += 1
         self._struct("m", self._part, "")
         self._flush()
-        if self._say_where:
+        if self._diagnostic:
             line.depth -= 1
             line("except ProtocolError as problem:")
             line(f"    raise ProtocolError(f'{title}: {{at}}: {{problem}}') from None")
@@ -53,11 +53,11 @@ class _EncoderWriter:
         line("pieces.append(out)")
         line("return pieces")
         name = f"{self._name.replace('.', '_')}_v{self._version}"
-        kind = "careful encoder" if self._say_where else "encoder"
+        kind = "careful encoder" if self._diagnostic else "encoder"
         return line.function(f"{name}(m, out)", f"<trioka {kind} {name}>")
 
     def _flush(self) -> None:
-        """Packs the fixed widths that wait, in one call."""
+        """Emits the pending fields of fixed width, as one call."""
         if not self._pending:
             return
         pending = self._pending
@@ -71,7 +71,7 @@ class _EncoderWriter:
         self._source(f"{self._out} += {pack}({values})")
 
     def _at(self, where: str) -> None:
-        if self._say_where:
+        if self._diagnostic:
             self._flush()
             self._source(f"at = {where!r}")
 
@@ -100,7 +100,7 @@ class _EncoderWriter:
             if self._version not in f.versions:
                 if not f.ignorable:
                     self._at(f"{path}{f.name}")
-                    refusal = self._source.refusal("this version has no place for it")
+                    refusal = self._source.refusal("this version has no such field")
                     self._source(f"if {self._differs(slot, f)}: {refusal}")
             elif self._version in f.tagged:
                 tagged.append(f)
@@ -110,7 +110,7 @@ class _EncoderWriter:
             self._tags(value, tagged, path)
 
     def _differs(self, slot: str, f: Field) -> str:
-        """A condition: the field says something else than its default."""
+        """A condition: the field differs from its default."""
         nothing = f.fallback()
         if nothing is None:
             return f"{slot} is not None"
@@ -210,9 +210,9 @@ class _EncoderWriter:
         line, element = self._source, self._source.name("m")
         line(f"for {element} in {items}:")
         line.depth += 1
-        line("pass")  # a struct may have nothing to say in this version
+        line("pass")  # a struct may have no fields in this version
         if f.may_be_encoded:
-            line(f"if {element}.__class__ is Encoded:")
+            line(f"if {element}.__class__ is PreEncoded:")
             line(f"    {self._out} += {element}.data")
             line("    continue")
         if f.struct is not None:
@@ -227,7 +227,7 @@ class _EncoderWriter:
     # -- tagged fields ------------------------------------------------------------------------------------------------
 
     def _tags(self, value: str, tagged: list[Field], path: str) -> None:
-        """How many, then for each its tag, its size, its value; by tag; only those that say something."""
+        """The tagged fields that differ from their defaults: their number, then tag, size and value of each, by tag."""
         if not tagged:
             self._pending.append(("x", ""))
             return

@@ -1,11 +1,11 @@
 """Every error that Kafka's protocol knows, raised by meaning and mapped to its code once.
 
 A handler raises `NotLeaderOrFollower(...)`; dispatch, or a place in a reply that has an error code per
-partition, reads `.code`. What is not a `KafkaError` and reaches dispatch is a mistake of ours.
+partition, reads `.code`. Any other exception that reaches dispatch is an internal error.
 
 A class is named after Kafka's own name for the error, and the name on the wire follows from it:
 `NotLeaderOrFollower.name` is `NOT_LEADER_OR_FOLLOWER`. `retriable` says what Kafka's clients do with the code:
-ask again, perhaps after a look at fresh metadata, or give up.
+retry, perhaps after refreshing metadata, or give up.
 """
 
 import re
@@ -16,7 +16,7 @@ BY_CODE: "dict[int, type[KafkaError]]" = {}
 
 
 class ProtocolError(ValueError):
-    """Bytes that are not what they claim to be. The message names the field."""
+    """Malformed bytes. The message names the field."""
 
 
 class KafkaError(Exception):
@@ -40,7 +40,7 @@ class KafkaError(Exception):
 
 
 def error_class(code: int) -> type[KafkaError]:
-    """The class of a code that came over the wire; a code of the future means no more than "it failed"."""
+    """The class of a received code; an unknown code means only that the request failed."""
     return BY_CODE.get(code, UnknownServerError)
 
 
@@ -49,7 +49,7 @@ class UnknownServerError(KafkaError, code=-1):
 
 
 class OffsetOutOfRange(KafkaError, code=1):
-    """The asked offset lies outside of the log."""
+    """The requested offset is outside of the log."""
 
 
 class CorruptMessage(KafkaError, code=2, retriable=True):
@@ -57,11 +57,11 @@ class CorruptMessage(KafkaError, code=2, retriable=True):
 
 
 class UnknownTopicOrPartition(KafkaError, code=3, retriable=True):
-    """No such topic or partition lives on this broker."""
+    """This broker has no such topic or partition."""
 
 
 class InvalidFetchSize(KafkaError, code=4):
-    """A fetch asked for a number of bytes that makes no sense."""
+    """A fetch requested an invalid number of bytes."""
 
 
 class LeaderNotAvailable(KafkaError, code=5, retriable=True):
@@ -101,11 +101,11 @@ class NetworkException(KafkaError, code=13, retriable=True):
 
 
 class CoordinatorLoadInProgress(KafkaError, code=14, retriable=True):
-    """The coordinator is still reading its partition; ask again soon."""
+    """The coordinator is still loading its partition; retry soon."""
 
 
 class CoordinatorNotAvailable(KafkaError, code=15, retriable=True):
-    """Nobody coordinates this group or transaction yet."""
+    """This group or transaction has no coordinator yet."""
 
 
 class NotCoordinator(KafkaError, code=16, retriable=True):
@@ -133,7 +133,7 @@ class InvalidRequiredAcks(KafkaError, code=21):
 
 
 class IllegalGeneration(KafkaError, code=22):
-    """The member speaks for a generation that its group has left behind."""
+    """The group is at a newer generation than the member."""
 
 
 class InconsistentGroupProtocol(KafkaError, code=23):
@@ -141,7 +141,7 @@ class InconsistentGroupProtocol(KafkaError, code=23):
 
 
 class InvalidGroupId(KafkaError, code=24):
-    """A group's name is missing or empty where one is needed."""
+    """A required group id is missing or empty."""
 
 
 class UnknownMemberId(KafkaError, code=25):
@@ -149,7 +149,7 @@ class UnknownMemberId(KafkaError, code=25):
 
 
 class InvalidSessionTimeout(KafkaError, code=26):
-    """The session timeout lies outside of what the broker allows."""
+    """The session timeout is outside of the broker's limits."""
 
 
 class RebalanceInProgress(KafkaError, code=27):
@@ -173,7 +173,7 @@ class ClusterAuthorizationFailed(KafkaError, code=31):
 
 
 class InvalidTimestamp(KafkaError, code=32):
-    """A record's timestamp lies too far from the broker's clock."""
+    """A record's timestamp is too far from the broker's clock."""
 
 
 class UnsupportedSaslMechanism(KafkaError, code=33):
@@ -217,7 +217,7 @@ class InvalidRequest(KafkaError, code=42):
 
 
 class UnsupportedForMessageFormat(KafkaError, code=43):
-    """The batch format of this log cannot do what was asked."""
+    """The batch format of this log does not support the requested operation."""
 
 
 class PolicyViolation(KafkaError, code=44):
@@ -241,7 +241,7 @@ class InvalidTxnState(KafkaError, code=48):
 
 
 class InvalidProducerIdMapping(KafkaError, code=49):
-    """The producer id is not the one that this transactional id holds."""
+    """The producer id is not the one of this transactional id."""
 
 
 class InvalidTransactionTimeout(KafkaError, code=50):
@@ -265,7 +265,7 @@ class SecurityDisabled(KafkaError, code=54):
 
 
 class OperationNotAttempted(KafkaError, code=55):
-    """Another part of the same request failed first, so this one was left undone."""
+    """Another part of the same request failed first, so this one was not attempted."""
 
 
 class KafkaStorageError(KafkaError, code=56, retriable=True):
@@ -301,7 +301,7 @@ class DelegationTokenOwnerMismatch(KafkaError, code=63):
 
 
 class DelegationTokenRequestNotAllowed(KafkaError, code=64):
-    """A delegation token may not be asked for on a connection of this kind."""
+    """A delegation token may not be requested on a connection of this kind."""
 
 
 class DelegationTokenAuthorizationFailed(KafkaError, code=65):
@@ -329,7 +329,7 @@ class FetchSessionIdNotFound(KafkaError, code=70, retriable=True):
 
 
 class InvalidFetchSessionEpoch(KafkaError, code=71, retriable=True):
-    """The fetch session is at another epoch than the request says."""
+    """The fetch session's epoch differs from the epoch in the request."""
 
 
 class ListenerNotFound(KafkaError, code=72, retriable=True):
@@ -381,7 +381,7 @@ class EligibleLeadersNotAvailable(KafkaError, code=83, retriable=True):
 
 
 class ElectionNotNeeded(KafkaError, code=84, retriable=True):
-    """The partition is led already by the one who should lead it."""
+    """The preferred replica leads the partition already."""
 
 
 class NoReassignmentInProgress(KafkaError, code=85):
@@ -397,7 +397,7 @@ class InvalidRecord(KafkaError, code=87):
 
 
 class UnstableOffsetCommit(KafkaError, code=88, retriable=True):
-    """An open transaction holds newer offsets for this group; ask again when it has ended."""
+    """An open transaction holds newer offsets for this group; retry after it has ended."""
 
 
 class ThrottlingQuotaExceeded(KafkaError, code=89, retriable=True):
@@ -457,7 +457,7 @@ class BrokerIdNotRegistered(KafkaError, code=102):
 
 
 class InconsistentTopicId(KafkaError, code=103, retriable=True):
-    """The log belongs to another topic id than the request says."""
+    """The topic id of the log differs from the topic id in the request."""
 
 
 class InconsistentClusterId(KafkaError, code=104):
@@ -497,7 +497,7 @@ class UnsupportedAssignor(KafkaError, code=112):
 
 
 class StaleMemberEpoch(KafkaError, code=113):
-    """The member's epoch is behind; the next heartbeat tells the current one."""
+    """The member's epoch is behind; the response to its next heartbeat has the current one."""
 
 
 class MismatchedEndpointType(KafkaError, code=114):
@@ -521,7 +521,7 @@ class TelemetryTooLarge(KafkaError, code=118):
 
 
 class InvalidRegistration(KafkaError, code=119):
-    """The controller refuses what the broker said at registration."""
+    """The controller refuses the broker's registration."""
 
 
 class TransactionAbortable(KafkaError, code=120):
@@ -537,7 +537,7 @@ class ShareSessionNotFound(KafkaError, code=122, retriable=True):
 
 
 class InvalidShareSessionEpoch(KafkaError, code=123, retriable=True):
-    """The share session is at another epoch than the request says."""
+    """The share session's epoch differs from the epoch in the request."""
 
 
 class FencedStateEpoch(KafkaError, code=124):

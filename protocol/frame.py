@@ -2,16 +2,16 @@
 
     frame      int32 size · size bytes
 
-Whoever has the socket asks `FrameReader.room()` for a place to receive into, says how much came, and takes every frame
-that is complete: one `recv_into` may bring a hundred requests, each of them a view of the one buffer, not a copy.
+The owner of the socket receives into `FrameReader.receive_buffer()`, reports the number of bytes, and takes every
+complete frame: one `recv_into` may bring a hundred requests, each of them a view of the one buffer, not a copy.
 
-That buffer is shared by all connections (`Scratch`), since only one of them is served at a time: a thousand quiet
+That buffer is shared by all connections (`ReceiveBuffer`), since only one of them is served at a time: a thousand quiet
 connections hold no memory. What is left when the complete frames are taken, the beginning of one that is not, moves to
 a buffer of the connection's own. A connection that sends large frames keeps that buffer, and receives the rest of a
 large frame together with only a little of the next one, so that little has to be moved.
 
-A size is a claim until the bytes have come. The buffer grows with what has arrived, never with what was announced, so a
-stranger who says "one hundred megabytes" and sends none of them costs the four bytes that he sent.
+The buffer grows with the bytes that have arrived, never with the announced size: a client that announces one hundred
+megabytes and sends none of them costs four bytes.
 """
 
 from collections import deque
@@ -29,15 +29,15 @@ from .schema import Request, Response
 
 SIZE_BYTES: Final = 4
 HEADER_KEY_BYTES: Final = 8  # key, version, correlation id: what every request header starts with
-SCRATCH_BYTES: Final = 256 * 1024  # of the buffer that all connections share
+RECEIVE_BUFFER_BYTES: Final = 256 * 1024  # of the buffer that all connections share
 KEPT_BYTES: Final = 64 * 1024  # so much may be copied without being noticed
 SMALLEST_BUFFER_BYTES: Final = 1024
 MAX_REQUEST_BYTES: Final = 100 * 1024 * 1024  # socket.request.max.bytes
 
 _SIZE: Final = Struct(">i")
 
-# What other protocols say first, read as the size of a frame.
-STRANGERS: Final = {
+# The first four bytes of other protocols, which a Kafka listener would read as the size of a frame.
+FOREIGN_PROTOCOLS: Final = {
     b"GET ": "HTTP",
     b"POST": "HTTP",
     b"PUT ": "HTTP",
@@ -48,44 +48,45 @@ STRANGERS: Final = {
 }
 
 
-class StrangeProtocol(ProtocolError):
-    """The other side speaks something else."""
+class NotKafka(ProtocolError):
+    """The client speaks another protocol."""
 
     def __init__(self, spoken: str) -> None:
         super().__init__(f"the client speaks {spoken}, not Kafka's protocol")
         self.spoken = spoken
 
 
-class Scratch:
-    """The buffer that connections share: each may receive into what is behind `used`. Whoever has a frame that is to be
-    served a little later lets `used` be its end; whoever has served all of them sets it back to 0."""
+class ReceiveBuffer:
+    """The buffer that all connections share: each receives into the part after `used`. A connection with a frame that
+    is served later sets `used` to the end of that frame; one that has served all of its frames sets it back to 0."""
 
     __slots__ = ("used", "view")
 
-    def __init__(self, size: int = SCRATCH_BYTES) -> None:
+    def __init__(self, size: int = RECEIVE_BUFFER_BYTES) -> None:
         assert size > 2 * KEPT_BYTES
         self.view = memoryview(bytearray(size))
-        self.used = 0  # at most half of it, before somebody receives
+        self.used = 0  # at most half of the buffer when a receive starts
 
 
 class FrameReader:
-    """Cuts what is received into frames.
+    """Cuts received bytes into frames.
 
-    What has come and was not taken yet stands in `view`, from `start` to `end`. Whoever can tell where a frame ends
-    without being told (broker/fastpath/produce.py) may take it by moving `start` behind it.
+    Bytes that were received and not yet taken are in `view`, from `start` to `end`. A caller that finds the end of a
+    frame by itself (broker/fastpath/produce.py) may take the frame by moving `start` behind it.
     """
 
-    __slots__ = ("end", "max_bytes", "own", "scratch", "start", "view")
+    __slots__ = ("end", "max_bytes", "min_bytes", "own", "scratch", "start", "view")
 
-    def __init__(self, scratch: Scratch, max_bytes: int = MAX_REQUEST_BYTES) -> None:
+    def __init__(self, scratch: ReceiveBuffer, max_bytes: int = MAX_REQUEST_BYTES) -> None:
         self.scratch = scratch  # the shared buffer
         self.own: bytearray | None = None  # the connection's, if it has one
         self.view = scratch.view  # of the buffer in use
         self.start = 0  # of the first frame that is not complete
-        self.end = 0  # of what has come
+        self.end = 0  # the end of the received bytes
         self.max_bytes = max_bytes
+        self.min_bytes = HEADER_KEY_BYTES  # less if frames are SASL messages without a header
 
-    def room(self) -> memoryview:
+    def receive_buffer(self) -> memoryview:
         """Where to receive. Frames that were taken before are not valid any more: their bytes may be overwritten."""
         if self.own is None:
             used = self.scratch.used
@@ -97,20 +98,20 @@ class FrameReader:
         if self.start and (waiting <= KEPT_BYTES or self.end == len(self.view)):
             self._move_to(self.own)
         if self.end == len(self.view) or len(self.view) < KEPT_BYTES:
-            # Views of the old buffer may live on in the hands of others, so it is left to them and not resized.
+            # Other objects may still hold views of the old buffer, so it is left to them and not resized.
             self._move_to(bytearray(max(2 * len(self.view), KEPT_BYTES)))
         wanted = max(self._missing(), 0) + KEPT_BYTES  # of the next frames too
         return self.view[self.end : self.end + wanted]
 
     def _missing(self) -> int:
-        """How much of the frame that has begun has not come yet."""
+        """The number of missing bytes of the incomplete frame."""
         if self.end - self.start < SIZE_BYTES:
             return SIZE_BYTES
         (size,) = _SIZE.unpack_from(self.view, self.start)
         return int(size) + SIZE_BYTES - (self.end - self.start)
 
     def _move_to(self, buffer: bytearray) -> None:
-        """Moves what waits to the front of `buffer`, which may be the one where it is."""
+        """Moves the pending bytes to the front of `buffer`, which may be the current one."""
         waiting = self.end - self.start
         buffer[:waiting] = bytes(self.view[self.start : self.end])
         if buffer is not self.own:
@@ -122,12 +123,12 @@ class FrameReader:
         self.end += size
 
     def frames(self) -> Iterator[memoryview]:
-        """Every frame that is complete, once. Who does not take all of them finds the others in the next call.
-        `ProtocolError` where a size is none."""
+        """Yields every complete frame once. Frames that the caller does not take are yielded by the next call.
+        `ProtocolError` for an invalid size."""
         view, end = self.view, self.end
         while end - self.start >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(view, self.start)
-            if not HEADER_KEY_BYTES <= size <= self.max_bytes:
+            if not self.min_bytes <= size <= self.max_bytes:
                 self._refuse(size)
             body = self.start + SIZE_BYTES
             if end - body < size:
@@ -135,14 +136,14 @@ class FrameReader:
             self.start = body + size
             yield view[body : body + size]
 
-    def put_back(self, frame: memoryview) -> None:
-        """The frame that was taken last was taken too early: it will be the next one again."""
+    def push_back(self, frame: memoryview) -> None:
+        """Returns the last frame: the next call yields it again."""
         self.start -= SIZE_BYTES + len(frame)
         assert self.start >= 0
 
     def keep(self) -> None:
-        """To be called when the frames were taken, all or some: the shared buffer is free for another connection from
-        here on. What was not taken moves to a buffer of its own, and an own buffer that is empty goes."""
+        """Call it after frames were taken, all or some: the shared buffer is free for another connection afterwards.
+        Bytes that were not taken move to a buffer of this connection, and an empty own buffer is released."""
         waiting = self.end - self.start
         if waiting == 0:
             self.start = self.end = 0
@@ -152,29 +153,29 @@ class FrameReader:
             self._move_to(bytearray(max(SMALLEST_BUFFER_BYTES, 1 << (2 * waiting - 1).bit_length())))
 
     def shrink(self) -> None:
-        """Gives an empty buffer back: for a connection that has been quiet for a while."""
+        """Releases an empty buffer, for a connection that has been idle for a while."""
         if self.end == self.start:
             self.own, self.view = None, self.scratch.view
             self.start = self.end = 0
 
     def _refuse(self, size: int) -> None:
         first = bytes(self.view[self.start : self.start + SIZE_BYTES])
-        if first in STRANGERS:
-            raise StrangeProtocol(STRANGERS[first])
+        if first in FOREIGN_PROTOCOLS:
+            raise NotKafka(FOREIGN_PROTOCOLS[first])
         if first[0] == 0x16 and first[1] == 0x03:
-            raise StrangeProtocol("TLS")
-        if size < HEADER_KEY_BYTES:
+            raise NotKafka("TLS")
+        if size < self.min_bytes:
             raise ProtocolError(f"a frame of {size} bytes, less than a request header has")
         raise ProtocolError(f"a frame of {size} bytes, more than {self.max_bytes}")
 
     @property
     def waiting_bytes(self) -> int:
-        """What has come of a frame that is not complete yet."""
+        """The received bytes of an incomplete frame."""
         return self.end - self.start
 
     @property
     def held_bytes(self) -> int:
-        """What this connection's own buffer takes."""
+        """The size of this connection's own buffer."""
         return 0 if self.own is None else len(self.own)
 
 
@@ -210,7 +211,7 @@ def read_response(request: type[Request], version: int, frame: memoryview, corre
     answer = response_type(request.__key__)
     position = SIZE_BYTES + response_header_version(answer, version)
     if len(frame) < position or _SIZE.unpack_from(frame, 0)[0] != correlation_id:
-        raise ProtocolError(f"an answer that begins with {bytes(frame[:8])!r}, where {correlation_id} was expected")
+        raise ProtocolError(f"a response that begins with {bytes(frame[:8])!r}, where {correlation_id} was expected")
     if position > SIZE_BYTES and frame[SIZE_BYTES]:
         position = skip_tags(frame, position, frame[SIZE_BYTES])
     message: Response = decoder(answer, version)(frame, position, MAX_ELEMENTS)[0]
@@ -218,9 +219,9 @@ def read_response(request: type[Request], version: int, frame: memoryview, corre
 
 
 class ResponseTemplate:
-    """A response that is always the same, except for a run of numbers: encoded once, and packed around them each time.
+    """A response that is constant except for a run of numbers: encoded once, and packed around the numbers each time.
 
-    It is made from a response in which the numbers are `marks`; these, as bytes, must stand in it just once.
+    It is made from a response in which the numbers are `marks`; their bytes must occur in it exactly once.
     """
 
     __slots__ = ("head", "pack", "rest", "size")
@@ -246,7 +247,7 @@ class ResponseTemplate:
 SIZE_AND_CORRELATION_ID: Final = Struct(">ii")
 _RESPONSE_HEAD: Final = (bytes(8), bytes(9))
 
-# How each response begins, and its encoder: asked for with every answer, so they are looked up together.
+# The header and the encoder of each response. Every response needs both, so one look-up returns them together.
 _framings: dict[tuple[type[Response], int], tuple[bytes, Encoder]] = {}
 
 T = TypeVar("T")
@@ -264,7 +265,7 @@ class OrderedReplies(Generic[T]):
         self._slots: deque[object] = deque()
 
     def expect(self) -> int:
-        """A request has come: its ticket."""
+        """Registers a request; returns its ticket."""
         self._slots.append(self._WAITING)
         return self._first + len(self._slots) - 1
 
@@ -284,5 +285,5 @@ class OrderedReplies(Generic[T]):
         return leaving
 
     def __len__(self) -> int:
-        """How many requests are not answered, or answered behind one that is not."""
+        """The number of requests that are unanswered, or answered behind an unanswered one."""
         return len(self._slots)

@@ -1,12 +1,13 @@
-"""Data classes that cost next to nothing until somebody uses them.
+"""Data classes whose methods are compiled on first use, so that declaring a class is cheap.
 
     @frozen
     class Marker:
         producer_id: int
         partitions: Sequence[int] = ()
 
-`frozen` is `dataclass(frozen=True, slots=True, kw_only=True)`, and `mutable` the same without its first word: to the
-type checker, to `dataclasses.replace`, `fields` and `asdict`, and in all that an object does. What differs is when.
+`frozen` is `dataclass(frozen=True, slots=True, kw_only=True)`, and `mutable` the same without `frozen=True`: to the
+type checker, to `dataclasses.replace`, `fields` and `asdict`, and in the behaviour of objects. Only the time of
+compilation differs.
 `dataclasses` writes six functions for each class where it is declared, and has Python compile them one by one; for the
 80 classes of a broker's start that was 75 of 400 ms of CPU, for functions of which most are never called. Here
 `__eq__` and `__hash__` are written when they are first called, and take the place of what stood in for them until then;
@@ -16,13 +17,13 @@ slots are set by their own descriptors and not by name. The constructors of mess
 What is called seldom (`__repr__`, copies, the refusal to be changed) is one function for all classes.
 
 `python -m pytest tests/protocol/test_lazy_dataclass.py` compares them with those of `dataclasses`;
-`python -X importtime -m trioka dev` says what loading them costs, and
+`python -X importtime -m trioka dev` shows what loading them costs, and
 `python -m timeit -s "from trioka.protocol.primitives import WireType as W" "W(name='x', size=2, zero=0)"` one object.
 
 Two objects are equal if the tuples of their fields are, on every Python; `dataclasses` compares field by field from
 3.13 on, which differs only for a field that does not equal itself, as NaN does not.
 
-Not here, because nobody needs it: positions, order, `InitVar`, fields without `__init__`.
+Not supported, because trioka does not use them: positions, order, `InitVar`, fields without `__init__`.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,13 +35,13 @@ from typing import Any, ClassVar, Final, TypeVar, dataclass_transform, get_origi
 C = TypeVar("C")
 
 _CLASS_VAR: Final[object] = ClassVar
-PATIENCE: Final = 3  # objects of a class that are made without a constructor of its own
-_NOT_SAID: Final = object()  # in place of a default that is made anew for each object
+INTERPRETED_CALLS: Final = 3  # objects of a class that are made without a constructor of its own
+_UNSET: Final = object()  # in place of a default that is made again for each object
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[C]) -> type[C]:
-    """A class whose objects stay as they were made, and can be keys."""
+    """A class whose objects do not change and are hashable."""
     made = _with_slots(
         cls,
         {
@@ -50,14 +51,14 @@ def frozen(cls: type[C]) -> type[C]:
             "__setstate__": _set_values,
         },
     )
-    if cls.__dict__.get("__hash__") is None:  # Python says None, if a class brings `__eq__` alone
+    if cls.__dict__.get("__hash__") is None:  # Python sets None, if a class defines only `__eq__`
         _write_when_called(made, "__hash__", _hash_source)
     return made
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def mutable(cls: type[C]) -> type[C]:
-    """A class whose objects change, and so cannot be keys."""
+    """A class whose objects change, and so are not hashable."""
     return _with_slots(cls, {"__hash__": cls.__dict__.get("__hash__")})
 
 
@@ -67,7 +68,7 @@ def _with_slots(cls: type[C], methods: Mapping[str, object]) -> type[C]:
     names = [name for name, kind in cls.__annotations__.items() if get_origin(kind) is not _CLASS_VAR]
     own = {name: body.pop(name, MISSING) for name in names}
     for name, default in own.items():
-        assert type(default).__hash__ is not None, f"{cls.__name__}.{name}: objects would share it; say default_factory"
+        assert type(default).__hash__ is not None, f"{cls.__name__}.{name}: objects would share it; use default_factory"
     inherited: dict[str, Any] = {}
     for ancestor in reversed(cls.__mro__[1:]):
         inherited |= ancestor.__dict__.get("__declared__", {})
@@ -106,21 +107,21 @@ def _write_when_called(cls: type, name: str, source: Callable[[Any, dict[str, An
 
 
 def _fill_until_written(cls: Any) -> None:
-    """An `__init__` for the first objects. Whatever it does not expect, it leaves to the one that is written."""
+    """An `__init__` for the first objects. It leaves unexpected arguments to the written `__init__`."""
     written: Callable[..., None] = cls.__init__
     declared, calls = cls.__declared__, count(1)
 
     def __init__(self: Any, **values: object) -> None:
-        if next(calls) > PATIENCE or not values.keys() <= declared.keys():
+        if next(calls) > INTERPRETED_CALLS or not values.keys() <= declared.keys():
             return written(self, **values)
-        for name, said in declared.items():
-            default = said.default if isinstance(said, Field) else said
+        for name, spec in declared.items():
+            default = spec.default if isinstance(spec, Field) else spec
             if name in values:
                 value = values[name]
             elif default is not MISSING:
                 value = default
-            elif isinstance(said, Field) and said.default_factory is not MISSING:
-                value = said.default_factory()
+            elif isinstance(spec, Field) and spec.default_factory is not MISSING:
+                value = spec.default_factory()
             else:
                 return written(self, **values)
             object.__setattr__(self, name, value)
@@ -133,19 +134,19 @@ def _fill_until_written(cls: Any) -> None:
 
 
 def _fields(cls: Any) -> dict[str, Field[Any]]:
-    return {name: said if isinstance(said, Field) else field(default=said) for name, said in cls.__declared__.items()}
+    return {name: spec if isinstance(spec, Field) else field(default=spec) for name, spec in cls.__declared__.items()}
 
 
 def _init_source(cls: Any, scope: dict[str, Any]) -> str:
     is_frozen = "__setattr__" in cls.__dict__
-    scope["NOT_SAID"] = _NOT_SAID
+    scope["UNSET"] = _UNSET
     parameters, body = [], []
     for name, each in _fields(cls).items():
         value = name
         if each.default_factory is not MISSING:
-            parameters.append(f"{name}=NOT_SAID")
+            parameters.append(f"{name}=UNSET")
             scope[f"make_{name}"] = each.default_factory
-            value = f"make_{name}() if {name} is NOT_SAID else {name}"
+            value = f"make_{name}() if {name} is UNSET else {name}"
         elif each.default is not MISSING:
             parameters.append(f"{name}=default_{name}")
             scope[f"default_{name}"] = each.default
@@ -178,8 +179,8 @@ def _hash_source(cls: Any, scope: dict[str, Any]) -> str:
 
 @recursive_repr()
 def _text(self: Any) -> str:
-    said = ", ".join(f"{name}={getattr(self, name)!r}" for name, each in _fields(type(self)).items() if each.repr)
-    return f"{type(self).__qualname__}({said})"
+    spec = ", ".join(f"{name}={getattr(self, name)!r}" for name, each in _fields(type(self)).items() if each.repr)
+    return f"{type(self).__qualname__}({spec})"
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> None:
@@ -201,7 +202,7 @@ def _set_values(self: Any, values: list[object]) -> None:
 
 
 class _StandardFields:
-    """What `dataclasses` looks for in a class. It is asked to make it itself, when it first looks; without types."""
+    """The attribute that `dataclasses` looks for in a class, made by `dataclasses` on first access, without types."""
 
     def __get__(self, _: object, owner: Any) -> dict[str, Field[Any]]:
         described = [(name, object, each) for name, each in _fields(owner).items()]

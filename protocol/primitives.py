@@ -1,6 +1,6 @@
 """The types that messages are made of: what they are in Python, and what they are on the wire.
 
-A declaration says `acks: Int16`. To Python and to the type checker that is an `int`; the annotation carries the
+A declaration is written `acks: Int16`. To Python and to the type checker that is an `int`; the annotation carries the
 `WireType`, from which `codec.py` writes the code that reads and writes it.
 
     int8 … int64, uint16, uint32, float64    big endian
@@ -22,7 +22,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class FileRange(Protocol):
-    """Record bytes that lie in a file. The encoder asks how many; the connection sends them."""
+    """Record bytes in a file. The encoder needs only their number; the connection sends them."""
 
     def __len__(self) -> int: ...
 
@@ -35,7 +35,7 @@ class WireType:
     name: str  # as Kafka's specifications call it
     format: str = ""  # of the struct module, when the width is fixed
     size: int = 0
-    zero: object = None  # what stands for "nothing said"
+    zero: object = None  # the default value
 
 
 Int8 = Annotated[int, WireType(name="int8", format="b", size=1, zero=0)]
@@ -94,8 +94,8 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def counted(number: int, is_flexible: bool) -> bytes:
-    """How many there are, as messages say it before they do; null is another matter."""
+def length_prefix(number: int, is_flexible: bool) -> bytes:
+    """The length of an array or a string as a prefix on the wire; null is encoded elsewhere."""
     return uvarint(number + 1) if is_flexible else number.to_bytes(4)
 
 

@@ -14,15 +14,15 @@
       value length  varint     below nought: null
       value         bytes
 
-What is wrong with a record is `InvalidRecord` (INVALID_RECORD), because Kafka says so: the batch came whole, its CRC is
-right, so to send it again would not help. (CORRUPT_MESSAGE, which clients do try again, is for sizes and checksums: see
+A malformed record is `InvalidRecord` (INVALID_RECORD), as in Kafka: the batch came whole and its CRC is right, so
+sending it again would not help. (CORRUPT_MESSAGE, which clients do try again, is for sizes and checksums: see
 batch.py.) Kafka takes a header key that is not UTF-8, and shows U+FFFD for it; here the bytes become lone surrogates
 (PEP 383), which go back to the same bytes when the record is written again.
 
 Reading happens in one loop, `spans`, which checks everything but makes only the key: that is enough for compaction and
-for the rule that a compacted topic's records have keys. `decode` makes whole records from it. `Record` and `Span` are
-named tuples, since a frozen data class takes 0.9 µs longer to make: for a record of 100 bytes with a key, `spans` takes
-1.5 µs and `decode` 2.0 (`python bench/batches.py`).
+for the rule that a compacted topic's records have keys. `decode` makes whole records from it. `Record` and `RecordSpan`
+are named tuples, since a frozen data class takes 0.9 µs longer to make: for a record of 100 bytes with a key, `spans`
+takes 1.5 µs and `decode` 2.0 (`python bench/batches.py`).
 """
 
 from collections.abc import Iterator
@@ -49,8 +49,8 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-class Span(NamedTuple):
-    """Where a record lies in the (decompressed) payload of its batch."""
+class RecordSpan(NamedTuple):
+    """The position of a record in the (decompressed) payload of its batch."""
 
     offset: int
     timestamp: int
@@ -67,8 +67,8 @@ class Span(NamedTuple):
         return self.value_size < 0
 
 
-class Frame(NamedTuple):
-    """What a batch's header says of its records."""
+class BatchContext(NamedTuple):
+    """The fields of a batch's header that its records depend on."""
 
     base_offset: int
     last_offset_delta: int
@@ -77,7 +77,7 @@ class Frame(NamedTuple):
     record_count: int
 
 
-def spans(data: bytes, frame: Frame) -> Iterator[Span]:
+def spans(data: bytes, frame: BatchContext) -> Iterator[RecordSpan]:
     """Every record of a payload. InvalidRecord at the first that is wrong, or if their number is."""
     base_offset, last_offset_delta, base_timestamp, log_append_time_ms, count = frame
     if count < 0 or (count > 0 and not 0 <= last_offset_delta <= MAX_INT64 - base_offset):
@@ -91,7 +91,7 @@ def spans(data: bytes, frame: Frame) -> Iterator[Span]:
             length, position = ((low >> 1) ^ -(low & 1), start + 1) if low < 0x80 else read_varint(data, start)
             end = position + length
             if end > size or length < MIN_RECORD_BYTES:
-                raise InvalidRecord(f"the record at byte {start} says {length} bytes, {size - position} are left")
+                raise InvalidRecord(f"the record at byte {start} announces {length} bytes, {size - position} are left")
             low = data[position + 1]
             delta, tail = ((low >> 1) ^ -(low & 1), position + 2) if low < 0x80 else read_varlong(data, position + 1)
             timestamp = base_timestamp + delta if log_append_time_ms is None else log_append_time_ms
@@ -117,14 +117,14 @@ def spans(data: bytes, frame: Frame) -> Iterator[Span]:
             position = headers + 1 if data[headers] == 0 else skip_headers(data, headers, end)
             if position != end:
                 raise InvalidRecord(f"the record at byte {start} ends at {position}, its length says {end}")
-            yield make(Span, (base_offset + delta, timestamp, key, value_size, start, tail, value, headers, end))
+            yield make(RecordSpan, (base_offset + delta, timestamp, key, value_size, start, tail, value, headers, end))
     except IndexError:
         raise InvalidRecord(f"the records end too early, within {size} bytes") from None
     if position != size:
         raise InvalidRecord(f"{size - position} bytes are left over behind {count} records")
 
 
-def decode(data: bytes, frame: Frame) -> Iterator[Record]:
+def decode(data: bytes, frame: BatchContext) -> Iterator[Record]:
     """Every record of a payload, whole."""
     make = tuple.__new__
     for offset, timestamp, key, value_size, _start, _tail, value, headers, end in spans(data, frame):
@@ -148,7 +148,7 @@ def encode(record: Record, *, base_offset: int, base_timestamp: int) -> bytes:
     return varint(len(body)) + body
 
 
-def move(data: bytes, span: Span, *, base_timestamp: int) -> bytes:
+def move(data: bytes, span: RecordSpan, *, base_timestamp: int) -> bytes:
     """The record of a span, its timestamp counted from another base. The rest is copied, not understood."""
     delta = varint(int64(span.timestamp - base_timestamp))
     return varint(1 + len(delta) + span.end - span.tail) + b"\0" + delta + data[span.tail : span.end]
@@ -158,7 +158,7 @@ def skip_headers(data: bytes, position: int, end: int) -> int:
     """The position behind the headers. Each is at least two bytes, so that a count is checked before use."""
     count, position = read_varint(data, position)
     if not 0 <= count <= (end - position) // 2:
-        raise InvalidRecord(f"a record says it has {count} headers in {end - position} bytes")
+        raise InvalidRecord(f"a record announces {count} headers in {end - position} bytes")
     for _ in range(count):
         size, position = read_varint(data, position)
         if size < 0:
@@ -170,7 +170,7 @@ def skip_headers(data: bytes, position: int, end: int) -> int:
 
 
 def _read_headers(data: bytes, position: int) -> Headers:
-    """What `skip_headers` has found to be sound."""
+    """The headers that `skip_headers` has validated."""
     count, position = read_varint(data, position)
     pairs = []
     for _ in range(count):
@@ -187,7 +187,7 @@ def _read_headers(data: bytes, position: int) -> Headers:
 
 # --- control records
 #
-# A batch whose control bit is set holds records for brokers and readers, not for people. The key says which:
+# A batch whose control bit is set holds records for brokers and clients, not for applications. The key is:
 #
 #     version   int16    nought; what a later version adds stands behind
 #     type      int16
@@ -214,7 +214,7 @@ class ControlType(IntEnum):
 
 
 class EndTxnMarker(NamedTuple):
-    """The end of a transaction, as its coordinator told this partition."""
+    """The transaction marker that the coordinator wrote to this partition."""
 
     commit: bool
     coordinator_epoch: int
@@ -225,7 +225,7 @@ def control_key(kind: ControlType) -> bytes:
 
 
 def read_control_key(key: bytes | None) -> ControlType | None:
-    """The type of a control record; None for one of the future, which readers step over."""
+    """The type of a control record; None for an unknown type, which readers skip."""
     if key is None or len(key) < _CONTROL_KEY.size:
         raise InvalidRecord("a control record has no key of four bytes")
     version, kind = _CONTROL_KEY.unpack_from(key)

@@ -8,12 +8,12 @@ offset deltas of a batch from a client are 0, 1, 2 and so on.
     a varint        at most five bytes for an int32 and ten for an int64, without bits beyond those
     a key, a value  a negative length is null; any other fits into the record
     a header        its key is not null
-    the batch       holds as many records as its header says, and no byte behind them
+    the batch       holds as many records as its header declares, and no byte behind them
 
 There are two walks with the same answers. `_record_walk.c` takes 12 ns for a record; it is compiled when the package is
 installed where there is a C compiler (hatch_build.py). The one in Python, `walk_in_python`, takes 0.9 µs and serves
-everywhere else. `IS_COMPILED` says which one `walk` is. Neither reads outside of the range that it is given, whatever
-the bytes say. What the walk costs of a Produce stands in docs/decisions/0019-every-record-is-checked.md.
+everywhere else. `IS_COMPILED` shows which one `walk` is. Neither reads outside of the range that it is given, for any
+bytes. docs/decisions/0019-every-record-is-checked.md has the share of the walk in the cost of a Produce.
 """
 
 from typing import TYPE_CHECKING, Final, TypeAlias

@@ -6,15 +6,15 @@
         member_id: String
         group_instance_id: String | None = field("3+", default=None, nullable="3+")
 
-The order of the fields is their order on the wire. A field that says nothing is there in every version. `field()`
-says more: in which versions it is there, null or tagged, and what stands in for it where it is not. `codec.py`
+The order of the fields is their order on the wire. A field without `field()` is present in every version. `field()`
+declares the versions in which it is present, null or tagged, and its value in the other versions. `codec.py`
 compiles these declarations; a compatibility test compares them, field by field, with Apache Kafka's.
 
 Messages are slotted and, to the type checker, frozen and keyword-only. They are not frozen at run time: decoding
 fills the slots of a new object one by one, which is half the price of calling a constructor. Fields are resolved on
 first use, and constructors are written for classes of which more than a few objects are made, as those of data classes
-are (`protocol/lazy_dataclass.py`): importing a hundred declarations stays cheap, and so does a start, which says most
-things once.
+are (`protocol/lazy_dataclass.py`): importing a hundred declarations stays cheap, and so does a start, which sends most
+messages once.
 """
 
 from collections import Counter
@@ -22,20 +22,20 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, ClassVar, Final, NamedTuple, Self, dataclass_transform, get_args, get_origin
 
-from .lazy_dataclass import PATIENCE, frozen
+from .lazy_dataclass import INTERPRETED_CALLS, frozen
 from .primitives import WireType
 
 OPEN: Final = 32767  # "3+" has no end
 
 
-class Span(NamedTuple):
+class VersionRange(NamedTuple):
     """A range of versions, both ends included. No versions at all: the first is above the last."""
 
     first: int
     last: int
 
     @classmethod
-    def parse(cls, text: str) -> "Span":
+    def parse(cls, text: str) -> "VersionRange":
         if text == "none":
             return NO_VERSIONS
         if text.endswith("+"):
@@ -46,7 +46,7 @@ class Span(NamedTuple):
     def __contains__(self, version: object) -> bool:
         return isinstance(version, int) and self.first <= version <= self.last
 
-    def covers(self, other: "Span") -> bool:
+    def covers(self, other: "VersionRange") -> bool:
         return self.first <= other.first and other.last <= self.last
 
     def __str__(self) -> str:
@@ -57,11 +57,11 @@ class Span(NamedTuple):
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
 
-NO_VERSIONS: Final = Span(0, -1)
+NO_VERSIONS: Final = VersionRange(0, -1)
 
 
 class _Mark:
-    """A value of its own kind, for what no value can say."""
+    """A marker that differs from every value of a field."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -71,7 +71,7 @@ class _Mark:
 
 
 REQUIRED: Final = _Mark("REQUIRED")  # no default: the field must be given
-EMPTY: Final = _Mark("EMPTY")  # the default of a struct: one in which no field says anything
+EMPTY: Final = _Mark("EMPTY")  # the default of a struct: one whose fields all have their defaults
 
 
 class _Options(NamedTuple):
@@ -96,14 +96,14 @@ def field(
     flexible: str | None = None,
     may_be_encoded: bool = False,
 ) -> Any:
-    """Says of a field what its type does not.
+    """Declares properties of a field that its type does not show.
 
-    versions    where it is there; elsewhere it has its default
-    nullable    where null may be said, for a type with `| None`; everywhere, if not told
+    versions    where it is present; elsewhere it has its default
+    nullable    where null is allowed, for a type with `| None`; by default in every version
     tag         its number among the tagged fields, in the versions `tagged`
-    ignorable   a version without it may drop what it says; otherwise saying it there is an error
+    ignorable   a version without it may drop its value; otherwise a value there is an error
     flexible    overrides the message's flexible versions for this one field
-    may_be_encoded   of a list of structs: some of them may be `Encoded`
+    may_be_encoded   of a list of structs: some of them may be `PreEncoded`
     """
     return _Options(versions, default, nullable, tag, tagged, ignorable, flexible, may_be_encoded)
 
@@ -116,34 +116,34 @@ class Field:
     wire: WireType | None  # None: a struct
     struct: "type[Struct] | None"
     is_array: bool
-    versions: Span
-    nullable: Span
+    versions: VersionRange
+    nullable: VersionRange
     tag: int | None
-    tagged: Span
-    default: object  # REQUIRED, EMPTY or the value; a list is made anew each time
+    tagged: VersionRange
+    default: object  # REQUIRED, EMPTY or the value; a list is made again for each object
     ignorable: bool
-    flexible: Span | None
+    flexible: VersionRange | None
     may_be_encoded: bool
 
     def fallback(self) -> object:
-        """What the field holds when nothing was said: its default, or its type's nothing."""
+        """The value of a field that is absent: its default, or the zero value of its type."""
         if self.default is None:
             return None
         if self.is_array:
             return []
         if self.struct is not None:
-            return self.struct.nothing()
+            return self.struct.with_defaults()
         assert self.wire is not None
         return self.wire.zero if self.default is REQUIRED else self.default
 
 
 def _resolve(name: str, annotation: Any, options: _Options) -> Field:
-    versions = Span.parse(options.versions)
+    versions = VersionRange.parse(options.versions)
     arguments = get_args(annotation)
     nullable = NO_VERSIONS
     if type(None) in arguments:
         (annotation,) = (a for a in arguments if a is not type(None))
-        nullable = Span.parse(options.nullable) if options.nullable is not None else versions
+        nullable = VersionRange.parse(options.nullable) if options.nullable is not None else versions
     is_array = get_origin(annotation) is list
     if is_array:
         (annotation,) = get_args(annotation)
@@ -158,10 +158,10 @@ def _resolve(name: str, annotation: Any, options: _Options) -> Field:
         versions=versions,
         nullable=nullable,
         tag=options.tag,
-        tagged=Span.parse(options.tagged),
+        tagged=VersionRange.parse(options.tagged),
         default=options.default,
         ignorable=options.ignorable,
-        flexible=Span.parse(options.flexible) if options.flexible is not None else None,
+        flexible=VersionRange.parse(options.flexible) if options.flexible is not None else None,
         may_be_encoded=options.may_be_encoded,
     )
 
@@ -187,7 +187,7 @@ class _Declared(type):
 
 
 class _Fields:
-    """Stands in for the fields of a class until somebody asks for them."""
+    """Stands in for the fields of a class until they are first read."""
 
     def __init__(self, declared: list[tuple[str, Any, _Options | None]]) -> None:
         self._declared = declared
@@ -207,14 +207,14 @@ class Struct(metaclass=_Declared):
         # This one makes the first objects; then a constructor is written for the class, and takes its place.
         cls = type(self)
         _made[cls] += 1
-        if _made[cls] > PATIENCE or not _fill(self, values):
+        if _made[cls] > INTERPRETED_CALLS or not _fill(self, values):
             cls.__init__ = _write_constructor(cls)  # type: ignore[method-assign]
             cls.__init__(self, **values)
 
     @classmethod
-    def nothing(cls) -> Self:
-        """An object in which no field says anything."""
-        struct: Self = maker_of_nothing(cls)()
+    def with_defaults(cls) -> Self:
+        """An object whose fields all have their defaults."""
+        struct: Self = defaults_maker(cls)()
         return struct
 
     def __eq__(self, other: object) -> bool:
@@ -225,13 +225,13 @@ class Struct(metaclass=_Declared):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.__fields__)
-        return f"{type(self).__qualname__}({said})"
+        fields = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.__fields__)
+        return f"{type(self).__qualname__}({fields})"
 
 
-class Encoded:
-    """A struct as one version of its message says it. Whoever says the same often may have it encoded once
-    (`encode_part` of codec.py), and put this into the list in its place, where the list `may_be_encoded`."""
+class PreEncoded:
+    """A struct as encoded for one version of its message. A caller that sends the same struct often encodes it once
+    (`encode_part` of codec.py) and puts this object into the list in its place, where the list `may_be_encoded`."""
 
     __slots__ = ("data",)
 
@@ -243,7 +243,7 @@ _made: Counter[type[Struct]] = Counter()  # objects that were made without a con
 
 
 def _fill(struct: Struct, values: dict[str, Any]) -> bool:
-    """Whether `values` are those of the struct; if not, a written constructor says what is wrong with them."""
+    """Whether `values` are the fields of the struct; if not, a written constructor raises the TypeError."""
     given = 0
     for f in struct.__fields__:
         if f.name in values:
@@ -258,14 +258,14 @@ def _fill(struct: Struct, values: dict[str, Any]) -> bool:
 
 
 @cache
-def maker_of_nothing(cls: type[Struct]) -> Callable[[], Any]:
+def defaults_maker(cls: type[Struct]) -> Callable[[], Any]:
     """A function that makes an object of defaults. It is called for every tagged struct that is left out."""
     scope: dict[str, Any] = {"new": object.__new__, "cls": cls}
     body = ["    o = new(cls)"]
     for f in cls.__fields__:
         value = f.fallback()
         if isinstance(value, Struct):
-            scope[f"make_{f.name}"] = maker_of_nothing(type(value))
+            scope[f"make_{f.name}"] = defaults_maker(type(value))
             body.append(f"    o.{f.name} = make_{f.name}()")
         else:
             body.append(f"    o.{f.name} = {value!r}")
@@ -288,7 +288,7 @@ def _write_constructor(cls: type[Struct]) -> Any:
         elif f.default is EMPTY:
             assert f.struct is not None
             parameters.append(f"{f.name}=EMPTY")
-            scope[f"make_{f.name}"] = maker_of_nothing(f.struct)
+            scope[f"make_{f.name}"] = defaults_maker(f.struct)
             value = f"make_{f.name}() if {f.name} is EMPTY else {f.name}"
         else:
             parameters.append(f"{f.name}=default_{f.name}")
@@ -300,26 +300,26 @@ def _write_constructor(cls: type[Struct]) -> Any:
 
 
 class Message(Struct):
-    """Something said whole: a request, a response, a header, a record of a ledger."""
+    """A top-level message: a request, a response, a header, a record of an internal topic."""
 
     # Underscored, because fields are called `key` and `versions` too.
     __key__: ClassVar[int | None] = None
-    __versions__: ClassVar[Span] = NO_VERSIONS
-    __flexible__: ClassVar[Span] = NO_VERSIONS
+    __versions__: ClassVar[VersionRange] = NO_VERSIONS
+    __flexible__: ClassVar[VersionRange] = NO_VERSIONS
 
     def __init_subclass__(cls, *, key: int | None = None, versions: str = "none", flexible: str = "none") -> None:
         cls.__key__ = key
-        cls.__versions__ = Span.parse(versions)
-        cls.__flexible__ = Span.parse(flexible)
+        cls.__versions__ = VersionRange.parse(versions)
+        cls.__flexible__ = VersionRange.parse(flexible)
 
 
 class Request(Message):
-    """What a client, or another node, asks. Its key says which API."""
+    """A request of a client or another node. `key` is its API key."""
 
 
 class Response(Message):
-    """What it is answered."""
+    """The response to a request."""
 
 
 class Entry(Message):
-    """A key or a value that Kafka keeps in one of its own topics. Where there is a key, it says which kind of entry."""
+    """A key or a value of a record in one of Kafka's internal topics. A key determines the kind of the entry."""

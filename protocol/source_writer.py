@@ -11,10 +11,10 @@ def refuse(problem: str = "", *numbers: int) -> None:
 
 
 class Source:
-    """A function in the making. Why it refuses something, only a careful one says; see `codec.py`."""
+    """A function in the making. Only a careful one reports why it refuses its input; see `codec.py`."""
 
     def __init__(self, is_careful: bool, **scope: Any) -> None:
-        self._is_careful = is_careful
+        self._is_diagnostic = is_careful
         self.scope: dict[str, Any] = {"refuse": refuse, "ProtocolError": ProtocolError, **scope}
         self.depth = 1
         self._lines: list[str] = []
@@ -38,8 +38,8 @@ class Source:
         return name
 
     def refusal(self, problem: str, *numbers: str) -> str:
-        """A call that ends the function. What a quick one would say is never heard, and a sixth of its compilation."""
-        return f"refuse({', '.join([repr(problem), *numbers])})" if self._is_careful else "refuse()"
+        """A call that ends the function. Quick functions have no message, which saves a sixth of the compilation."""
+        return f"refuse({', '.join([repr(problem), *numbers])})" if self._is_diagnostic else "refuse()"
 
     def function(self, signature: str, filename: str) -> Any:
         """Compiles the lines as the body of `def <signature>:` and keeps them where tracebacks and debuggers look."""

@@ -10,11 +10,11 @@
      2³¹-1      2³²-2      fe ff ff ff 0f                          five bytes are the most for an int32
      -2⁶³       2⁶⁴-1      ff ff ff ff ff ff ff ff ff 01           ten for an int64
 
-A varint longer than that is refused, as Kafka does. So is one whose last byte carries bits that the type has no room
-for; Kafka drops those silently, no client writes them, and two readers that disagree on a number help nobody. Padding
+A varint longer than that is refused, as in Kafka. So is one whose last byte carries bits that the type has no room for;
+Kafka drops those silently, no client writes them, and two readers could decode different numbers. Padding
 (`80 00` for nought) is legal and read.
 
-The unsigned varints of the request and response bodies are another matter and stand in wire.py.
+The unsigned varints of the request and response bodies have another format, in primitives.py.
 """
 
 from typing import Final

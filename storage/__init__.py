@@ -1,1 +1,1 @@
-"""The storage room: what is kept."""
+"""Storage: segment files, indexes, recovery, retention and compaction."""

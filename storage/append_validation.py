@@ -1,19 +1,19 @@
-"""What is let into a log. Of a leader: one batch, whole, honest about itself, within the topic's rules.
+"""Validates batches before an append. From a client: one whole batch, consistent with itself and the topic's rules.
 
-As in Kafka, a batch of a client is checked record by record before it is appended: all that its header says is compared
-with all that its records say, and every record must be one that a reader can read (protocol/record_walk.py). A batch
-that passed its CRC and cannot be read would stop every reader of the partition, not only those of the client that sent
-it, and one with a wrong record count would give two records the same offset. A compressed batch is decompressed for it,
-once. `trioka.validate.records=header` leaves this out, and then only the topic's rules about records (keys, timestamps)
-have a batch opened. What coordinators and the metadata quorum append is made here, and is opened for those rules only.
+As in Kafka, a batch of a client is checked record by record before it is appended: the header must agree with the
+records, and every record must be readable (protocol/record_walk.py). A batch that passed its CRC and cannot be read
+would stop every reader of the partition, not only the client that sent it, and a batch with a wrong record count would
+give two records the same offset. A compressed batch is decompressed for the check, once. With
+`trioka.validate.records=header` this check is left out, and a batch is opened only for the topic's rules about records
+(keys, timestamps). Batches of coordinators and of the metadata quorum are opened for those rules only.
 
 Nothing is copied. The buffer is the part of the receive buffer that holds the batch, writable, and is patched in
-place; only a batch that is packed anew comes back in a buffer of its own. `admit` is pure: it takes the time.
+place; only a batch that is compressed again comes back in its own buffer. `validate` takes the time as an argument.
 
     what is wrong                                                         answer
     no batch, half a batch, more than one, magic 0 or 1, bytes behind     INVALID_RECORD
-    a length that cannot be, an unknown magic, a wrong CRC                CORRUPT_MESSAGE
-    larger than max.message.bytes, before or after packing it anew        MESSAGE_TOO_LARGE
+    an impossible length, an unknown magic, a wrong CRC                   CORRUPT_MESSAGE
+    larger than max.message.bytes, before or after a new compression      MESSAGE_TOO_LARGE
     a base offset other than 0, offsets that do not fit the record count  INVALID_RECORD
     records that cannot be read, are more or fewer than the header says,
     or whose offsets are not 0, 1, 2 and so on; damaged compression       INVALID_RECORD
@@ -24,13 +24,13 @@ place; only a batch that is packed anew comes back in a buffer of its own. `admi
     the broker's timestamp flag; timestamps out of range                  INVALID_TIMESTAMP, with the records
     records without keys on a compacted topic                             INVALID_RECORD, with the records
 
-A newest timestamp in the header that is not that of the records is mended, as in Kafka. Kafka does not look at the
-offsets of records that are not compressed, and numbers compressed ones anew; no client needs either.
-(Kafka clears the timestamp flag silently if the topic has CreateTime. No client sets it, so we refuse it everywhere.)
-Coordinators and the metadata quorum append through here too: their batches are ours, so a control batch and a base
-offset are in order, and size is no matter.
+A wrong newest timestamp in the header is corrected, as in Kafka. Kafka does not check the offsets of uncompressed
+records, and renumbers compressed ones; no client needs either.
+(Kafka clears the timestamp flag silently if the topic has CreateTime. No client sets it, so trioka always refuses it.)
+Coordinators and the metadata quorum append through this module too: their batches come from this node, so a control
+batch and a base offset are allowed, and the size is not limited.
 
-A follower takes what its leader sent, if it arrived whole and continues its own log (`check_fetched`).
+A follower takes what its leader sent, if it arrived whole and continues its own log (`validate_replicated`).
 """
 
 from enum import Enum
@@ -73,19 +73,19 @@ from trioka.protocol.record_walk import walk
 from .log_config import FOREVER_MS, LogConfig
 
 MAX_RECORD_ERRORS: Final = 100
-"""So many records are named in a refusal; Kafka names all, which lets a client choose the size of our answer."""
+"""The number of invalid records in a refusal. Kafka names all, which lets a client choose the size of the response."""
 
 MAX_NAMED_AMONG: Final = 100_000
-"""Only the first so many records of a refused batch are searched for those to name: a compressed batch can hold
-millions, and the search costs 1.5 µs for each."""
+"""The search for the records to name in a refusal stops after this many records of the batch: a compressed batch can
+hold millions, and the search costs 1.5 µs for each."""
 
 _LENGTH_AND_MAGIC: Final = Struct(">i4xb")
 _LEAST_LENGTH: Final = 14  # of any batch or message that there ever was: less is rubbish, and no half of a batch
 _CHECKED_FROM: Final = 21  # the CRC covers everything from the attributes on
 
 
-class Origin(Enum):
-    """Who appends. Rules about what clients may not do hold for clients."""
+class AppendOrigin(Enum):
+    """The origin of an append. Some rules apply to clients only."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -93,7 +93,7 @@ class Origin(Enum):
 
 
 class RecordError(NamedTuple):
-    """One record that made its batch unacceptable, as the Produce response has it."""
+    """One record that made its batch invalid, as in the Produce response."""
 
     batch_index: int  # of the record, in its batch
     message: str
@@ -113,8 +113,8 @@ def record_errors(error: KafkaError) -> tuple[RecordError, ...]:
     return cause.errors if isinstance(cause, RejectedRecords) else ()
 
 
-class Admission:
-    """The rules of one topic, made ready for the hot path. `admit` is called for every batch."""
+class BatchValidator:
+    """The rules of one topic, prepared for the hot path. `validate` is called for every batch."""
 
     __slots__ = ("_after_max_ms", "_config", "_max_bytes", "is_plain")
 
@@ -129,10 +129,10 @@ class Admission:
             and not config.compacts
         )
 
-    def admit(
-        self, buffer: memoryview | bytearray, *, now_ms: int, origin: Origin = Origin.CLIENT
+    def validate(
+        self, buffer: memoryview | bytearray, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> tuple[memoryview | bytearray, BatchHeader, int]:
-        """The batch in `buffer`, checked, its timestamps as the topic wants them; its header; and the time that it got,
+        """The checked batch in `buffer`, with timestamps by the topic's rules; its header; and its log append time,
         NO_TIMESTAMP under CreateTime. Offset and epoch are not set yet. Raises a KafkaError if it is refused."""
         try:
             header = read_header(buffer)
@@ -141,13 +141,13 @@ class Admission:
         size = header.size
         if size != len(buffer):
             raise _not_one_batch(buffer, size)
-        if size > self._max_bytes and origin is Origin.CLIENT:
+        if size > self._max_bytes and origin is AppendOrigin.CLIENT:
             raise MessageTooLarge(f"a batch of {size} bytes; the topic takes {self._max_bytes}")
         view = buffer if type(buffer) is memoryview else memoryview(buffer)
         if crc32c(view[_CHECKED_FROM:]) != header.crc:
             raise CorruptMessage("the batch fails its CRC")
         opened = None
-        if origin is Origin.CLIENT:
+        if origin is AppendOrigin.CLIENT:
             _check_claims(header)
             if self._config.validate_records == "full":
                 opened = _Opened(view, header)
@@ -161,12 +161,17 @@ class Admission:
         return self._admit_by_other_rules(buffer, header, opened, now_ms, origin)
 
     def _admit_by_other_rules(
-        self, buffer: memoryview | bytearray, header: BatchHeader, opened: "_Opened | None", now_ms: int, origin: Origin
+        self,
+        buffer: memoryview | bytearray,
+        header: BatchHeader,
+        opened: "_Opened | None",
+        now_ms: int,
+        origin: AppendOrigin,
     ) -> tuple[memoryview | bytearray, BatchHeader, int]:
         config = self._config
         stamps = config.message_timestamp_type == "LogAppendTime"
         if header.attributes & LOG_APPEND_TIME:
-            raise InvalidTimestamp("the batch says that the broker set its time; that is the broker's to say")
+            raise InvalidTimestamp("the batch has timestamp type LogAppendTime, which only the broker may set")
         control = header.attributes & CONTROL
         if opened is None and not control and _needs_a_look_inside(header, config, stamps, now_ms):
             opened = _Opened(memoryview(buffer), header)
@@ -179,7 +184,7 @@ class Admission:
         if codec is not None and codec != header.attributes & CODEC_MASK and not control:
             data = payload(buffer, header) if opened is None else opened.payload()
             buffer, header = _pack_anew(header, data, codec, config)
-            if header.size > self._max_bytes and origin is Origin.CLIENT:
+            if header.size > self._max_bytes and origin is AppendOrigin.CLIENT:
                 raise MessageTooLarge(f"{header.size} bytes as {codec.name}; the topic takes {self._max_bytes}")
         if stamps:
             set_timestamp(buffer, header, now_ms)
@@ -187,11 +192,11 @@ class Admission:
         return buffer, header, NO_TIMESTAMP
 
 
-def admit(
-    buffer: memoryview | bytearray, config: LogConfig, *, now_ms: int, origin: Origin = Origin.CLIENT
+def validate_batch(
+    buffer: memoryview | bytearray, config: LogConfig, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
 ) -> tuple[memoryview | bytearray, BatchHeader, int]:
-    """`Admission.admit`, for who has one batch."""
-    return Admission(config).admit(buffer, now_ms=now_ms, origin=origin)
+    """`BatchValidator.validate` for a single batch."""
+    return BatchValidator(config).validate(buffer, now_ms=now_ms, origin=origin)
 
 
 def _no_batch(buffer: memoryview | bytearray, error: Exception) -> KafkaError:
@@ -212,7 +217,7 @@ def _not_one_batch(buffer: memoryview | bytearray, size: int) -> KafkaError:
 
 
 def _check_claims(header: BatchHeader) -> None:
-    """What a client says of its batch must be possible. One comparison each: this is the common path."""
+    """Checks that the fields of a client's batch header are possible. One comparison each: this is the common path."""
     if header.base_offset != 0:
         raise InvalidRecord(f"the base offset is {header.base_offset}; a client's batches begin at 0")
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
@@ -243,8 +248,8 @@ def _needs_a_look_inside(header: BatchHeader, config: LogConfig, stamps: bool, n
 
 
 class _Opened:
-    """The records of a batch, decompressed if need be and walked over: they can be read, and are as many as its header
-    says. InvalidRecord if not."""
+    """The records of a batch, decompressed if necessary and checked: they can be read, and their number is that of the
+    header. InvalidRecord if not."""
 
     __slots__ = ("_data", "_end", "_header", "_start", "_without_key", "newest", "oldest")
 
@@ -271,9 +276,9 @@ class _Opened:
     def check(self, config: LogConfig, stamps: bool, now_ms: int) -> None:
         """Refuses the batch if the topic's rules refuse a record."""
         oldest_allowed = now_ms - config.message_timestamp_before_max_ms
-        newest_allowed = now_ms + config.message_timestamp_after_max_ms
+        max_appendable_timestamp = now_ms + config.message_timestamp_after_max_ms
         needs_keys = config.compacts and self._without_key > 0
-        if not needs_keys and (stamps or (oldest_allowed <= self.oldest and self.newest <= newest_allowed)):
+        if not needs_keys and (stamps or (oldest_allowed <= self.oldest and self.newest <= max_appendable_timestamp)):
             return
         errors: list[RecordError] = []
         timestamps_wrong = False
@@ -281,10 +286,14 @@ class _Opened:
             timestamp = span.timestamp
             if needs_keys and span.key is None:
                 errors.append(RecordError(index, "a record of a compacted topic needs a key"))
-            elif not stamps and timestamp != NO_TIMESTAMP and not oldest_allowed <= timestamp <= newest_allowed:
+            elif (
+                not stamps and timestamp != NO_TIMESTAMP and not oldest_allowed <= timestamp <= max_appendable_timestamp
+            ):
                 timestamps_wrong = True
                 errors.append(
-                    RecordError(index, f"timestamp {timestamp} is not within [{oldest_allowed}, {newest_allowed}]")
+                    RecordError(
+                        index, f"timestamp {timestamp} is not within [{oldest_allowed}, {max_appendable_timestamp}]"
+                    )
                 )
             if len(errors) == MAX_RECORD_ERRORS:
                 break
@@ -304,8 +313,8 @@ def _pack_anew(header: BatchHeader, data: bytes, codec: Codec, config: LogConfig
     return batch, read_header(batch)
 
 
-class UnexpectedOffset(Exception):
-    """What a follower was given begins before its log's end. (An empty log may begin anew at `first_offset`.)"""
+class UnexpectedAppendOffset(Exception):
+    """A batch for a follower begins before its log's end. (An empty log may start at `first_offset`.)"""
 
     def __init__(self, first_offset: int, last_offset: int, log_end_offset: int) -> None:
         super().__init__(f"batches from {first_offset} to {last_offset}, for a log that ends at {log_end_offset}")
@@ -313,11 +322,11 @@ class UnexpectedOffset(Exception):
         self.last_offset = last_offset
 
 
-def check_fetched(buffer: memoryview | bytearray | bytes, log_end_offset: int, epoch: int) -> list[BatchHeader]:
-    """The batches that a follower appends to a log which ends there and whose latest epoch is this one (I9).
+def validate_replicated(buffer: memoryview | bytearray | bytes, log_end_offset: int, epoch: int) -> list[BatchHeader]:
+    """The batches that a follower appends to a log with this end offset and latest epoch (I9).
 
-    Offsets may leave gaps, because the leader's log is compacted, but neither they nor epochs go back. A last batch
-    that is torn, as Kafka's leaders send it, is left out.
+    Offsets may have gaps, because the leader's log is compacted, but neither they nor epochs decrease. A torn last
+    batch, which Kafka's leaders send, is left out.
     """
     try:
         batches = list(headers(buffer, partial_tail=True))
@@ -331,7 +340,7 @@ def check_fetched(buffer: memoryview | bytearray | bytes, log_end_offset: int, e
             raise InvalidRecord(f"the batch at offset {header.base_offset} ends at {header.last_offset}")
         if header.base_offset < next_offset:
             if header is batches[0]:
-                raise UnexpectedOffset(header.base_offset, batches[-1].last_offset, log_end_offset)
+                raise UnexpectedAppendOffset(header.base_offset, batches[-1].last_offset, log_end_offset)
             raise InvalidRecord(f"offset {header.base_offset} comes after {next_offset - 1}")
         if 0 <= header.leader_epoch < epoch:
             raise InvalidRecord(f"at offset {header.base_offset}, epoch {header.leader_epoch} comes after {epoch}")

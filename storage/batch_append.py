@@ -1,15 +1,14 @@
-"""A run: several batches of clients for one log, checked one by one and written by one call.
+"""Appends several client batches to one log with one write: the storage primitive of the fast path.
 
-A client with many small requests in flight sends them together, and they arrive together. `Log.append_as_leader` takes
-5 µs for each, most of it Python between the checks, and a system call of its own. Here the checks stand in one loop, on
-the numbers as they are unpacked, and what an append does besides (the write, the index, the producer's window, the end
-of the log) is done once for all. That makes 1.4 µs of a batch of 170 bytes (`python bench/request.py`).
+`Log.append_as_leader` takes 5 µs for a batch, most of it Python between the checks, and a system call. Here the checks
+of all batches run in one loop over the unpacked header fields, and the rest of an append (the write, the indexes, the
+producer's window, the log end) happens once. That makes 1.4 µs for a batch of 170 bytes (`python bench/request.py`).
 
-**Nothing is decided here that is not decided there.** A run takes what needs no second thought: a topic without rules
-about keys or old timestamps, a batch with every check passed, the next one of its producer, in the active segment. The
-first batch that is anything else ends the run, untouched, and is for `append_as_leader`, which knows what to say. So
-every refusal has one place, and a test appends the same bytes both ways and compares the logs. Records are walked over
-here as there, by the same function (protocol/record_walk.py).
+**No decision is made here that `append_as_leader` does not make.** A batch is taken if it needs no per-record rule: the
+topic has no rules about keys or old timestamps, every check passes, the sequence is the producer's next, and the active
+segment has space. The first batch that is anything else ends the run and is left unchanged, for `append_as_leader`,
+which raises the right error. So each refusal has one place, and a test appends the same bytes both ways and compares
+the logs. Records are validated here as there, by the same function (protocol/record_walk.py).
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from trioka.protocol.compression import Codec
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.record_walk import walk
 
-from .append_validation import Admission
+from .append_validation import BatchValidator
 from .batch_scan import MAX_RELATIVE_OFFSET
 from .log_config import FOREVER_MS, LogConfig
 from .producer_state import SEQUENCES
@@ -31,38 +30,36 @@ from .segment import Segment
 if TYPE_CHECKING:
     from .log import Log
 
-_HEADER: Final = Struct(
-    ">qi4xbIhiqqqhii"
-)  # all of a batch's header (batch.py), but for the epoch, which is ours to set
+_HEADER: Final = Struct(">qi4xbIhiqqqhii")  # a batch header (protocol/batch.py) without the leader epoch, set below
 _OFFSET_AND_EPOCH: Final = Struct(">qii")  # with the length between them
 CHECKED_FROM: Final = 21  # the CRC covers everything from the attributes on
 LAST_CODEC: Final = int(Codec.ZSTD)
-NOBODY: Final = -1
+NO_PRODUCER: Final = -1
 OLDEST: Final = -(2**63)  # no timestamp is less
 unpack: Final = _HEADER.unpack_from
 patch: Final = _OFFSET_AND_EPOCH.pack_into
 assert _HEADER.size == HEADER_SIZE
 
 
-class RunLimits(NamedTuple):
-    """What a topic's configuration means for a run. Made with the configuration, so that no run has to ask for it."""
+class AppendLimits(NamedTuple):
+    """A topic's configuration as `try_append_batches` needs it, computed when the configuration changes."""
 
     max_bytes: int  # of a batch
-    after_max_ms: int  # from now on
+    after_max_ms: int  # how far a timestamp may be in the future
     roll_ms: int
-    full_bytes: int  # from here on somebody must look whether the segment is full
+    full_bytes: int  # a segment of this size may have to be rolled
     index_interval_bytes: int
     validates_records: bool
 
 
-def run_limits(config: LogConfig, indexed_bytes: int) -> RunLimits | None:
-    """None if the topic has rules about single records, or its answers wait for the disk. `indexed_bytes` of a log fill
-    no index."""
-    if not Admission(config).is_plain or config.flush_messages != FOREVER_MS:
+def append_limits(config: LogConfig, indexed_bytes: int) -> AppendLimits | None:
+    """None if the topic has rules about single records, or its acknowledgements wait for an fsync. An index covers
+    `indexed_bytes` of a log at most."""
+    if not BatchValidator(config).is_plain or config.flush_messages != FOREVER_MS:
         return None
     full = min(config.segment_bytes, indexed_bytes)
     after = config.message_timestamp_after_max_ms
-    return RunLimits(
+    return AppendLimits(
         config.max_message_bytes,
         after,
         config.roll_ms,
@@ -72,24 +69,24 @@ def run_limits(config: LogConfig, indexed_bytes: int) -> RunLimits | None:
     )
 
 
-def append_run(
-    log: "Log", buffer: memoryview, places: Sequence[tuple[int, int]], leader_epoch: int, now_ms: int
+def try_append_batches(
+    log: "Log", buffer: memoryview, ranges: Sequence[tuple[int, int]], leader_epoch: int, now_ms: int
 ) -> list[int]:
-    """Appends the batches at these places of the buffer, (position, size) each, as far as they are plain; sets their
-    offsets in place. The first offset of each that was appended; the others are as they were. A size is at least that
-    of a header. Raises what the disk says: then none was appended."""
-    segment, limits = log.segments.active, log.run_limits
+    """Appends the batches at these ranges of the buffer, (position, size) each, up to the first that is not eligible,
+    and sets their offsets in place. Returns the first offset of each appended batch; the other batches are unchanged. A
+    size is at least that of a header. Raises the disk's error; then no batch was appended."""
+    segment, limits = log.segments.active, log.append_limits
     if limits is None or log.closed or log.quarantine.damages or leader_epoch != log.epochs.latest_epoch:
         return []
-    max_bytes, after_max_ms, roll_ms, room, interval, validates = limits
-    free = room = room - segment.size
-    newest_allowed_ms = newest_allowed(segment, now_ms, now_ms + after_max_ms, roll_ms)
+    max_bytes, after_max_ms, roll_ms, space, interval, validates = limits
+    free = space = space - segment.size
+    max_timestamp = max_appendable_timestamp(segment, now_ms, now_ms + after_max_ms, roll_ms)
     offset, end_offset = log.log_end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
     firsts, batches = list[int](), list[memoryview]()
     notes: list[tuple[int, int, int]] = []  # last offset, newest timestamp, size
-    who, producer_id, producer_epoch, next_sequence = None, NOBODY, NOBODY, 0
-    written: list[tuple[int, int, int, int, int]] = []  # by that producer, as its window has them
-    for position, size in places:
+    entry, producer_id, producer_epoch, next_sequence = None, NO_PRODUCER, NO_PRODUCER, 0
+    written: list[tuple[int, int, int, int, int]] = []  # the batches of that producer, for its window
+    for position, size in ranges:
         header = unpack(buffer, position)
         base, length, magic, crc, attributes, delta, oldest, newest, producer, epoch, sequence, count = header
         last_offset = offset + delta
@@ -100,19 +97,19 @@ def append_run(
             or not 0 <= attributes <= LAST_CODEC  # no flag, and a codec that exists
             or delta < 0
             or delta + 1 != count
-            or not oldest <= newest <= newest_allowed_ms
+            or not oldest <= newest <= max_timestamp
             or size > max_bytes
-            or size > room
+            or size > space
             or last_offset > end_offset
             or crc32c(buffer[position + CHECKED_FROM : position + size]) != crc
         ):
             break
         if producer >= 0:
-            if who is None and (who := log.producers.expected(producer, epoch, sequence)) is not None:
+            if entry is None and (entry := log.producers.expected(producer, epoch, sequence)) is not None:
                 producer_id, producer_epoch = producer, epoch
             elif producer != producer_id or epoch != producer_epoch or sequence != next_sequence:
                 break
-        if validates and not has_plain_records(buffer, position, size, attributes, count, oldest, newest):
+        if validates and not records_match_header(buffer, position, size, attributes, count, oldest, newest):
             break
         if producer >= 0:
             next_sequence = (sequence + delta + 1) % SEQUENCES
@@ -122,25 +119,25 @@ def append_run(
         notes.append((last_offset, newest, size))
         firsts.append(offset)
         offset = last_offset + 1
-        room -= size
+        space -= size
     if firsts:
         _write(segment, batches, notes, interval)
         log.log_end_offset = log.producers.end_offset = offset
         log.appended_batches += len(firsts)
-        log.appended_bytes += free - room
+        log.appended_bytes += free - space
         log.touched = True
-        if who is not None:
-            log.producers.apply_run(who, written)
+        if entry is not None:
+            log.producers.apply_batches(entry, written)
     return firsts
 
 
-def has_plain_records(
-    buffer: memoryview | bytearray, position: int, size: int, codec: int, count: int, oldest: int, newest: int
+def records_match_header(
+    buffer: memoryview, position: int, size: int, codec: int, count: int, oldest: int, newest: int
 ) -> bool:
-    """Whether the records of the batch at this position can all be read and are what its header says: as many, with
-    `newest` as their newest timestamp. Called last, since a compressed batch is decompressed for it."""
+    """Whether all records of the batch at this position can be read and match its header: `count` of them, with
+    `newest` as their newest timestamp. Called last, because it decompresses a compressed batch."""
     if codec:
-        view = memoryview(buffer)[position : position + size]
+        view = buffer[position : position + size]
         try:
             data = payload(view, read_header(view))
         except KafkaError:
@@ -151,9 +148,9 @@ def has_plain_records(
     return walked is not None and walked[1] == newest and walked[0] >= 0
 
 
-def newest_allowed(segment: Segment, now_ms: int, newest: int, roll_ms: int) -> int:
-    """A batch that is newer has no place in this segment, or none at all. None has if the segment is empty, was not
-    looked at yet, or is too old."""
+def max_appendable_timestamp(segment: Segment, now_ms: int, newest: int, roll_ms: int) -> int:
+    """The newest timestamp of a batch that may be appended to this segment: a newer one is refused or rolls it. OLDEST
+    if the segment is empty, not prepared, or too old: then no batch may be."""
     if not segment.size or not segment.ready:
         return OLDEST
     first = segment.first_timestamp()
@@ -165,8 +162,8 @@ def newest_allowed(segment: Segment, now_ms: int, newest: int, roll_ms: int) -> 
 
 def _write(segment: Segment, batches: list[memoryview], notes: list[tuple[int, int, int]], interval: int) -> None:
     try:
-        segment.append_run(batches, notes, interval)
+        segment.append_many(batches, notes, interval)
     except (KafkaError, OSError):
         for batch in batches:
-            batch[:8] = bytes(8)  # so that each can be refused for what it is
+            batch[:8] = bytes(8)  # as sent by the client, so that `append_as_leader` can validate it
         raise

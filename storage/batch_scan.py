@@ -5,9 +5,9 @@ after the last one ended, in its segment, and its leader's epoch is not older th
 first that is not sound ends the scan with `BadBatch`; what that means (a torn tail, or damage) is not decided here.
 
 The CRC does not cover the first 21 bytes of a batch, and so neither its offset nor its epoch. A wrong bit there shows
-in the order: the next batch begins before this one ends, or has an older epoch. Which of the two is wrong is told by
-the one before them: the one that does not continue it. (In a log with gaps, after compaction, a wrong offset that still
-lies in its gap cannot be told from a right one; nor can a wrong epoch that does not break the order of epochs.)
+in the order: the next batch begins before this one ends, or has an older epoch. The batch before both decides which of
+the two is wrong: the one that does not continue it. (In a log with gaps, after compaction, a wrong offset that is still
+in its gap cannot be detected; nor can a wrong epoch that does not break the order of epochs.)
 """
 
 from collections.abc import Iterator
@@ -37,8 +37,8 @@ class BadBatch(Exception):
         self.reason = reason
 
 
-class Found(NamedTuple):
-    """A sound batch: where it stands in the file, and in `buffer` (at `header.position`)."""
+class ScannedBatch(NamedTuple):
+    """A sound batch: its position in the file, and in `buffer` (at `header.position`)."""
 
     position: int
     header: BatchHeader
@@ -54,7 +54,7 @@ def scan(
     last_offset: int = NO_OFFSET,
     epoch: int = NO_EPOCH,
     limit: int = MAX_OFFSET,
-) -> Iterator[Found]:
+) -> Iterator[ScannedBatch]:
     """The batches of [position, end), after one that ended with `last_offset` and had `epoch`; all before `limit`."""
     if position == 0 and last_offset == NO_OFFSET:
         last_offset = base_offset - 1
@@ -75,7 +75,7 @@ def scan(
         unusual = header.base_offset != last_offset + 1 or header.leader_epoch > epoch
         if unusual and position + header.size < end:
             _check_next(file, position, header, last_offset, epoch)
-        yield Found(position, header, buffer)
+        yield ScannedBatch(position, header, buffer)
         position += header.size
         last_offset = header.last_offset
         epoch = max(epoch, header.leader_epoch)
@@ -94,7 +94,7 @@ def _check_place(
 
 
 def _check_next(file: File, position: int, header: BatchHeader, last_offset: int, epoch: int) -> None:
-    """There is a gap before this batch, or its epoch is new. Then the next one must not contradict it."""
+    """For a batch after a gap, or with a new epoch: the next batch must not contradict it."""
     try:
         following = _header(file.read(position + header.size, HEADER_SIZE), 0, position)
     except BadBatch:
@@ -114,16 +114,16 @@ def _header(buffer: bytes, at: int, position: int) -> BatchHeader:
         raise BadBatch(position, str(error)) from None
 
 
-def find_next(
+def find_next_batch(
     file: File, *, position: int, end: int, base_offset: int, last_offset: int, limit: int = MAX_OFFSET
 ) -> int | None:
-    """Behind damage at `position`: where the next sound batch begins, if there is one before `end` and `limit`.
+    """Finds the next sound batch behind damage at `position`, if there is one before `end` and `limit`.
 
-    The lengths of the damaged batch, and of those that follow and are damaged too, are tried first, for most damage
-    spares them; otherwise every byte that could be a magic. A batch that is found must have a header that makes sense,
-    and a right CRC. But its offset is in no CRC, and a record may happen to hold a batch; so it must begin with the
-    offset behind the damaged ones, by what they say of their records, or a sound batch must stand behind it. One good
-    batch among damaged ones is found that way, and is not counted as damage: it may be the last good copy there is.
+    The search tries the lengths of the damaged batch and of damaged batches behind it first, because most damage spares
+    them; then every byte that could be a magic. A candidate needs a plausible header and a right CRC. But its offset is
+    in no CRC, and a record may contain a batch; so the candidate must also begin with the offset behind the damaged
+    batches, as computed from their headers, or a sound batch must follow it. The search thus finds a single good batch
+    among damaged ones, which may be the last good copy.
     """
     expected = _offsets_behind({last_offset + 1}, file.read(position, HEADER_SIZE))
 
@@ -150,7 +150,7 @@ def find_next(
                 place = file.read(position + at, HEADER_SIZE)
                 if is_next(position + at, place):
                     return position + at
-                if _OFFSET.unpack_from(place)[0] in expected:  # it is one of them, and damaged itself
+                if _OFFSET.unpack_from(place)[0] in expected:  # it is one of the expected batches, and damaged itself
                     expected |= _offsets_behind(expected, place)
             found = buffer.find(_MAGIC_BYTE, found + 1)
         position += max(len(buffer) - _MAGIC_AT, 1)
@@ -158,8 +158,8 @@ def find_next(
 
 
 def _offsets_behind(starts: set[int], place: bytes) -> set[int]:
-    """Where the next batch may begin, by a damaged header, of which one field may be wrong: its offset, or how many
-    offsets it spans, which it says twice."""
+    """The possible offsets of the next batch, from a damaged header with one wrong field: its offset, or the number of
+    its offsets, which the header contains twice."""
     if len(place) < HEADER_SIZE:
         return set()
     own_offset, delta, count = _OFFSET_DELTA_COUNT.unpack_from(place)
@@ -168,7 +168,7 @@ def _offsets_behind(starts: set[int], place: bytes) -> set[int]:
 
 
 def _size(place: bytes, position: int, end: int) -> int | None:
-    """Of the batch that seems to stand there, if it ends before `end`."""
+    """The size of the batch that seems to be there, if it ends before `end`."""
     try:
         size = _header(place, 0, position).size
     except BadBatch:
@@ -177,7 +177,7 @@ def _size(place: bytes, position: int, end: int) -> int | None:
 
 
 def _is_whole(file: File, position: int, end: int, base_offset: int, last_offset: int, limit: int) -> bool:
-    """Whether a batch stands there with a right CRC, and offsets behind the last one; whatever comes after it."""
+    """Whether a batch with a right CRC and offsets behind the last batch is there, whatever follows it."""
     try:
         header = _header(file.read(position, HEADER_SIZE), 0, position)
         if header.size > end - position or header.last_offset - last_offset > MAX_RELATIVE_OFFSET:
@@ -189,7 +189,7 @@ def _is_whole(file: File, position: int, end: int, base_offset: int, last_offset
 
 
 def _is_followed(file: File, position: int, end: int, base_offset: int, last_offset: int, limit: int) -> bool:
-    """Whether a sound batch stands behind the one there, so that its offset is right."""
+    """Whether a sound batch follows the one there, which proves that its offset is right."""
     batches = scan(file, end=end, base_offset=base_offset, position=position, last_offset=last_offset, limit=limit)
     try:
         next(batches)
@@ -209,6 +209,6 @@ MAX_EXPECTED: Final = 16
 
 
 def _plausible(buffer: bytes, at: int, left: int, last_offset: int) -> bool:
-    """Cheap, for it is asked once for every byte of value 2 in the damage."""
+    """Cheap, because it is called for every byte of value 2 in the damage."""
     base_offset, length = _OFFSET_AND_LENGTH.unpack_from(buffer, at)
     return bool(last_offset < base_offset and HEADER_SIZE <= length + LOG_OVERHEAD <= left)

@@ -1,8 +1,8 @@
-"""How much of a file is in memory: the one question to the kernel that Python's `os` cannot ask.
+"""How much of a file is in the page cache: a system call that Python's `os` does not have.
 
 `cachestat` (Linux 6.5) counts the pages of a range that are in the page cache, in one call that costs as little as two
-probes, and leaves none out (`bench/log.py` compares them). It does not say whether they are being read at this moment:
-whoever asks has to make sure of the last byte.
+probes, and leaves none out (`bench/log.py` compares them). It does not report whether they are being read at this
+moment: the caller has to check the last byte.
 
 Only imported when it is needed: loading ctypes takes longer than opening a log.
 """
@@ -23,7 +23,7 @@ _syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void
 
 
 def cached_pages(descriptor: int, offset: int, size: int) -> int | None:
-    """Of the pages that a range touches, how many are in memory. None if the kernel does not say."""
+    """The number of pages of a range that are in memory. None if the kernel does not support the call."""
     if sys.platform != "linux":
         return None
     numbers = _Numbers(offset, size)

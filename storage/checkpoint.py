@@ -6,12 +6,12 @@ r"""The text files beside the segments: read whole or refused, written whole or 
 the old text or the new one.
 
 *Read to the last character.* Kafka reads `orders 0 1` where `orders 0 17\n` was torn, and takes a file that ends after
-its version line for an empty one. We ask for every line end, for as many entries as the count says, for plain decimal
-numbers, for no partition twice, and raise `DamagedFile` otherwise, naming path and line. The one leniency is a file of
+its version line for an empty one. This module requires every line end, as many entries as the count, plain decimal
+numbers and no partition twice, and raises `CorruptFile` otherwise, naming path and line. The one exception is a file of
 no bytes at all: Kafka leaves that when it opened a checkpoint and never wrote it. It reads as no entries.
 
-What a caller does with `DamagedFile` is its own matter: offsets and epochs can be found again from the log, an
-unreadable clean-shutdown marker means an unclean stop, but without `meta.properties` a node must not start.
+The caller decides how to handle `CorruptFile`: offsets and epochs can be rebuilt from the log, an unreadable
+clean-shutdown marker means an unclean stop, but without `meta.properties` a node must not start.
 """
 
 import json
@@ -24,7 +24,7 @@ from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.primitives import NULL_UUID, uuid_from_text, uuid_text
 
 from .disk import Disk
-from .layout import MAX_OFFSET, DamagedFile, TopicPartition
+from .layout import MAX_OFFSET, CorruptFile, TopicPartition
 
 # A line of an offset checkpoint is at most 281 bytes (249 + 10 + 19 and three separators), so 238,000 partitions
 # always fit, and a million with names of common length.
@@ -39,16 +39,16 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 def _read(disk: Disk, path: str, limit: int = MAX_FILE_BYTES) -> str:
     size = disk.size(path)
     if size > limit:
-        raise DamagedFile(path, f"{size} bytes; no such file has more than {limit}")
+        raise CorruptFile(path, f"{size} bytes; no such file has more than {limit}")
     try:
         return disk.read(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DamagedFile(path, f"byte {error.start} is not UTF-8") from None
+        raise CorruptFile(path, f"byte {error.start} is not UTF-8") from None
 
 
 def _number(path: str, line: int, text: str, limit: int, what: str) -> int:
     if _NUMBER.fullmatch(text) is None or int(text) > limit:
-        raise DamagedFile(path, f"{text!r} is not {what}", line=line)
+        raise CorruptFile(path, f"{text!r} is not {what}", line=line)
     return int(text)
 
 
@@ -56,20 +56,20 @@ def _number(path: str, line: int, text: str, limit: int, what: str) -> int:
 
 
 def _read_entries(disk: Disk, path: str, parse: Callable[[int, list[str]], None]) -> None:
-    """Hands each entry, with its line's number, to `parse`, once the frame around them is known to be whole."""
+    """Passes each entry, with its line number, to `parse`, after the header and the count have been checked."""
     text = _read(disk, path)
     if not text:
         return
     lines = text.split("\n")
     if lines.pop():
-        raise DamagedFile(path, "the last line does not end", line=len(lines) + 1)
+        raise CorruptFile(path, "the last line does not end", line=len(lines) + 1)
     if lines[0] != CHECKPOINT_VERSION:
-        raise DamagedFile(path, f"version {lines[0]!r}, not {CHECKPOINT_VERSION!r}", line=1)
+        raise CorruptFile(path, f"version {lines[0]!r}, not {CHECKPOINT_VERSION!r}", line=1)
     if len(lines) < 2:
-        raise DamagedFile(path, "ends before the number of entries", line=2)
+        raise CorruptFile(path, "ends before the number of entries", line=2)
     count = _number(path, 2, lines[1], MAX_FILE_BYTES, "a number of entries")
     if count != len(lines) - 2:
-        raise DamagedFile(path, f"announces {count} entries and holds {len(lines) - 2}", line=2)
+        raise CorruptFile(path, f"announces {count} entries and holds {len(lines) - 2}", line=2)
     for number, line in enumerate(lines[2:], start=3):
         parse(number, line.split(" "))
 
@@ -87,10 +87,10 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
     def parse(line: int, words: list[str]) -> None:
         if len(words) != 3 or not words[0]:
-            raise DamagedFile(path, "is not a topic, a partition and an offset", line=line)
+            raise CorruptFile(path, "is not a topic, a partition and an offset", line=line)
         key = TopicPartition(words[0], _number(path, line, words[1], 2**31 - 1, "a partition"))
         if key in offsets:
-            raise DamagedFile(path, f"{key} stands here for the second time", line=line)
+            raise CorruptFile(path, f"{key} stands here for the second time", line=line)
         offsets[key] = _number(path, line, words[2], MAX_OFFSET, "an offset")
 
     _read_entries(disk, path, parse)
@@ -119,12 +119,12 @@ def read_epochs(disk: Disk, path: str) -> list[EpochEntry]:
 
     def parse(line: int, words: list[str]) -> None:
         if len(words) != 2:
-            raise DamagedFile(path, "is not an epoch and an offset", line=line)
+            raise CorruptFile(path, "is not an epoch and an offset", line=line)
         entry = EpochEntry(
             _number(path, line, words[0], 2**31 - 1, "an epoch"), _number(path, line, words[1], MAX_OFFSET, "an offset")
         )
         if entries and (entry.epoch <= entries[-1].epoch or entry.start_offset <= entries[-1].start_offset):
-            raise DamagedFile(path, f"{entry} does not follow {entries[-1]}", line=line)
+            raise CorruptFile(path, f"{entry} does not follow {entries[-1]}", line=line)
         entries.append(entry)
 
     _read_entries(disk, path, parse)
@@ -141,17 +141,17 @@ _PARTITION_METADATA: Final = re.compile(r"version: ([0-9]{1,9})\ntopic_id: (\S+)
 
 
 def read_topic_id(disk: Disk, path: str) -> bytes:
-    """The topic's id from `partition.metadata`. A later version may say more, but must say this (as in Kafka)."""
+    """The topic's id from `partition.metadata`. A later version may add fields, but must contain it (as in Kafka)."""
     text = _read(disk, path)
     match = _PARTITION_METADATA.match(text)
     if match is None or (match.end() != len(text) and match[1] == "0"):
-        raise DamagedFile(path, "is not a version and a topic id")
+        raise CorruptFile(path, "is not a version and a topic id")
     try:
         topic_id = uuid_from_text(match[2])
     except ProtocolError as error:
-        raise DamagedFile(path, str(error), line=2) from None
+        raise CorruptFile(path, str(error), line=2) from None
     if topic_id == NULL_UUID:
-        raise DamagedFile(path, "no topic has the id of all zeros", line=2)
+        raise CorruptFile(path, "no topic has the id of all zeros", line=2)
     return topic_id
 
 
@@ -168,23 +168,23 @@ UNKNOWN_BROKER_EPOCH: Final = -1
 def read_clean_marker(disk: Disk, path: str) -> int | None:
     """The broker epoch of the run that stopped cleanly; None if there is no marker: the last stop was not clean.
 
-    A damaged marker raises, and the caller recovers as after an unclean stop: to scan too much costs minutes, to scan
-    too little costs records. (Kafka looks at the file's presence alone, and older ones left it empty; a node that
-    comes from there scans once.)
+    A damaged marker raises, and the caller recovers as after an unclean stop: an unnecessary scan costs minutes, a
+    missing scan costs records. (Kafka checks only that the file exists, and older versions left it empty; a node
+    that comes from such a version scans once.)
     """
     if not disk.exists(path):
         return None
     try:
         content = json.loads(_read(disk, path, MAX_MARKER_BYTES))
     except (ValueError, RecursionError) as error:
-        raise DamagedFile(path, f"is not JSON ({error})") from None
+        raise CorruptFile(path, f"is not JSON ({error})") from None
     if not isinstance(content, dict):
-        raise DamagedFile(path, "is not a JSON object")
+        raise CorruptFile(path, "is not a JSON object")
     version, epoch = content.get("version"), content.get("brokerEpoch")
     if type(version) is not int or version < 0:
-        raise DamagedFile(path, f"version {version!r} is not a number from 0 up")
+        raise CorruptFile(path, f"version {version!r} is not a number from 0 up")
     if type(epoch) is not int or not UNKNOWN_BROKER_EPOCH <= epoch <= MAX_OFFSET:
-        raise DamagedFile(path, f"brokerEpoch {epoch!r} is not a broker epoch")
+        raise CorruptFile(path, f"brokerEpoch {epoch!r} is not a broker epoch")
     return epoch
 
 
@@ -198,7 +198,7 @@ def write_clean_marker(disk: Disk, path: str, broker_epoch: int) -> None:
 
 @frozen
 class MetaProperties:
-    """Who owns a log directory. `others` are keys that we do not know: they are kept as they were."""
+    """The owner of a log directory. `others` are unknown keys, kept as they were."""
 
     cluster_id: str
     node_id: int
@@ -214,18 +214,18 @@ def read_meta_properties(disk: Disk, path: str) -> MetaProperties:
     properties = parse_properties(path, _read(disk, path))
     version = properties.get("version")
     if version != "1":
-        raise DamagedFile(path, "has no version" if version is None else f"version {version!r}, not '1'")
+        raise CorruptFile(path, "has no version" if version is None else f"version {version!r}, not '1'")
     if not properties.get("cluster.id"):
-        raise DamagedFile(path, "has no cluster.id")
+        raise CorruptFile(path, "has no cluster.id")
     node_id = properties.get("node.id", "")
     if _NUMBER.fullmatch(node_id) is None or int(node_id) > 2**31 - 1:
-        raise DamagedFile(path, f"node.id {node_id!r} is not a number from 0 to 2147483647")
+        raise CorruptFile(path, f"node.id {node_id!r} is not a number from 0 to 2147483647")
     directory_id = None
     if "directory.id" in properties:
         try:
             directory_id = uuid_from_text(properties["directory.id"])
         except ProtocolError as error:
-            raise DamagedFile(path, f"directory.id: {error}") from None
+            raise CorruptFile(path, f"directory.id: {error}") from None
     return MetaProperties(
         cluster_id=properties["cluster.id"],
         node_id=int(node_id),
@@ -235,13 +235,13 @@ def read_meta_properties(disk: Disk, path: str) -> MetaProperties:
 
 
 def write_meta_properties(disk: Disk, path: str, meta: MetaProperties) -> None:
-    # What must be there stands last, so that a file that lost its end is never taken for a whole one.
+    # Required keys come last, so that a file that lost its end is never accepted as complete.
     properties = dict(meta.others)
     if meta.directory_id is not None:
         properties["directory.id"] = uuid_text(meta.directory_id)
     properties |= {"node.id": str(meta.node_id), "cluster.id": meta.cluster_id, "version": "1"}
     lines = [f"{_escape(key, in_key=True)}={_escape(value)}\n" for key, value in properties.items()]
-    # Kafka's second line says when; a pure function has no clock, and nobody reads it.
+    # Kafka writes the date into the second line; this pure function has no clock, and no reader uses the date.
     disk.replace(path, ("#\n" + "".join(lines)).encode("ascii"))
 
 
@@ -253,7 +253,7 @@ _BLANK: Final = " \t\f"
 def parse_properties(path: str, text: str) -> dict[str, str]:
     """java.util.Properties: `key=value`, `key:value`, `key value`; comments; escapes; a backslash joins lines."""
     if text and not text.endswith("\n"):
-        raise DamagedFile(path, "the last line does not end", line=text.count("\n") + 1)
+        raise CorruptFile(path, "the last line does not end", line=text.count("\n") + 1)
     properties: dict[str, str] = {}
     lines = iter(enumerate(re.split(r"\r\n|\r|\n", text), start=1))
     for number, raw in lines:
@@ -267,7 +267,7 @@ def parse_properties(path: str, text: str) -> dict[str, str]:
         value = re.sub(r"^[ \t\f]*(?:[=:][ \t\f]*)?", "", line[end.end() :])
         key = _unescape(path, number, end[0])
         if key in properties:
-            raise DamagedFile(path, f"{key} stands here for the second time", line=number)
+            raise CorruptFile(path, f"{key} stands here for the second time", line=number)
         properties[key] = _unescape(path, number, value)
     return properties
 
@@ -277,15 +277,15 @@ def _unescape(path: str, line: int, text: str) -> str:
         if match[1] is not None:
             return chr(int(match[1], 16))
         if match[2] == "u":
-            raise DamagedFile(path, "\\u without four hex digits", line=line)
+            raise CorruptFile(path, "\\u without four hex digits", line=line)
         return _ESCAPES.get(match[2], match[2])
 
     plain = re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", character, text, flags=re.DOTALL)
     try:
-        # Java escapes UTF-16 units, so a character beyond the first plane comes as two.
+        # Java escapes UTF-16 units, so a character beyond the first plane becomes two.
         return plain.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise DamagedFile(path, "half a surrogate pair", line=line) from None
+        raise CorruptFile(path, "half a surrogate pair", line=line) from None
 
 
 def _escape(text: str, *, in_key: bool = False) -> str:

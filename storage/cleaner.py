@@ -1,16 +1,16 @@
-"""One round of compaction: of each key only its last record is left. Offsets never change, nor does their order.
+"""One round of compaction: keeps only the last record of each key. Offsets and their order never change.
 
     1  map the keys of the dirty part to their last offsets (`offset_map.py`), until its end or until the map is full
     2  group the segments from the start of the log up to there, so that small ones become one (`compaction.groups`)
-    3  copy each group into a `.cleaned` segment, without what nobody needs any more
-    4  put it in the place of the group (`Log.replace_segments`, which no crash interrupts for good: S7)
+    3  copy each group into a `.cleaned` segment, without records that are no longer needed
+    4  replace the group by it (`Log.replace_segments`, which recovery completes after a crash: S7)
 
-What stays of a batch:
+Which records of a batch are kept:
 
-    record                                        stays
-    beyond what was mapped                        always
+    record                                        kept
+    behind the mapped range                       always
     of an aborted transaction                     never
-    without a key                                 never: a compacted topic admits none; they are from before it was one
+    without a key                                 never: from before the topic was compacted, which refuses them
     whose key has a later record                  no
     with a value                                  yes
     without a value (a tombstone)                 until the delete horizon of its batch
@@ -19,17 +19,17 @@ What stays of a batch:
 A *delete horizon* is the time at which readers have had delete.retention.ms to see a tombstone, counted from the round
 that first could have removed it. It is kept in the batch itself (KIP-534): attribute bit 6, and the base timestamp.
 
-A batch of which no record stays goes, unless it says something itself: it is the last one of a producer that is still
-active (its sequence and epoch, which a restart reads from it), or it is the last one of its group. Then an empty batch
-stays. Kafka keeps the last of a round only; with the last of each group no segment is ever empty, there are no gaps
-between segments, and a `.swap` file found after a crash tells exactly which offsets it stands for.
+A batch without kept records is dropped, except the last one of an active producer (a restart reads its sequence and
+epoch from it) and the last one of its group: of these an empty batch is kept. Kafka keeps only the last one of a round;
+with the last of each group no segment is ever empty, there are no gaps between segments, and a `.swap` file found after
+a crash shows exactly which offsets it covers.
 
-The work is a generator: it pauses after each piece, so that it can run beside everything else in one thread, and can
-be abandoned at each pause. Segments that are closed do not change, except that they may be deleted; then the round
-ends without result (`Abandoned`). So it does if the log was cut meanwhile, wherever: the map may say that a key has a
-later record which is gone. And if the log was closed: its topic is deleted, and another may be made under its name and
-in its directory, where nothing of this round may arrive. A damaged batch ends it too, with `BadBatch` or
-`InvalidRecord`; nothing is replaced. A log in quarantine is not compacted at all.
+The work is a generator: it pauses after each step, so that it can share a thread with other work, and can be abandoned
+at each pause. Closed segments do not change, but may be deleted; then the round ends without a result
+(`CleaningAborted`). It also ends if the log was truncated meanwhile, at any offset, because the map may contain a later
+record that is gone; and if the log was closed, because its topic is deleted and a new one may have the same name and
+directory. A damaged batch ends it with `BadBatch` or `InvalidRecord`; nothing is replaced. A log in quarantine is not
+compacted at all.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -38,10 +38,10 @@ from typing import Final, Protocol
 from trioka.protocol import batch as batches
 from trioka.protocol.batch import BatchHeader
 from trioka.protocol.lazy_dataclass import mutable
-from trioka.protocol.record import Span
+from trioka.protocol.record import RecordSpan
 
-from .batch_scan import Found
-from .compaction import Dirt, SegmentFacts, groups, measure
+from .batch_scan import ScannedBatch
+from .compaction import LogToClean, SegmentFacts, groups, measure
 from .layout import SEGMENT_KINDS
 from .log_config import FOREVER_MS, LogConfig
 from .offset_map import DEFAULT_LIMIT_BYTES, OffsetMap
@@ -55,18 +55,18 @@ INDEX_ENTRY_BYTES: Final = 8
 TIME_INDEX_ENTRY_BYTES: Final = 12
 
 STEP_BYTES: Final = 256 * 1024
-"""Between two pauses, roughly: a few milliseconds of work. A batch is never cut."""
+"""Bytes between two pauses, about a few milliseconds of work. A batch is never split."""
 
 MAX_PAYLOAD_BYTES: Final = 512 * 1024 * 1024
-"""Of a decompressed batch. More than a client may send: what Kafka once admitted must be readable here."""
+"""Of a decompressed batch. Above the limit for clients, so that batches which Kafka has accepted can be read."""
 
 
-class Abandoned(Exception):
+class CleaningAborted(Exception):
     """The log is damaged, or changed under the round (segments were deleted or cut off). Nothing was replaced."""
 
 
 class CompactedLog(Protocol):
-    """What a round needs of a `Log`."""
+    """The part of `Log` that a round uses."""
 
     @property
     def config(self) -> LogConfig: ...
@@ -105,8 +105,8 @@ class CompactedLog(Protocol):
 
 
 @mutable
-class Cleaned:
-    """What a round did. `first_dirty_offset` goes into the checkpoint: the next round begins there."""
+class CleanResult:
+    """The result of a round. `first_dirty_offset` goes into the checkpoint: the next round starts there."""
 
     first_dirty_offset: int
     keys: int = 0
@@ -117,8 +117,8 @@ class Cleaned:
     keyless: int = 0
 
 
-def dirt_of(log: CompactedLog, checkpoint: int | None, *, now_ms: int) -> Dirt:
-    """How much of a log can be compacted. `checkpoint` says where its last round ended."""
+def log_to_clean(log: CompactedLog, checkpoint: int | None, *, now_ms: int) -> LogToClean:
+    """The part of a log that can be compacted. `checkpoint` is the end of its last round."""
     config = log.config
     ages, starts = config.min_compaction_lag_ms > 0, config.max_compaction_lag_ms != FOREVER_MS
     facts = [
@@ -143,39 +143,39 @@ def dirt_of(log: CompactedLog, checkpoint: int | None, *, now_ms: int) -> Dirt:
 
 def clean(
     log: CompactedLog,
-    dirt: Dirt,
+    to_clean: LogToClean,
     *,
     now_ms: int,
     map_bytes: int = DEFAULT_LIMIT_BYTES,
     step_bytes: int = 0,
-) -> Generator[None, None, Cleaned]:
-    """One round. Returns what it did; until then each `next` does a piece of it, of so many bytes or of STEP_BYTES."""
+) -> Generator[None, None, CleanResult]:
+    """One round. Returns its result; each `next` processes about STEP_BYTES, or the given number of bytes."""
     cuts = log.cuts
-    work = _round(log, dirt, now_ms, map_bytes, step_bytes or STEP_BYTES)
+    work = _round(log, to_clean, now_ms, map_bytes, step_bytes or STEP_BYTES)
     try:
         while True:
             try:
                 next(work)
             except StopIteration as done:
-                cleaned: Cleaned = done.value
+                cleaned: CleanResult = done.value
                 return cleaned
             yield
             if log.closed or log.cuts != cuts:
-                raise Abandoned(f"{log} was {'closed' if log.closed else 'cut'} meanwhile")
+                raise CleaningAborted(f"{log} was {'closed' if log.closed else 'cut'} meanwhile")
     finally:
         work.close()
 
 
 def _round(
-    log: CompactedLog, dirt: Dirt, now_ms: int, map_bytes: int, step_bytes: int
-) -> Generator[None, None, Cleaned]:
-    end = dirt.first_uncleanable_offset
+    log: CompactedLog, to_clean: LogToClean, now_ms: int, map_bytes: int, step_bytes: int
+) -> Generator[None, None, CleanResult]:
+    end = to_clean.first_uncleanable_offset
     _refuse_damage(log)
-    if dirt.first_dirty_offset >= end:
-        return Cleaned(first_dirty_offset=dirt.first_dirty_offset)
+    if to_clean.first_dirty_offset >= end:
+        return CleanResult(first_dirty_offset=to_clean.first_dirty_offset)
     offsets = OffsetMap(map_bytes)
-    yield from _map_keys(log, dirt.first_dirty_offset, end, offsets, step_bytes)
-    result = Cleaned(first_dirty_offset=offsets.latest_offset + 1, keys=len(offsets))
+    yield from _map_keys(log, to_clean.first_dirty_offset, end, offsets, step_bytes)
+    result = CleanResult(first_dirty_offset=offsets.latest_offset + 1, keys=len(offsets))
     segments = [segment for segment in log.segments if segment.base_offset < result.first_dirty_offset]
     transactions = TransactionFilter()
     for group in groups([_facts(segment) for segment in segments], log.config, end):
@@ -217,7 +217,7 @@ def _map_keys(
         transactions.expect(log.aborted_transactions(max(segment.base_offset, start), following))
         for found in segment.scan():
             if found.header.last_offset < start:
-                continue  # clean; only the first segment has such, and only if the last round ran out of memory
+                continue  # clean; only in the first segment, and only if the map was full in the last round
             if offsets.is_full:
                 return
             _map_batch(found, start, transactions, offsets)
@@ -226,11 +226,11 @@ def _map_keys(
             if done >= step_bytes:
                 done = 0
                 yield
-        # Offsets without records, up to the next segment, are mapped too: there is nothing to map.
+        # Offsets without records, up to the next segment, count as mapped.
         offsets.latest_offset = following - 1
 
 
-def _map_batch(found: Found, start: int, transactions: TransactionFilter, offsets: OffsetMap) -> None:
+def _map_batch(found: ScannedBatch, start: int, transactions: TransactionFilter, offsets: OffsetMap) -> None:
     header = found.header
     if header.is_control:
         transactions.is_idle_marker(header, marker_of(found.buffer, header))
@@ -245,14 +245,14 @@ def _map_batch(found: Found, start: int, transactions: TransactionFilter, offset
 
 
 class _Group:
-    """Segments on their way to become one."""
+    """Segments that are compacted into one."""
 
     def __init__(
         self,
         log: CompactedLog,
         offsets: OffsetMap,
         transactions: TransactionFilter,
-        result: Cleaned,
+        result: CleanResult,
         now_ms: int,
         step_bytes: int,
     ) -> None:
@@ -267,28 +267,28 @@ class _Group:
         self.headers: list[BatchHeader] = []
 
     def replace(self, old: Sequence[Segment], end: int) -> Generator[None, None, None]:
-        """Compact the segments `old`, which end at `end`, and put the result in their place."""
+        """Compacts the segments `old`, which end at `end`, and replaces them by the result."""
         sizes = [segment.size for segment in old]
-        # As of now: a batch that a producer writes while we work may not be durable when this one is dropped.
+        # The current value: a batch that a producer writes in this round may not be durable when this one is dropped.
         self.active = {key: (known.last_offset, known.epoch) for key, known in self.log.producers.producers.items()}
         new = self.log.new_cleaned_segment(old[0].base_offset, now_ms=self.now_ms)
         try:
             yield from self._copy_all(old, end, new)
             if [segment.size for segment in old] != sizes or not _stands_in(self.log.segments, old):
-                raise Abandoned(f"{old[0]} and its neighbours are not what they were")
+                raise CleaningAborted(f"{old[0]} and its neighbours have changed")
             _refuse_damage(self.log)
         except BaseException:
-            # A pause may be the last one (GeneratorExit), and `.cleaned` files are of no use to anybody. Those of a log
-            # that is closed go with its directory, or with the next start.
+            # The generator may be closed here (GeneratorExit), and `.cleaned` files are useless then. Those of a closed
+            # log are removed with its directory, or at the next start.
             if not self.log.closed:
                 _discard(new)
             raise
-        # From here on the files belong to the log: half a swap is finished by the next start, never undone.
+        # From here on the files belong to the log: the next start completes an interrupted swap.
         self.log.replace_segments([new], old, now_ms=self.now_ms)
 
     def _copy_all(self, old: Sequence[Segment], end: int, new: Segment) -> Generator[None, None, None]:
         self.transactions.index = new.txn_index
-        last: Found | None = None  # copied when it is known whether it is the last one
+        last: ScannedBatch | None = None  # copied when it is known whether it is the last one
         read = 0
         for number, segment in enumerate(old):
             following = old[number + 1].base_offset if number + 1 < len(old) else end
@@ -307,8 +307,8 @@ class _Group:
         self._write(new)
         new.close_indexes()
 
-    def _copy(self, found: Found, *, is_last: bool) -> None:
-        """What is left of one batch, to `out`."""
+    def _copy(self, found: ScannedBatch, *, is_last: bool) -> None:
+        """Appends the kept part of one batch to `out`."""
         header = found.header
         self.result.bytes_read += header.size
         self.result.records_read += header.record_count
@@ -334,7 +334,7 @@ class _Group:
         elif needed:
             self._put(batches.rebuild(header, data, []))
 
-    def _kept(self, header: BatchHeader, spans: list[Span]) -> list[Span]:
+    def _kept(self, header: BatchHeader, spans: list[RecordSpan]) -> list[RecordSpan]:
         if header.is_control:
             return spans
         horizon, latest = header.delete_horizon_ms, self.offsets.latest_offset
@@ -349,13 +349,13 @@ class _Group:
                 kept.append(span)
         return kept
 
-    def _has_mapped_tombstone(self, header: BatchHeader, kept: list[Span]) -> bool:
-        """One of which the older records are gone by now. A later one has its round, and its horizon, to come."""
+    def _has_mapped_tombstone(self, header: BatchHeader, kept: list[RecordSpan]) -> bool:
+        """Whether a tombstone's older records are removed by now. An unmapped one gets its horizon in a later round."""
         latest = self.offsets.latest_offset
         return not header.is_control and any(span.is_tombstone and span.offset <= latest for span in kept)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether a restart would read an active producer's last sequence, or at least its epoch, from this batch."""
+        """Whether a restart reads an active producer's last sequence, or its epoch, from this batch."""
         known = self.active.get(header.producer_id) if header.producer_id >= 0 else None
         if known is None:
             return False
@@ -380,13 +380,13 @@ class _Group:
 
 
 def _refuse_damage(log: CompactedLog) -> None:
-    """A log in quarantine is read around its damage. Compacted, the hole would be all that is left of it."""
+    """Reads of a quarantined log report the damage. Compaction would turn it into a gap without a trace."""
     if log.quarantine:
-        raise Abandoned(f"{log} is quarantined")
+        raise CleaningAborted(f"{log} is quarantined")
 
 
 def _stands_in(segments: Sequence[Segment], some: Sequence[Segment]) -> bool:
-    """Whether these very segments are still part of the log."""
+    """Whether these same segment objects are still part of the log."""
     known = {id(segment) for segment in segments}
     return all(id(segment) in known for segment in some)
 

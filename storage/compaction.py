@@ -3,10 +3,10 @@
     ├── clean ──────────┼── dirty ────────────┼── not yet ──────────────┤
     log start    first dirty offset    first uncleanable offset      log end
 
-Clean is what an earlier round has gone through: each key stands there once (and tombstones until their time). The
-checkpoint `cleaner-offset-checkpoint` says where that ends. Not yet: the active segment, everything from the last
+Clean is what an earlier round has processed: each key occurs there once (and tombstones until their time). The
+checkpoint `cleaner-offset-checkpoint` has its end. Not yet: the active segment, everything from the last
 stable offset on (whether an open transaction's records count is not known, nor whether unreplicated ones will stay),
-and the segments from the first on that has a record younger than min.compaction.lag.ms.
+and the segments from the first one with a record younger than min.compaction.lag.ms.
 
 A log is due when dirty / (clean + dirty), in bytes, is more than min.cleanable.dirty.ratio, or when a dirty segment
 began longer than max.compaction.lag.ms ago. Of all that are due, the dirtiest comes first.
@@ -27,7 +27,7 @@ MAX_RELATIVE_OFFSET: Final = 2**31 - 1  # what an index can express
 
 
 class SegmentFacts(NamedTuple):
-    """What these decisions need to know of a segment."""
+    """The facts about a segment that these decisions need."""
 
     base_offset: int
     size: int
@@ -38,8 +38,8 @@ class SegmentFacts(NamedTuple):
 
 
 @frozen
-class Dirt:
-    """How much of one log can be compacted now."""
+class LogToClean:
+    """The part of one log that can be compacted now."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -66,8 +66,8 @@ def measure(
     checkpoint: int | None,
     config: LogConfig,
     now_ms: int,
-) -> Dirt:
-    """The dirt of a log with these segments, the last one active. `checkpoint` is where the last round ended."""
+) -> LogToClean:
+    """The dirty part of a log with these segments, the last one active. `checkpoint` is the end of the last round."""
     bases = [segment.base_offset for segment in segments]
     active = len(segments) - 1
     first_dirty = log_start_offset if checkpoint is None else checkpoint
@@ -86,7 +86,7 @@ def measure(
     stop = min(max(bisect_right(bases, uncleanable) - 1, 0), active)
 
     clean_until = bisect_right(bases, first_dirty - 1)
-    return Dirt(
+    return LogToClean(
         first_dirty_offset=first_dirty,
         first_uncleanable_offset=bases[stop],
         clean_bytes=sum(segment.size for segment in segments[:clean_until]),
@@ -105,14 +105,14 @@ def _overdue_ms(dirty: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -
 
 class Candidate(NamedTuple):
     partition: TopicPartition
-    dirt: Dirt
+    to_clean: LogToClean
     config: LogConfig
 
 
 def dirtiest(candidates: Iterable[Candidate]) -> Candidate | None:
-    """The log to be compacted next; None if none is due. Between equals the first one."""
-    due = [candidate for candidate in candidates if candidate.dirt.is_due(candidate.config)]
-    return max(due, key=lambda candidate: candidate.dirt.ratio, default=None)
+    """The next log to compact; None if none is due. In a tie the first one."""
+    due = [candidate for candidate in candidates if candidate.to_clean.is_due(candidate.config)]
+    return max(due, key=lambda candidate: candidate.to_clean.ratio, default=None)
 
 
 def groups(segments: Sequence[SegmentFacts], config: LogConfig, end_offset: int) -> list[list[int]]:

@@ -1,7 +1,7 @@
 """Segments that have left their log and wait to be removed.
 
 A segment leaves by being renamed to `.deleted`, which is quick, and is removed `file.delete.delay.ms` later, when
-nobody who planned a read before can still want to open it. (Readers that have it open keep it anyhow.) A crash in
+no read that was planned before can still open it. (Readers that have it open keep it anyhow.) A crash in
 between loses nothing: the next start removes every `.deleted`.
 """
 
@@ -12,7 +12,7 @@ from .layout import Suffix
 from .segment import Segment
 
 
-class Retired:
+class DeletedSegments:
     """The `.deleted` segments of one log, the oldest first."""
 
     __slots__ = ("_waiting",)
@@ -32,7 +32,7 @@ class Retired:
             self._waiting.append((due_ms, segment))
 
     def sweep(self, now_ms: int) -> int:
-        """Remove those whose time has come. How many bytes that freed."""
+        """Removes the segments whose delay has passed. Returns the number of freed bytes."""
         freed = 0
         while self._waiting and self._waiting[0][0] <= now_ms:
             segment = self._waiting[0][1]

@@ -2,28 +2,29 @@
 
 Starting (S2, S3): lock the directory; read `meta.properties`, the clean-shutdown marker and the checkpoints; remove the
 marker, and sync that, before anything is written; then load the logs, several at a time. A checkpoint that cannot be
-read counts as empty and is reported: then more is scanned, and nothing is believed that is not in the logs.
+read counts as empty and is reported: then more is scanned, and only the content of the logs is used.
 
 Running: `checkpoint` writes recovery points, log starts, high watermarks and how far logs are compacted now and then. A
 log that is about to be cut or shortened has them written at once (`Log.keep`), because after a crash they say what must
 be there, and what compaction need not look at again.
 
-The checkpoints go by name, and a topic may be deleted and made again. So what they say is taken from the logs that are
-here, whenever it is written, and **an entry goes, durably, before its directory does**. An entry that a start finds
-without a log, or beyond its log's end, goes before the directory is used: it would be believed of the next log of that
-name, or of other records.
+The checkpoints have names as keys, and a topic may be deleted and created again. So they are always written from the
+logs in memory, and **an entry is durably removed before its directory is**. An entry without a log, or beyond its log's
+end, is removed at the start before the directory is used: it would be applied to the next log of that name, or to other
+records.
 
 Stopping: every log is made durable, the checkpoints are written, and last of all the marker.
 
-Failing (S4): everything goes through one `Volume`. Its first I/O error takes the whole directory offline: `failure`
-says why, `on_failure` is told once, every later operation raises KafkaStorageError, and no marker is written at last.
+Failing (S4): everything goes through one `FailStopDisk`. Its first I/O error takes the whole directory offline:
+`failure` has the reason, `on_failure` is called once, every later operation raises KafkaStorageError, and no clean
+shutdown marker is written.
 
-Copies on their way in (`-future`) and logs that a copy elsewhere has replaced are in the checkpoints too, but not among
-`logs`: future.py says how a log moves from one directory to another.
+Copies in progress (`-future`) and logs that were replaced by a copy elsewhere are in the checkpoints too, but not in
+`logs`: log_move.py says how a log moves from one directory to another.
 
-What stands in the directory and is no partition of ours is left alone and named in `report`: partitions that the
-metadata took away (`-stray`), and whatever else people put there. So are copies that were not finished: whoever asked
-for them begins anew. Partitions that were on their way out (`-delete`) are removed.
+Other entries of the directory are left alone and named in `report`: partitions that the metadata no longer assigns to
+this broker (`-stray`), and files of other origin. So are unfinished copies: their move begins again. Partitions that
+were being deleted (`-delete`) are removed.
 """
 
 import errno
@@ -46,8 +47,8 @@ from .checkpoint import (
     write_offsets,
     write_topic_id,
 )
-from .disk import Disk, File, descriptors_limit
-from .failstop_disk import Volume
+from .disk import Disk, File, descriptor_limit
+from .failstop_disk import FailStopDisk
 from .file_pool import VIEWS_LIMIT, FilePool, open_files_limit
 from .layout import (
     CLEAN_SHUTDOWN,
@@ -59,7 +60,7 @@ from .layout import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
-    DamagedFile,
+    CorruptFile,
     DirectoryState,
     TopicPartition,
     parse_partition_directory,
@@ -68,7 +69,7 @@ from .layout import (
 )
 from .log import LOADING_FILES, Log
 from .log_config import LogConfig
-from .recovery import Stopped
+from .recovery import ShutdownState
 
 FUTURE_FILES: Final = 8
 """A copy that is filled in a worker thread has its own pool, with as many files as it needs at a time."""
@@ -83,19 +84,19 @@ CHECKPOINTS: Final[Mapping[str, Callable[[Log], int | None]]] = {
     HIGH_WATERMARKS: lambda log: log.high_watermark,
     CLEANER_OFFSETS: lambda log: log.first_dirty_offset,
 }
-"""What each file says of a log; None: nothing."""
+"""The value of each file for a log; None: no entry."""
 
 CLOSING_THREADS: Final = 8
-"""To close a log is to wait for syncs, which at the same time cost the disk little more than one."""
+"""Threads that close logs. Closing is waiting for syncs, and concurrent syncs cost the disk little more than one."""
 
 CLOSED_ALONE: Final = 16
-"""So few logs are closed one by one: threads would take longer to begin."""
+"""Up to this number, logs are closed one by one: threads would take longer to start."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 Progress: TypeAlias = Callable[[int, int, TopicPartition], None]
-"""Told after each log: how many are loaded, of how many, and which one it was."""
+"""Called after each log, with the number of loaded logs, the number of all logs, and the log."""
 
 
 class ForeignDirectory(Exception):
@@ -108,7 +109,7 @@ class DirectoryInUse(Exception):
 
 @mutable
 class DirectoryReport:
-    """What a start found in a log directory, for the one who has to tell people."""
+    """The findings of a start in a log directory, for the report in the log."""
 
     clean: bool = False
     broker_epoch: int | None = None  # of the run that stopped cleanly
@@ -125,19 +126,19 @@ class LogDirectory:
         self, disk: Disk, path: str, on_failure: Callable[[OSError], None] | None, random: Random | None, pools: int
     ) -> None:
         self.path = path.rstrip("/")
-        self.volume = Volume(disk, self.path, on_failure)
-        limit = open_files_limit(descriptors_limit(), pools)
+        self.volume = FailStopDisk(disk, self.path, on_failure)
+        limit = open_files_limit(descriptor_limit(), pools)
         self.files = FilePool(self.volume, limit=limit, views_limit=max(1, min(VIEWS_LIMIT, limit // 4)))
         self.logs: dict[TopicPartition, Log] = {}
         self.topic_ids: dict[TopicPartition, bytes] = {}
-        self.futures: dict[TopicPartition, Log] = {}  # copies on their way in, each filled by one who has it alone
+        self.futures: dict[TopicPartition, Log] = {}  # copies in progress, each filled by one owner
         self.replaced: dict[TopicPartition, Log] = {}  # by a copy elsewhere, and still needed if that is lost
         self.meta: MetaProperties | None = None
         self.report = DirectoryReport()
         self._random = random
         self._lock: File | None = None
         self._writing = Lock()
-        self._written: dict[str, dict[TopicPartition, int]] = {}  # what each checkpoint says
+        self._written: dict[str, dict[TopicPartition, int]] = {}  # the content of each checkpoint
         self._threads = LOADING_THREADS
         self._leaving: list[tuple[int, str]] = []  # directories to be removed, and when
 
@@ -158,7 +159,7 @@ class LogDirectory:
         """Lock the directory and load every log in it. So many directories, each with a pool of files, share the
         descriptors of this process. Blocks.
 
-        DirectoryInUse if another process has it, DamagedFile if `meta.properties` cannot be read: then this node must
+        DirectoryInUse if another process has it, CorruptFile if `meta.properties` cannot be read: then this node must
         not start; nor without descriptors (OutOfDescriptors). If the disk fails, a directory comes back that is offline
         and has no logs.
         """
@@ -167,7 +168,7 @@ class LogDirectory:
         try:
             directory._start(config_of, now_ms, threads, progress)
         except BaseException as error:
-            directory.let_go()
+            directory.close_handles()
             if directory.failure is None or not isinstance(error, KafkaStorageError):
                 raise  # a shortage of descriptors, for one: a directory that looks empty must not be served
         return directory
@@ -201,7 +202,7 @@ class LogDirectory:
         self._remove_clean_marker()
 
         def load(name: TopicPartition) -> tuple[Log, bytes | None]:
-            stopped = Stopped(
+            stopped = ShutdownState(
                 clean=report.clean,
                 recovery_point=recovery_points.get(name, 0),
                 log_start_offset=log_starts.get(name, 0),
@@ -223,7 +224,7 @@ class LogDirectory:
         self._drop_stale_entries()
 
     def _drop_stale_entries(self) -> None:
-        """Entries without a log, or beyond its end, are gone from the disk before anything is written."""
+        """Removes checkpoint entries without a log, or beyond its end, from the disk before anything is written."""
         ends = {name: log.log_end_offset for name, log in self.logs.items()}
         if any(offset > ends.get(name, -1) for offsets in self._written.values() for name, offset in offsets.items()):
             self.checkpoint()
@@ -231,7 +232,7 @@ class LogDirectory:
     def _read_clean_marker(self) -> bool:
         try:
             self.report.broker_epoch = read_clean_marker(self.volume, f"{self.path}/{CLEAN_SHUTDOWN}")
-        except DamagedFile as error:
+        except CorruptFile as error:
             self.report.damaged_files.append(str(error))
         return self.report.broker_epoch is not None
 
@@ -245,7 +246,7 @@ class LogDirectory:
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
             self._written[name] = read_offsets(self.volume, f"{self.path}/{name}")
-        except DamagedFile as error:
+        except CorruptFile as error:
             self.report.damaged_files.append(str(error))
         return self._written.get(name, {})
 
@@ -267,7 +268,7 @@ class LogDirectory:
                 found.append(parsed.topic_partition)
         return found
 
-    def _open_log(self, name: TopicPartition, config: LogConfig, stopped: Stopped, now_ms: int) -> Log:
+    def _open_log(self, name: TopicPartition, config: LogConfig, stopped: ShutdownState, now_ms: int) -> Log:
         path = self.partition_path(name)
         return Log.open(self.files, path, name, config, stopped, now_ms=now_ms, keep=self._keep, random=self._random)
 
@@ -275,7 +276,7 @@ class LogDirectory:
         path = f"{self.partition_path(name)}/{PARTITION_METADATA}"
         try:
             return read_topic_id(self.volume, path) if self.volume.exists(path) else None
-        except DamagedFile as error:
+        except CorruptFile as error:
             self.report.damaged_files.append(str(error))
             return None
 
@@ -285,18 +286,18 @@ class LogDirectory:
     # Running ---------------------------------------------------------------------------------------------------------
 
     def create(self, name: TopicPartition, config: LogConfig, *, now_ms: int, topic_id: bytes | None = None) -> Log:
-        """A new, empty log, whose directory is durable when this returns. Blocks."""
+        """Creates an empty log, whose directory is durable when this returns. Blocks."""
         log = self.begin(name, config, now_ms=now_ms, topic_id=topic_id)
         self.admit([log])
         return log
 
     def begin(self, name: TopicPartition, config: LogConfig, *, now_ms: int, topic_id: bytes | None = None) -> Log:
-        """A new, empty log, which is none of ours before `admit`: many can be begun, each in any thread, and admitted
-        together, so that the names of all are made durable by one sync. Blocks."""
+        """Creates an empty log that is not in `logs` before `admit`: many can be created, each in any thread, and
+        admitted together, so that one sync makes all their names durable. Blocks."""
         assert name not in self.logs, f"{name} exists"
         path = self.partition_path(name)
         self.volume.make_directory(path)
-        log = self._open_log(name, config, Stopped(clean=True), now_ms)
+        log = self._open_log(name, config, ShutdownState(clean=True), now_ms)
         if topic_id is None:
             self.volume.sync_directory(path)
         else:  # which syncs the names of all files in there, those of the log too
@@ -305,15 +306,15 @@ class LogDirectory:
         return log
 
     def assign_topic_ids(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
-        """To logs that have none: a crash came while they were made. Without it, one would be taken for a log of the
-        next topic of that name, if this one is deleted while nobody looks. Blocks."""
+        """Gives a topic id to logs without one, after a crash during their creation. Without an id, such a log would be
+        used for the next topic of that name, if this topic is deleted while the broker is down. Blocks."""
         for name, topic_id in topic_ids.items():
             assert name not in self.topic_ids, f"{name} has an id"
             write_topic_id(self.volume, f"{self.partition_path(name)}/{PARTITION_METADATA}", topic_id)
             self.topic_ids[name] = topic_id
 
     def admit(self, logs: Iterable[Log]) -> None:
-        """What was begun is durable when this returns, and ours. Blocks."""
+        """Adds the logs made by `begin` to `logs`. They are durable when this returns. Blocks."""
         self.volume.sync_directory(self.path)
         self.logs.update({log.name: log for log in logs})
 
@@ -322,8 +323,8 @@ class LogDirectory:
         due_ms = [now_ms + self.logs[name].config.file_delete_delay_ms for name in uniques]
         self._leaving += zip(due_ms, self._set_aside(self.logs, uniques, DirectoryState.DELETE), strict=True)
 
-    def set_aside_as_stray(self, uniques: Mapping[TopicPartition, str]) -> None:
-        """The metadata gives these to somebody else: keep the files, for people to look at. Blocks."""
+    def mark_stray(self, uniques: Mapping[TopicPartition, str]) -> None:
+        """The metadata assigns these to other brokers: rename them to `-stray` and keep the files. Blocks."""
         self._set_aside(self.logs, uniques, DirectoryState.STRAY)
 
     def _set_aside(
@@ -332,9 +333,9 @@ class LogDirectory:
         for name in uniques:
             log = logs.pop(name)
             self.topic_ids.pop(name, None)
-            log.let_go()
-        # Partitions of the same names may come again: what the checkpoints promise must go first. Each is about all
-        # logs, so those that leave together are left out together.
+            log.close_handles()
+        # Partitions of the same names may be created again: their checkpoint entries must go first. Each checkpoint
+        # covers all logs, so logs that are removed together are left out together.
         self.checkpoint()
         paths = []
         for name, unique in uniques.items():
@@ -343,7 +344,7 @@ class LogDirectory:
         self.volume.sync_directory(self.path)
         return paths
 
-    # Moving: future.py says in which order ---------------------------------------------------------------------------
+    # Moving: log_move.py describes the order --------------------------------------------------------------------------
 
     def begin_future(
         self,
@@ -367,7 +368,7 @@ class LogDirectory:
             path,
             name,
             config,
-            Stopped(clean=True, recovery_point=start_offset, log_start_offset=start_offset),
+            ShutdownState(clean=True, recovery_point=start_offset, log_start_offset=start_offset),
             now_ms=now_ms,
             keep=self._keep,
             random=self._random,
@@ -380,7 +381,7 @@ class LogDirectory:
     def drop_future(self, name: TopicPartition) -> None:
         """The copy is not wanted any more. Blocks."""
         log = self.futures.pop(name)
-        log.let_go()
+        log.close_handles()
         self._remove_future(log.directory)
 
     def drop_unfinished(self, directory: str) -> None:
@@ -394,7 +395,7 @@ class LogDirectory:
         self.volume.sync_directory(self.path)
 
     def promote_future(self, name: TopicPartition, topic_id: bytes | None) -> Log:
-        """The copy gets the partition's name, and is one of our logs. Not durable: its next sync makes it so."""
+        """The copy gets the partition's name and its place in `logs`. Its next sync makes the name durable."""
         assert name not in self.logs, f"{name} is here"
         log, path = self.futures[name], self.partition_path(name)
         self.volume.rename(log.directory, path)
@@ -406,8 +407,8 @@ class LogDirectory:
             self.topic_ids[name] = topic_id
         return log
 
-    def give_way(self, name: TopicPartition) -> None:
-        """A copy elsewhere has replaced this log, which nobody uses any more. Its files are needed until `retire`."""
+    def detach_replaced(self, name: TopicPartition) -> None:
+        """A copy elsewhere has replaced this log, which is no longer used. Its files are needed until `retire`."""
         self.replaced[name] = self.logs[name]
         del self.logs[name]
 
@@ -418,7 +419,7 @@ class LogDirectory:
         self._leaving.append((due_ms, path))
 
     def sweep(self, now_ms: int) -> None:
-        """Remove what was deleted long enough ago: segments and partitions. Blocks."""
+        """Removes segments and partitions whose deletion delay has passed. Blocks."""
         for log in list(self.logs.values()):  # a worker thread may be making others
             log.sweep(now_ms)
         for due_ms, path in list(self._leaving):
@@ -435,12 +436,12 @@ class LogDirectory:
         self._write(CLEANER_OFFSETS, log)
 
     def checkpoint(self) -> None:
-        """Write what has changed of the four checkpoints, each file whole. Blocks."""
+        """Writes the changed ones of the four checkpoints, each file whole. Blocks."""
         for file in CHECKPOINTS:
             self._write(file)
 
     def compacted(self, log: Log, first_dirty_offset: int) -> None:
-        """A round of compaction has ended, and the next one begins there. Durable when it returns; blocks."""
+        """A round of compaction has ended, and the next one starts at this offset. Durable when it returns; blocks."""
         log.first_dirty_offset = first_dirty_offset
         self._write(CLEANER_OFFSETS)
 
@@ -458,8 +459,8 @@ class LogDirectory:
                 self._written[file] = offsets
 
     def _all_logs(self) -> dict[TopicPartition, Log]:
-        """In the order of their lives, and each is in its next state before it leaves the last: nobody who looks from
-        another thread misses one."""
+        """In the order of their lives. A log enters its next state before it leaves the last, so a reader in
+        another thread misses none."""
         return {**self.futures, **self.logs, **self.replaced}
 
     # Stopping --------------------------------------------------------------------------------------------------------
@@ -473,11 +474,11 @@ class LogDirectory:
                 self.checkpoint()
                 write_clean_marker(self.volume, f"{self.path}/{CLEAN_SHUTDOWN}", broker_epoch)
         finally:
-            self.let_go()
+            self.close_handles()
 
     def _close_logs(self, logs: list[Log]) -> None:
-        """Several at a time, where they are many: each takes some syncs, and syncs at the same time share one of the
-        disk's. Each has files of its own meanwhile, because a pool is for one thread."""
+        """Closes several logs at a time: each takes some syncs, and concurrent syncs share one of the disk's. Each log
+        has its own files meanwhile, because a pool is for one thread."""
 
         def close(log: Log) -> None:
             files = FilePool(self.volume, limit=LOADING_FILES, views_limit=LOADING_FILES)
@@ -494,10 +495,10 @@ class LogDirectory:
             for _ in _in_threads(close, logs, CLOSING_THREADS):
                 pass
 
-    def let_go(self) -> None:
+    def close_handles(self) -> None:
         """Close without a word: nothing is written any more, and the next start will look at everything."""
         for log in self._all_logs().values():
-            log.let_go()
+            log.close_handles()
         self.logs.clear()
         self.futures.clear()
         self.replaced.clear()
@@ -508,14 +509,15 @@ class LogDirectory:
 
 
 def _inside(log: Log, first_dirty_offset: int | None) -> int | None:
-    """Where compaction goes on, or None, for the log's start, if that is no offset of this log (as in Kafka)."""
+    """The offset at which compaction continues, or None, for the log's start, if it is outside of this log (as in
+    Kafka)."""
     if first_dirty_offset is None or not log.log_start_offset <= first_dirty_offset <= log.log_end_offset:
         return None
     return first_dirty_offset
 
 
 def _in_threads(do: Callable[[Item], Result], items: Sequence[Item], threads: int) -> Iterator[Result]:
-    """In the order in which they are done. The first failure ends it, and what has not begun."""
+    """The results in order of completion. The first failure cancels calls that have not begun."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="logs") as pool:

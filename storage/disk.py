@@ -1,15 +1,15 @@
-"""Files: the two protocols that the room stands on, and the disk of the operating system.
+"""Files: the two protocols that storage is built on, and their implementation by the operating system.
 
 This is the only module that opens files. Everything above it is given a `Disk` and cannot tell whether the
-bytes go to ext4, to a tmpfs, or to a dictionary that forgets what was not synced (`memory_disk.py`). That is
-what makes power loss, a full disk and a failing fsync ordinary test cases instead of rare mornings.
+bytes go to ext4, to a tmpfs, or to a dictionary that forgets what was not synced (`memory_disk.py`). That makes
+power loss, a full disk and a failing fsync ordinary test cases.
 
 The protocols promise little, so that all of it can be simulated:
 
 * A `File` has no cursor. Every read and write names its offset, so two users of one file cannot disturb each
   other, and a read never needs a lock.
 * `write` writes everything or raises; a caller never sees a short write. After an error the bytes behind the
-  offset are unknown, and so is the page cache: whoever catches an `OSError` of write, truncate or sync stops
+  offset are unknown, and so is the page cache: a caller that catches an `OSError` of write, truncate or sync stops
   writing to that directory (`storage/failstop_disk.py` does it for all of them).
 * `sync` makes the *content and size* of a file durable, `sync_directory` the *names* in one directory. Neither
   does the other's work. A new file that must survive needs both, a rename needs the second, and a new
@@ -22,15 +22,16 @@ Three choices that are not obvious:
 a `File` remembers the maps it handed out and closes them before it shrinks: a later touch is a `ValueError`.
 A map that still has a memoryview on it (a reply half sent) cannot be closed; then `truncate` refuses with EBUSY
 and leaves the file and that memoryview as they are, and the caller tries again when the reply has left. A file
-that is open twice knows only its own maps; `file_pool.py`, which opens them, lets go of its map before a file shrinks.
-Mapped bytes are never rewritten. Note that CPython keeps a descriptor of its own for each map, so a map that is kept
-costs as much as an open file.
+that is open twice knows only its own maps; `file_pool.py`, which opens them, closes its map before a file shrinks.
+Mapped bytes are never rewritten. CPython keeps a descriptor of its own for each map, so a map that is kept costs as
+much as an open file.
 
-**Interrupted calls.** CPython itself repeats a system call that a signal interrupted (PEP 475), so nobody sees EINTR.
+**Interrupted calls.** CPython itself repeats a system call that a signal interrupted (PEP 475), so no caller sees
+EINTR.
 
-**Cold pages.** A read from the event loop that has to wait for the device stalls everyone. `is_resident` asks
-the kernel whether it would, and `warm`, in another thread, sees to it that it would not. That one sends the bytes to
-nowhere: they come into the page cache and are not copied from there, which is most of what reading them would cost.
+**Cold pages.** A read from the event loop that has to wait for the device stalls everyone. `is_resident` checks
+whether it would wait, and `warm`, in another thread, loads the pages. `warm` sends the bytes to /dev/null: they enter
+the page cache and are not copied, and copying is most of the cost of a read.
 """
 
 import errno
@@ -64,27 +65,27 @@ MAPS_PER_FILE: Final = 64
 IOV_MAX: Final = os.sysconf("SC_IOV_MAX")
 
 PROBE_STRIDE: Final = 128 * 1024
-"""`is_resident` looks at one byte in so many: the kernel reads ahead in steps of this size."""
+"""`is_resident` probes one byte in this many: the kernel reads ahead in steps of this size."""
 
 COUNT_FROM_BYTES: Final = 2 * mmap.PAGESIZE
-"""Of more than this, it has the pages counted, where the kernel can: none may be missing, for what is missing would
-come from the disk unchecked (warmth.py)."""
+"""Above this size the pages are counted, where the kernel supports it: none may be missing, because a missing page
+would come from the disk unchecked (page_cache_probe.py)."""
 
 
-MOST_DESCRIPTORS: Final = 65_536
-"""What a node asks for, where it is allowed; more would only be a burden to those who go through all of them."""
+MAX_DESCRIPTORS: Final = 65_536
+"""The limit that a node sets if allowed. A higher one would slow down code that iterates over all descriptors."""
 
 
-def descriptors_limit() -> int:
-    """How many files and connections this process may have open."""
+def descriptor_limit() -> int:
+    """The limit of open files and connections of this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
-def allow_many_descriptors() -> None:
-    """Take what the system would give anyone who asks: the soft limit is often 1,024, and a JVM raises its own too."""
+def raise_descriptor_limit() -> None:
+    """Raises the soft limit, which is often 1,024, towards the hard limit, as a JVM does too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
@@ -98,16 +99,16 @@ class File(Protocol):
         """The bytes at `offset`; fewer than `size` only where the file ends."""
 
     def write(self, offset: int, *buffers: Buffer) -> int:
-        """Write all buffers one behind the other and return how many bytes that were."""
+        """Writes all buffers consecutively and returns the number of bytes."""
 
     def truncate(self, size: int) -> None:
-        """Set the size. Shrinking closes every map; EBUSY, and the size stays, when there are views of one."""
+        """Sets the size. Shrinking closes every map; EBUSY, and the size stays, when a map has views."""
 
     def sync(self) -> None:
         """Make content and size durable (not the name). Blocks, so call it from a worker thread."""
 
     def map(self, size: int) -> Buffer:
-        """The first `size` bytes, read-only; EINVAL when the file is shorter. Dies when the file shrinks."""
+        """The first `size` bytes, read-only; EINVAL when the file is shorter. Closed when the file shrinks."""
 
     def is_resident(self, offset: int, size: int) -> bool:
         """Whether a read of this range would (most likely) not wait for the device. True where unknown."""
@@ -122,7 +123,7 @@ class File(Protocol):
         """For sendfile. A file without a descriptor raises EOPNOTSUPP: read instead."""
 
     def close(self) -> None:
-        """Give the descriptor back. Maps stay valid; closing twice does nothing."""
+        """Closes the descriptor. Maps stay valid; closing twice does nothing."""
 
 
 class Disk(Protocol):
@@ -141,27 +142,27 @@ class Disk(Protocol):
         """The names in a directory, sorted."""
 
     def make_directory(self, path: str) -> None:
-        """With its parents; nothing happens when it is there already. Durable once the parent is synced."""
+        """Makes a directory with its parents if it does not exist. Durable once the parent is synced."""
 
     def rename(self, old: str, new: str) -> None:
-        """Atomic; replaces a file of the new name. Durable once the directory is synced."""
+        """Renames atomically, replacing a file of the new name. Durable once the directory is synced."""
 
     def remove(self, path: str) -> None:
-        """A file, or an empty directory."""
+        """Removes a file or an empty directory."""
 
     def remove_tree(self, path: str) -> None: ...
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in this directory durable: what was created, renamed and removed."""
+        """Makes creations, renames and removals in this directory durable."""
 
     def read(self, path: str) -> bytes:
-        """A whole small file; EFBIG above `WHOLE_FILE_LIMIT`."""
+        """Reads a whole small file; EFBIG above `WHOLE_FILE_LIMIT`."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """Put `data` there so that after a crash the file holds either the old or the new bytes, whole."""
+        """Replaces the content so that after a crash the file has either all old or all new bytes."""
 
     def lock(self, path: str) -> File:
-        """Open (and create) the file and hold it against every other process until closed; EAGAIN if taken."""
+        """Opens (or creates) and locks the file until closed; EAGAIN if another process holds the lock."""
 
     def free_bytes(self, path: str) -> int: ...
 
@@ -169,11 +170,11 @@ class Disk(Protocol):
         """Of the volume that the path is on."""
 
 
-def replace_whole(disk: Disk, path: str, data: bytes) -> None:
+def write_atomically(disk: Disk, path: str, data: bytes) -> None:
     """The one correct order: write beside it, sync, rename over it, sync the directory.
 
     A temporary file left by an earlier crash is overwritten. After a failure one may stay behind; it never has
-    the real name, so nobody reads it.
+    the real name, so it is never read.
     """
     temporary = path + TEMPORARY_SUFFIX
     file = disk.open(temporary, create=True)
@@ -188,8 +189,8 @@ def replace_whole(disk: Disk, path: str, data: bytes) -> None:
 
 
 def make_durable_directory(disk: Disk, path: str) -> None:
-    """A directory with its parents, whose names outlast a loss of power. What is synced in a directory is lost if its
-    own name is."""
+    """Creates a directory with its parents, whose names survive a loss of power. A synced file in a directory is lost
+    if the name of the directory is."""
     made = []
     path = path.rstrip("/")
     while path and not disk.exists(path):
@@ -201,17 +202,17 @@ def make_durable_directory(disk: Disk, path: str) -> None:
         disk.sync_directory(os.path.dirname(each) or ".")
 
 
-def remove_whole_tree(disk: Disk, path: str) -> None:
-    """Remove what is inside, in the order of the names, then the thing itself."""
+def remove_recursively(disk: Disk, path: str) -> None:
+    """Removes a directory's content in the order of the names, then the directory itself."""
     if disk.is_directory(path):
         for name in disk.list(path):
-            remove_whole_tree(disk, f"{path}/{name}")
+            remove_recursively(disk, f"{path}/{name}")
     disk.remove(path)
 
 
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
-_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # 0 where the kernel cannot be asked
-_PROBED: Final = [bytearray(1)]  # where `is_resident` reads to, and nobody looks
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # 0 where the kernel does not support it
+_PROBED: Final = [bytearray(1)]  # where `is_resident` reads to; the byte is ignored
 
 
 class OsFile:
@@ -225,7 +226,7 @@ class OsFile:
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
-        self._can_tell = bool(_NOWAIT)  # what is in memory; a tmpfs, say, cannot
+        self._can_tell = bool(_NOWAIT)  # whether bytes are in memory; a tmpfs, for example, does not support it
         self._maps: list[weakref.ref[mmap.mmap]] | None = None
 
     def __repr__(self) -> str:
@@ -258,7 +259,7 @@ class OsFile:
         return size if written == size else self._write_rest(offset, written, buffers)
 
     def _write_rest(self, offset: int, written: int, buffers: Sequence[Buffer]) -> int:
-        """Go on behind the `written` bytes of a short write until all is there or the kernel says why not."""
+        """Continues behind the `written` bytes of a short write until all are written or a write fails."""
         views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         size = sum(map(len, views))
         first, done, step = 0, 0, written  # the views before `first` are written, and `done` bytes in all
@@ -345,7 +346,7 @@ class OsFile:
             os.close(nowhere)
 
     def _cannot_tell(self, error: OSError) -> None:
-        """Takes note if that is what the error says."""
+        """Records that the kernel does not support the check, if the error shows it."""
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise error
         self._can_tell = False
@@ -357,7 +358,7 @@ class OsFile:
         if count is None:
             return None
         if count < touched_pages(offset, size):
-            size = min(size, self.size() - offset)  # there is nothing to wait for behind the end
+            size = min(size, self.size() - offset)  # no wait is needed behind the end
             return size <= 0 or count >= touched_pages(offset, size)
         return True
 
@@ -371,15 +372,15 @@ class OsFile:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        with suppress(OSError):  # too late to matter
+        with suppress(OSError):  # an error cannot be handled here
             self.close()
 
 
-def map_for_the_kernel(descriptor: int, at_least: int) -> memoryview | None:
-    """A whole file, for a system call to send from; None if it has not so many bytes, or cannot be mapped.
+def map_for_send(descriptor: int, at_least: int) -> memoryview | None:
+    """A whole file, mapped for a system call that sends it; None if it is shorter than that, or cannot be mapped.
 
-    No Python code may look at these bytes. Nobody closes this map when the file shrinks or its disk fails, and then a
-    look is SIGBUS; inside of `sendmsg` it is EFAULT, an OSError like any other.
+    Python code must not read these bytes. Nothing closes this map when the file shrinks or its disk fails, and then a
+    read is SIGBUS; inside of `sendmsg` it is EFAULT, an OSError like any other.
     """
     try:
         size = os.fstat(descriptor).st_size
@@ -388,11 +389,11 @@ def map_for_the_kernel(descriptor: int, at_least: int) -> memoryview | None:
         return None
 
 
-def let_pages_go(file: File, offset: int, size: int) -> None:
-    """Tell the kernel that nobody needs these bytes in memory. Dirty ones stay, as do those that are mapped."""
+def drop_page_cache(file: File, offset: int, size: int) -> None:
+    """Advise the kernel to drop these bytes from the page cache. Dirty ones stay, as do those that are mapped."""
     try:
         os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
-    except (OSError, AttributeError):  # a file without a descriptor, or a system that cannot be told
+    except (OSError, AttributeError):  # a file without a descriptor, or a system without fadvise
         return
 
 
@@ -401,7 +402,7 @@ def _is_open(view: mmap.mmap | None) -> bool:
 
 
 def _kind(path: str) -> int | None:
-    """What stands there: None for nothing. A disk that fails must not look like one where nothing is."""
+    """The file type; None if the path does not exist. A failing disk must not look like an empty one."""
     try:
         return stat.S_IFMT(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -419,7 +420,7 @@ class _Spare:
     def keep(self) -> None:
         with self._lock:
             if self._descriptor < 0:
-                with suppress(OSError):  # the next time, perhaps
+                with suppress(OSError):  # tried again at the next call
                     self._descriptor = os.open(NOWHERE, os.O_RDONLY | os.O_CLOEXEC)
 
     def open_directory(self, path: str) -> int:
@@ -437,6 +438,15 @@ class _Spare:
 
 
 _SPARE: Final = _Spare()
+
+
+def read_settings_file(path: str) -> bytes:
+    """The content of a file written by an operator, which may be read-only."""
+    with open(path, "rb") as file:
+        content = file.read(WHOLE_FILE_LIMIT + 1)
+    if len(content) > WHOLE_FILE_LIMIT:
+        raise OSError(errno.EFBIG, f"more than {WHOLE_FILE_LIMIT} bytes", path)
+    return content
 
 
 class OsDisk:
@@ -481,7 +491,7 @@ class OsDisk:
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        remove_whole_tree(self, path)
+        remove_recursively(self, path)
 
     def sync_directory(self, path: str) -> None:
         descriptor = _SPARE.open_directory(path)
@@ -502,7 +512,7 @@ class OsDisk:
             file.close()
 
     def replace(self, path: str, data: bytes) -> None:
-        replace_whole(self, path, data)
+        write_atomically(self, path, data)
 
     def lock(self, path: str) -> File:
         # Kafka holds `.lock` with the same kind of lock (POSIX, of the process), so the two see each other.

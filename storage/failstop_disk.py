@@ -1,17 +1,17 @@
-"""One log directory, and its first failure is its last.
+"""Takes a log directory offline at its first I/O failure.
 
-After a write or an fsync failed, nobody knows what the page cache still holds: the kernel may have dropped the
-pages and will report the next fsync as a success. So there is no second try. A `Volume` is the `Disk` of one log
-directory; the first I/O failure of any file in it is kept in `failure`, `on_failure` is told once, and from then on
+After a failed write or fsync the content of the page cache is unknown: the kernel may have dropped the
+pages and will report the next fsync as a success. So there is no second try. A `FailStopDisk` is the `Disk` of one log
+directory; the first I/O failure of any file in it is kept in `failure`, `on_failure` is called once, and from then on
 every operation raises `KafkaStorageError` without touching the disk. (Fsyncs run in worker threads, so `on_failure`
 may be called from one.)
 
 Some errors are answers and not failures: the file is not there, it exists already, its map is in use. They pass through
-as they are and change nothing (`ANSWERS`).
+as they are and change nothing (`EXPECTED_ERRORS`).
 
-A shortage of descriptors (EMFILE, ENFILE) says nothing about the disk either. Whatever had to open something and could
-not raises `OutOfDescriptors`, which a client is told as KAFKA_STORAGE_ERROR and tries again, and the volume stays
-online. A write or an fsync uses a descriptor that it has: there the same numbers are failures like any other.
+A shortage of descriptors (EMFILE, ENFILE) is no failure of the disk either. An operation that had to open a file and
+could not raises `OutOfDescriptors`, which a client gets as KAFKA_STORAGE_ERROR and retries, and the volume stays
+online. A write or an fsync uses an open descriptor: there the same numbers are failures like any other.
 
 The price is one call and one test per operation: 0.2 µs on a write that takes 3 (`bench/disk.py`).
 """
@@ -24,9 +24,9 @@ from typing import Final
 
 from trioka.protocol.errors import KafkaStorageError
 
-from .disk import Buffer, Disk, File, make_durable_directory, remove_whole_tree, replace_whole
+from .disk import Buffer, Disk, File, make_durable_directory, remove_recursively, write_atomically
 
-ANSWERS: Final = frozenset(
+EXPECTED_ERRORS: Final = frozenset(
     {
         errno.ENOENT,
         errno.EEXIST,
@@ -40,9 +40,9 @@ ANSWERS: Final = frozenset(
         errno.EFBIG,  # too large to be read whole
     }
 )
-"""What an operation may say without anything being wrong with the disk."""
+"""Errors that an operation may raise without a failure of the disk."""
 
-SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE})
+DESCRIPTOR_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """The process, or the whole machine, has no descriptor left."""
 
 
@@ -50,12 +50,12 @@ class OutOfDescriptors(KafkaStorageError):
     """No descriptor is left to open a file. Nothing was done, and the disk is well: it may be tried again."""
 
 
-def is_shortage(error: BaseException) -> bool:
+def is_out_of_descriptors(error: BaseException) -> bool:
     """Whether this is a lack of descriptors, from a volume or from a disk without one."""
-    return isinstance(error, OutOfDescriptors) or (isinstance(error, OSError) and error.errno in SHORTAGES)
+    return isinstance(error, OutOfDescriptors) or (isinstance(error, OSError) and error.errno in DESCRIPTOR_ERRORS)
 
 
-class Volume:
+class FailStopDisk:
     """A Disk that holds the files below `root` and goes offline at the first failure."""
 
     def __init__(self, disk: Disk, root: str, on_failure: Callable[[OSError], None] | None = None) -> None:
@@ -75,12 +75,12 @@ class Volume:
         if first and self._on_failure is not None:
             self._on_failure(error)
 
-    def judge(self, error: OSError, answers: frozenset[int] = ANSWERS, *, is_open: bool = False) -> Exception:
-        """What to raise for this error: itself when it is an answer, else the end of this volume. A shortage of
-        descriptors is neither, unless what failed `is_open` already and needs none."""
+    def judge(self, error: OSError, answers: frozenset[int] = EXPECTED_ERRORS, *, is_open: bool = False) -> Exception:
+        """The error to raise: the same one if it is expected, else the end of this volume. A shortage of descriptors is
+        neither, unless the failed file `is_open` already and needs none."""
         if error.errno in answers:
             return error
-        if error.errno in SHORTAGES and not is_open:
+        if error.errno in DESCRIPTOR_ERRORS and not is_open:
             return OutOfDescriptors(f"no descriptor is left in this process for {self.root}: {error}")
         self.fail(error)
         return self.offline()
@@ -95,7 +95,7 @@ class Volume:
     def open(self, path: str, *, create: bool = False) -> File:
         self._enter(path)
         try:
-            return VolumeFile(self, self._disk.open(path, create=create))
+            return FailStopFile(self, self._disk.open(path, create=create))
         except OSError as error:
             raise self.judge(error) from error
 
@@ -158,14 +158,14 @@ class Volume:
             raise self.judge(error) from error
 
     def remove_tree(self, path: str) -> None:
-        remove_whole_tree(self, path)
+        remove_recursively(self, path)
 
     def sync_directory(self, path: str) -> None:
         self._enter(path)
         try:
             self._disk.sync_directory(path)
         except OSError as error:
-            raise self.judge(error, NO_ANSWERS if path == self.root else GONE) from error
+            raise self.judge(error, NO_EXPECTED_ERRORS if path == self.root else GONE) from error
 
     def read(self, path: str) -> bytes:
         self._enter(path)
@@ -175,12 +175,12 @@ class Volume:
             raise self.judge(error) from error
 
     def replace(self, path: str, data: bytes) -> None:
-        replace_whole(self, path, data)
+        write_atomically(self, path, data)
 
     def lock(self, path: str) -> File:
         self._enter(path)
         try:
-            return VolumeFile(self, self._disk.lock(path))
+            return FailStopFile(self, self._disk.lock(path))
         except OSError as error:
             raise self.judge(error) from error
 
@@ -199,25 +199,25 @@ class Volume:
             raise self.judge(error) from error
 
     def _enter(self, path: str) -> None:
-        """Both must hold: the volume is online, and the path is in it. The second is a matter of our own code."""
+        """Requires that the volume is online and that the path is in it. A foreign path is a bug of the caller."""
         self.check()
         inside = path == self.root or path.startswith(self.root + "/")
         assert inside and "/../" not in f"{path}/", f"{path} is not below {self.root}"
 
 
-NO_ANSWERS: Final[frozenset[int]] = frozenset()
-"""A write or a sync has nothing to answer: whatever it raises is a failure."""
+NO_EXPECTED_ERRORS: Final[frozenset[int]] = frozenset()
+"""Writes and syncs have no expected errors: every error is a failure."""
 
 GONE: Final = frozenset({errno.ENOENT})
-"""A partition's directory may have been deleted meanwhile, while one thread made it durable: it was not even opened."""
+"""Another thread may have deleted a partition's directory before it was made durable: opening it fails then."""
 
-TRUNCATE_ANSWERS: Final = frozenset({errno.EBUSY})
+TRUNCATE_ERRORS: Final = frozenset({errno.EBUSY})
 
 
 @contextmanager
-def finishing(disk: Disk) -> Iterator[None]:
-    """Around steps that are done all or not at all: names and memory disagree in between. Where one of them finds no
-    descriptor, the volume goes offline, and the next start finishes them or takes them back."""
+def must_complete(disk: Disk) -> Iterator[None]:
+    """Wraps steps that must all complete: between them names and memory disagree. If a step finds no descriptor, the
+    volume goes offline, and the next start finishes or reverts the steps."""
     try:
         yield
     except OutOfDescriptors as error:
@@ -227,23 +227,23 @@ def finishing(disk: Disk) -> Iterator[None]:
 
 
 def take_offline(disk: Disk, error: OSError) -> None:
-    """Of a disk that is no volume nobody keeps a record."""
-    if isinstance(disk, Volume):
+    """A disk that is no FailStopDisk keeps no failure."""
+    if isinstance(disk, FailStopDisk):
         disk.fail(error)
 
 
-class VolumeFile:
+class FailStopFile:
     """A File of a Volume. (Plain try blocks instead of one wrapper for all: a write is on the hot path.)"""
 
     __slots__ = ("_file", "_volume", "_write")
 
-    def __init__(self, volume: Volume, file: File) -> None:
+    def __init__(self, volume: FailStopDisk, file: File) -> None:
         self._volume = volume
         self._file = file
         self._write = file.write
 
     def __repr__(self) -> str:
-        return f"<VolumeFile {self._file!r}>"
+        return f"<FailStopFile {self._file!r}>"
 
     def size(self) -> int:
         self._volume.check()
@@ -266,21 +266,21 @@ class VolumeFile:
         try:
             return self._write(offset, *buffers)
         except OSError as error:
-            raise self._volume.judge(error, NO_ANSWERS, is_open=True) from error
+            raise self._volume.judge(error, NO_EXPECTED_ERRORS, is_open=True) from error
 
     def truncate(self, size: int) -> None:
         self._volume.check()
         try:
             self._file.truncate(size)
         except OSError as error:
-            raise self._volume.judge(error, TRUNCATE_ANSWERS, is_open=True) from error
+            raise self._volume.judge(error, TRUNCATE_ERRORS, is_open=True) from error
 
     def sync(self) -> None:
         self._volume.check()
         try:
             self._file.sync()
         except OSError as error:
-            raise self._volume.judge(error, NO_ANSWERS, is_open=True) from error
+            raise self._volume.judge(error, NO_EXPECTED_ERRORS, is_open=True) from error
 
     def map(self, size: int) -> Buffer:
         self._volume.check()
@@ -315,7 +315,7 @@ class VolumeFile:
         return self._file.fileno()
 
     def close(self) -> None:
-        # Descriptors are given back offline as well; whatever close has to say comes too late to matter.
+        # Descriptors are closed offline as well; an error of close comes too late to matter.
         try:
             self._file.close()
         except OSError as error:

@@ -1,24 +1,24 @@
-"""Descriptors and maps, shared by all logs of a directory, and ranges of files on their way to a reader.
+"""Descriptors and maps, shared by all logs of a directory, and file ranges that are being sent.
 
-Ten thousand partitions hold paths, not files. Who needs a file asks the pool, which opens it or finds it open, and
+Ten thousand partitions hold paths, not files. A reader gets a file from the pool, which opens it or finds it open, and
 closes the one that was not used for the longest time when too many are open. How many are too many depends on what the
 process may open: a pool smaller than the partitions that are written to in turn would open a file for each record,
 which doubles what a record costs (`bench/growth.py`).
 
 What makes a pool of log files different from any other: a segment may be renamed, replaced by a compacted one of the
 same name, or deleted, while a reply is still being sent from it. So a `FileRange` holds the *file*, not the path. A
-file that the pool has let go, or been told to forget, stays open for those who hold it, and is closed with the last of
-them; under the same path the pool opens whatever stands there now. Letting go is the end of the range's life, and
-reference counting sees it at once, in whichever thread, so there is nothing to forget.
+file that the pool has released or forgotten stays open while a range holds it, and is closed with the last of
+them; under the same path the pool opens the file that is there now. Reference counting ends the life of a range at
+once, in any thread, so no call is necessary.
 
-Held files count. Whoever reads ten thousand partitions at once, or reads slowly, would hold more files than the
-process may open: when ranges hold half of what the pool may have open, others get their bytes, read at once, in place
-of a range of the file. So a pool never has more than `limit` files open, and one.
+Held files count. Reads of ten thousand partitions at once, or slow ones, would hold more files than the process may
+open: when ranges hold half of the pool's limit, further reads return bytes in memory instead of a range of the file. So
+a pool never has more than `limit` files open, and one.
 
 **Threads.** The event loop's thread reads and appends, and worker threads make new logs, move logs and delete topics,
-all through the pool of their directory. So nobody closes a file that another thread has got from `get` and is about to
-use: a file is closed with its last reference, and the pool's is only one of them. What changes more than one entry
-takes the lock; a file that is found open needs none, since it is the hot path of an append. A log that is loaded in a
+all through the pool of their directory. So no thread closes a file that another thread has got from `get` and is about
+to use: a file is closed with its last reference, and the pool's is only one of them. Changes of more than one entry
+take the lock; a lookup of an open file needs none, since it is the hot path of an append. A log that is loaded in a
 worker thread uses a small pool of its own, so that a start does not close what is in use.
 
 Maps are for indexes, which are bisected; the bytes of a log are never touched through a map by Python code, because a
@@ -34,37 +34,37 @@ from threading import RLock
 from typing import Final
 from weakref import WeakSet, ref
 
-from .disk import Buffer, Disk, File, map_for_the_kernel
-from .failstop_disk import OutOfDescriptors, is_shortage
+from .disk import Buffer, Disk, File, map_for_send
+from .failstop_disk import OutOfDescriptors, is_out_of_descriptors
 
 OPEN_FILES_LIMIT: Final = 512
 """Half of the usual soft limit of 1,024 descriptors, those in use by ranges included."""
 
-MOST_OPEN_FILES: Final = 32_768
+MAX_OPEN_FILES: Final = 32_768
 """However many a process may open: each costs half a kilobyte here, and as much in the kernel."""
 
 VIEWS_LIMIT: Final = 128
 """Maps of indexes; each costs a descriptor too."""
 
 SENT_MAPS_LIMIT: Final = 64
-"""Maps of logs that answers are sent from; each costs a descriptor too, and shows as resident memory what it has sent,
-though it is the page cache's."""
+"""Maps of logs that answers are sent from; each costs a descriptor too, and its sent bytes count as resident memory,
+though they are in the page cache."""
 
 HELD_MAPS_LIMIT: Final = 2 * SENT_MAPS_LIMIT
 """A map that a slow client is sent from outlives its handle. When there are so many, answers go by sendfile."""
 
 RESERVED_DESCRIPTORS: Final = 128
-"""For logs that are loaded, files that are synced, and whatever else is opened for a moment."""
+"""For logs that are loaded, files that are synced, and other files that are open for a short time."""
 
 MAP_AGAIN_BYTES: Final = 16 * 1024 * 1024
-"""A file that was mapped is mapped anew when it has grown by so much, or by a quarter: the kernel has to find each page
-again then, which costs about what sending four pages does."""
+"""A mapped file is mapped again when it has grown by this much, or by a quarter: the kernel has to find each page
+again then, which costs about as much as sending four pages."""
 
 
 class Handle:
-    """An open file. Whoever holds the handle, or the file itself, keeps it open; it is closed with the last of them."""
+    """An open file. Each handle, and the file itself, keeps it open; it is closed with the last of them."""
 
-    __slots__ = ("__weakref__", "_maps", "_open", "_view", "file")
+    __slots__ = ("__weakref__", "_map_from", "_maps", "_open", "_view", "file")
 
     def __init__(self, file: File, maps: "SentMaps", open_ones: set[int]) -> None:
         self.file = file
@@ -72,14 +72,17 @@ class Handle:
         self._open = open_ones
         self._open.add(id(self))
         self._view: memoryview | None = None
+        self._map_from = 0  # a range that ends before this is not worth asking for the size of the file again
 
     def __del__(self) -> None:
         self._open.discard(id(self))
 
     def view(self, position: int, end: int) -> memoryview | None:
-        """For a system call to send from, and for nothing else; None if there is no map of so much, nor a new one."""
+        """Only for a system call that sends it; None if no map is large enough, and no new one can be made."""
         view = self._view
         if view is None or end > len(view):
+            if end < self._map_from:
+                return None
             view = self._map(end)
         return None if view is None else view[position:end]
 
@@ -91,18 +94,21 @@ class Handle:
         if len(self._maps.alive) >= HELD_MAPS_LIMIT:
             return None
         try:
-            view = map_for_the_kernel(self.file.fileno(), at_least)
+            view = map_for_send(self.file.fileno(), at_least)
         except OSError:  # a file without a descriptor
             return None
         if view is not None:
             self._maps.alive.add(view.obj)
             if held is None:
                 self._maps.keep(self)
+        elif held is not None:
+            self._map_from = at_least  # the file has grown by too little: a reader at its end reads each new batch
         self._view = view or held
         return view
 
     def forget_map(self) -> None:
         self._view = None
+        self._map_from = 0
 
 
 class SentMaps:
@@ -111,7 +117,7 @@ class SentMaps:
     __slots__ = ("_handles", "alive")
 
     def __init__(self) -> None:
-        self._handles: deque[ref[Handle]] = deque()  # those that have a map, the oldest first
+        self._handles: deque[ref[Handle]] = deque()  # handles that have a map, the oldest first
         self.alive: WeakSet[object] = WeakSet()  # also those that only an unsent answer holds
 
     def keep(self, handle: Handle) -> None:
@@ -123,14 +129,14 @@ class SentMaps:
 
 
 def open_files_limit(descriptors: int, pools: int = 1) -> int:
-    """How many files each of so many pools may have open in a process with so many descriptors: together half of them,
-    or two thirds of what is left besides the first few hundred, if that is more. Connections need the others."""
+    """The limit of open files for each of this many pools in a process with this many descriptors: together half of the
+    descriptors, or two thirds of those above the first few hundred, if that is more. Connections need the others."""
     files = max(descriptors // 2, (descriptors - OPEN_FILES_LIMIT) * 2 // 3)
-    return max(1, min(MOST_OPEN_FILES, files) // pools)
+    return max(1, min(MAX_OPEN_FILES, files) // pools)
 
 
 def reserved_descriptors(descriptors: int) -> int:
-    """How many of them neither a pool nor a connection shall have."""
+    """The number of descriptors that neither pools nor connections may use."""
     return min(RESERVED_DESCRIPTORS, descriptors // 8)
 
 
@@ -156,7 +162,7 @@ class FilePool:
 
     @property
     def open_files(self) -> int:
-        """Those of the pool, and those that ranges hold."""
+        """The number of files that the pool or a range holds open."""
         return len(self._open)
 
     def get(self, path: str, *, create: bool = False) -> File:
@@ -165,7 +171,7 @@ class FilePool:
             return self._handle(path, create).file
         try:  # noqa: SIM105  # this is done for each append, and a context manager costs ten times as much
             self._handles.move_to_end(path)
-        except KeyError:  # another thread has let it go since; it stays open for us
+        except KeyError:  # another thread has released it since; it stays open for this caller
             pass
         return handle.file
 
@@ -180,15 +186,15 @@ class FilePool:
             return handle
 
     def _open_file(self, path: str, create: bool) -> File:
-        """Where others have taken the last descriptor, the older half of the pool is given back first."""
+        """Opens a file. Without a free descriptor, the older half of the pool is closed first."""
         try:
             return self.disk.open(path, create=create)
         except (OSError, OutOfDescriptors) as error:
-            if not is_shortage(error) or not self.give_back():
+            if not is_out_of_descriptors(error) or not self.release_descriptors():
                 raise
         return self.disk.open(path, create=create)
 
-    def give_back(self) -> bool:
+    def release_descriptors(self) -> bool:
         """Descriptors are short: the older half of the files is closed, and every map. False if there was nothing."""
         with self._lock:
             if not self._handles and not self._views:
@@ -199,21 +205,21 @@ class FilePool:
             return True
 
     def range(self, path: str, position: int, size: int) -> "FileRange":
-        """A part of the file, which stays readable whatever becomes of the path."""
+        """A part of the file, which stays readable after the path is renamed or removed."""
         handle = self._handles.get(path)  # nearly always: planning looked at a header
         return FileRange(self._handle(path, False) if handle is None else handle, position, size)
 
-    def for_answer(self, part: "FileRange") -> "FileRange | memoryview":
+    def for_response(self, part: "FileRange") -> "FileRange | memoryview":
         """An answer may be on its way for long: its bytes, where ranges hold too many files already."""
-        return memoryview(part.read()) if self.is_crowded else part
+        return memoryview(part.read()) if self.is_over_limit else part
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether ranges hold so many files that nobody should hold another."""
+    def is_over_limit(self) -> bool:
+        """Whether ranges hold so many files that no other range may hold one."""
         return len(self._open) - len(self._handles) >= max(1, self.limit // 2)
 
     def forget(self, path: str) -> None:
-        """The path will stand for another file, or for none: rename and remove come after this."""
+        """Call it before a rename or removal: the path will be another file's, or none's."""
         self._views.pop(path, None)
         self._handles.pop(path, None)
 
@@ -225,7 +231,7 @@ class FilePool:
                 self.forget(path)
 
     def view(self, path: str, size: int) -> Buffer:
-        """At least the first `size` bytes of an index, mapped. The file grows; a map does not, so it is made anew."""
+        """At least the first `size` bytes of an index, mapped. A map does not grow with its file, so it is remade."""
         view = self._views.get(path)
         if view is None or len(view) < size:
             with self._lock:
@@ -240,12 +246,12 @@ class FilePool:
         try:
             return self.get(path).map(size)
         except (OSError, OutOfDescriptors) as error:
-            if not is_shortage(error) or not self.give_back():
+            if not is_out_of_descriptors(error) or not self.release_descriptors():
                 raise
         return self.get(path).map(size)
 
     def forget_view(self, path: str) -> None:
-        """Before the file shrinks: bytes behind its new end must not be touched."""
+        """Call it before the file shrinks: bytes behind its new end must not be touched."""
         self._views.pop(path, None)
 
     def close(self) -> None:
@@ -277,6 +283,11 @@ class FileRange:
 
     def read(self) -> bytes:
         return self.file.read(self.position, self.size)
+
+    def split(self, size: int) -> "tuple[FileRange, FileRange]":
+        """The first `size` bytes, and the rest."""
+        first = FileRange(self._handle, self.position, size)
+        return first, FileRange(self._handle, self.position + size, self.size - size)
 
     def view(self) -> memoryview | None:
         """The same bytes where the kernel can send them from; no Python code may look at them. None if they are not

@@ -3,19 +3,19 @@
     .index       | relative offset int32 | position int32 |              8 bytes, one entry per index.interval.bytes
     .timeindex   | timestamp int64 | relative offset int32 |             12 bytes, at the same moments, if time moved
 
-Big-endian, Kafka's format to the byte. An offset entry says: the batch whose *last* offset is `base + relative`
-begins at `position`. A time entry says: up to and including the batch that ends at `base + relative` no record is
+Big-endian, Kafka's format to the byte. An offset entry means: the batch whose *last* offset is `base + relative`
+begins at `position`. A time entry means: up to and including the batch that ends at `base + relative` no record is
 newer than `timestamp`. Both files rise in both columns.
 
-Kafka maps its indexes writable and preallocates them to ten megabytes. Ours are as long as they have entries: new
-entries are collected in memory and written out when the tail is full, at a roll, and at close. What is on disk is
+Kafka maps its indexes writable and preallocates them to ten megabytes. Here they are as long as they have entries: new
+entries are collected in memory and written out when the tail is full, at a roll, and at close. The part on disk is
 looked up in a read-only map. So an append costs an index no system call, and an idle log no memory.
 
-**An index is never trusted more than the log.** It has no checksum, so the format cannot tell a flipped bit; but
-what it says can be compared with the batch header at the place to which it points, and `segment.py` does that at
-every use. A wrong answer (or an impossible size, or an order that falls) is `DamagedIndex`, upon which the segment
-scans its log and builds the index anew. A bisection over entries of which one is damaged ends either at a sound entry
-that is too low, which costs a longer scan, or at the damaged one, which the comparison finds.
+**Every use of an index is checked against the log.** It has no checksum, so the format cannot reveal a flipped bit; but
+an entry can be compared with the batch header at its position, and `segment.py` does that at every use. A wrong answer
+(or an impossible size, or a decreasing order) is `CorruptIndex`, after which the segment scans its log and rebuilds the
+index. A bisection over entries of which one is damaged ends either at a sound entry that is too low, which costs a
+longer scan, or at the damaged one, which the comparison finds.
 
 Plain ints and `unpack_from` on buffers, no entry objects: a look-up over 262,144 mapped entries (a full segment of a
 GiB) is 18 probes and stands on the path of every fetch. `bench/log.py` prints what it costs.
@@ -46,8 +46,8 @@ _UNKNOWN: Final = -1
 Unpack = Callable[[Any, int], tuple[Any, ...]]
 
 
-class DamagedIndex(Exception):
-    """An index does not agree with its log, or with itself. The remedy is to build it anew."""
+class CorruptIndex(Exception):
+    """An index does not agree with its log, or with itself. It must be rebuilt."""
 
 
 def _count_up_to(buffer: Buffer, low: int, high: int, width: int, at: int, unpack: Unpack, target: int) -> int:
@@ -62,7 +62,7 @@ def _count_up_to(buffer: Buffer, low: int, high: int, width: int, at: int, unpac
 
 
 class EntryFile:
-    """Entries of one width: the older ones in a file, the newest in memory. Knows nothing of what they mean."""
+    """Entries of one width: the older ones in a file, the newest in memory. Independent of their meaning."""
 
     __slots__ = ("files", "path", "stored", "tail", "width")
 
@@ -80,7 +80,7 @@ class EntryFile:
         disk = self.files.disk
         size = disk.size(self.path) if disk.exists(self.path) else 0
         if size % self.width:
-            raise DamagedIndex(f"{self.path}: {size} bytes are not a whole number of entries of {self.width}")
+            raise CorruptIndex(f"{self.path}: {size} bytes are not a whole number of entries of {self.width}")
         self.stored = size // self.width
         return self.stored
 
@@ -104,13 +104,13 @@ class EntryFile:
         return self.files.view(self.path, self.stored * self.width)
 
     def buffer(self, entry: int) -> tuple[Buffer, int]:
-        """Where this entry stands: a buffer, and the number of the entry at the buffer's start."""
+        """The location of this entry: a buffer, and the number of the entry at the buffer's start."""
         if self.stored < 0:
             self._find_size()
         return (self.view(), 0) if entry < self.stored else (self.tail, self.stored)
 
     def count_up_to(self, unpack: Unpack, at: int, target: int, low: int = 0, high: int | None = None) -> int:
-        """How many entries have a key of at most `target`; the answer is known to lie between `low` and `high`."""
+        """The number of entries with a key of at most `target`; the answer is known to be between `low` and `high`."""
         count = len(self)
         high = count if high is None or high > count else high
         stored, tail = self.stored, self.tail
@@ -125,8 +125,8 @@ class EntryFile:
         return _count_up_to(view, low, high, self.width, at, unpack, target)
 
     def count_near(self, at: int, target: int, guess: int) -> int:
-        """The same for a key of four bytes, when there is a guess: offsets and positions grow together and evenly, so
-        a few probes around it do, instead of one for each bit of the number of entries."""
+        """The same for a key of four bytes, with a guess: offsets and positions grow together and evenly, so a few
+        probes around it are enough, instead of one for each bit of the number of entries."""
         stored, unpack = self.stored, _unpack_int
         if stored <= 0 or (self.tail and unpack(self.tail, at)[0] <= target):
             return self.count_up_to(unpack, at, target)
@@ -167,7 +167,7 @@ class EntryFile:
             self.stored = count
 
     def clear(self) -> None:
-        """No entries, whatever the file holds: the beginning of building it anew."""
+        """Removes all entries, before a rebuild."""
         self.tail.clear()
         self.files.forget_view(self.path)
         self.files.get(self.path, create=True).truncate(0)
@@ -204,7 +204,7 @@ class OffsetIndex:
         return offset, position
 
     def entry(self, number: int) -> tuple[int, int]:
-        """(Offset, position) of an entry. Raises DamagedIndex if it cannot be one."""
+        """(Offset, position) of an entry. Raises CorruptIndex if its values are impossible."""
         entries = self.entries
         if number < entries.stored:
             relative, position = _OFFSET_ENTRY.unpack_from(
@@ -214,11 +214,11 @@ class OffsetIndex:
             buffer, first = entries.buffer(number)
             relative, position = _OFFSET_ENTRY.unpack_from(buffer, (number - first) * _OFFSET_ENTRY.size)
         if relative < 0 or position < 0:
-            raise DamagedIndex(f"{self.entries.path}: entry {number} is ({relative}, {position})")
+            raise CorruptIndex(f"{self.entries.path}: entry {number} is ({relative}, {position})")
         return self.base_offset + relative, position
 
     def count_up_to(self, offset: int) -> int:
-        """How many entries are for `offset` or less: the last of them is where to begin to look for it."""
+        """The number of entries for `offset` or less: a search for it starts at the last of them."""
         last, relative = self._last, offset - self.base_offset
         if last < 0 and len(self.entries):
             self.load_last()
@@ -228,13 +228,13 @@ class OffsetIndex:
         """How many entries point to `position` or before it."""
         return self.entries.count_near(4, position, guess)
 
-    # The two look-ups of a read. Offsets and positions grow together and evenly, at least for a while, so a guess by
-    # the rule of three is nearly always right or next to it, and one look at the four entries there answers all; or
-    # else they say how it goes on from here. 0.9 µs, where counting and then looking at the entries takes 1.7.
+    # The two look-ups of a read. Offsets and positions grow together and evenly, at least for a while, so a linear
+    # guess is nearly always right or next to it, and the four entries there usually contain the answer; otherwise they
+    # show the direction. 0.9 µs, where counting and then reading the entries takes 1.7.
 
     def around_offset(self, offset: int) -> tuple[int, int, int, int] | None:
-        """(Offset, position) of the last entry for `offset` or less, and of the one after it, or (-1, -1) if there is
-        none; None if no entry is for so little."""
+        """(Offset, position) of the last entry for `offset` or less, and of the next entry, or (-1, -1) if there is
+        none; None if every entry is above it."""
         entries, last, relative = self.entries, self._last, offset - self.base_offset
         if last > 0:
             count = entries.stored + len(entries.tail) // 8
@@ -253,8 +253,8 @@ class OffsetIndex:
         return self._guessed(guess, count, 1, position) or self._around(self.count_before(position, guess))
 
     def _guessed(self, guess: int, count: int, at: int, target: int) -> tuple[int, int, int, int] | None:
-        """The two entries between which `target` is, as the offset or (`at` 1) as the position. None if they are not
-        around the guess, nor around the next ones, or not in one buffer."""
+        """The two entries around `target`, as the offset or (`at` 1) as the position. None if they are not at the
+        guess, nor at the next ones, or not in one buffer."""
         entries = self.entries
         stored = entries.stored
         if count < 4:
@@ -272,7 +272,7 @@ class OffsetIndex:
                 first = 0 if target < four[at + 2] else 2 if target < four[at + 4] else 4
                 relative, position, next_relative, next_position = four[first : first + 4]
                 if relative < 0 or position < 0:
-                    raise DamagedIndex(f"{entries.path}: an entry near {guess} is ({relative}, {position})")
+                    raise CorruptIndex(f"{entries.path}: an entry near {guess} is ({relative}, {position})")
                 return self.base_offset + relative, position, self.base_offset + next_relative, next_position
             if low >= high:
                 return None
@@ -324,11 +324,11 @@ class TimeIndex:
         return last
 
     def entry(self, number: int) -> tuple[int, int]:
-        """(Timestamp, offset) of an entry. Raises DamagedIndex if it cannot be one."""
+        """(Timestamp, offset) of an entry. Raises CorruptIndex if its values are impossible."""
         buffer, first = self.entries.buffer(number)
         timestamp, relative = _TIME_ENTRY.unpack_from(buffer, (number - first) * _TIME_ENTRY.size)
         if relative < 0 or timestamp < 0:
-            raise DamagedIndex(f"{self.entries.path}: entry {number} is ({timestamp}, {relative})")
+            raise CorruptIndex(f"{self.entries.path}: entry {number} is ({timestamp}, {relative})")
         return timestamp, self.base_offset + relative
 
     def count_up_to(self, timestamp: int) -> int:

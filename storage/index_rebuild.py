@@ -1,6 +1,6 @@
-"""What stands beside a log can be made again from it: indexes, aborted transactions, producers, epochs.
+"""Rebuilds from a log what is stored beside it: indexes, aborted transactions, producers, epochs.
 
-Used when a log is loaded after a crash, when something beside it turns out to be damaged, and after a truncation.
+Used when a log is loaded after a crash, when one of these files turns out to be damaged, and after a truncation.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,10 +9,10 @@ from typing import Final
 from trioka.protocol.batch import BatchHeader
 from trioka.protocol.errors import KafkaError
 
-from .batch_scan import MAX_OFFSET, NO_EPOCH, NO_OFFSET, BadBatch, Found, find_next
+from .batch_scan import MAX_OFFSET, NO_EPOCH, NO_OFFSET, BadBatch, ScannedBatch, find_next_batch
 from .checkpoint import EpochEntry
-from .index import DamagedIndex
-from .layout import DamagedFile
+from .index import CorruptIndex
+from .layout import CorruptFile
 from .producer_snapshot import SnapshotFiles
 from .producer_state import ProducerState
 from .quarantine import Damage
@@ -22,11 +22,11 @@ from .txn_index import AbortedTransaction
 
 PRODUCER_EXPIRATION_MS: Final = 24 * 60 * 60 * 1000  # producer.id.expiration.ms
 
-RECALLED_BYTES: Final = 128 * 1024
-"""So much of the log before a snapshot of Kafka's is read at a start, for the batches that it does not name: eight of
-16 KiB. A log of 100-byte batches takes 5 ms for it."""
+RECENT_BATCHES_BYTES: Final = 128 * 1024
+"""The bytes of the log before a snapshot of Kafka's that are read at a start, for the batches that the snapshot does
+not contain: eight of 16 KiB. A log of 100-byte batches takes 5 ms for it."""
 
-MAX_RECALLED_BYTES: Final = 8 * 1024 * 1024
+MAX_RECENT_BATCHES_BYTES: Final = 8 * 1024 * 1024
 """More is not read, where the batches are so large, or an index so sparse, that it would be."""
 
 
@@ -36,7 +36,7 @@ def damage_at(
     """How far the damage at a bad batch reaches: to the next sound batch of the segment, which has nothing from `limit`
     on, or to its expected end. From now on the segment steps over it."""
     held = segment.range(0, segment.size)
-    following = find_next(
+    following = find_next_batch(
         held.file,
         position=bad.position,
         end=segment.size,
@@ -64,8 +64,8 @@ def rebuild_indexes(
     limit: int = MAX_OFFSET,
     recovery_point: int = NO_OFFSET,
 ) -> list[Damage]:
-    """Offset and time index anew from the log, which has nothing from `limit` on; what of the log is damaged is stepped
-    over, and returned. If its last bytes are, they are thought to reach to `expected_end`."""
+    """Rebuilds offset and time index from the log, up to `limit`; steps over damage in the log, and returns it. If the
+    last bytes are damaged, the damage is assumed to reach to `expected_end`."""
     damages: list[Damage] = []
     segment.begin_rebuild()
     position, last_offset, end = 0, NO_OFFSET, segment.base_offset
@@ -85,27 +85,27 @@ def rebuild_indexes(
     return damages
 
 
-def check_last_batch(segment: Segment, found: Found, end_offset: int, recovery_point: int) -> None:
-    """A gap before a batch that nothing follows, and without the gap it would end at the recovery point, which is where
-    some batch once ended: then it was this one, and a bit of its offset is wrong."""
+def check_last_batch(segment: Segment, found: ScannedBatch, end_offset: int, recovery_point: int) -> None:
+    """If there is a gap before the last batch, and without the gap it would end at the recovery point, where some batch
+    once ended, then this was that batch, and a bit of its offset is wrong."""
     header = found.header
     is_last = found.position + header.size == segment.size
     if is_last and header.base_offset != end_offset == recovery_point - header.last_offset_delta - 1:
         raise BadBatch(found.position, f"begins with offset {header.base_offset}, the log ends at {end_offset}")
 
 
-def replay_batch(producers: ProducerState, found: Found) -> AbortedTransaction | None:
-    """Tell the producers of a batch that stands in the log; the transaction that it aborted, if it did."""
+def replay_batch(producers: ProducerState, found: ScannedBatch) -> AbortedTransaction | None:
+    """Applies a batch of the log to the producers; returns the transaction that it aborted, if any."""
     try:
         ended = producers.replay(found.buffer, found.header)
     except KafkaError:
-        return None  # a control batch with the right CRC that means nothing that we know
+        return None  # a control batch with the right CRC and an unknown type
     return AbortedTransaction(*ended[:4]) if ended is not None and ended.aborted else None
 
 
 def replay_into(producers: ProducerState, segment: Segment, upto: int) -> None:
-    """Tell the producers of the batches of a segment that they do not know yet, up to an offset. Damage that is known
-    is stepped over."""
+    """Applies the batches of a segment that the producers do not know yet, up to an offset. Steps over known
+    damage."""
     place = segment.locate(producers.end_offset)
     if place is not None:
         for found in _sound_batches(segment, place.position):
@@ -116,9 +116,9 @@ def replay_into(producers: ProducerState, segment: Segment, upto: int) -> None:
                 producers.end_offset = found.header.last_offset + 1
 
 
-def recall_batches(producers: ProducerState, segments: Sequence[Segment]) -> None:
-    """A snapshot of Kafka's names one batch of each producer; the earlier ones, which a client may repeat as well, are
-    looked for in the last bytes of the log before it."""
+def restore_recent_batches(producers: ProducerState, segments: Sequence[Segment]) -> None:
+    """A snapshot of Kafka's contains one batch of each producer. The earlier ones, which a client may also repeat, are
+    searched in the last bytes of the log before it."""
     if not producers.lacks_batches:
         return
     upto = producers.end_offset
@@ -129,16 +129,16 @@ def recall_batches(producers: ProducerState, segments: Sequence[Segment]) -> Non
                 if found.header.base_offset >= upto:
                     break
                 replay_batch(seen, found)
-    except (BadBatch, DamagedIndex):
-        pass  # what was seen stands in the log; a read will tell of the damage
+    except (BadBatch, CorruptIndex):
+        pass  # the batches seen are in the log; a read will find the damage
     producers.recall(seen)
 
 
 def _last_places(segments: Sequence[Segment], upto: int) -> list[tuple[Segment, int]]:
-    """Where to begin to read the last RECALLED_BYTES before an offset: the last segment and the position in it, then
-    the one before it from its position on, as many as it takes."""
+    """The positions from which to read the last RECENT_BATCHES_BYTES before an offset: the last segment and a position
+    in it, then the segment before it with its position, and so on."""
     places: list[tuple[Segment, int]] = []
-    left = RECALLED_BYTES
+    left = RECENT_BATCHES_BYTES
     for segment in reversed(segments):
         if segment.base_offset >= upto or not segment.size:
             continue
@@ -146,7 +146,7 @@ def _last_places(segments: Sequence[Segment], upto: int) -> list[tuple[Segment, 
         end = segment.size if following is None else following.position
         around = segment.index.around_position(max(end - left, 0), segment.size)
         position = 0 if around is None else around[1]
-        if end - position > MAX_RECALLED_BYTES:
+        if end - position > MAX_RECENT_BATCHES_BYTES:
             break
         places.append((segment, position))
         left -= end - position
@@ -155,8 +155,8 @@ def _last_places(segments: Sequence[Segment], upto: int) -> list[tuple[Segment, 
     return places
 
 
-def _sound_batches(segment: Segment, position: int) -> Iterator[Found]:
-    """From there on, without the damage that is known."""
+def _sound_batches(segment: Segment, position: int) -> Iterator[ScannedBatch]:
+    """The batches from there on, without the known damage."""
     for hole in sorted(segment.holes):
         if hole >= position:
             yield from segment.scan(position, hole)
@@ -168,14 +168,14 @@ def is_still_missing(segment: Segment, damage: Damage) -> bool:
     """Whether bytes that were noted as missing still are: no batch of the segment has these offsets."""
     try:
         place = segment.locate(damage.first_offset)
-    except (DamagedIndex, BadBatch):
+    except (CorruptIndex, BadBatch):
         return True
     return place is None or place.base_offset >= damage.end_offset
 
 
 def rebuild_txn_index(segments: Sequence[Segment], segment: Segment, log_start: int) -> None:
-    """The transaction index of one segment anew. Who is in a transaction is known only after replaying the log from its
-    start, which takes its time; but this file has neither a checksum nor a copy. Damage in the log is stepped over."""
+    """Rebuilds the transaction index of one segment. The open transactions are known only after replaying the log from
+    its start, which is slow; but this file has neither a checksum nor a copy. Steps over damage in the log."""
     producers = ProducerState(SnapshotFiles(segment.files.disk, segment.directory), end_offset=log_start)
     segment.txn_index.reset()
     for each in segments:
@@ -194,11 +194,11 @@ def rebuild_txn_index(segments: Sequence[Segment], segment: Segment, log_start: 
 
 
 def txn_index_agrees(segments: Segments, segment: Segment) -> bool:
-    """Whether each entry of a segment's transaction index is what the log says: a marker of that producer at its end, a
+    """Whether each entry of a segment's transaction index agrees with the log: a marker of that producer at its end, a
     transaction of that producer (or, after compaction, nothing) at its beginning. The file has no checksum."""
     try:
         segment.txn_index.sanity_check()
-    except DamagedFile:
+    except CorruptFile:
         return False
     for entry in segment.txn_index:
         marker = _header_of(segments, entry.last_offset)
@@ -223,7 +223,7 @@ def txn_index_agrees(segments: Segments, segment: Segment) -> bool:
 
 
 def epochs_agree(segments: Segments, entries: Sequence[EpochEntry], log_end: int) -> bool:
-    """Whether the batches on both sides of each border, and the last one, say what the epoch cache says. Its file has
+    """Whether the batches on both sides of each border, and the last batch, agree with the epoch cache. Its file has
     no checksum."""
     last = _header_of(segments, log_end - 1)
     known = [entry.epoch for entry in entries if entry.start_offset < log_end]
@@ -250,13 +250,13 @@ def _header_of(segments: Segments, offset: int) -> BatchHeader | None:
             place = segment.locate(offset)
             if place is not None:
                 return segment.header(place.position)
-        except (DamagedIndex, BadBatch):
+        except (CorruptIndex, BadBatch):
             return None
     return None
 
 
 def epochs_of(segments: Iterable[Segment]) -> list[EpochEntry]:
-    """The epochs as the batches say them: what the cache must be equal to, for tests and scrubbing."""
+    """The epochs from the batches: the cache must be equal to them. For tests and scrubbing."""
     entries: list[EpochEntry] = []
     for segment in segments:
         for place in segment.places():

@@ -2,7 +2,7 @@
 
 A log directory (one entry of `log.dirs`):
 
-    meta.properties                        who owns this directory                         text, java.util.Properties
+    meta.properties                        the owner of this directory                     text, java.util.Properties
     .lock                                  held by the process that has the directory open, empty
     .kafka_cleanshutdown                   there only while the node is stopped cleanly    JSON
     bootstrap.checkpoint                   first metadata records, written by the format tool; a log of batches
@@ -81,8 +81,8 @@ MAX_OFFSET: Final = 2**63 - 1
 MAX_NAME_BYTES: Final = 255  # of a directory entry, on every file system that matters
 
 
-class DamagedFile(Exception):
-    """A file does not hold what this module says it holds: torn, foreign, or of a version that we do not know."""
+class CorruptFile(Exception):
+    """A file does not have its declared format: torn, foreign, or of an unknown version."""
 
     def __init__(self, path: str, reason: str, *, line: int | None = None) -> None:
         self.path = path
@@ -92,7 +92,7 @@ class DamagedFile(Exception):
 
 
 class TopicPartition(NamedTuple):
-    """A partition by name. A tuple, because it is a key in every table of every room."""
+    """A partition by name. A tuple, because it is a key in every table of every package."""
 
     topic: str
     partition: int
@@ -115,7 +115,7 @@ class Kind(StrEnum):
 
 
 class Suffix(StrEnum):
-    """Where a file of a segment stands in its life; the value is appended to its name."""
+    """The state of a segment's file; the value is appended to its name."""
 
     NONE = ""
     DELETED = ".deleted"
@@ -147,7 +147,7 @@ def segment_file(base_offset: int, kind: Kind, suffix: Suffix = Suffix.NONE) -> 
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
-    """None for what is no file of a segment. (The kinds are told apart whole, so a `.txnindex` is no `.index`.)"""
+    """None for any other file. (Suffixes are compared as a whole, so a `.txnindex` is no `.index`.)"""
     match = _SEGMENT_FILE.fullmatch(name)
     if match is None:
         return None
@@ -160,7 +160,7 @@ def parse_segment_file(name: str) -> SegmentFile | None:
 
 
 class DirectoryState(StrEnum):
-    """What the name of a partition's directory says of its life; the value ends the name."""
+    """The state of a partition's directory, as shown by its name; the value ends the name."""
 
     LIVE = ""
     DELETE = "-delete"
@@ -218,7 +218,7 @@ def parse_partition_directory(name: str) -> PartitionDirectory | None:
 
 
 class CheckpointState(StrEnum):
-    """Where a metadata snapshot stands in its life; the value ends the name."""
+    """The state of a metadata snapshot; the value ends the name."""
 
     WHOLE = ".checkpoint"
     PART = ".checkpoint.part"
@@ -226,7 +226,7 @@ class CheckpointState(StrEnum):
 
 
 class MetadataSnapshot(NamedTuple):
-    end_offset: int  # exclusive: the snapshot stands for every record before it
+    end_offset: int  # exclusive: the snapshot covers every record before it
     epoch: int
     state: CheckpointState
 
@@ -242,7 +242,7 @@ def metadata_snapshot(end_offset: int, epoch: int, state: CheckpointState = Chec
 
 
 def parse_metadata_snapshot(name: str) -> MetadataSnapshot | None:
-    """None for anything else. Kafka puts a random number into the name of an unfinished one; we need none."""
+    """None for anything else. Kafka puts a random number into the name of an unfinished one; trioka needs none."""
     match = _METADATA_SNAPSHOT.fullmatch(name)
     if match is None:
         return None

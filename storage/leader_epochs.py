@@ -13,8 +13,8 @@ The list is derivable from the log (each batch carries its leader's epoch), exce
 start offsets rise with them (I9). Changes go to disk first and into memory then: a failed write leaves the cache as it
 was. Bounded: at most one entry for each change of leader since the log's start.
 
-A write takes two syncs. Where many logs begin an epoch at a time, those who are to lead them let other threads write
-what the lists will be (`prepared`, `write_ahead`), and take it over when that is done (`take`).
+A write takes two syncs. Where many logs begin an epoch at a time, their future leaders let other threads write
+the new lists (`prepared`, `write_ahead`), and use them when that is done (`take`).
 """
 
 from bisect import bisect_left, bisect_right
@@ -43,7 +43,7 @@ class LeaderEpochCache:
     __slots__ = ("_disk", "_epochs", "_starts", "_writing", "latest_epoch", "path")
 
     def __init__(self, disk: Disk, path: str, entries: Iterable[EpochEntry] = ()) -> None:
-        """As the entries say, which are not written: `load` reads them, a rebuilding caller calls `write`."""
+        """Starts with these entries and does not write them: `load` reads them, a rebuilding caller calls `write`."""
         self._disk = disk
         self.path = path
         self._epochs: list[int] = []
@@ -58,7 +58,7 @@ class LeaderEpochCache:
 
     @classmethod
     def load(cls, disk: Disk, path: str) -> "LeaderEpochCache":
-        """From the checkpoint; no file means no epochs. Raises DamagedFile."""
+        """From the checkpoint; no file means no epochs. Raises CorruptFile."""
         return cls(disk, path, read_epochs(disk, path))
 
     def write(self) -> None:
@@ -92,7 +92,7 @@ class LeaderEpochCache:
         """The largest known epoch ≤ `epoch`, and the offset at which it ends (exclusive).
 
         An epoch older than all entries is answered with itself and the first entry's start: its records are gone from
-        this log, and whoever asks may go on from there. One newer than all is undefined: this log cannot know.
+        this log, and the follower continues from there. An epoch newer than all is undefined: this log cannot know.
         """
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -106,11 +106,12 @@ class LeaderEpochCache:
     # Changes ---------------------------------------------------------------------------------------------------------
 
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> bool:
-        """The leader of `epoch` writes from `start_offset` on. True if that was news (and is on disk now).
+        """The leader of `epoch` writes from `start_offset` on. True if the entry is new (and is on disk now).
 
         Called for every batch, so the common case, more of the latest epoch, is two comparisons. An entry that does
-        not rise beyond what is known removes what it contradicts: the log was cut and written anew, or an epoch that
-        had begun here wrote nothing. A scan that rebuilds the list says `write=False` and calls `write` at its end.
+        not rise beyond the known ones removes those that it contradicts: the log was truncated and written again, or
+        an epoch that had begun here wrote nothing. A scan that rebuilds the list passes `write=False` and calls `write`
+        at its end.
         """
         epochs, starts = self._epochs, self._starts
         if epochs and epoch == epochs[-1] and start_offset >= starts[-1]:
@@ -126,7 +127,7 @@ class LeaderEpochCache:
         return [*self.entries[:keep], EpochEntry(epoch, start_offset)]
 
     def prepared(self, epoch: int, start_offset: int) -> Prepared:
-        """What `assign` would do."""
+        """The list that `assign` would make."""
         return Prepared(self, self.entries, self._with(epoch, start_offset))
 
     def write_ahead(self, prepared: Prepared) -> None:
@@ -134,7 +135,7 @@ class LeaderEpochCache:
         self._write(prepared.after)
 
     def take(self, prepared: Prepared, log_end_offset: int) -> None:
-        """What was written ahead is true from now on; unless the list, the log or its end is another one by now."""
+        """Uses a list that was written ahead, unless the list, the log or its end has changed since."""
         is_the_same = prepared.cache is self and prepared.before == self.entries
         if is_the_same and prepared.after[-1].start_offset == log_end_offset:
             self._become(prepared.after, write=False)
@@ -154,7 +155,7 @@ class LeaderEpochCache:
         self._become([EpochEntry(entries[covering].epoch, start_offset), *entries[covering + 1 :]])
 
     def clear(self) -> None:
-        """Nothing is known any more, on disk too: the log begins anew."""
+        """Removes all entries, on disk too: the log is empty."""
         self._become([])
 
     def _become(self, entries: list[EpochEntry], *, write: bool = True) -> None:

@@ -4,19 +4,18 @@
     │ segment │ segment │ segment │ active segment                          │
               └ recovery point: everything before it is synced
 
-One thread uses a log, and nothing here waits, except where a method says that it blocks. `sync` alone may run in a
-worker thread while the others go on: that is what `GroupCommit` is given.
+One thread uses a log. Methods that block say so. Only `sync` may run in a worker thread meanwhile (`GroupCommit`).
 
-**Append** is: look at the batch (admission.py), ask the producers (producers.py), set its offset in place, write it
-once, and only then change what is known in memory. If the write fails, memory is as before, and the volume is offline
-(volume.py): nobody writes there again before a restart has looked at what arrived (S4).
+**Append** validates the batch (append_validation.py), checks its sequence numbers (producer_state.py), sets its offset
+in place, writes it once, and then updates memory. After a failed write memory is unchanged and the log directory is
+offline (failstop_disk.py) until a restart has checked what reached the disk (S4).
 
-**Read** returns file ranges of whole batches (reads.py), checked the first time that they leave (S5). Damage that a
-read meets is noted and remembered (quarantine.py): from then on the log serves what is whole, and goes on at its end
-(S6). Other replicas have the damaged range, and it is mended from them (mend.py). A wrong index is built anew at once.
+**Read** returns file ranges of whole batches (read_plan.py), each checked before it is first sent (S5). Damage that a
+read finds goes to the quarantine (quarantine.py): the log serves the undamaged rest and appends go on (S6). The damaged
+range is repaired from another replica (segment_repair.py). A wrong index is rebuilt at once.
 
-**Shrink**: before anything is cut or deleted, the checkpoints say so (segments.py). Files leave in two steps: renamed
-to `.deleted` at once, removed by `sweep` after file.delete.delay.ms.
+**Delete** and truncate write the checkpoints first (segments.py), rename files to `.deleted`, and remove them in
+`sweep` after file.delete.delay.ms.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,46 +32,46 @@ from trioka.protocol.errors import (
     RecordListTooLarge,
 )
 
-from .append_validation import Admission, Origin, check_fetched
-from .batch_append import run_limits
+from .append_validation import AppendOrigin, BatchValidator, validate_replicated
+from .batch_append import append_limits
 from .batch_scan import MAX_RELATIVE_OFFSET, BadBatch
 from .file_pool import FilePool
-from .index import DamagedIndex
+from .index import CorruptIndex
 from .index_rebuild import (
     PRODUCER_EXPIRATION_MS,
     epochs_agree,
     epochs_of,
     rebuild_indexes,
     rebuild_txn_index,
-    recall_batches,
     replay_into,
+    restore_recent_batches,
     txn_index_agrees,
 )
 from .layout import LEADER_EPOCHS, Suffix, TopicPartition
 from .leader_epochs import LeaderEpochCache
 from .log_config import LogConfig
-from .log_end import Appended, LogEnd
+from .log_end import AppendResult, LogEnd
 from .producer_state import ProducerState, WrittenBatch, marker_of
 from .quarantine import Damage, Quarantine
-from .read_plan import LogRead, Plan, check_around_holes, plan, where_to_look
-from .recovery import Loaded, Report, Stopped, load
+from .read_plan import LogRead, ReadPlan, check_around_holes, plan, search_start
+from .recovery import Loaded, RecoveryReport, ShutdownState, load
 from .segment import Segment
 from .segments import Segments
 from .txn_index import AbortedTransaction
 
-LOADING_FILES: Final = 8
-"""A log that is loaded has its own pool, with as many files as it needs at a time."""
+LOADING_FILES: Final = 8  # of the pool that a log has while it is loaded
 
 Answer = TypeVar("Answer")
 
 
 class Log(LogEnd):
     __slots__ = (
-        "_admission",
         "_config",
         "_epochs_checked",
         "_indexed_bytes",
         "_random",
+        "_validator",
+        "append_limits",
         "closed",
         "epochs",
         "files",
@@ -84,7 +83,6 @@ class Log(LogEnd):
         "producers",
         "quarantine",
         "report",
-        "run_limits",
         "segments",
     )
 
@@ -103,18 +101,18 @@ class Log(LogEnd):
         self.files = files
         self.name = name
         self.config = config
-        self.keep = keep  # writes what the checkpoints say of this log, at once
+        self.keep = keep  # writes this log's entries in the checkpoints at once
         self.segments = Segments(files, directory, loaded.segments, self.lock)
         self.log_start_offset = loaded.log_start_offset
         self.high_watermark = loaded.log_start_offset
         self.epochs: LeaderEpochCache = loaded.epochs
         self.producers: ProducerState = loaded.producers
-        self.report: Report | None = loaded.report if loaded.report.is_news else None
+        self.report: RecoveryReport | None = loaded.report if loaded.report.has_findings else None
         self.quarantine = Quarantine(files.disk, directory, loaded.report.damages)
         self.closed = self.is_compacting = False
         self._random = random
         self._epochs_checked = False
-        self.producers.high_watermark_moved(self.high_watermark)
+        self.producers.on_high_watermark_moved(self.high_watermark)
 
     @classmethod
     def open(
@@ -123,7 +121,7 @@ class Log(LogEnd):
         directory: str,
         name: TopicPartition,
         config: LogConfig,
-        stopped: Stopped,
+        stopped: ShutdownState,
         *,
         now_ms: int,
         keep: "Callable[[Log], None] | None" = None,
@@ -153,10 +151,10 @@ class Log(LogEnd):
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._admission = Admission(config)
+        self._validator = BatchValidator(config)
         # Below this size no index of a segment can be full: there is at most one entry for each interval.
         self._indexed_bytes = config.index_interval_bytes * max(config.segment_index_bytes // 12 - 2, 0)
-        self.run_limits = run_limits(config, self._indexed_bytes)
+        self.append_limits = append_limits(config, self._indexed_bytes)
 
     # Appending -------------------------------------------------------------------------------------------------------
 
@@ -166,13 +164,13 @@ class Log(LogEnd):
         *,
         leader_epoch: int,
         now_ms: int,
-        origin: Origin = Origin.CLIENT,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_version: int = 0,
-    ) -> Appended:
-        """One batch, which gets the next offsets, in place. Raises what the client is told."""
+    ) -> AppendResult:
+        """Appends one batch, and sets its offsets in place. Raises the error for the client."""
         if self.closed:
             self._refuse()
-        buffer, header, append_time_ms = self._admission.admit(buffer, now_ms=now_ms, origin=origin)
+        buffer, header, append_time_ms = self._validator.validate(buffer, now_ms=now_ms, origin=origin)
         if header.size > self._config.segment_bytes:
             raise RecordListTooLarge(f"{header.size} bytes; a segment has {self._config.segment_bytes}")
         marker = None
@@ -182,9 +180,9 @@ class Log(LogEnd):
                 if marker is not None:
                     self.producers.check_marker(header, marker, transaction_version=transaction_version)
             else:
-                written = self._written_before(header, origin)
+                written = self._find_duplicate(header, origin)
                 if written is not None:
-                    return Appended(
+                    return AppendResult(
                         written.first_offset, written.last_offset, written.timestamp, self.log_start_offset, True
                     )
         first_offset = self.log_end_offset
@@ -207,27 +205,27 @@ class Log(LogEnd):
         elif header.producer_id >= 0:
             producers.apply(header, first_offset, header.max_timestamp)
         producers.end_offset = last_offset + 1
-        return Appended(first_offset, last_offset, append_time_ms, self.log_start_offset, False)
+        return AppendResult(first_offset, last_offset, append_time_ms, self.log_start_offset, False)
 
-    def _written_before(self, header: BatchHeader, origin: Origin) -> WrittenBatch | None:
-        """Asks the producers. If the disk has failed, it is to blame and not the order: it refused the batch before."""
+    def _find_duplicate(self, header: BatchHeader, origin: AppendOrigin) -> WrittenBatch | None:
+        """Looks in the producers' batches. If the disk has failed, that is the cause: it refused the batch before."""
         try:
-            return self.producers.check(header, sequences=origin is Origin.CLIENT)
+            return self.producers.check(header, sequences=origin is AppendOrigin.CLIENT)
         except KafkaError:
             self.files.disk.exists(self.directory)  # KafkaStorageError, if it is offline
             raise
 
-    def append_as_follower(self, buffer: memoryview | bytearray | bytes, *, now_ms: int) -> Appended:
+    def append_as_follower(self, buffer: memoryview | bytearray | bytes, *, now_ms: int) -> AppendResult:
         """Batches as a leader sent them, which keep their offsets and epochs. A torn last batch is left out.
 
-        Offsets may leave gaps (the leader's log is compacted) but never go back: UnexpectedOffset. One write for each
-        segment that the batches come into, and that is nearly always one.
+        Offsets may leave gaps (the leader's log is compacted) but never go back: UnexpectedAppendOffset. One write for
+        each segment that the batches come into, and that is nearly always one.
         """
         if self.closed:
             self._refuse()
-        batches = check_fetched(buffer, self.log_end_offset, self.epochs.latest_epoch)
+        batches = validate_replicated(buffer, self.log_end_offset, self.epochs.latest_epoch)
         if not batches:
-            return Appended(self.log_end_offset, self.log_end_offset - 1, -1, self.log_start_offset, False)
+            return AppendResult(self.log_end_offset, self.log_end_offset - 1, -1, self.log_start_offset, False)
         view = memoryview(buffer)
         start = 0
         while start < len(batches):
@@ -235,17 +233,21 @@ class Log(LogEnd):
             segment = self._segment_for(first.size, first.last_offset, first.max_timestamp, now_ms)
             end = start + 1
             size = first.size
-            room = self._config.segment_bytes - segment.size
-            while end < len(batches) and size + batches[end].size <= room and segment.takes(batches[end].last_offset):
+            free_bytes = self._config.segment_bytes - segment.size
+            while (
+                end < len(batches)
+                and size + batches[end].size <= free_bytes
+                and segment.takes(batches[end].last_offset)
+            ):
                 size += batches[end].size
                 end += 1
             self._append_group(segment, view[first.position : first.position + size], batches[start:end])
             start = end
-        return Appended(batches[0].base_offset, batches[-1].last_offset, -1, self.log_start_offset, False)
+        return AppendResult(batches[0].base_offset, batches[-1].last_offset, -1, self.log_start_offset, False)
 
     def _append_group(self, segment: Segment, view: memoryview, batches: list[BatchHeader]) -> None:
         start = batches[0].position
-        moved = [header._replace(position=header.position - start) for header in batches]
+        moved = [header._replace(position=header.position - start) for header in batches] if start else batches
         for header in moved:
             if header.leader_epoch > self.epochs.latest_epoch:
                 self._begin_epoch(header.leader_epoch, header.base_offset)
@@ -260,7 +262,7 @@ class Log(LogEnd):
 
     def _note_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
         segment.txn_index.append(aborted)
-        self.segments.file_made()  # perhaps: with its first entry
+        self.segments.on_file_created()  # perhaps: with its first entry
 
     def _begin_epoch(self, epoch: int, offset: int) -> None:
         if epoch < self.epochs.latest_epoch:
@@ -283,7 +285,7 @@ class Log(LogEnd):
         """The active segment, rolled if this batch should not go into it."""
         segment, config = self.segments.active, self._config
         if not segment.ready:
-            self.ask(segment, Segment.make_ready)
+            self.ask(segment, Segment.prepare_indexes)
         if segment.size:
             first = segment.first_timestamp()
             waited = timestamp - first if first >= 0 else now_ms - segment.created_ms
@@ -298,9 +300,9 @@ class Log(LogEnd):
         return segment
 
     def _roll_over_a_gap(self, last_offset: int, now_ms: int) -> Segment:
-        """An index cannot express an offset so far away. For a follower of a compacted log even a new segment may
-        begin too early: then the gap must not be taken for a lost write after a crash, so everything before it is made
-        durable first. (That blocks, and needs 2³¹ offsets without a record.)"""
+        """An index cannot express such a distant offset. For a follower of a compacted log even a new segment may begin
+        too early: then recovery must not treat the gap as a lost write, so everything before it is made durable first.
+        (That blocks, and needs 2³¹ offsets without a record.)"""
         segment = self.roll(now_ms=now_ms)
         if not segment.takes(last_offset):
             self.sync()
@@ -325,12 +327,12 @@ class Log(LogEnd):
         return self.segments.add(self.log_end_offset, now_ms=now_ms, jitter_ms=jitter_ms)
 
     def sync(self) -> None:
-        """Make durable what was appended before this call; then the recovery point moves (S2). Blocks: call it in a
+        """Makes durable what was appended before this call; then the recovery point moves (S2). Blocks: call it in a
         worker thread, where it opens files of its own."""
         try:
             self.segments.sync(self)
         except OSError:  # its files are not where they were; a disk that fails is a KafkaStorageError
-            if not self.closed:  # deleted, or replaced by a copy that is durable: nobody waits for these bytes
+            if not self.closed:  # deleted, or replaced by a durable copy: no flush of these bytes is needed
                 raise
 
     flush = sync
@@ -343,16 +345,16 @@ class Log(LogEnd):
         """Everything durable: the next start need not look, if the directory's stop is marked as clean. Blocks."""
         if self.closed:
             return
-        # After a recovery the producers may stand in no snapshot yet, though every record is durable.
+        # After a recovery no snapshot may have the producers yet, though every record is durable.
         if self.touched or self.report is not None or self.recovery_point < self.log_end_offset:
             self.producers.take_snapshot(sync=True)
             self.segments.settle(self)
-        self.let_go()
+        self.close_handles()
 
-    def let_go(self) -> None:
+    def close_handles(self) -> None:
         """Close without a word: the disk has failed, or the partition is deleted."""
         self.closed = True
-        self.segments.let_go()
+        self.segments.close_handles()
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -375,7 +377,7 @@ class Log(LogEnd):
                 found = None if self.quarantine.damages else plan(segment, offset, max_bytes, upto, at_least_one)
                 if found is None or found[2] > offset or not segment.checked.covers(found[0], found[0] + found[1]):
                     found = self._plan(segment, offset, max_bytes, upto, at_least_one)
-            except (DamagedIndex, BadBatch):
+            except (CorruptIndex, BadBatch):
                 found = self.ask(segment, lambda at: self._plan(at, offset, max_bytes, upto, at_least_one))
             if found is not None:
                 position, size, start_offset, next_offset = found
@@ -388,7 +390,7 @@ class Log(LogEnd):
             segment = segments[segments.number_for(segment.base_offset) + 1]
         return LogRead(None, offset, offset)
 
-    def _plan(self, segment: Segment, offset: int, max_bytes: int, upto: int, at_least_one: bool) -> Plan | None:
+    def _plan(self, segment: Segment, offset: int, max_bytes: int, upto: int, at_least_one: bool) -> ReadPlan | None:
         stop = None
         if self.quarantine.damages:
             upto, stop = self.quarantine.limit(segment.base_offset, offset, upto)
@@ -398,19 +400,19 @@ class Log(LogEnd):
         elif offset < (limit := self.segments.expected_end(segment, self.log_end_offset)):
             # The offset is not there. Compaction leaves gaps, but so does a wrong bit in an offset: make sure.
             end = segment.size if found is None else found.end
-            check_around_holes(segment, where_to_look(segment, offset), end, limit)
+            check_around_holes(segment, search_start(segment, offset), end, limit)
         return found
 
     def ask(self, segment: Segment, question: Callable[[Segment], Answer]) -> Answer:
-        """What `question` says of a segment. If it meets a wrong index, or a bad batch, the segment is scanned, which
-        blocks: afterwards its indexes are right, its damage is known, all of it, and `question` is asked again."""
+        """Returns `question(segment)`. If it finds a wrong index or a bad batch, the segment is scanned, which blocks:
+        afterwards its indexes are right, all of its damage is known, and `question` is called again."""
         try:
             return question(segment)
-        except (DamagedIndex, BadBatch):
+        except (CorruptIndex, BadBatch):
             self._heal(segment)
         try:
             return question(segment)
-        except (DamagedIndex, BadBatch) as error:
+        except (CorruptIndex, BadBatch) as error:
             raise CorruptMessage(f"{self.name}: {segment}: {error}") from error
 
     def _heal(self, segment: Segment) -> None:
@@ -418,8 +420,8 @@ class Log(LogEnd):
         self.quarantine.add(rebuild_indexes(segment, self._config.index_interval_bytes, expected, limit=expected))
 
     def verify(self) -> Iterator[Damage]:
-        """A scrub: every byte of every segment checked again; yields (and notes) the damage that was not known. It
-        reads all of the log, so it pauses after each segment, and may be left there."""
+        """A scrub: checks every byte of every segment again; yields (and notes) new damage. It reads all of the log, so
+        it pauses after each segment, and may be abandoned there."""
         for segment in list(self.segments):
             known = self.quarantine.damages
             segment.checked.cut(0)
@@ -432,12 +434,12 @@ class Log(LogEnd):
     # Offsets ---------------------------------------------------------------------------------------------------------
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Up to here records are replicated. It never goes back, nor beyond the log's end. True if it moved."""
+        """Records below it are replicated. It never goes back, nor beyond the log's end. True if it moved."""
         offset = offset if offset <= self.log_end_offset else self.log_end_offset
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
-        self.producers.high_watermark_moved(offset)
+        self.producers.on_high_watermark_moved(offset)
         return True
 
     @property
@@ -446,7 +448,7 @@ class Log(LogEnd):
         return max(self.producers.last_stable_offset(self.high_watermark), self.log_start_offset)
 
     def aborted_transactions(self, start_offset: int, upper_bound: int) -> list[AbortedTransaction]:
-        """Those with records in [start_offset, upper_bound): `LogRead.next_offset` is such a bound."""
+        """The transactions with records in [start_offset, upper_bound): `LogRead.next_offset` is such a bound."""
         found: list[AbortedTransaction] = []
         for segment in self.segments[self.segments.number_for(start_offset) :]:
             self._check_txn_index(segment)
@@ -457,15 +459,15 @@ class Log(LogEnd):
         return found
 
     def _check_txn_index(self, segment: Segment) -> None:
-        """Once for each segment: its transaction index is believed from then on. Blocks if it has to be made anew."""
+        """Once for each segment: its transaction index is trusted afterwards. Blocks if it has to be rebuilt."""
         if not segment.txn_checked:
             if not txn_index_agrees(self.segments, segment):
                 rebuild_txn_index(self.segments, segment, self.log_start_offset)
             segment.txn_checked = True
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to this one that the log knows, and where it ends (I8). Others cut their logs by this,
-        so the first time it is compared with the batches."""
+        """The largest epoch up to this one in the log, and its end (I8). Followers truncate their logs by this, so its
+        first use compares it with the batches."""
         if not self._epochs_checked:
             entries = self.epochs.entries
             if not epochs_agree(self.segments, entries, self.log_end_offset):
@@ -479,10 +481,10 @@ class Log(LogEnd):
     # Shrinking. All of this blocks -----------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
-        """Forget everything from `offset` on (I8: where the leader's epochs say, never at the high watermark).
+        """Removes everything from `offset` on (I8: the leader's epochs decide, never the high watermark).
 
-        A batch that holds the offset goes whole, so the log may end a little earlier. An epoch that began at the end
-        and wrote nothing goes too: whoever leads now has never heard of it."""
+        A batch that contains the offset goes whole, so the log may end a little earlier. An epoch that began at the end
+        and wrote nothing goes too: the current leader does not know it."""
         if offset >= self.log_end_offset:
             self.epochs.truncate_from_end(self.log_end_offset)
             return
@@ -501,10 +503,10 @@ class Log(LogEnd):
         self.replay_producers_from(self.log_end_offset, now_ms=now_ms)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
-        """An empty log, whose next offset is this one."""
+        """Empties the log, and continues at this offset."""
         self._announce_cut(offset, offset, offset)
         self.touched = True
-        gone = self.segments.begin_anew(offset, now_ms=now_ms)
+        gone = self.segments.restart_at(offset, now_ms=now_ms)
         self.segments.retire(gone, now_ms + self._config.file_delete_delay_ms)
         self.begin_at(offset)
         self.quarantine.cut(offset, offset)
@@ -512,8 +514,8 @@ class Log(LogEnd):
         self.producers.truncate_fully_and_start_at(offset)
 
     def _announce_cut(self, end: int, log_start_offset: int, high_watermark: int) -> None:
-        """Before a file is touched: the numbers, here and in the checkpoints. If those cannot be written, the log is as
-        before, except that less of it is taken for durable and compacted."""
+        """Before a file is changed: lowers the numbers, here and in the checkpoints. If the checkpoints cannot be
+        written, the log is as before, except that less of it counts as durable and compacted."""
         before = self.log_end_offset, self.log_start_offset, self.high_watermark
         noted = *before[1:], self.recovery_point, self.first_dirty_offset or 0
         self.lower_end(end)
@@ -527,15 +529,15 @@ class Log(LogEnd):
             raise
 
     def delete_records_before(self, offset: int) -> None:
-        """The log starts here. Segments that lie before it go with the next retention, and their epochs with them."""
+        """Moves the log start. The next retention removes segments before it, and their epochs."""
         if offset > self.high_watermark:
             raise OffsetOutOfRange(f"{self.name}: cannot start at {offset}, beyond {self.high_watermark}")
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.producers.log_start_moved(offset)
+            self.producers.on_log_start_moved(offset)
 
     def delete_segments(self, gone: Sequence[Segment], *, now_ms: int) -> None:
-        """The oldest segments go; if they are all, a new one is begun first. The log starts where they end."""
+        """Deletes the oldest segments; if these are all, a new one is created first. The log starts where they end."""
         active = self.segments.active
         if gone and gone[-1] is active:
             if active.size:
@@ -560,11 +562,11 @@ class Log(LogEnd):
         return Segment.create(self.files, self.directory, base_offset, now_ms=now_ms, suffix=Suffix.CLEANED)
 
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment], *, now_ms: int) -> None:
-        """A compacted segment takes the place of those that it was made of (swap.py)."""
+        """Replaces the source segments by their compacted segment (segment_swap.py)."""
         assert len(new) == 1, "compaction makes one of several"
         if self.closed:
             self._refuse()
-        # The checkpoint must say that all of it is durable before its offsets get gaps: see recovery.py.
+        # The checkpoint must have all of it as durable before its offsets get gaps: see recovery.py.
         self.sync()
         self._keep()
         new[0].close_indexes()
@@ -587,12 +589,12 @@ class Log(LogEnd):
         self.epochs.path = f"{directory}/{LEADER_EPOCHS}"
 
     def replay_producers_from(self, offset: int, *, now_ms: int) -> None:
-        """The producers as the log has them, of which nothing is believed that a snapshot says after this offset."""
+        """Rebuilds the producers from the log, without any state that a snapshot has from behind this offset."""
         self.producers.truncate_and_reload(
             self.segments[0].base_offset, offset, now_ms=now_ms, expiration_ms=PRODUCER_EXPIRATION_MS
         )
-        recall_batches(self.producers, self.segments)
+        restore_recent_batches(self.producers, self.segments)
         for segment in self.segments[self.segments.number_for(self.producers.end_offset) :]:
             self.ask(segment, lambda segment: replay_into(self.producers, segment, self.log_end_offset))
         self.producers.end_offset = self.log_end_offset
-        self.producers.high_watermark_moved(self.high_watermark)
+        self.producers.on_high_watermark_moved(self.high_watermark)

@@ -1,10 +1,10 @@
-"""What a partition's log is told about itself: Kafka's topic configs, in snake_case, with the defaults of 4.3.
+"""The configuration of a log: Kafka's topic configs, in snake_case, with the defaults of 4.3.
 
-A `LogConfig` is plain data: made by whoever owns the configuration (a topic's overrides over the broker's defaults),
+A `LogConfig` is plain data: made by the owner of the configuration (a topic's overrides over the broker's defaults),
 handed to a `Log`, and replaced whole when a key changes. Storage never parses a string. Keys that concern replication
 (`min.insync.replicas`, throttles, `unclean.leader.election.enable`) are not storage's business and are not here.
 
-Ranges are checked once, when the object is made: a wrong value is a mistake of the caller, who validated the user's
+Ranges are checked once, when the object is made: a wrong value is a bug of the caller, who validated the user's
 input against the configuration's own table.
 """
 
@@ -21,7 +21,7 @@ INT32_MAX: Final = 2**31 - 1
 
 @frozen
 class LogConfig:
-    """One topic's storage settings. Units stand last; -1 means "no limit" only where Kafka says so."""
+    """One topic's storage settings. Units stand last; -1 means "no limit" only where it does in Kafka."""
 
     # Segments and indexes.
     segment_bytes: int = 1024 * 1024 * 1024
@@ -30,7 +30,7 @@ class LogConfig:
     segment_index_bytes: int = 10 * 1024 * 1024
     index_interval_bytes: int = 4096
 
-    # What is dropped, and when.
+    # Retention.
     cleanup_policy: frozenset[Literal["compact", "delete"]] = frozenset(("delete",))
     retention_ms: int = 7 * DAY_MS
     retention_bytes: int = NO_LIMIT
@@ -40,16 +40,16 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = FOREVER_MS
 
-    # What is let in.
+    # Validation.
     max_message_bytes: int = 1024 * 1024 + 12  # a batch of a MiB and its log overhead
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     message_timestamp_before_max_ms: int = FOREVER_MS
     message_timestamp_after_max_ms: int = 60 * 60 * 1000
-    compression_type: Codec | None = None  # None is `producer`: whatever the client chose
+    compression_type: Codec | None = None  # None is `producer`: the client's codec
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
-    validate_records: Literal["full", "header"] = "full"  # of a client's batch; admission.py says what is checked
+    validate_records: Literal["full", "header"] = "full"  # of a client's batch; append_validation.py has the checks
 
     # When it is made durable.
     flush_messages: int = FOREVER_MS
@@ -90,7 +90,7 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     def compression_level(self, codec: Codec) -> int | None:
-        """The level that a topic asks for when the broker compresses; None where the codec has no levels."""
+        """The configured level when the broker compresses for a topic; None where the codec has no levels."""
         match codec:
             case Codec.GZIP:
                 return self.compression_gzip_level

@@ -5,17 +5,17 @@ here, under one `lock` (which `Segments` takes too, when it makes, renames or cu
 
     log_end_offset       an append raises it without the lock, when its bytes are written; to lower it takes the lock
     recovery_point       everything before it is durable. A sync raises it, a cut lowers it, never beyond the log's end
-    first_dirty_offset   what is before it was compacted. A cut lowers it: what is written there later never was
+    first_dirty_offset   everything before it is compacted. A cut lowers it, because new records follow there
     cuts                 how often the end was lowered
 
-A sync asks with the lock for a `SyncPoint`, works without it, and tells with the lock that the work is done. If the log
-was cut meanwhile, the end that it saw may be gone, or stand for other records, and the recovery point stays.
+A sync takes a `SyncPoint` under the lock, works without it, and reports under the lock that it is done. If the log
+was cut meanwhile, the end that it saw may be gone, or belong to other records, and the recovery point stays.
 
-A cut lowers the numbers *before* it tells the checkpoints and touches a file. So no sync that begins meanwhile can take
-the end that goes for one that stays, and no checkpoint that is written meanwhile promises what is about to be cut.
+A cut lowers the numbers *before* it updates the checkpoints and changes a file. So a sync that begins meanwhile cannot
+record the removed end as durable, and a checkpoint that is written meanwhile never covers what is about to be cut.
 
-The counts are for metrics. Batches and bytes are counted by those who append; messages are not: offsets count them.
-What moves the end of a log and is no append of its leader (a copy from another leader, a cut) is taken off again by
+The counts are for metrics. Appends count batches and bytes; messages are counted by offsets. Changes of the log's end
+other than its leader's appends (a copy from another leader, a cut) are subtracted by
 `move_end`.
 """
 
@@ -23,8 +23,9 @@ from threading import Lock
 from typing import NamedTuple
 
 
-class Appended(NamedTuple):
-    """Where a batch stands now. A `duplicate` stood there before; its answer must wait for the high watermark too."""
+class AppendResult(NamedTuple):
+    """The position of an appended batch. A `duplicate` was there before; its answer must wait for the high watermark
+    too."""
 
     first_offset: int
     last_offset: int
@@ -34,7 +35,7 @@ class Appended(NamedTuple):
 
 
 class SyncPoint(NamedTuple):
-    """What a sync makes durable: everything before `end_offset`, unless the log has been cut once more by then."""
+    """The range that a sync makes durable: everything before `end_offset`, unless the log is cut again meanwhile."""
 
     end_offset: int
     cuts: int
@@ -68,7 +69,7 @@ class LogEnd:
     # Durability ------------------------------------------------------------------------------------------------------
 
     def sync_point(self) -> SyncPoint:
-        """What a sync that begins now makes durable. The caller has the lock."""
+        """The range that a sync makes durable if it begins now. The caller holds the lock."""
         return SyncPoint(self.log_end_offset, self.cuts)
 
     def became_durable(self, point: SyncPoint) -> bool:
@@ -89,7 +90,7 @@ class LogEnd:
                 self.first_dirty_offset = min(self.first_dirty_offset, offset)
 
     def begin_at(self, offset: int) -> None:
-        """The log goes on at this offset, behind a gap or anew; everything before it is durable, or gone."""
+        """The log continues at this offset, behind a gap or empty; everything before it is durable, or removed."""
         with self.lock:
             self.move_end(offset)
             self.recovery_point = offset
@@ -106,6 +107,6 @@ class LogEnd:
         self.log_end_offset = offset
 
     def count_on(self, former: "LogEnd") -> None:
-        """This log takes the place of another: what was appended to that, counts here."""
+        """This log replaces another, and continues its counts of appends."""
         self.appended_batches, self.appended_bytes = former.appended_batches, former.appended_bytes
         self._not_appended = self.log_end_offset - former.appended_messages

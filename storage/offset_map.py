@@ -1,9 +1,9 @@
 """The latest offset of each key in the part of a log that compaction has not seen yet.
 
 Kafka keeps sixteen bytes of MD5 for each key in a fixed buffer. Here the keys themselves are in a dict: two different
-keys are never taken for one, whoever chose them, at the price of some 150 bytes more for each key. Its size is bounded
-(log.cleaner.dedupe.buffer.size), by an estimate of what an entry costs; when it is full, compaction ends at the batch
-where that happened and begins there the next time. One batch always fits, so that every round gets further.
+keys are never confused, for any keys of a client, at the price of some 150 bytes more for each key. Its size is
+bounded (log.cleaner.dedupe.buffer.size), by an estimate of what an entry costs; when it is full, compaction ends at the
+batch where that happened and begins there the next time. One batch always fits, so that every round gets further.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ NO_OFFSET: Final = -1
 
 
 class OffsetMap:
-    """Key → offset of its last record, for records up to `latest_offset`. Later records are not known here."""
+    """Key → offset of its last record, for records up to `latest_offset`. It does not contain later records."""
 
     __slots__ = ("_offsets", "_size", "latest_offset", "limit_bytes")
 

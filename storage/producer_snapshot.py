@@ -1,6 +1,6 @@
-"""The producers of a partition, on disk: `<offset>.snapshot` says how they stood before that offset.
+"""The producers of a partition, on disk: `<offset>.snapshot` has their state before that offset.
 
-    | version int16 = 1 | crc32c uint32 | count int32 | count × 46 bytes | our part |      crc over everything after it
+    | version int16 = 1 | crc32c uint32 | count int32 | count × 46 bytes | extension |     crc over everything after it
     | producer id int64 | epoch int16 | last sequence int32 | last offset int64 | offset delta int32 |
     | timestamp int64 | coordinator epoch int32 | first offset of the open transaction int64 |
 
@@ -9,19 +9,19 @@ segment is rolled, named after the new segment's base offset, and one at a clean
 a restart the newest whole one is loaded and the log replayed from there.
 
 Kafka's entry names the last batch of a producer. But a client with five requests in flight may repeat any of the last
-five batches after a restart, so the others follow in a part of our own:
+five batches after a restart, so the others follow in an extension of trioka:
 
     | "TRIOKA-1" | count int32 | count × 32 bytes |
     | producer id int64 | first sequence int32 | first offset int64 | offset delta int32 | timestamp int64 |
 
-A producer with more than one batch has all of them there, the oldest first. Kafka reads its entries and leaves alone
-what comes behind them, which its checksum covers too; the compat tests have Kafka read such a file. One file instead of
-two: the batches cannot be of another snapshot than the entries, they are removed with them, and a clean stop syncs no
-second file. A snapshot without this part comes from Kafka (or from an earlier version of trioka); then the batches are
-looked for in the last bytes of the log (`rebuild.recall_batches`).
+A producer with more than one batch has all of them there, the oldest first. Kafka reads its entries and ignores the
+bytes behind them, which its checksum covers too; a compat test has Kafka read such a file. One file instead of two:
+the batches cannot be of another snapshot than the entries, they are removed with them, and a clean stop syncs no
+second file. A snapshot without this part comes from Kafka (or from an earlier version of trioka); then recovery looks
+for the batches in the last bytes of the log (`restore_recent_batches`).
 
-A snapshot is a hint with a checksum: damage raises `DamagedFile`, the caller throws the file away and takes an older
-one, down to the start of the log. That is why one written at a roll need not be synced.
+A snapshot is only an optimization: damage raises `CorruptFile`, the caller removes the file and takes an older one,
+or replays from the start of the log. That is why a snapshot written at a roll need not be synced.
 """
 
 import struct
@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 from trioka.protocol.checksum import crc32c
 
 from .disk import Disk
-from .layout import DamagedFile, Kind, Suffix, parse_segment_file, segment_file
+from .layout import CorruptFile, Kind, Suffix, parse_segment_file, segment_file
 
 VERSION: Final = 1
 MAX_SNAPSHOT_BYTES: Final = 256 * 1024 * 1024  # 5.8 million producers; more than any partition has seen
@@ -47,7 +47,7 @@ assert _BATCH.size == 32
 
 
 class SnapshotEntry(NamedTuple):
-    """One producer as the file has it; -1 stands for nothing in every field but `offset_delta`."""
+    """One producer in the file; -1 means none in every field but `offset_delta`."""
 
     producer_id: int
     epoch: int
@@ -74,7 +74,7 @@ class SnapshotBatch(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What a file holds. `batches` is None if it has only Kafka's part."""
+    """The content of a file. `batches` is None if it has only Kafka's part."""
 
     entries: list[SnapshotEntry]
     batches: list[SnapshotBatch] | None = None
@@ -92,46 +92,46 @@ def encode(snapshot: Snapshot) -> bytes:
 def decode(path: str, data: bytes) -> Snapshot:
     start = _HEAD.size + _COUNT.size
     if len(data) < start:
-        raise DamagedFile(path, f"{len(data)} bytes are too few for a snapshot")
+        raise CorruptFile(path, f"{len(data)} bytes are too few for a snapshot")
     version, crc = _HEAD.unpack_from(data)
     if version != VERSION:
-        raise DamagedFile(path, f"version {version}, not {VERSION}")
+        raise CorruptFile(path, f"version {version}, not {VERSION}")
     view = memoryview(data)
     if crc32c(view[_HEAD.size :]) != crc:
-        raise DamagedFile(path, "the checksum does not fit")
+        raise CorruptFile(path, "the checksum does not fit")
     (count,) = _COUNT.unpack_from(data, _HEAD.size)
     end = start + count * _ENTRY.size
     if not start <= end <= len(data):
-        raise DamagedFile(path, f"announces {count} producers and has {len(data) - start} bytes for them")
+        raise CorruptFile(path, f"announces {count} producers and has {len(data) - start} bytes for them")
     entries = [SnapshotEntry._make(fields) for fields in _ENTRY.iter_unpack(view[start:end])]
     for entry in entries:
         if entry.producer_id < 0 or entry.offset_delta < 0 or entry.epoch < -1:
-            raise DamagedFile(path, f"{entry} cannot be")
+            raise CorruptFile(path, f"{entry} cannot be")
     return Snapshot(entries, _decode_batches(path, view[end:], entries) if end < len(data) else None)
 
 
 def _decode_batches(path: str, view: memoryview, entries: list[SnapshotEntry]) -> list[SnapshotBatch]:
     start = len(_BATCHES_MAGIC) + _COUNT.size
     if len(view) < start or bytes(view[: len(_BATCHES_MAGIC)]) != _BATCHES_MAGIC:
-        raise DamagedFile(path, f"has {len(view)} bytes behind its producers which are nothing that we know")
+        raise CorruptFile(path, f"has {len(view)} bytes behind its producers of an unknown format")
     (count,) = _COUNT.unpack_from(view, len(_BATCHES_MAGIC))
     if count * _BATCH.size != len(view) - start:
-        raise DamagedFile(path, f"announces {count} batches and has {len(view) - start} bytes for them")
+        raise CorruptFile(path, f"announces {count} batches and has {len(view) - start} bytes for them")
     batches = [SnapshotBatch._make(fields) for fields in _BATCH.iter_unpack(view[start:])]
     last_offsets = {entry.producer_id: entry.last_offset for entry in entries}
     newest: dict[int, int] = {}
     for batch in batches:
         if batch.offset_delta < 0 or batch.first_offset <= newest.get(batch.producer_id, -1):
-            raise DamagedFile(path, f"{batch} cannot be")
+            raise CorruptFile(path, f"{batch} cannot be")
         newest[batch.producer_id] = batch.last_offset
     for producer_id, last_offset in newest.items():
         if last_offsets.get(producer_id) != last_offset:
-            raise DamagedFile(path, f"the last batch of producer {producer_id} is not the one of its entry")
+            raise CorruptFile(path, f"the last batch of producer {producer_id} is not the one of its entry")
     return batches
 
 
 class SnapshotFiles:
-    """The snapshots of one partition, by offset. Every one known here is in the directory, whole or not."""
+    """The snapshots of one partition, by offset. Every snapshot in this list is in the directory, complete or not."""
 
     __slots__ = ("_disk", "directory", "offsets")
 
@@ -169,7 +169,7 @@ class SnapshotFiles:
             insort(self.offsets, offset)
 
     def settle(self, offset: int) -> None:
-        """What was written without a sync becomes durable now, because the records that it stands for go."""
+        """Makes unsynced snapshots durable, because the records that they cover are removed."""
         if offset in self.offsets and self._disk.exists(self.path(offset)):
             file = self._disk.open(self.path(offset))
             try:
@@ -182,11 +182,11 @@ class SnapshotFiles:
         path = self.path(offset)
         size = self._disk.size(path)
         if size > MAX_SNAPSHOT_BYTES:
-            raise DamagedFile(path, f"{size} bytes; no snapshot has more than {MAX_SNAPSHOT_BYTES}")
+            raise CorruptFile(path, f"{size} bytes; no snapshot has more than {MAX_SNAPSHOT_BYTES}")
         return decode(path, self._disk.read(path))
 
     def remove(self, offset: int) -> None:
-        """No complaint when it is gone already: it may have been swept with its segment."""
+        """Ignores a missing file: it may have been removed with its segment."""
         at = bisect_left(self.offsets, offset)
         if at < len(self.offsets) and self.offsets[at] == offset:
             del self.offsets[at]
@@ -194,13 +194,13 @@ class SnapshotFiles:
                 self._disk.remove(self.path(offset))
 
     def remove_before(self, offset: int) -> None:
-        """Those that nobody needs once the log starts at `offset`."""
+        """The snapshots that are not needed once the log starts at `offset`."""
         for old in self.offsets[: bisect_left(self.offsets, offset)]:
             self.remove(old)
 
     def remove_outside(self, start: int, end: int) -> None:
-        """Keep those that lie inside the log. One at its start is kept, other than in Kafka: the records of its
-        producers are gone, but a client may still repeat them."""
+        """Keeps the snapshots inside the log. One at its start is kept, unlike in Kafka: the records of its producers
+        are removed, but a client may still repeat them."""
         for offset in [offset for offset in self.offsets if not start <= offset <= end]:
             self.remove(offset)
 

@@ -1,9 +1,9 @@
 """What a partition knows of its producers: sequences, epochs and open transactions (KIP-98, 360, 890).
 
-An idempotent producer numbers its records; the partition keeps the last five batches of each producer and answers a
-batch that it has with the offsets of the first time (T1). A batch that is neither the next one nor a known one is
-refused (T2). So a client with up to five requests in flight may repeat any of them after a lost reply, and nothing is
-written twice, nor out of order.
+An idempotent producer numbers its records; the partition keeps the last five batches of each producer. A batch that it
+already has gets the offsets of the first append (T1). A batch that is neither the next one nor a known one is
+refused (T2). So a client with up to five requests in flight may repeat any of them after a lost reply, without
+duplicates and without a change of order.
 
     the batch                        known producer, same epoch   newer epoch    older epoch   no such producer
     sequence = last + 1 (mod 2^31)   append                       –              refuse (47)   append
@@ -11,16 +11,16 @@ written twice, nor out of order.
     same range as one of the five    answer its offsets           –              refuse (47)   –
     any other sequence               refuse (45)                  refuse (45)    refuse (47)   append
 
-"No such producer" takes any sequence because its state may have been dropped with its records or with its age, and the
-producer itself knows where it is.
+A batch of an unknown producer may have any sequence, because its state may have expired or been removed with its
+records, and the producer itself keeps the sequence.
 
 A transactional batch opens a transaction at its first offset; a marker (control batch) of the coordinator ends it.
 Until its end is replicated, `read_committed` must not pass that offset: it is *unstable*. An aborted transaction goes
 into the transaction index (txn_index.py).
 
-Checking and applying are apart: `check` changes nothing, `apply` cannot fail, and the write stands between them.
-Followers and recovery call only `replay`: what stands in the log is true. (Before the first write of a transaction its
-coordinator is asked: T6, in `broker/coordinators/txn_verification.py`.)
+Checking and applying are separate: `check` changes nothing, `apply` cannot fail, and the write happens between them.
+Followers and recovery call only `replay`: the batches in the log are valid. (Before the first write of a transaction
+its coordinator verifies it: T6, in `broker/coordinators/txn_verification.py`.)
 
 Hot path: check and apply run once for each idempotent batch, hence slots and tuples instead of frozen data classes:
 together they take 0.84 µs for an idempotent batch and 1.06 µs for a transactional one (`python bench/producers.py`).
@@ -40,7 +40,7 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.record import EndTxnMarker, read_marker
 
-from .layout import DamagedFile
+from .layout import CorruptFile
 from .producer_snapshot import Snapshot, SnapshotBatch, SnapshotEntry, SnapshotFiles
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ WINDOW_BATCHES: Final = 5
 """max.in.flight.requests.per.connection of an idempotent producer is at most this."""
 
 MAX_PRODUCERS: Final = 100_000
-"""Of one partition. Kafka has no limit and dies of clients that make a producer for each record. When it is reached,
-an eighth is forgotten, the longest idle first, as if they had expired; open transactions are never forgotten."""
+"""Producers of one partition. Kafka has no limit, and clients that make a producer for each record exhaust its memory.
+At the limit an eighth is dropped, the longest idle first, as if they had expired; open transactions are never
+dropped."""
 
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
@@ -77,7 +78,7 @@ class WrittenBatch(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """What a marker ended. If `aborted`, it belongs into the transaction index before anybody may read past it."""
+    """What a marker ended. If `aborted`, it must be in the transaction index before a consumer may read past it."""
 
     producer_id: int
     first_offset: int
@@ -90,7 +91,7 @@ _new_tuple: Final = tuple.__new__  # half the time of WrittenBatch(...), which i
 
 
 class Producer:
-    """What is known of one producer. `window` has its last batches of this epoch, the newest last."""
+    """The state of one producer. `window` has its last batches of this epoch, the newest last."""
 
     __slots__ = ("coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset", "window")
 
@@ -112,7 +113,7 @@ class Producer:
 
 
 class ProducerState:
-    """The producers of one partition. `end_offset` says how far into the log this knowledge reaches (exclusive)."""
+    """The producers of one partition, from the log up to `end_offset` (exclusive)."""
 
     __slots__ = (
         "_completed",
@@ -154,14 +155,15 @@ class ProducerState:
         return next(iter(self._open), None)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Where `read_committed` ends (T7). `high_watermark_moved` must have been told of this high watermark."""
+        """Where `read_committed` ends (T7). `on_high_watermark_moved` must have been called with this high
+        watermark."""
         unstable = self._first_unstable
         return high_watermark if unstable == NO_OFFSET or unstable >= high_watermark else unstable
 
     # A data batch ----------------------------------------------------------------------------------------------------
 
     def check(self, batch: BatchHeader, *, sequences: bool = True) -> WrittenBatch | None:
-        """May a leader write this batch? The earlier one if it is a retry, None if yes; raises if not.
+        """Whether a leader may write this batch: None if yes, the earlier batch if it is a retry; raises if not.
 
         Coordinators write in the name of producers without their sequences: `sequences=False`.
         """
@@ -204,7 +206,7 @@ class ProducerState:
         )
 
     def apply(self, batch: BatchHeader, first_offset: int, timestamp: int) -> None:
-        """The batch stands in the log, from `first_offset` on, with this largest timestamp."""
+        """The batch was written from `first_offset` on, with this largest timestamp."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
             producer = self._add(batch.producer_id)
@@ -227,8 +229,8 @@ class ProducerState:
     # A run of data batches (run.py) ----------------------------------------------------------------------------------
 
     def expected(self, producer_id: int, epoch: int, sequence: int) -> Producer | None:
-        """The producer, if it is known and this is just its next batch, outside of transactions. If not, `check` says
-        what it is."""
+        """The producer, if it is known and this is exactly its next batch, outside of transactions. If not, `check`
+        decides."""
         producer = self._producers.get(producer_id)
         if producer is None or producer.epoch != epoch or producer.transaction_first_offset >= 0:
             return None
@@ -236,8 +238,8 @@ class ProducerState:
         return producer if window and sequence == (window[-1][1] + 1) % SEQUENCES else None
 
     @staticmethod
-    def apply_run(producer: Producer, written: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """The first of these was expected of it, and each other follows the one before it. They stand in the log."""
+    def apply_batches(producer: Producer, written: Sequence[tuple[int, int, int, int, int]]) -> None:
+        """The batches were written. The first was the expected one, and each other follows the one before it."""
         window = producer.window
         for fields in written[-WINDOW_BATCHES:]:
             window.append(_new_tuple(WrittenBatch, fields))
@@ -271,7 +273,7 @@ class ProducerState:
     def apply_marker(
         self, batch: BatchHeader, marker: EndTxnMarker, offset: int, timestamp: int
     ) -> CompletedTransaction | None:
-        """The marker stands in the log at `offset`. None if it ended nothing."""
+        """The marker was written at `offset`. None if it ended nothing."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
             producer = self._add(batch.producer_id)
@@ -291,7 +293,7 @@ class ProducerState:
         return CompletedTransaction(batch.producer_id, first_offset, offset, stable, not marker.commit)
 
     def replay(self, buffer: "ReadableBuffer", batch: BatchHeader) -> CompletedTransaction | None:
-        """A batch of the log, on a follower or after a restart: it stands there, so nothing is questioned."""
+        """Applies a batch of the log, on a follower or after a restart, without checks."""
         if batch.producer_id < 0:
             return None
         if not batch.is_control:
@@ -302,8 +304,8 @@ class ProducerState:
 
     # Time, replication and the ends of the log -----------------------------------------------------------------------
 
-    def high_watermark_moved(self, high_watermark: int) -> None:
-        """Transactions whose marker is replicated hold nobody back any more."""
+    def on_high_watermark_moved(self, high_watermark: int) -> None:
+        """Transactions whose marker is replicated no longer hold back the last stable offset."""
         if not self._completed:
             return
         done = []
@@ -316,9 +318,9 @@ class ProducerState:
         if done:
             self._find_first_unstable()
 
-    def log_start_moved(self, log_start: int) -> None:
-        """Records below are gone. Their producers stay: they may still retry, and expire by age."""
-        self.high_watermark_moved(log_start)
+    def on_log_start_moved(self, log_start: int) -> None:
+        """Records below were deleted. Their producers stay: they may still retry, and expire by age."""
+        self.on_high_watermark_moved(log_start)
         self.end_offset = max(self.end_offset, log_start)
         latest = self.snapshots.latest
         if latest is not None:
@@ -353,20 +355,20 @@ class ProducerState:
 
     def truncate_and_reload(
         self, start: int, log_end: int, *, now_ms: int, expiration_ms: int
-    ) -> tuple[DamagedFile, ...]:
-        """The files hold the batches of [start, log_end) now; the log may start later. Go back to the newest snapshot
-        in it; the caller recalls what it lacks and replays from `end_offset`. Returns the damaged snapshots that it
-        met and removed."""
+    ) -> tuple[CorruptFile, ...]:
+        """The files contain the batches of [start, log_end) now; the log may start later. Goes back to the newest
+        snapshot in it; the caller recalls what it lacks and replays from `end_offset`. Returns the damaged snapshots
+        that it found and removed."""
         self.snapshots.remove_outside(start, log_end)
         if log_end == self.end_offset:
-            self.log_start_moved(start)
+            self.on_log_start_moved(start)
             return ()
         self._forget_all()
-        damaged: list[DamagedFile] = []
+        damaged: list[CorruptFile] = []
         while (offset := self.snapshots.latest) is not None:
             try:
                 snapshot = self.snapshots.read(offset)
-            except DamagedFile as error:
+            except CorruptFile as error:
                 damaged.append(error)
                 self.snapshots.remove(offset)
             else:
@@ -376,7 +378,7 @@ class ProducerState:
         return tuple(damaged)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """The log is empty and its next offset is this one."""
+        """Drops all producers: the log is empty and continues at this offset."""
         self._forget_all()
         self.snapshots.remove_outside(0, -1)
         self.end_offset = offset
@@ -410,16 +412,16 @@ class ProducerState:
         self._find_first_unstable()
 
     def adopt(self, other: "ProducerState") -> None:
-        """This log is a copy of the log of `other` and takes its place. What `other` knows is more than what can be
-        read in the copy: the records of a producer may be deleted, while it may still repeat them."""
+        """This log is a copy of the log of `other` and replaces it. `other` has more state than a replay of the copy
+        would give: the records of a producer may be deleted, while it may still repeat them."""
         assert other.end_offset == self.end_offset, f"the copy ends at {self.end_offset}, not at {other.end_offset}"
         self._producers, self._open, self._completed = other._producers, other._open, other._completed
-        self._snapshot_offset = NO_OFFSET  # no file of ours says so yet
+        self._snapshot_offset = NO_OFFSET  # no snapshot file has this state yet
         self._find_first_unstable()
 
     def recall(self, seen: "ProducerState") -> None:
-        """The last part of the log was read, up to `end_offset`: these batches stand in it. A producer whose last one
-        is among them gets the earlier ones."""
+        """Takes these batches from the last part of the log, up to `end_offset`. A producer whose last batch is among
+        them gets the earlier ones."""
         for producer_id, producer in self._producers.items():
             other = seen._producers.get(producer_id)
             if other is None or other.epoch != producer.epoch or not other.window or not producer.window:
@@ -447,8 +449,8 @@ class ProducerState:
 
 
 def marker_of(buffer: "ReadableBuffer", batch: BatchHeader) -> EndTxnMarker | None:
-    """The marker in a control batch. None if compaction has emptied it (its transaction is gone too), or if it marks
-    something else than the end of a transaction."""
+    """The marker in a control batch. None if compaction has emptied it (its transaction is gone too), or if it is not
+    the end of a transaction."""
     for record in records(buffer, batch):
         return read_marker(record.key, record.value)
     return None

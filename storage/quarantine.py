@@ -1,18 +1,18 @@
-"""Damage that is not a torn tail, and what is known of it.
+"""Records damaged ranges of a partition that are not a torn tail.
 
 After a power cut the end of a log may be torn: bytes that were never synced, and so never promised. That is cut off.
-Damage *below the recovery point* is something else: those bytes were durable, perhaps acknowledged, and other replicas
-have them. Kafka cuts there too, and deletes all later segments with it. We do not (S6): the damaged range is noted in
-the partition's directory, everything else stays readable, the log goes on at its end, and whoever replicates partitions
-learns of it and replaces the range by a good copy of another replica (mend.py, docs/decisions/0020).
+Damage *below the recovery point* is different: those bytes were durable, perhaps acknowledged, and other replicas have
+them. Kafka cuts there too, and deletes all later segments with it. trioka does not (S6): it records the damaged range
+in the partition's directory, everything else stays readable, the log continues at its end, and replication replaces the
+range by a good copy of another replica (segment_repair.py, docs/decisions/0020).
 
     damaged-ranges      0\\n                                version
                         1\\n                                number of entries
                         17 42 0 8192 12288 fails its CRC\\n  first offset, end offset, segment, position, end, why
 
-Kafka ignores files of this name. An entry says: the offsets from the first up to the end offset (exclusive) cannot be
-read; they would stand in the segment with that base offset, between those positions. A file that is itself damaged
-says that something was wrong here: then the whole log is scanned.
+Kafka ignores files of this name. An entry means: the offsets from the first up to the end offset (exclusive) cannot be
+read; they belong in the segment with that base offset, between those positions. If the file itself is damaged, the
+whole log is scanned.
 """
 
 import re
@@ -23,12 +23,12 @@ from trioka.protocol.errors import CorruptMessage
 from trioka.protocol.lazy_dataclass import frozen
 
 from .disk import Disk
-from .layout import MAX_OFFSET, DamagedFile
+from .layout import MAX_OFFSET, CorruptFile
 
 FILE_NAME: Final = "damaged-ranges"
 VERSION: Final = "0"
 MAX_RANGES: Final = 1000
-"""Of one log. With more damage than this the rest of the log is one range."""
+"""The limit of ranges in one log. With more damage than this the rest of the log is one range."""
 
 _LINE: Final = re.compile(r"([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,10}) ([0-9]{1,10}) ([^\n]*)")
 
@@ -55,22 +55,22 @@ class Damage:
 
 
 def read_damages(disk: Disk, directory: str) -> tuple[Damage, ...]:
-    """What was noted. Raises DamagedFile if that cannot be read."""
+    """Reads the recorded damage. Raises CorruptFile if the file is damaged itself."""
     path = f"{directory}/{FILE_NAME}"
     if not disk.exists(path):
         return ()
     text = disk.read(path).decode("utf-8", "replace")
     lines = text.split("\n")
     if len(lines) < 3 or lines.pop() or lines[0] != VERSION or lines[1] != str(len(lines) - 2):
-        raise DamagedFile(path, "is not a list of damaged ranges")
+        raise CorruptFile(path, "is not a list of damaged ranges")
     damages = []
     for number, line in enumerate(lines[2:], start=3):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise DamagedFile(path, "is not a damaged range", line=number)
+            raise CorruptFile(path, "is not a damaged range", line=number)
         first, end, base, position, end_position = map(int, match.groups()[:5])
         if not first <= end <= MAX_OFFSET or position > end_position:
-            raise DamagedFile(path, "is not a damaged range", line=number)
+            raise CorruptFile(path, "is not a damaged range", line=number)
         damages.append(
             Damage(
                 first_offset=first,
@@ -85,7 +85,7 @@ def read_damages(disk: Disk, directory: str) -> tuple[Damage, ...]:
 
 
 def write_damages(disk: Disk, directory: str, damages: Iterable[Damage]) -> None:
-    """Note them, or that there are none any more. Durable when it returns."""
+    """Records these ranges, or none. Durable when it returns."""
     path = f"{directory}/{FILE_NAME}"
     lines = [
         f"{damage.first_offset} {damage.end_offset} {damage.base_offset} "
@@ -100,7 +100,7 @@ def write_damages(disk: Disk, directory: str, damages: Iterable[Damage]) -> None
 
 
 def merge(damages: Iterable[Damage]) -> tuple[Damage, ...]:
-    """In order, those that touch in the same segment made one, and not more than `MAX_RANGES`."""
+    """Sorts the ranges, joins adjacent ones of a segment, and returns at most `MAX_RANGES`."""
     merged: list[Damage] = []
     for damage in sorted(damages, key=lambda damage: (damage.first_offset, damage.end_offset)):
         last = merged[-1] if merged else None
@@ -126,7 +126,7 @@ def merge(damages: Iterable[Damage]) -> tuple[Damage, ...]:
 
 
 class Quarantine:
-    """The damage of one log. Not empty means: serve what is whole, and refuse what is not."""
+    """The damage of one log. While it is not empty, reads outside of it succeed and reads in it are refused."""
 
     __slots__ = ("_disk", "damages", "directory")
 
@@ -153,14 +153,14 @@ class Quarantine:
         self._become(merge((*(damage for damage in self.damages if damage not in gone), *left)))
 
     def cut(self, start: int, end: int) -> None:
-        """The log is [start, end) now: damage outside is gone."""
+        """The log is [start, end) now: damage outside of it is removed."""
         self._become(
             tuple(damage for damage in self.damages if damage.first_offset < end and damage.end_offset > start)
         )
 
     def limit(self, base_offset: int, offset: int, upto: int) -> tuple[int, int | None]:
-        """How far a read of the segment may go: up to an offset, and a position, if damage comes before `upto`.
-        Raises CorruptMessage if it would begin in damage."""
+        """The end of a read of the segment: an offset and a position, if damage comes before `upto`. Raises
+        CorruptMessage if the read would begin in damage."""
         for damage in self.damages:
             if damage.holds(offset):
                 raise CorruptMessage(str(damage))

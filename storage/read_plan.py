@@ -1,4 +1,4 @@
-"""What a fetch gets: (offset, max bytes) becomes a range of one segment's file, which somebody else sends.
+"""What a fetch gets: (offset, max bytes) becomes a range of one segment's file; the connection sends it.
 
 **Whole batches, always.** Kafka cuts a fetch at max bytes, wherever in a batch that is, and clients drop the torn end.
 Here a range ends where a batch ends: no byte travels in vain, a follower needs no care, and every batch that leaves can
@@ -6,26 +6,26 @@ be checked. Where the index has an entry near the limit the range ends there, an
 then be a few kilobytes shorter than allowed. The first batch goes out whole even above the limit (KIP-74), unless the
 caller has already something to send.
 
-Reads end where their segment does; who wants more asks again.
+A read ends at the end of its segment; the next fetch continues in the next one.
 """
 
 from typing import Final, NamedTuple
 
 from .file_pool import FileRange
-from .segment import LOOK_BYTES, Place, Segment
+from .segment import LOOK_BYTES, BatchPosition, Segment
 
 NEAR_ENOUGH_BYTES: Final = 2 * LOOK_BYTES
 NEAR_ENOUGH_SHARE: Final = 8
-"""So much of a fetch may be given up to save the reading of headers, and an eighth of it at most; clients ask for a
-megabyte, by default."""
+"""The bytes of a fetch that may be given up to avoid reading headers, and an eighth of the fetch at most; clients
+request a megabyte, by default."""
 
 
-class Plan(NamedTuple):
+class ReadPlan(NamedTuple):
     """A part of a segment: whole batches, from `start_offset` up to `next_offset` (exclusive)."""
 
     position: int
     size: int
-    start_offset: int  # of the first batch, so it may lie before the offset that was asked for
+    start_offset: int  # of the first batch, so it may be before the requested offset
     next_offset: int
 
     @property
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """What a log answers: the bytes, and between which offsets they lie. `records` is None if there are none."""
+    """The result of a read: the bytes, and their offsets. `records` is None if there are none."""
 
     records: FileRange | None
     start_offset: int
@@ -43,7 +43,7 @@ class LogRead(NamedTuple):
 
 def plan(
     segment: Segment, offset: int, max_bytes: int, upto: int, at_least_one: bool, stop: int | None = None
-) -> Plan | None:
+) -> ReadPlan | None:
     """Whole batches from the one that holds `offset` (or is the next after it), all of them ending before `upto`.
 
     `stop` is a position at which the range must end if it reaches that far. None if the segment has nothing for it.
@@ -57,7 +57,7 @@ def plan(
     limit, next_offset = segment.size, segment.next_offset
     if next_offset < 0:
         next_offset = segment.end_offset()
-    beyond: Place | None = None  # the batch before which the range ends, if that was looked at
+    beyond: BatchPosition | None = None  # the batch before which the range ends, if that was looked at
     if next_offset > upto:
         beyond = segment.locate(upto)
         if beyond is not None:
@@ -66,19 +66,19 @@ def plan(
         limit, next_offset, beyond = stop, upto, None
     if limit - start > max_bytes:
         if first_size > max_bytes and not at_least_one:
-            return Plan(start, 0, start_offset, start_offset)
+            return ReadPlan(start, 0, start_offset, start_offset)
         if first_size >= max_bytes:
             limit, next_offset, beyond = start + first_size, last_offset + 1, None
         else:
             beyond = _first_beyond(segment, start, start + max_bytes)
             limit, _, next_offset, _ = beyond
     segment.followed(next_offset, limit if beyond is None else beyond)
-    return tuple.__new__(Plan, (start, limit - start, start_offset, next_offset))  # Plan(…), at half the price
+    return tuple.__new__(ReadPlan, (start, limit - start, start_offset, next_offset))  # ReadPlan(…), at half the price
 
 
-def _first_beyond(segment: Segment, position: int, limit: int) -> Place:
-    """The first batch after the one at `position` that is not read, if the range must end at `limit` at the latest.
-    There is one: the segment goes on behind the limit."""
+def _first_beyond(segment: Segment, position: int, limit: int) -> BatchPosition:
+    """The first batch after the one at `position` that is left out, if the range must end at `limit` at the latest.
+    There is one: the segment continues behind the limit."""
     near_enough = min(NEAR_ENOUGH_BYTES, (limit - position) // NEAR_ENOUGH_SHARE)
     around = segment.index.around_position(limit, segment.size)
     if around is not None and around[1] > position:
@@ -92,14 +92,14 @@ def _first_beyond(segment: Segment, position: int, limit: int) -> Place:
     raise AssertionError(f"{segment} does not reach {limit}")
 
 
-def where_to_look(segment: Segment, offset: int) -> int:
+def search_start(segment: Segment, offset: int) -> int:
     """The position from which on a batch with this offset must be, if the segment has one."""
     number = segment.index.count_up_to(offset)
     return segment.batch_of_entry(number - 1).position if number else 0
 
 
 def check_around_holes(segment: Segment, position: int, end: int, limit: int) -> None:
-    """`Segment.check` of what is not known to be damaged."""
+    """`Segment.check` of the bytes outside of the known damage."""
     for hole in sorted(hole for hole in segment.holes if position <= hole < end):
         segment.check(position, hole, limit)
         position = segment.holes[hole]

@@ -1,31 +1,31 @@
-"""How a log comes back: after a clean stop with hardly a look, after any other with every doubt.
+"""Loads a log at the start: without a scan after a clean stop, with every batch checked after an unclean one.
 
 The order is Kafka's (LogLoader):
 
-    1  drop .deleted and .cleaned, finish .swap                                              (swap.py)
+    1  drop .deleted and .cleaned, finish .swap                                              (segment_swap.py)
     2  open the segments; indexes without a log are strays
     3  after an unclean stop: scan from the segment that holds the recovery point, each batch checked; write its
        indexes, its transaction index and the epochs anew; cut at the first bad batch, and drop what comes behind it
     4  the epochs end where the log does, and start where it does
     5  the producers: the newest whole snapshot, then the batches behind it
 
-Three things are ours:
+Three rules differ from Kafka:
 
-**Damage below the recovery point is not cut** (S6) but noted (quarantine.py); the scan goes on behind it. So is the
-absence of bytes between two segments. That works because the recovery point on disk is lowered *before* a log is cut
-(`Log.truncate_to`), never after. What was noted by an earlier process is not believed either: the segments that it
-speaks of are scanned again, for one may have been mended just before a crash (mend.py). Where the log simply ends
-before the recovery point, it goes on there, as in Kafka, and the report says so: nothing that is there is in doubt.
+**Damage below the recovery point is not cut** (S6) but quarantined (quarantine.py), and the scan continues behind it.
+The same goes for missing bytes between two segments. This is safe because the recovery point on disk is lowered
+*before* a log is truncated (`Log.truncate_to`), never after. Damage recorded by an earlier process is checked again by
+scanning its segments, because it may have been mended just before a crash (mend.py). A log that ends before the
+recovery point continues there, as in Kafka, and the report has the missing offsets: the bytes that exist are valid.
 
-**A gap above the recovery point is a lost write.** Segments follow one another without a gap when they are made, and
-nothing is compacted before it is synced, so a segment that does not begin where the one before it ends was made after
-bytes that are gone: it goes too. Kafka's cleaner does not wait for a sync, and leaves gaps: where the cleaner's
-checkpoint says that it has been, a gap is only a gap. (Kafka's followers leave gaps too when their leader is compacted;
-a directory of Kafka's that was stopped uncleanly may lose such a tail, which is then fetched again.)
+**A gap above the recovery point is a lost write.** Segments are created without gaps, and only synced ones are
+compacted, so a segment that does not begin at the end of the previous one was created after bytes that are lost: it is
+deleted too. Kafka's cleaner does not wait for a sync and leaves gaps: below the cleaner's checkpoint a gap is not a
+lost write. (Kafka's followers leave gaps too when their leader is compacted; a Kafka directory that was stopped
+uncleanly may lose such a tail, which is then fetched again.)
 
-**An index that is missing is rebuilt at once**, one that is wrong when that is noticed (segment.py).
+**A missing index is rebuilt at once**, a wrong one when a read notices it (segment.py).
 
-Everything here blocks, and is called in a worker thread with a pool of its own.
+All functions block, and are called in a worker thread with a file pool of its own.
 """
 
 from bisect import bisect_right
@@ -36,18 +36,18 @@ from trioka.protocol.lazy_dataclass import frozen, mutable
 
 from .batch_scan import MAX_OFFSET, NO_EPOCH, NO_OFFSET, BadBatch
 from .file_pool import FilePool
-from .index import DamagedIndex
+from .index import CorruptIndex
 from .index_rebuild import (
     PRODUCER_EXPIRATION_MS,
     check_last_batch,
     damage_at,
     is_still_missing,
     rebuild_indexes,
-    recall_batches,
     replay_batch,
     replay_into,
+    restore_recent_batches,
 )
-from .layout import LEADER_EPOCHS, DamagedFile, Kind, Suffix, parse_segment_file, segment_file
+from .layout import LEADER_EPOCHS, CorruptFile, Kind, Suffix, parse_segment_file, segment_file
 from .leader_epochs import LeaderEpochCache
 from .log_config import LogConfig
 from .producer_snapshot import SnapshotFiles
@@ -58,32 +58,32 @@ from .segment_swap import finish_swaps
 
 
 @frozen
-class Stopped:
-    """What was known of a log when its process stopped: from the checkpoints of its directory."""
+class ShutdownState:
+    """What the checkpoints of the log directory contain about a log."""
 
     clean: bool
     recovery_point: int = 0
     log_start_offset: int = 0
-    cleaned_upto: int = 0  # below it the log was compacted, and there may be gaps between segments
+    cleaned_upto: int = 0  # compacted up to here: there may be gaps between segments
 
 
 @mutable
-class Report:
-    """What loading found and did, for the one who has to tell people."""
+class RecoveryReport:
+    """What loading found and changed; logged at the start."""
 
     scanned_segments: int = 0
     scanned_bytes: int = 0
     cut_bytes: int = 0
     cut_reason: str = ""
     dropped_segments: int = 0
-    missing_offsets: int = 0  # between the log's end and the recovery point, which says that they were durable
+    missing_offsets: int = 0  # between the log end and the recovery point: synced, but lost
     rebuilt_indexes: int = 0
     damaged_files: list[str] = field(default_factory=list)
     damages: tuple[Damage, ...] = ()
 
     @property
-    def is_news(self) -> bool:
-        """Whether there is anything in it to be told."""
+    def has_findings(self) -> bool:
+        """Whether there is anything to report."""
         return bool(
             self.scanned_segments or self.rebuilt_indexes or self.missing_offsets or self.damaged_files or self.damages
         )
@@ -91,7 +91,7 @@ class Report:
 
 @mutable
 class Loaded:
-    """A log as it stands on disk, ready to be used."""
+    """The loaded state of a log."""
 
     segments: list[Segment]
     log_start_offset: int
@@ -99,23 +99,23 @@ class Loaded:
     recovery_point: int
     epochs: LeaderEpochCache
     producers: ProducerState
-    report: Report
+    report: RecoveryReport
 
 
-def load(files: FilePool, directory: str, config: LogConfig, stopped: Stopped, *, now_ms: int) -> Loaded:
-    """Raises OSError or KafkaStorageError if the disk fails, and nothing else, whatever the files hold."""
+def load(files: FilePool, directory: str, config: LogConfig, stopped: ShutdownState, *, now_ms: int) -> Loaded:
+    """Raises OSError or KafkaStorageError if the disk fails, and no other error for any content of the files."""
     return _Loader(files, directory, config, stopped, now_ms).load()
 
 
 class _Loader:
-    def __init__(self, files: FilePool, directory: str, config: LogConfig, stopped: Stopped, now_ms: int) -> None:
+    def __init__(self, files: FilePool, directory: str, config: LogConfig, stopped: ShutdownState, now_ms: int) -> None:
         self.files = files
         self.disk = files.disk
         self.directory = directory
         self.config = config
         self.stopped = stopped
         self.now_ms = now_ms
-        self.report = Report()
+        self.report = RecoveryReport()
         self.segments: list[Segment] = []
         self.noted: tuple[Damage, ...] = ()
         self.damages: list[Damage] = []
@@ -153,7 +153,7 @@ class _Loader:
             if file.kind not in (Kind.LOG, Kind.SNAPSHOT) and file.base_offset not in bases:
                 self.disk.remove(f"{self.directory}/{segment_file(*file)}")
         # Whole segments below the log's start were to be deleted when the process stopped, unless it did so cleanly:
-        # then whoever has the retention decides.
+        # then retention decides.
         keep = 0 if self.stopped.clean else max(bisect_right(bases, self.start_offset) - 1, 0)
         for base in bases[:keep]:
             self._open(base).remove()
@@ -164,7 +164,7 @@ class _Loader:
         return Segment.open(self.files, self.directory, base_offset, now_ms=self.now_ms)
 
     def _rebuild_missing_indexes(self, names: list[str], until: int) -> None:
-        """Those of the segments before this number; the others are scanned anyway."""
+        """Of the segments before number `until`; the others are scanned anyway."""
         present = set(names)
         for segment in self.segments[:until]:
             wanted = {segment_file(segment.base_offset, kind) for kind in (Kind.INDEX, Kind.TIME_INDEX)}
@@ -188,23 +188,23 @@ class _Loader:
         )
 
     def _expected_end(self, segment: Segment) -> int:
-        """Where the offsets of a segment end if its last bytes cannot tell: where the next one begins, or what was
-        promised ends."""
+        """The end offset of a segment whose last bytes are damaged: the start of the next one, or the recovery
+        point."""
         following = [other.base_offset for other in self.segments if other.base_offset > segment.base_offset]
         return following[0] if following else self.stopped.recovery_point
 
     def _read_damages(self) -> bool:
-        """What was noted before. False if it cannot be read: then everything is scanned again."""
+        """Reads the recorded damage. False if the file is corrupt: then all segments are scanned."""
         try:
             self.noted = read_damages(self.disk, self.directory)
-        except DamagedFile as error:
+        except CorruptFile as error:
             self.report.damaged_files.append(str(error))
             return False
         return True
 
     def _look_again_at_damages(self, until: int) -> None:
-        """In the segments before this number; the others are scanned anyway. Bytes that are missing altogether show in
-        no scan, so that these notes are kept until there are batches with these offsets."""
+        """Checks recorded damage again in the segments before number `until`; the others are scanned anyway. A scan
+        cannot see missing bytes, so records of those are kept until there are batches with these offsets."""
         bases = {damage.base_offset for damage in self.noted}
         seen = {damage.base_offset for damage in self.damages}  # their indexes were missing, and so they were scanned
         for segment in self.segments[:until]:
@@ -212,7 +212,7 @@ class _Loader:
                 self._rebuild_indexes(segment)
 
     def _still_missing(self) -> list[Damage]:
-        """What was noted as missing, and is not there."""
+        """The recorded missing ranges that are still missing."""
         by_base = {segment.base_offset: segment for segment in self.segments}
         return [
             damage
@@ -222,11 +222,11 @@ class _Loader:
         ]
 
     def _load_epochs(self) -> bool:
-        """False if they cannot be read: then they are found again in the batches."""
+        """False if the file is corrupt: then the epochs are read from the batches."""
         path = f"{self.directory}/{LEADER_EPOCHS}"
         try:
             self.epochs = LeaderEpochCache.load(self.disk, path)
-        except DamagedFile as error:
+        except CorruptFile as error:
             self.report.damaged_files.append(str(error))
             self.epochs = LeaderEpochCache(self.disk, path)
             return False
@@ -235,13 +235,13 @@ class _Loader:
     # A clean stop ----------------------------------------------------------------------------------------------------
 
     def _end_of_clean_log(self) -> int:
-        """Where the log ends: at the recovery point, or a clean stop was not what it seems."""
+        """The log end offset. If it is not the recovery point, the stop was not clean: scans the last segment."""
         if not self.segments:
             return self.start_offset
         last = self.segments[-1]
         try:
             end = last.end_offset()
-        except (DamagedIndex, BadBatch):
+        except (CorruptIndex, BadBatch):
             end = -1
         if end != self.stopped.recovery_point and last.size:
             self._rebuild_indexes(last)
@@ -249,21 +249,21 @@ class _Loader:
         return end
 
     def _load_producers(self, end_offset: int) -> None:
-        """From the newest snapshot, and what comes behind it: nothing, after a clean stop."""
+        """Loads the newest snapshot and replays the batches behind it (none after a clean stop)."""
         self._reload_producers(self.segments[0].base_offset if self.segments else self.start_offset, end_offset)
         self._replay(end_offset)
 
     def _reload_producers(self, start: int, end: int) -> None:
-        """From the newest snapshot in [start, end]. Batches below the log's start that are still there count: a client
-        may repeat them."""
+        """Loads the newest snapshot in [start, end]. It includes batches below the log start offset that still exist:
+        a client may repeat them."""
         damaged = self.producers.truncate_and_reload(
             start, end, now_ms=self.now_ms, expiration_ms=PRODUCER_EXPIRATION_MS
         )
         self.report.damaged_files += map(str, damaged)
-        recall_batches(self.producers, self.segments)
+        restore_recent_batches(self.producers, self.segments)
 
     def _replay(self, upto: int) -> None:
-        """Tell the producers of the batches that are not in their snapshot yet, up to an offset."""
+        """Replays the batches behind the producer snapshot, up to an offset."""
         if self.producers.end_offset >= upto:
             return
         bases = [segment.base_offset for segment in self.segments]
@@ -272,12 +272,12 @@ class _Loader:
                 break  # not recovered yet: its indexes may be anything
             try:
                 replay_into(self.producers, segment, upto)
-            except DamagedIndex:
+            except CorruptIndex:
                 self._rebuild_indexes(segment)
                 with suppress(BadBatch):
                     replay_into(self.producers, segment, upto)
             except BadBatch:
-                pass  # what cannot be read has no producers; a read will say so
+                pass  # unreadable batches have no producer state; a read reports them
         self.producers.end_offset = max(self.producers.end_offset, upto)
 
     # Any other -------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class _Loader:
         return max(bisect_right(bases, self.stopped.recovery_point) - 1, 0)
 
     def _recover(self, first: int) -> int:
-        """Scan from the segment with this number on. The log's end."""
+        """Scans from segment number `first` on. Returns the log end offset."""
         if not self.segments:
             self.producers.end_offset = self.start_offset
             return self.start_offset
@@ -318,7 +318,7 @@ class _Loader:
         return epoch if self.epochs.latest_epoch >= 0 else NO_EPOCH
 
     def _recover_segment(self, segment: Segment, epoch: int) -> tuple[int, int, bool]:
-        """Check every batch and note it; (end offset, last epoch, whether the segment was not cut)."""
+        """Checks and indexes every batch. Returns end offset, last epoch, and whether the segment was not cut."""
         interval = self.config.index_interval_bytes
         if self.producers.end_offset <= segment.base_offset:
             self.producers.end_offset = segment.base_offset
@@ -361,7 +361,7 @@ class _Loader:
     def _note_damage(
         self, segment: Segment, bad: BadBatch, last_offset: int, first_offset: int, limit: int
     ) -> tuple[int, int]:
-        """Damage where there must be none. Where, and with which offset, the log goes on behind it."""
+        """Damage in a range that must have none; with the position and the offset at which the log continues."""
         damage = damage_at(segment, bad, last_offset, first_offset, self._expected_end(segment), limit)
         self.damages.append(damage)
         segment.next_offset = damage.end_offset
@@ -380,7 +380,7 @@ class _Loader:
         )
 
     def _drop_from(self, number: int, reason: str) -> None:
-        """These segments come behind something that is lost. The newest goes first, so that no gap ever shows."""
+        """Drops segments behind a lost range. The newest goes first, so that there is never a gap."""
         for segment in reversed(self.segments[number:]):
             self.report.cut_bytes += segment.size
             self.report.cut_reason = self.report.cut_reason or reason
@@ -397,9 +397,9 @@ class _Loader:
             self.report.damaged_files.append(
                 f"{self.directory}: a checkpoint says that it starts at {self.start_offset}"
             )
-            self.start_offset = 0  # no clean stop leaves that, so it is not believed
+            self.start_offset = 0  # a clean stop does not leave that, so the checkpoint is ignored
         if self.segments and self.start_offset > end_offset:
-            # The checkpoint says that all of this was deleted. (As Kafka does.)
+            # According to the checkpoint all of this was deleted. (As in Kafka.)
             self._drop_from(0, f"the log starts at {self.start_offset}, its segments end at {end_offset}")
             self._reload_producers(self.start_offset, self.start_offset)
             end_offset = self.start_offset
@@ -415,8 +415,8 @@ class _Loader:
         if damages != self.noted or self.report.damaged_files:
             write_damages(self.disk, self.directory, damages)
         self.report.damages = damages
-        # A recovery point beyond the end is not believed, as in Kafka. But people are told: unless a checkpoint was
-        # wrong, records are gone that a crash must not take.
+        # A recovery point beyond the end is ignored, as in Kafka. But it is logged: unless a checkpoint was wrong,
+        # records are gone that a crash must not remove.
         self.report.missing_offsets = max(self.stopped.recovery_point - end_offset, 0)
         recovery_point = min(self.stopped.recovery_point, end_offset) if not self.stopped.clean else end_offset
         for segment in self.segments[:-1]:

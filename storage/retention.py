@@ -2,8 +2,8 @@
 
 Kafka looks at a log three times, each time from its oldest segment on, and stops at the first that has to stay:
 
-    1. start offset   the next segment begins at or before the log's start, so nobody may read this one any more
-                      (DeleteRecords, or a follower told by its leader); holds for every cleanup policy
+    1. start offset   the next segment begins at or before the log's start, so this one can no longer be read
+                      (DeleteRecords, or the log start offset of the leader); holds for every cleanup policy
     2. size           without the segment the log still has at least retention.bytes
     3. time           the segment's newest record is older than retention.ms
 
@@ -14,8 +14,8 @@ consumer may see. The active segment may go too, when all of its records have to
 because a log always has a segment. An empty active segment stays.
 
 Time is the records' own. A record stamped in the future keeps its segment, and all later ones, until that future is
-past, as in Kafka; `message.timestamp.after.max.ms` (an hour, by default) keeps such records out at the door, and
-retention by size does not look at the clock. The decision names such segments, so that somebody can be told. Records
+past, as in Kafka; `message.timestamp.after.max.ms` (an hour, by default) refuses such records, and
+retention by size does not look at the clock. The decision names such segments, so that they can be logged. Records
 without a timestamp age from the day on which the segment was opened.
 """
 
@@ -30,29 +30,29 @@ from .log_config import LogConfig
 
 
 class SegmentAge(NamedTuple):
-    """What a decision needs to know of a segment."""
+    """The facts about a segment that a decision needs."""
 
     base_offset: int
     size: int
     newest_ms: int  # largest timestamp of its records; of none, when it was made
 
 
-class Reason(Enum):
+class DeletionReason(Enum):
     START_OFFSET = "lies before the log's start"
     SIZE = "is more than retention.bytes"
     TIME = "is older than retention.ms"
 
 
-class Forgotten(NamedTuple):
+class ExpiredSegment(NamedTuple):
     base_offset: int
-    reason: Reason
+    reason: DeletionReason
 
 
 @frozen
 class Retention:
     """Delete these segments, the oldest of the log, in this order; `roll` first if they are all there are."""
 
-    forgotten: tuple[Forgotten, ...] = ()
+    forgotten: tuple[ExpiredSegment, ...] = ()
     log_start_offset: int
     roll: bool = False
     from_the_future: tuple[int, ...] = ()  # base offsets of segments kept by a timestamp that is yet to come
@@ -77,7 +77,7 @@ def enforce(log: Log, *, now_ms: int) -> Retention:
 
 
 def _newest(log: Log) -> list[int]:
-    """The largest timestamp of each segment, if anybody will ask for it: to find it out may mean to read a file."""
+    """The largest timestamp of each segment, if retention needs it: finding it may read a file."""
     if not log.config.deletes or log.config.retention_ms < 0:
         return [segment.created_ms for segment in log.segments]
     found = [log.ask(segment, lambda segment: segment.largest_timestamp()[0]) for segment in log.segments]
@@ -93,30 +93,30 @@ def decide(
     config: LogConfig,
     now_ms: int,
 ) -> Retention:
-    """What is to be deleted from these segments, which are ascending, the last one active."""
+    """The segments to delete of these, which are ascending, the last one active."""
     assert segments, "a log has a segment"
     ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
-    gone: list[Forgotten] = []
+    gone: list[ExpiredSegment] = []
     start = log_start_offset
 
-    def look(reason: Reason, has_to_go: Callable[[int], bool]) -> None:
+    def look(reason: DeletionReason, has_to_go: Callable[[int], bool]) -> None:
         nonlocal start
         number = len(gone)
         while number < len(segments) and high_watermark >= ends[number]:
             is_last = number == len(segments) - 1
             if (is_last and not segments[number].size) or not has_to_go(number):
                 break
-            gone.append(Forgotten(segments[number].base_offset, reason))
+            gone.append(ExpiredSegment(segments[number].base_offset, reason))
             start = max(start, ends[number])
             number += 1
 
-    look(Reason.START_OFFSET, lambda number: number + 1 < len(segments) and ends[number] <= start)
+    look(DeletionReason.START_OFFSET, lambda number: number + 1 < len(segments) and ends[number] <= start)
     from_the_future: tuple[int, ...] = ()
     if config.deletes:
         if config.retention_bytes >= 0:
-            look(Reason.SIZE, _beyond(segments, len(gone), config.retention_bytes))
+            look(DeletionReason.SIZE, _beyond(segments, len(gone), config.retention_bytes))
         if config.retention_ms >= 0:
-            look(Reason.TIME, lambda number: now_ms - segments[number].newest_ms > config.retention_ms)
+            look(DeletionReason.TIME, lambda number: now_ms - segments[number].newest_ms > config.retention_ms)
             kept = segments[len(gone) :]
             from_the_future = tuple(segment.base_offset for segment in kept if segment.newest_ms > now_ms)
     return Retention(

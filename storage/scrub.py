@@ -1,14 +1,14 @@
-"""Scrubbing: the bytes of a segment are read again and compared with their checksums, whether somebody asks or not.
+"""Scrubbing: the bytes of a segment are read again in the background and compared with their checksums.
 
-A segment is checked piece by piece in a worker thread (`SegmentScrub.step`), so that whoever calls can keep to a rate;
+A segment is checked piece by piece in a worker thread (`SegmentScrub.step`), so that the caller can keep to a rate;
 it holds the file, so that it does not matter whether the segment is renamed or removed meanwhile. What it finds is
 noted by the log's own thread (`note`), if the segment is still what it was.
 
-What is in the page cache is checked as it is there. What is not comes from the disk, and is let go again afterwards,
-so that a scrub of old segments does not push out what readers need. That some of it was not in memory also tells that
-what was checked earlier may have been read from the disk again since: the log believes nothing of that segment any more
-(`Segment.checked`), and checks what it hands out anew. The same holds while a piece is read (`distrusted`): what it
-brings into memory is there before it is compared with its checksum, and must not be sent for what was checked before.
+Bytes in the page cache are checked there. Other bytes are read from the disk and dropped from the cache again, so
+that a scrub of old segments does not evict what readers need. If some bytes were not in memory, bytes that were checked
+earlier may have been read from the disk again since: the log then treats the whole segment as unchecked
+(`Segment.checked`), and checks what it hands out again. The same holds while a piece is read (`distrusted`): its bytes
+enter memory before they are compared with their checksum, and must not be sent as checked.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from trioka.protocol.batch import HEADER_SIZE, read_header
 
-from .batch_scan import CHUNK_BYTES, NO_EPOCH, BadBatch, Found, find_next, scan
-from .disk import let_pages_go
+from .batch_scan import CHUNK_BYTES, NO_EPOCH, BadBatch, ScannedBatch, find_next_batch, scan
+from .disk import drop_page_cache
 from .quarantine import Damage
 from .segment import Segment
 
@@ -30,7 +30,7 @@ STEP_BYTES: Final = CHUNK_BYTES
 
 
 class SegmentScrub:
-    """One pass over one segment, as it is when that begins."""
+    """One pass over one segment, as it is at its start."""
 
     def __init__(self, log: "Log", segment: Segment) -> None:
         self._segment = segment
@@ -44,7 +44,7 @@ class SegmentScrub:
         self._limit = log.segments.expected_end(segment, log.log_end_offset)
         self._position = 0  # nothing is read before it any more
         self._last_offset, self._epoch = segment.base_offset - 1, NO_EPOCH
-        self._batches: Iterator[Found] | None = None
+        self._batches: Iterator[ScannedBatch] | None = None
         self.found: list[Damage] = []
         self.was_cold = False
 
@@ -73,7 +73,7 @@ class SegmentScrub:
             self._check_next()
         if is_cold:
             self.was_cold = True
-            let_pages_go(file, start, self._position - start)
+            drop_page_cache(file, start, self._position - start)
         return self._position - start
 
     def _check_next(self) -> None:
@@ -98,14 +98,14 @@ class SegmentScrub:
             self._note_damage(bad)
             return
         if found is None:
-            self._batches = None  # damage that is known comes next
+            self._batches = None  # known damage comes next
             return
         self._position = found.position + found.header.size
         self._last_offset, self._epoch = found.header.last_offset, max(self._epoch, found.header.leader_epoch)
 
     def _note_damage(self, bad: BadBatch) -> None:
         size = min((at for at in self._known if at > bad.position), default=self._held.size)
-        following = find_next(
+        following = find_next_batch(
             self._held.file,
             position=bad.position,
             end=size,
@@ -132,8 +132,8 @@ class SegmentScrub:
         self._position, self._last_offset, self._batches = position, offset - 1, None
 
     def note(self, log: "Log") -> list[Damage]:
-        """What was found becomes known to the log, in the log's own thread; nothing, if the segment has gone, or was
-        cut, meanwhile: then nobody can say what was read. What was not known before."""
+        """Reports the findings to the log, in the log's own thread; nothing, if the segment was removed or cut
+        meanwhile, because the pass may have read other bytes. Returns the new damage."""
         segment = self._segment
         if self.was_cold:
             segment.checked.cut(0)

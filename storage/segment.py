@@ -5,14 +5,13 @@ the other half; planning a read on top of it is in `storage/read_plan.py`:
 
     offset ──▶ index: the last entry at or below it ──▶ headers, from there on ──▶ the batch that holds the offset
 
-**Nothing is believed unseen.** The batch to which an index entry points must begin at or before the entry's offset,
-else the index is damaged (`DamagedIndex`), and the log rebuilds it. Headers must follow one another, and bytes that
+**Every read is verified.** The batch to which an index entry points must begin at or before the entry's offset,
+else the index is damaged (`CorruptIndex`), and the log rebuilds it. Headers must follow one another, and bytes that
 were not checked since the process began have their CRCs checked before they are handed out
-(`storage/verified_ranges.py`): `BadBatch` says where they fail. So a wrong bit in any of these files costs a rebuild or
-an error, never wrong bytes.
+(`storage/verified_ranges.py`): `BadBatch` has the position of the failure. So a wrong bit in any of these files costs a
+rebuild or an error, never wrong bytes.
 
-All of it is lazy: opening a segment looks at its size and nothing else, and no file is held. Ints and `unpack_from`
-instead of header objects where every fetch passes; `bench/log.py` prints what planning costs.
+Opening a segment looks at its size only and holds no file. `bench/log.py` prints what planning a read costs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,13 +23,13 @@ from typing import Final, NamedTuple
 from trioka.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, read_header
 from trioka.protocol.errors import ProtocolError, UnsupportedForMessageFormat
 
-from .batch_scan import MAX_OFFSET, MAX_RELATIVE_OFFSET, NO_EPOCH, NO_OFFSET, BadBatch, Found, scan
+from .batch_scan import MAX_OFFSET, MAX_RELATIVE_OFFSET, NO_EPOCH, NO_OFFSET, BadBatch, ScannedBatch, scan
 from .disk import Buffer
 from .file_pool import FilePool, FileRange
-from .index import DamagedIndex, OffsetIndex, TimeIndex
+from .index import CorruptIndex, OffsetIndex, TimeIndex
 from .layout import SEGMENT_KINDS, Kind, Suffix, segment_file
 from .txn_index import TransactionIndex
-from .verified_ranges import Spans
+from .verified_ranges import VerifiedRanges
 
 NO_TIMESTAMP: Final = -1
 UNKNOWN: Final = -2
@@ -44,7 +43,7 @@ JOINED_BYTES: Final = 2048
 """Batches below this size are copied together before they are written."""
 
 FOLLOWED_LIMIT: Final = 64
-"""So many ends of earlier reads are remembered, for the readers that go on there; then it begins anew."""
+"""The number of ends of earlier reads that are kept, for readers that continue there; then the list is emptied."""
 
 NO_HOLES: Final[dict[int, int]] = {}
 
@@ -53,8 +52,8 @@ PLACE_SIZE: Final = PLACE.size
 _unpack_place: Final = PLACE.unpack
 
 
-class Place(NamedTuple):
-    """Where a batch stands in its segment, and what it spans."""
+class BatchPosition(NamedTuple):
+    """The position of a batch in its segment, and its range."""
 
     position: int
     size: int
@@ -117,17 +116,17 @@ class Segment:
         self.time_index = TimeIndex(files, self.path(Kind.TIME_INDEX), base_offset)
         self.txn_index = TransactionIndex(files.disk, self.path(Kind.TXN_INDEX), base_offset)
         self.txn_checked = size == 0  # whether the transaction index was compared with the log, or made with it
-        self.checked = Spans()
-        self.index_is_warm = size == 0  # whether the index was in memory when it was asked for (warmth.py)
+        self.checked = VerifiedRanges()
+        self.index_is_warm = size == 0  # whether the index was in memory at the last probe (page_cache_probe.py)
         self.synced = False  # once it is closed: whether all of its files are known to be durable
-        self.holes: dict[int, int] = NO_HOLES  # damage that is known: position → end, to be stepped over
+        self.holes: dict[int, int] = NO_HOLES  # known damage: position → end, to be stepped over
         self.ready = size == 0  # to be appended to
         self._since_entry = 0
         self._first_timestamp = UNKNOWN
         self._largest_timestamp = NO_TIMESTAMP if size == 0 else UNKNOWN
         self._largest_offset = base_offset
         # Where reads ended, and others will begin: by its first offset the batch there, or its position if none was.
-        self._starts: dict[int, Place | int] | None = None
+        self._starts: dict[int, BatchPosition | int] | None = None
 
     @classmethod
     def create(
@@ -140,7 +139,7 @@ class Segment:
         jitter_ms: int = 0,
         suffix: Suffix = Suffix.NONE,
     ) -> "Segment":
-        """A new, empty one, whose log and indexes exist from now on. What stood under its names is gone."""
+        """Creates an empty segment, with log and indexes. Files under its names are replaced."""
         segment = cls(files, directory, base_offset, size=0, created_ms=now_ms, jitter_ms=jitter_ms, suffix=suffix)
         segment.remove()
         files.get(segment.log_path, create=True)
@@ -174,8 +173,8 @@ class Segment:
     # Appending -------------------------------------------------------------------------------------------------------
 
     def append(self, buffer: Buffer, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
-        """One batch, checked and with its offsets set. Nothing changes in memory unless it is written."""
-        assert self.ready, f"{self}: make_ready first"
+        """Appends one batch, checked and with its offsets set. Memory changes only after the write."""
+        assert self.ready, f"{self}: prepare_indexes first"
         position = self.size
         size = len(buffer)
         self.files.get(self.log_path).write(position, buffer)
@@ -183,12 +182,12 @@ class Segment:
         self.checked.grow(position, end)
         self._note(last_offset, max_timestamp, position, size, index_interval_bytes)
 
-    def append_run(
+    def append_many(
         self, batches: Sequence[memoryview], notes: Iterable[tuple[int, int, int]], index_interval_bytes: int
     ) -> None:
-        """The same for several, by one write; of each, a note says last offset, newest timestamp and size. Small ones
-        are put together first: the kernel takes longer to step through a list than Python to join it."""
-        assert self.ready, f"{self}: make_ready first"
+        """Appends several batches by one write; each has a note of last offset, newest timestamp and size. Small
+        batches are joined first: the kernel takes longer to step through a list than Python to join it."""
+        assert self.ready, f"{self}: prepare_indexes first"
         start = position = self.size
         file = self.files.get(self.log_path)
         if len(batches) == 1:
@@ -215,7 +214,7 @@ class Segment:
 
     def append_batches(self, buffer: Buffer, headers: Iterable[BatchHeader], index_interval_bytes: int) -> None:
         """Several batches, one behind the other and filling the buffer: still one write."""
-        assert self.ready, f"{self}: make_ready first"
+        assert self.ready, f"{self}: prepare_indexes first"
         start = self.size
         self.files.get(self.log_path).write(start, buffer)
         self.size = start + len(buffer)
@@ -238,8 +237,8 @@ class Segment:
             self._since_entry = 0
         self._since_entry += size
 
-    def make_ready(self) -> None:
-        """To be appended to, for a segment that was opened and not made: find out where its indexes stand."""
+    def prepare_indexes(self) -> None:
+        """Prepares a segment that was opened, not created, for appends: finds the ends of its indexes."""
         end = self.end_offset()
         self.largest_timestamp()
         self.time_index.load_last()
@@ -247,17 +246,17 @@ class Segment:
         if last is not None:
             place = self.batch_of_entry(len(self.index.entries) - 1)
             if not place.last_offset == last[0] < end:
-                raise DamagedIndex(f"{self.index.entries.path}: the last entry is for {last[0]}, not {place}")
+                raise CorruptIndex(f"{self.index.entries.path}: the last entry is for {last[0]}, not {place}")
         self._since_entry = self.size - (last[1] if last is not None else 0)
         self.ready = True
 
     def make_index_files(self) -> None:
-        """Kafka expects both beside every log, though they be empty: without the first one its start logs an error."""
+        """Kafka expects both beside every log, even if empty: without the first one its start logs an error."""
         for path in (self.index.entries.path, self.time_index.entries.path):
             self.files.disk.open(path, create=True).close()
 
     def close_indexes(self) -> None:
-        """Write the indexes out. The last entry of the time index tells retention how old this segment is."""
+        """Writes the indexes out. Retention reads the age of this segment from the last entry of the time index."""
         if self.ready:
             self.time_index.append(self._largest_timestamp, self._largest_offset)
             self.index.entries.write_out(create=True)
@@ -273,7 +272,7 @@ class Segment:
 
     # Finding ---------------------------------------------------------------------------------------------------------
 
-    def locate(self, offset: int) -> Place | None:
+    def locate(self, offset: int) -> BatchPosition | None:
         """The first batch that ends at `offset` or later; None if the segment ends before."""
         around = self.index.around_offset(offset)
         if around is None:
@@ -286,9 +285,9 @@ class Segment:
                 return place
         return self._seek(offset, position, entry_offset)
 
-    def follow(self, offset: int) -> Place | None:
-        """The batch that begins with `offset`, if a read ended before it. That read has seen its header, unless the
-        log ended there; then what is remembered is a hint, and the header must agree."""
+    def follow(self, offset: int) -> BatchPosition | None:
+        """The batch that begins with `offset`, if a read ended before it. That read has seen its header, unless the log
+        ended there; then the position is a hint, and the header must agree."""
         starts = self._starts
         if starts is None or self.holes:
             return None
@@ -301,27 +300,27 @@ class Segment:
     def known_start(self, offset: int) -> int | None:
         """The position where `follow` would look."""
         found = None if self._starts is None else self._starts.get(offset)
-        return found[0] if type(found) is Place else found  # type: ignore[return-value]
+        return found[0] if type(found) is BatchPosition else found  # type: ignore[return-value]
 
-    def followed(self, offset: int, place: Place | int) -> None:
-        """A read ends there, before that batch or at that position: whoever reads on will ask for `offset`."""
+    def followed(self, offset: int, place: BatchPosition | int) -> None:
+        """A read ended before that batch or position: the next one of the same client starts at `offset`."""
         starts = self._starts
         if starts is None or len(starts) >= FOLLOWED_LIMIT:
             starts = self._starts = {}
         starts[offset] = place
 
-    def batch_of_entry(self, entry: int) -> Place:
+    def batch_of_entry(self, entry: int) -> BatchPosition:
         """The batch to which an entry of the index points."""
         return self.batch_at(*self.index.entry(entry))
 
-    def batch_at(self, entry_offset: int, position: int) -> Place:
+    def batch_at(self, entry_offset: int, position: int) -> BatchPosition:
         """The same, when the entry is known."""
         place = self._place(position) if position < self.size else None
         if place is None or not self.base_offset <= place.base_offset <= entry_offset:
-            raise DamagedIndex(f"{self.index.entries.path}: no batch at {position} holds {entry_offset}")
+            raise CorruptIndex(f"{self.index.entries.path}: no batch at {position} holds {entry_offset}")
         return place
 
-    def _place(self, position: int) -> Place | None:
+    def _place(self, position: int) -> BatchPosition | None:
         """The batch at `position`, if there is one."""
         try:
             base_offset, length, magic, delta = _unpack_place(self.files.get(self.log_path).read(position, PLACE_SIZE))
@@ -330,13 +329,15 @@ class Segment:
         size = length + LOG_OVERHEAD
         if magic != MAGIC or not HEADER_SIZE <= size <= self.size - position or delta < 0:
             return None
-        return tuple.__new__(Place, (position, size, base_offset, base_offset + delta))  # Place(…), at half the price
+        return tuple.__new__(
+            BatchPosition, (position, size, base_offset, base_offset + delta)
+        )  # BatchPosition(…), at half the price
 
-    def _seek(self, offset: int, position: int, entry_offset: int) -> Place | None:
-        """From the batch at `position` on; an index says that this one holds `entry_offset`, or nobody does."""
+    def _seek(self, offset: int, position: int, entry_offset: int) -> BatchPosition | None:
+        """From the batch at `position` on; according to an index, it contains `entry_offset`, or no batch does."""
         end = self.size
         if entry_offset >= 0 and position >= end:
-            raise DamagedIndex(f"{self.index.entries.path}: {position} is behind the end of the log")
+            raise CorruptIndex(f"{self.index.entries.path}: {position} is behind the end of the log")
         buffer, start = b"", position
         while position < end:
             if self.holes and position in self.holes:
@@ -352,16 +353,16 @@ class Segment:
             sound = magic == MAGIC and HEADER_SIZE <= size <= end - position and delta >= 0
             if entry_offset >= 0:
                 if not sound or not self.base_offset <= base_offset <= entry_offset:
-                    raise DamagedIndex(f"{self.index.entries.path}: no batch at {position} holds {entry_offset}")
+                    raise CorruptIndex(f"{self.index.entries.path}: no batch at {position} holds {entry_offset}")
                 entry_offset = NO_OFFSET
             if not sound:
                 raise BadBatch(position, f"is no batch: magic {magic}, {size} bytes of {end - position}")
             if base_offset + delta >= offset:
-                return Place(position, size, base_offset, base_offset + delta)
+                return BatchPosition(position, size, base_offset, base_offset + delta)
             position += size
         return None
 
-    def places(self, position: int = 0) -> Iterator[Place]:
+    def places(self, position: int = 0) -> Iterator[BatchPosition]:
         """The batches from there on. Nothing but their headers is read, and no CRC is checked."""
         buffer, start, end = b"", position, self.size
         while position < end:
@@ -377,7 +378,7 @@ class Segment:
             size = length + LOG_OVERHEAD
             if magic != MAGIC or not HEADER_SIZE <= size <= end - position or delta < 0:
                 raise BadBatch(position, f"is no batch: magic {magic}, {size} bytes of {end - position}")
-            yield Place(position, size, base_offset, base_offset + delta)
+            yield BatchPosition(position, size, base_offset, base_offset + delta)
             position += size
 
     def header(self, position: int) -> BatchHeader:
@@ -387,14 +388,14 @@ class Segment:
         except (ProtocolError, UnsupportedForMessageFormat) as error:
             raise BadBatch(position, str(error)) from None
 
-    def batch(self, place: Place) -> bytes:
+    def batch(self, place: BatchPosition) -> bytes:
         """A whole batch, checked."""
         self.check(place.position, place.end)
         return self.files.get(self.log_path).read(place.position, place.size)
 
     def check(self, position: int, end: int, limit: int = MAX_OFFSET) -> None:
-        """Raises BadBatch unless every batch of this range is sound, and lies before `limit` and before what follows
-        the range. Each is looked at once."""
+        """Raises BadBatch unless every batch of this range is sound, and is before `limit` and before the batch that
+        follows the range. Each is checked once."""
         if self.checked.covers(position, end):
             return
         sound, last_offset = position, NO_OFFSET
@@ -417,7 +418,7 @@ class Segment:
         last_offset: int = NO_OFFSET,
         epoch: int = NO_EPOCH,
         limit: int = MAX_OFFSET,
-    ) -> Iterator[Found]:
+    ) -> Iterator[ScannedBatch]:
         """Every batch from there on, checked. Raises BadBatch at the first that is not sound."""
         held = self.range(0, self.size)
         yield from scan(
@@ -471,8 +472,8 @@ class Segment:
     def largest_timestamp(self) -> tuple[int, int]:
         """The newest timestamp, and the last offset of the (first) batch that has it; (-1, base offset) without any.
 
-        The last entry of the time index says it for all but the last batches, and is compared with the batch to which
-        it points: retention deletes by this number, so a wrong bit in it must not pass.
+        The last entry of the time index has it for all but the last batches, and is compared with its batch: retention
+        deletes by this number, so a wrong bit in it must be found.
         """
         if self._largest_timestamp == UNKNOWN:
             timestamp, offset, position = NO_TIMESTAMP, self.base_offset, 0
@@ -481,7 +482,7 @@ class Segment:
                 timestamp, offset = entry
                 place = self.locate(offset)
                 if place is None or self.header(place.position).max_timestamp != timestamp:
-                    raise DamagedIndex(f"{self.time_index.entries.path}: no batch at {offset} has {timestamp}")
+                    raise CorruptIndex(f"{self.time_index.entries.path}: no batch at {offset} has {timestamp}")
                 offset, position = place.last_offset, place.end
             for place in self.places(position):
                 header = self.header(place.position)
@@ -493,7 +494,7 @@ class Segment:
     # Changing --------------------------------------------------------------------------------------------------------
 
     def begin_rebuild(self) -> None:
-        """Forget what is known beside the log itself; `note` each batch then, and `close_indexes` at last."""
+        """Forgets all state beside the log itself; `note` each batch then, and `close_indexes` at the end."""
         self.holes = NO_HOLES
         self._starts = None
         self.index.clear()
@@ -506,20 +507,20 @@ class Segment:
         self.ready = True
         self.synced = False
 
-    def note(self, found: Found, index_interval_bytes: int) -> None:
-        """A batch that stands in the log and is sound."""
+    def note(self, found: ScannedBatch, index_interval_bytes: int) -> None:
+        """Adds a sound batch of the log."""
         header = found.header
         self.checked.grow(found.position, found.position + header.size)
         self._note(header.last_offset, header.max_timestamp, found.position, header.size, index_interval_bytes)
 
     def note_hole(self, position: int, end: int) -> None:
-        """Nobody can read what stands there."""
+        """The records there cannot be read."""
         self.holes = {**self.holes, position: end}
 
     def truncate_to(self, offset: int, position: int) -> None:
-        """End at `offset`, which is at `position` (see `end_before`). Durable when it returns.
+        """Ends the segment at `offset`, which is at `position` (see `end_before`). Durable when it returns.
 
-        What the indexes had behind it goes too, by their own word; if that was wrong, the next use will find out.
+        Index entries behind it go too, by their own offsets; if these are wrong, the next use will detect it.
         """
         self.index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -540,7 +541,7 @@ class Segment:
         self.synced = False
 
     def forget_numbers(self) -> None:
-        """What the log spans is to be found out again, when somebody asks."""
+        """Drops the cached offsets and timestamps; they are found again on the next use."""
         empty = self.size == 0
         self.next_offset = self.base_offset if empty else UNKNOWN
         self._largest_timestamp = NO_TIMESTAMP if empty else UNKNOWN
@@ -587,7 +588,7 @@ class Segment:
         self.txn_index.close()
         self.txn_index.moved(self.path(Kind.TXN_INDEX))
 
-    def let_go(self) -> None:
+    def close_handles(self) -> None:
         """Hold no file. (Ranges that were handed out hold theirs.)"""
         for path in self.paths():
             self.files.forget(path)

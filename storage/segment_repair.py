@@ -1,19 +1,19 @@
-"""Damaged ranges of a segment are replaced by good copies from other replicas, and nothing else changes.
+"""Replaces damaged ranges of a segment by good copies from other replicas, and changes nothing else.
 
-    1  ask other replicas for exactly the offsets of the damage          (broker/replication/healing.py)
+    1  request exactly the offsets of the damage from other replicas     (broker/replication/healing.py)
     2  `accept`: the bytes are whole batches of these offsets, each with a right CRC, and with the epochs that this log
        has there: a batch with the same offset and the same leader epoch is the same batch on every replica
     3  `build`: write a new segment file, of the sound batches of the old one, each checked again, and the good copies
        between them; make it durable (in a worker thread)
-    4  `put_in`: swap it in for the old one (swap.py), in steps each of which a crash may end
+    4  `install_repair`: swap it in for the old one (segment_swap.py), in steps each of which a crash may end
 
 The old file goes only after the new one is durable under its name, so no good byte is ever without a copy on this disk.
-What could not be had stays as it is: the damaged bytes are copied too, and stay listed in `damaged-ranges`.
+Ranges without a good copy stay as they are: the damaged bytes are copied too, and stay listed in `damaged-ranges`.
 
-A crash between the swap and the new list leaves an old list beside a mended segment. The next start does not believe
-it: it scans each segment that the list names (recovery.py).
+A crash between the swap and the new list leaves an old list beside a repaired segment. The next start verifies it: it
+scans each segment in the list (recovery.py).
 
-Only closed segments are mended, and only below the recovery point. `prepare` sees to it: it closes the active one.
+Only closed segments are repaired, and only below the recovery point. `prepare` ensures that: it closes the active one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from trioka.protocol.batch import HEADER_SIZE, BatchHeader, check_crc, read_header
 from trioka.protocol.errors import KafkaError, ProtocolError, UnsupportedForMessageFormat
 
-from .batch_scan import NO_EPOCH, NO_OFFSET, BadBatch, find_next, scan
+from .batch_scan import NO_EPOCH, NO_OFFSET, BadBatch, find_next_batch, scan
 from .disk import File
 from .file_pool import FilePool, FileRange
 from .index_rebuild import rebuild_txn_index
@@ -36,16 +36,16 @@ from .segment import Segment
 if TYPE_CHECKING:
     from .log import Log
 
-MENDING_FILES: Final = 8
+REPAIR_FILES: Final = 8
 COPY_BYTES: Final = 1024 * 1024
 """Written at once."""
 
 
 class BadPatch(Exception):
-    """What a replica has sent is no good copy of a damaged range."""
+    """The answer of a replica is no good copy of a damaged range."""
 
 
-class Changed(Exception):
+class LogChanged(Exception):
     """The log has changed while a segment of it was mended. Nothing was replaced; try again."""
 
 
@@ -54,7 +54,7 @@ class Patch(NamedTuple):
 
     damage: Damage
     data: bytes
-    end_offset: int  # of what they cover: the damage's own end, if nothing of it is missing any more
+    end_offset: int  # of the covered range: the damage's own end, if nothing of it is missing any more
 
     @property
     def is_whole(self) -> bool:
@@ -67,10 +67,10 @@ class Patch(NamedTuple):
 def accept(
     damage: Damage, data: bytes, epochs: tuple[int, int], *, compacted: bool, log_start_offset: int = 0
 ) -> Patch:
-    """What of a replica's answer, which begins at the damage or before, may take the place of the damage. `epochs` are
-    the leader epochs of this log before and after it, -1 where they are not known. Only a compacted log may have
-    offsets without a record; what lies before the log's start nobody needs. BadPatch if there is nothing of use, or if
-    anything is wrong with it."""
+    """The part of a replica's answer that may replace the damage; the answer begins at the damage or before. `epochs`
+    are the leader epochs of this log before and after it, -1 where they are not known. Only a compacted log may have
+    offsets without a record; records before the log start offset are not needed. BadPatch if nothing is usable,
+    or if anything is wrong with it."""
     kept: list[bytes] = []
     end_offset = damage.first_offset
     for header in _headers(data):
@@ -133,24 +133,24 @@ def epochs_around(log: "Log", damage: Damage) -> tuple[int, int]:
 # How it is put in ----------------------------------------------------------------------------------------------------
 
 
-class Work(NamedTuple):
+class RepairPlan(NamedTuple):
     """A segment that is to be mended, as it was when that began."""
 
     log: "Log"
     old: Segment
-    held: FileRange  # the whole of its file, which stays readable whatever becomes of its name
+    held: FileRange  # the whole of its file, which stays readable after a rename or removal
     damages: tuple[Damage, ...]  # all of the segment
     limit: int  # where the next segment begins
     interval: int
     now_ms: int
 
 
-class Built(NamedTuple):
+class RepairedSegment(NamedTuple):
     new: Segment
     left: tuple[Damage, ...]  # by their places in the new segment
 
 
-def mendable(log: "Log") -> dict[Segment, tuple[Damage, ...]]:
+def repairable_segments(log: "Log") -> dict[Segment, tuple[Damage, ...]]:
     """The segments that have damage, and all of the damage of each."""
     found: dict[Segment, list[Damage]] = {}
     for damage in log.quarantine.damages:
@@ -162,26 +162,26 @@ def mendable(log: "Log") -> dict[Segment, tuple[Damage, ...]]:
 
 
 def prepare(log: "Log", segment: Segment, *, now_ms: int) -> None:
-    """Before a segment is mended: it must be closed. Whoever calls then makes the log durable."""
+    """Before a segment is repaired: it must be closed. The caller then makes the log durable."""
     if segment is log.segments.active:
         log.roll(now_ms=now_ms)
 
 
-def begin(log: "Log", segment: Segment, *, now_ms: int) -> Work:
-    """Changed if it is not closed, or not durable."""
+def begin(log: "Log", segment: Segment, *, now_ms: int) -> RepairPlan:
+    """LogChanged if it is not closed, or not durable."""
     limit = log.segments.expected_end(segment, log.log_end_offset)
     if segment is log.segments.active or segment not in log.segments or log.recovery_point < limit:
-        raise Changed(f"{segment} is not closed and durable")
-    damages = mendable(log).get(segment, ())
+        raise LogChanged(f"{segment} is not closed and durable")
+    damages = repairable_segments(log).get(segment, ())
     interval = log.config.index_interval_bytes
-    return Work(log, segment, segment.range(0, segment.size), damages, limit, interval, now_ms)
+    return RepairPlan(log, segment, segment.range(0, segment.size), damages, limit, interval, now_ms)
 
 
-def build(work: Work, patches: Sequence[Patch]) -> Built:
-    """The new segment, durable beside the old one. Blocks: call it in a worker thread. BadBatch if more of the old one
-    is damaged than is known."""
+def build(work: RepairPlan, patches: Sequence[Patch]) -> RepairedSegment:
+    """Writes the new segment, durable beside the old one. Blocks: call it in a worker thread. BadBatch if the old one
+    has more damage than is known."""
     old = work.old
-    files = FilePool(old.files.disk, limit=MENDING_FILES, views_limit=MENDING_FILES)
+    files = FilePool(old.files.disk, limit=REPAIR_FILES, views_limit=REPAIR_FILES)
     new = Segment.create(files, old.directory, old.base_offset, now_ms=work.now_ms, suffix=Suffix.CLEANED)
     try:
         left = _Copy(work, new).run({patch.damage: patch for patch in patches})
@@ -197,11 +197,11 @@ def build(work: Work, patches: Sequence[Patch]) -> Built:
         raise
     finally:
         files.close()
-    return Built(new, tuple(left))
+    return RepairedSegment(new, tuple(left))
 
 
 class _Copy:
-    def __init__(self, work: Work, new: Segment) -> None:
+    def __init__(self, work: RepairPlan, new: Segment) -> None:
         self._work = work
         self._new = new
         self._last_offset, self._epoch = NO_OFFSET, NO_EPOCH
@@ -255,7 +255,7 @@ class _Copy:
             self._epoch = max(self._epoch, *(header.leader_epoch for header in headers))
 
     def _copy_as_it_is(self, file: File, damage: Damage) -> Damage:
-        """The same damage, where it stands in the new segment."""
+        """Copies the remaining damage unchanged; returns its position in the new segment."""
         start, position = self._new.size, damage.position
         while position < damage.end_position:
             piece = file.read(position, min(COPY_BYTES, damage.end_position - position))
@@ -265,8 +265,8 @@ class _Copy:
         return replace(damage, position=start, end_position=self._new.size)
 
     def _look_again(self, damage: Damage) -> list[Damage]:
-        """Of a range whose beginning was mended, more may turn out to be sound, now that it is known where its batches
-        begin."""
+        """If the beginning of a range was repaired, more of it may turn out to be sound, because the position of its
+        batches is known now."""
         found: list[Damage] = []
         file, position = self._new.files.get(self._new.log_path), damage.position
         base_offset, last_offset = damage.base_offset, damage.first_offset - 1
@@ -278,7 +278,7 @@ class _Copy:
                 ):
                     position, last_offset = batch.position + batch.header.size, batch.header.last_offset
             except BadBatch as bad:
-                following = find_next(
+                following = find_next_batch(
                     file, position=bad.position, end=end, base_offset=base_offset, last_offset=last_offset, limit=limit
                 )
                 if following is not None:
@@ -295,20 +295,22 @@ class _Copy:
 
 
 def _rest(patch: Patch) -> Damage:
-    """What of the damaged range is not covered. Where its damaged bytes begin, the size of the patch tells."""
+    """The rest of the damaged range. The size of the patch determines where its damaged bytes begin."""
     damage = patch.damage
     position = min(damage.position + len(patch.data), damage.end_position)
     return replace(damage, first_offset=patch.end_offset, position=position)
 
 
-def put_in(work: Work, built: Built, patches: Sequence[Patch]) -> None:
-    """The new segment takes the place of the old one, and what was healed is damaged no longer. Changed, and nothing
-    is replaced, if the log is not what it was when `begin` looked at it. Blocks for some syncs of the directory."""
+def install_repair(work: RepairPlan, built: RepairedSegment, patches: Sequence[Patch]) -> None:
+    """Replaces the old segment by the new one, and removes the repaired damage from the list. LogChanged, without any
+    change, if the log has changed since `begin`. Blocks for some syncs of the directory."""
     log, old, new = work.log, work.old, built.new
-    is_same = old in log.segments and old.size == work.held.size and mendable(log).get(old, ()) == work.damages
+    is_same = (
+        old in log.segments and old.size == work.held.size and repairable_segments(log).get(old, ()) == work.damages
+    )
     if log.closed or not is_same or old is log.segments.active:
         discard(built)
-        raise Changed(f"{old} is not what it was")
+        raise LogChanged(f"{old} is not what it was")
     new.use(log.files)
     new.txn_checked = False
     log.segments.replace(new, [old], log.recovery_point)
@@ -322,8 +324,8 @@ def put_in(work: Work, built: Built, patches: Sequence[Patch]) -> None:
         log.replay_producers_from(lowest, now_ms=work.now_ms)
 
 
-def discard(built: Built) -> None:
-    """A `.cleaned` segment is of no use to anybody any more."""
+def discard(built: RepairedSegment) -> None:
+    """Delete a `.cleaned` segment that is no longer needed."""
     built.new.remove()
 
 
@@ -340,11 +342,11 @@ def _aborts(patch: Patch) -> Iterator[int]:
 
 
 def _is_missing(segment: Segment, marker: int) -> bool:
-    """Whether the transaction index, if it was made from a damaged log, does not know this marker."""
+    """Whether the transaction index, if it was built from a damaged log, lacks this marker."""
     return all(entry.last_offset != marker for entry in segment.txn_index)
 
 
 def _was_found_by(known: Sequence[Damage], patch: Patch) -> bool:
-    """Whether recovery met this damage, so that the producers have not heard of these batches."""
+    """Whether recovery found this damage, so that the producers lack these batches."""
     first, end = patch.damage.first_offset, patch.damage.end_offset
     return any(damage.first_offset < end and first < damage.end_offset for damage in known)

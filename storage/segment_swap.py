@@ -1,4 +1,4 @@
-"""One compacted segment takes the place of several: in steps, each of which a crash may end (S7).
+"""Replaces several segments by one compacted segment, in steps, each of which a crash may end (S7).
 
     1  write <base>.log.cleaned and its indexes, sync them, sync the directory
     2  rename the indexes to .swap, sync the directory; rename the log to .swap, sync the directory
@@ -13,9 +13,9 @@ What is found after a crash, and finished or dropped:
     .index.swap, no log      step 4 after the log's rename: rename the rest
     .deleted                 on its way out in any case: drop
 
-The log goes last into step 2 and first into step 4, with a sync of the directory between, because a `.txnindex` cannot
-be found again from a compacted log: wherever `.log.swap` stands, all the others are `.swap` still. Kafka's names,
-Kafka's meaning of them; it would finish our half-done swap, and we its.
+The log goes last in step 2 and first in step 4, with a sync of the directory between, because a `.txnindex` cannot be
+rebuilt from a compacted log: while `.log.swap` exists, all the others are still `.swap`. Names and their meaning are
+Kafka's; Kafka would finish a swap that trioka began, and the other way round.
 """
 
 from collections.abc import Sequence
@@ -75,11 +75,11 @@ def _rename(segment: Segment, kind: Kind, old: Suffix, new: Suffix) -> None:
     if kind is Kind.LOG or disk.exists(source):
         disk.rename(source, target)
     elif disk.exists(target):
-        disk.remove(target)  # an index of a segment that this one replaces, and has no use for
+        disk.remove(target)  # an index of a replaced segment, which is not needed
 
 
 def finish_swaps(files: FilePool, directory: str, names: Sequence[str], *, now_ms: int) -> bool:
-    """Clean up after a crash. False if there was nothing to do, which the list of names tells."""
+    """Cleans up after a crash. False if there was nothing to do, which the list of names shows."""
     found = [file for file in map(parse_segment_file, names) if file is not None and file.suffix]
     if not found:
         return False
@@ -106,11 +106,11 @@ def finish_swaps(files: FilePool, directory: str, names: Sequence[str], *, now_m
 
 
 def _finish(files: FilePool, directory: str, base_offset: int, now_ms: int) -> None:
-    """Steps 3 and 4 for a log that is `.swap`: its range belongs to it alone."""
+    """Steps 3 and 4 for a log that is `.swap`: removes the other segments in its range."""
     disk = files.disk
     segment = Segment.open(files, directory, base_offset, now_ms=now_ms, suffix=Suffix.SWAP)
     end = base_offset + 1
-    with suppress(BadBatch):  # what is behind the damage is looked at when all segments are in place
+    with suppress(BadBatch):  # bytes behind the damage are checked when all segments are in place
         for place in segment.places():
             end = place.last_offset + 1
     replaced = [
@@ -121,7 +121,7 @@ def _finish(files: FilePool, directory: str, base_offset: int, now_ms: int) -> N
         and file.kind is not Kind.SNAPSHOT
         and base_offset <= file.base_offset < end
     ]
-    # The log goes first: its indexes without it are strays, which the next start would remove just the same.
+    # The log goes first: without it its indexes are strays, which the next start would remove as well.
     _remove(disk, directory, sorted(replaced, key=lambda file: (file.kind is not Kind.LOG, file.base_offset)))
     files.forget(segment.log_path)
     disk.rename(segment.log_path, f"{directory}/{segment_file(base_offset, Kind.LOG)}")

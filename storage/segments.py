@@ -1,15 +1,15 @@
 """The segments of one log, in order, and how much of them is durable.
 
-Files are made, cut, renamed and synced here; what the records mean is `log.py`'s business. One rule makes crashes
-harmless: **before anything is cut or deleted, the checkpoints say so**. They name the recovery point (everything before
-it must be there after a crash) and the log's start; `Log` sees to it that they are written first (`Log.keep`).
+Files are created, truncated, renamed and synced here; `log.py` interprets the records. One rule makes crashes harmless:
+**the checkpoints are written before anything is truncated or deleted**. They hold the recovery point (everything before
+it must be there after a crash) and the log start offset; `Log` writes them first (`Log.keep`).
 
-`sync` runs in a worker thread while the log's own thread appends. It takes the log's lock (log_end.py) twice, briefly:
-to see where the log ends and open files of its own, before anybody can rename them, and to note what is durable now.
-Whoever adds, renames or cuts files takes the lock as well; an append does not need it.
+`sync` runs in a worker thread while the log's own thread appends. It takes the log's lock (log_end.py) twice,
+briefly: to read the log end and open files of its own, before they can be renamed, and to note what is durable now.
+Code that adds, renames or truncates files takes the lock as well; an append does not need it.
 
-**A log that is closed makes, renames and cuts no file.** Its topic may be deleted, and another made under its name:
-then other files stand under these paths. Closing takes the lock, so a change of files is over before, or not begun.
+**A closed log creates, renames and truncates no file.** Its topic may be deleted, and another made under its name: then
+other files have these paths. Closing takes the lock, so a change of files is complete before, or not begun.
 """
 
 from bisect import bisect_right
@@ -19,9 +19,9 @@ from typing import overload
 
 from trioka.protocol.errors import KafkaStorageError
 
-from .deleted_segments import Retired
+from .deleted_segments import DeletedSegments
 from .disk import File
-from .failstop_disk import finishing
+from .failstop_disk import must_complete
 from .file_pool import FilePool
 from .layout import Suffix
 from .log_end import LogEnd
@@ -35,11 +35,11 @@ class Segments(Sequence[Segment]):
     __slots__ = (
         "_bases",
         "_closed",
+        "_deleted",
         "_lock",
         "_moved",
         "_names_made",
         "_names_synced",
-        "_retired",
         "_segments",
         "active",
         "directory",
@@ -53,7 +53,7 @@ class Segments(Sequence[Segment]):
         self.active = segments[-1]
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
-        self._retired = Retired()
+        self._deleted = DeletedSegments()
         self._lock = lock
         self._closed = False
         self._names_made = 1  # how often a file was made, and how often when the directory was last synced
@@ -78,18 +78,18 @@ class Segments(Sequence[Segment]):
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def holding(self, offset: int) -> Segment:
-        """The same; what every fetch of older records asks."""
+        """The same; every fetch of older records calls it."""
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
 
     def expected_end(self, segment: Segment, log_end: int) -> int:
-        """Where the offsets of a segment end at the latest: at the next one's base."""
+        """The upper limit of a segment's end: the base offset of the next one."""
         after = bisect_right(self._bases, segment.base_offset)
         return self._bases[after] if after < len(self._bases) else log_end
 
     # Growing ---------------------------------------------------------------------------------------------------------
 
     def add(self, base_offset: int, *, now_ms: int, jitter_ms: int) -> Segment:
-        """Close the active segment and begin the next. Not synced: that is for the next `sync`."""
+        """Closes the active segment and creates the next. The next `sync` makes it durable."""
         with self._lock:
             self._must_be_open()
             self.active.close_indexes()
@@ -105,7 +105,7 @@ class Segments(Sequence[Segment]):
         return segment
 
     def begin_after_gap(self, base_offset: int, *, now_ms: int) -> Segment:
-        """The active segment is empty and begins too early: the next one takes its place."""
+        """The active segment is empty and begins too early: replaces it by a segment at this offset."""
         assert self.active.size == 0
         with self._lock:
             self._must_be_open()
@@ -114,7 +114,7 @@ class Segments(Sequence[Segment]):
             self._bases.pop()
             return self._begin(base_offset, now_ms)
 
-    def file_made(self) -> None:
+    def on_file_created(self) -> None:
         """A file of a segment was made: its name is not durable yet."""
         self._names_made += 1
 
@@ -169,13 +169,13 @@ class Segments(Sequence[Segment]):
     # Shrinking -------------------------------------------------------------------------------------------------------
 
     def cut(self, offset: int, last: Segment, position: int) -> list[Segment]:
-        """Everything from `offset` on goes, which is `position` in the segment that will be the last one; returns those
-        that went whole. The caller has lowered the recovery point, durably.
+        """Removes everything from `offset` on, which is at `position` in the segment that will be the last one; returns
+        the segments that were removed whole. The caller has lowered the recovery point, durably.
 
-        The newest go first, each for good before the next, and the cut is synced before anything new is written
+        The newest go first, each durably before the next, and the cut is synced before anything new is written
         behind it: otherwise a crash could bring back the end of the log without its middle, or old batches behind new.
         """
-        with self._lock, finishing(self.files.disk):
+        with self._lock, must_complete(self.files.disk):
             self._must_be_open()
             gone = self._segments[self._segments.index(last) + 1 :]
             for segment in reversed(gone):
@@ -187,9 +187,9 @@ class Segments(Sequence[Segment]):
             last.truncate_to(offset, position)
         return gone
 
-    def begin_anew(self, offset: int, *, now_ms: int) -> list[Segment]:
-        """Every segment goes, and the log starts again at `offset`. The caller has told the checkpoints."""
-        with self._lock, finishing(self.files.disk):
+    def restart_at(self, offset: int, *, now_ms: int) -> list[Segment]:
+        """Removes every segment, and restarts the log at `offset`. The caller has written the checkpoints."""
+        with self._lock, must_complete(self.files.disk):
             self._must_be_open()
             gone = list(self._segments)
             for segment in reversed(gone):
@@ -202,7 +202,7 @@ class Segments(Sequence[Segment]):
         return gone
 
     def drop(self, gone: Sequence[Segment]) -> None:
-        """The oldest segments go. The log's start, durably, lies behind them already."""
+        """Removes the oldest segments. The log's start is already behind them, durably."""
         assert list(gone) == self._segments[: len(gone)], "only the oldest"
         assert len(gone) < len(self._segments), "a log has a segment"
         with self._lock:
@@ -219,19 +219,19 @@ class Segments(Sequence[Segment]):
         assert self.active not in old, "the active segment is not replaced"
         assert self._bases[first + len(old)] <= recovery_point, "nothing is replaced before it is durable"
         assert new.base_offset == old[0].base_offset, f"{new} for {old[0]}"
-        with self._lock, finishing(self.files.disk):
+        with self._lock, must_complete(self.files.disk):
             self._must_be_open()
             swap_in(new, old)
             self._segments[first : first + len(old)] = [new]
             self._bases[first : first + len(old)] = [new.base_offset]
 
     def retire(self, gone: Sequence[Segment], due_ms: int) -> None:
-        self._retired.add(gone, due_ms)
+        self._deleted.add(gone, due_ms)
 
     def sweep(self, now_ms: int) -> int:
-        """Remove what was retired long enough ago. How many bytes that freed."""
+        """Removes retired segments after their delay. Returns the number of freed bytes."""
         with self._lock:
-            return 0 if self._closed else self._retired.sweep(now_ms)
+            return 0 if self._closed else self._deleted.sweep(now_ms)
 
     # The end ---------------------------------------------------------------------------------------------------------
 
@@ -247,17 +247,17 @@ class Segments(Sequence[Segment]):
             self._moved = True
             self.files.forget_below(self.directory)
             self.directory = directory
-            self._retired.move(directory)
+            self._deleted.move(directory)
             for segment in self._segments:
                 segment.move(directory)
 
-    def let_go(self) -> None:
+    def close_handles(self) -> None:
         """Hold no file any more, and touch none."""
         with self._lock:
             self._closed = True
-            self._retired.forget()
+            self._deleted.forget()
             for segment in self._segments:
-                segment.let_go()
+                segment.close_handles()
 
     def _must_be_open(self) -> None:
         if self._closed:

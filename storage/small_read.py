@@ -1,13 +1,14 @@
 """Reads of a few kilobytes: the end of a log, or some of each of a thousand partitions.
 
-To ask whether the bytes are in memory, to look at a header or two, to plan a range, and to read it when it is sent, are
-five system calls (warmth.py, reads.py), each of which costs as much as copying these bytes. Here they are read at once
-by one that does not wait for the device (`File.read_resident`), and the batches are found in what was read. It is for
-readers that go on where a read has ended, since then it is known where to begin; that is nearly all of them.
+A page cache probe, one or two header reads, the plan of a range, and the read when it is sent are
+five system calls (page_cache_probe.py, read_plan.py), each of which costs as much as copying these bytes. Here they
+are read at once by one that does not wait for the device (`File.read_resident`), and the batches are found in those
+bytes. It serves readers that continue where a read has ended, since their position is known; that is nearly all of
+them.
 
-**Nothing is believed unseen** here either: the first batch must begin with the offset that is asked for, one to which
-the index points must end with the offset that it says, and bytes that nobody has checked yet are left to `Log.read`,
-as is everything else that is not plain. No error is raised that it would not raise.
+**Every read is verified** here too: the first batch must begin with the requested offset, a batch to which the index
+points must end with the offset of the entry, and unverified bytes are left to `Log.read`, as is every other special
+case. It raises no error that `Log.read` would not raise.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from trioka.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
 from .batch_scan import NO_OFFSET
-from .index import DamagedIndex
+from .index import CorruptIndex
 from .segment import LOOK_BYTES, PLACE, PLACE_SIZE, Segment
 
 if TYPE_CHECKING:
@@ -25,16 +26,16 @@ SMALL_BYTES: Final = 32 * 1024
 """Up to here a copy costs less than the system calls that it saves."""
 
 
-class Taken(NamedTuple):
-    """Whole batches, of which the first begins with the offset that was asked for, and the offset behind them."""
+class SmallRead(NamedTuple):
+    """Whole batches, the first of which begins with the requested offset, and the offset behind them."""
 
     records: memoryview
     next_offset: int
 
 
-def take(log: "Log", offset: int, max_bytes: int, upto: int) -> Taken | None:
-    """What a reader that goes on may have, all of it before `upto`; the offset lies between the log's start and that.
-    None if it is not little, not in memory, or not plain in any other way: `Log.read` is for that."""
+def take(log: "Log", offset: int, max_bytes: int, upto: int) -> SmallRead | None:
+    """The batches for a reader that continues here, all before `upto`; the offset is between the log's start and that.
+    None if they are large, not in memory, or a special case: `Log.read` handles these."""
     segment = log.segments.active
     if offset < segment.base_offset:
         segment = log.segments.holding(offset)
@@ -67,15 +68,15 @@ def take(log: "Log", offset: int, max_bytes: int, upto: int) -> Taken | None:
     if not end or next_offset > upto or not segment.checked.covers(position, position + end):
         return None
     segment.followed(next_offset, position + end)
-    return tuple.__new__(Taken, (memoryview(data)[:end], next_offset))  # Taken(…), at half the price
+    return tuple.__new__(SmallRead, (memoryview(data)[:end], next_offset))  # SmallRead(…), at half the price
 
 
 def _last_entry(segment: Segment, position: int, size: int) -> tuple[int, int]:
-    """Where in these bytes the last batch is that has an entry in the index, and the last offset of it: headers before
-    that one need not be looked at. At their beginning, with no offset, if there is none."""
+    """The position of the last batch in these bytes with an index entry, and its last offset: headers before
+    it need not be read. The start of the bytes, without an offset, if there is none."""
     try:
         around = segment.index.around_position(position + size, segment.size)
-    except DamagedIndex:
+    except CorruptIndex:
         return 0, NO_OFFSET
     if around is None or not position < around[1] <= position + size - PLACE_SIZE:
         return 0, NO_OFFSET

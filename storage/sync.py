@@ -1,25 +1,24 @@
-"""Group commit: many wait for the disk, one fsync serves them all.
+"""Group commit: one fsync completes many flush requests.
 
-An fsync costs about the same for one record as for a thousand. So whoever needs durability asks for a flush, and
-all who asked before an fsync *began* are served by it. Who asks while it runs cannot know whether his bytes were
-part of it, and shares the next one:
+An fsync costs about the same for one record as for a thousand. So callers request a flush, and an fsync completes all
+requests made before it *began*. A request made while it runs may have bytes that are not part of it, and shares the
+next one:
 
-    a: ask ──┬─ fsync 1 ─┬ done
-    b: ask ──┘           ├ done
-    c:          ask ─────┴─ fsync 2 ─┬ done
-    d:               ask ────────────┘ done
+    a: flush ─┬─ fsync 1 ─┬ done
+    b: flush ─┘           ├ done
+    c:          flush ────┴─ fsync 2 ─┬ done
+    d:               flush ───────────┘ done
 
-This is the only module of the room that waits. The fsyncs run in worker threads, at most `FLUSH_THREADS` at a time;
+This is the only module of the package that waits. The fsyncs run in worker threads, at most `FLUSH_THREADS` at a time;
 a simulation passes an `offload` of its own, since threads have no place on its clock.
 
-The work is done by tasks of the nursery, not by those who ask, so a cancelled waiter takes nobody's flush with him.
-An error goes to everyone who waits for that fsync and is kept: there is no second try, on any file of this log
-directory, because a failed fsync leaves the pages in an unknown state. Each log directory has a `GroupCommit` of its
-own (`GroupCommits`): one disk that fails, or hangs, keeps nobody waiting who writes to another.
+The work is done by tasks of the nursery, so a cancelled waiter does not cancel the flush of others. An error goes to
+every waiter of that fsync and is kept: there is no second try, on any file of this log directory, because a failed
+fsync leaves the pages in an unknown state. Each log directory has its own `GroupCommit` (`GroupCommits`): a disk that
+fails or hangs does not delay writes to another.
 
-A shortage of descriptors is no failed fsync: the file was not even opened. The pools close files that they keep open
-for later, and the same work is tried again, `SHORTAGE_TRIES` times; then those who wait are told, and whoever asks
-after them is served as if nothing had been.
+A shortage of descriptors is not a failed fsync: the file was not even opened. The pools close idle files, and the work
+is tried again, `SHORTAGE_TRIES` times; then the current waiters get an error, and later requests are served normally.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,7 +29,7 @@ import trio
 
 from trioka.protocol.errors import KafkaStorageError
 
-from .failstop_disk import OutOfDescriptors, is_shortage, take_offline
+from .failstop_disk import OutOfDescriptors, is_out_of_descriptors, take_offline
 from .file_pool import FilePool
 
 FLUSH_THREADS: Final = 4
@@ -59,8 +58,8 @@ class PooledLog(Syncable, Protocol):
     def files(self) -> FilePool: ...
 
 
-class Round:
-    """One fsync to come, and those who wait for it."""
+class FlushRound:
+    """One future fsync and its waiters."""
 
     __slots__ = ("done", "error")
 
@@ -88,21 +87,21 @@ class GroupCommit:
         on_shortage: OnShortage | None = None,
         on_failure: Callable[[OSError], None] = lambda error: None,
     ) -> None:
-        """`on_shortage` frees descriptors, and waits until it is worth while to try again. `on_failure` is told of an
-        error that the volume has let pass: a file of the log is gone, say."""
+        """`on_shortage` frees descriptors, and waits until a retry is useful. `on_failure` is called with an error that
+        is no failure of the volume: a file of the log is gone, for example."""
         self.failure: BaseException | None = None
         self._on_shortage = on_shortage or trio.lowlevel.checkpoint
         self._on_failure = on_failure
         self._nursery = nursery
         self._offload = offload or self._in_a_thread
         self._limiter = trio.CapacityLimiter(limit)
-        self._threads = trio.CapacityLimiter(limit)  # our own: other work in threads must not keep an fsync waiting
+        self._threads = trio.CapacityLimiter(limit)  # its own limiter: other work in threads must not delay an fsync
         self._served: set[Syncable] = set()  # those that have a task
-        self._next: dict[Syncable, Round] = {}  # the fsync that has not begun, by what it is of
+        self._next: dict[Syncable, FlushRound] = {}  # the fsync that has not begun, by its log
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits for the disk."""
+        """Whether a flush is pending."""
         return bool(self._served)
 
     async def flush(self, file: Syncable) -> None:
@@ -112,35 +111,35 @@ class GroupCommit:
         if file not in self._served:
             self._nursery.start_soon(self._serve, file)
             self._served.add(file)
-        flush = self._next.setdefault(file, Round())
+        flush = self._next.setdefault(file, FlushRound())
         await flush.done.wait()
         if flush.error is not None:
             raise _refusal(flush.error)
 
     async def _serve(self, file: Syncable) -> None:
-        """One fsync after the other, until nobody asks any more."""
+        """One fsync after the other, until no flush is pending."""
         try:
             while file in self._next:
                 async with self._limiter:
-                    # From here on it counts as begun: who asks now finds no round and opens the next.
+                    # The fsync counts as begun: a request from here on opens the next round.
                     await self._sync(file, self._next.pop(file))
         finally:
             self._served.discard(file)
             if (flush := self._next.pop(file, None)) is not None:
                 flush.end(self.failure or trio.BrokenResourceError("the flush was given up"))
 
-    async def _sync(self, file: Syncable, flush: Round) -> None:
+    async def _sync(self, file: Syncable, flush: FlushRound) -> None:
         error = self.failure
         try:
             if error is None:
-                await despite_shortages(lambda: self._offload(file.sync), self._on_shortage)
+                await retry_out_of_descriptors(lambda: self._offload(file.sync), self._on_shortage)
         except (OSError, KafkaStorageError) as failure:
             error = failure
-            if not is_shortage(failure):
+            if not is_out_of_descriptors(failure):
                 self.failure = self.failure or failure
                 if isinstance(failure, OSError):
                     self._on_failure(failure)
-        except BaseException as failure:  # a mistake of ours, or the nursery was cancelled: the file is in doubt too
+        except BaseException as failure:  # a bug, or the nursery was cancelled: the file is in doubt too
             error = failure
             self.failure = self.failure or failure
             raise
@@ -162,7 +161,7 @@ class GroupCommits:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits for a disk."""
+        """Whether a flush of any disk is pending."""
         return any(each.is_busy for each in self.by_disk.values())
 
     async def flush(self, log: PooledLog) -> None:
@@ -170,13 +169,13 @@ class GroupCommits:
         await self.by_disk[log.files.disk].flush(log)
 
 
-async def despite_shortages(work: Callable[[], Awaitable[None]], on_shortage: OnShortage) -> None:
+async def retry_out_of_descriptors(work: Callable[[], Awaitable[None]], on_shortage: OnShortage) -> None:
     """Does `work`, which may be done twice; where it finds no descriptor, again after `on_shortage`."""
     for _ in range(SHORTAGE_TRIES - 1):
         try:
             await work()
         except (OSError, KafkaStorageError) as error:
-            if not is_shortage(error):
+            if not is_out_of_descriptors(error):
                 raise
             await on_shortage()
         else:
@@ -185,8 +184,8 @@ async def despite_shortages(work: Callable[[], Awaitable[None]], on_shortage: On
 
 
 def _refusal(error: BaseException) -> KafkaStorageError:
-    """What a waiter is told. Each gets an exception of his own, since raising one writes into it."""
-    if is_shortage(error):
+    """The error for a waiter. Each gets its own exception, since raising one writes into it."""
+    if is_out_of_descriptors(error):
         refusal: KafkaStorageError = OutOfDescriptors(f"no descriptor was left for the flush, try again: {error}")
     else:
         refusal = KafkaStorageError(f"the flush failed and is not tried again: {error!r}")

@@ -1,9 +1,10 @@
-"""Transactions as compaction meets them, batch by batch from the start of the log: what was aborted, what was emptied.
+"""Tracks transactions in compaction, batch by batch from the start of the log: which were aborted, which are empty.
 
-Records of an aborted transaction go at once. Its marker stays while any batch of the transaction is still met, for a
-reader needs to know where the aborted records end; the round that removes the last batch has met it, so the marker goes
-in a later round at the earliest. The same for a commit marker. And then not at once: consumers that are reading through
-the transaction must find its end, so an idle marker is given a delete horizon, like a tombstone, and goes after it.
+Records of an aborted transaction go at once. Its marker stays while any batch of the transaction is still there, for a
+reader needs to know where the aborted records end; the round that removes the last batch has still seen it, so the
+marker goes in a later round at the earliest. The same holds for a commit marker, and neither goes at once: consumers
+that are reading through the transaction must find its end, so an idle marker is given a delete horizon, like a
+tombstone, and goes after it.
 
 The transaction index of the new segment gets an entry for every abort marker that stays because of its batches.
 """
@@ -25,11 +26,12 @@ class TransactionFilter:
     def __init__(self) -> None:
         self.index: TransactionIndex | None = None  # of the segment that is being written
         self._to_come: list[tuple[int, AbortedTransaction]] = []  # a heap by first offset
-        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # by producer id; whether a batch was met
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # by producer id; whether a batch was seen
         self._committed: set[int] = set()  # producers with batches of a transaction that will be committed
 
     def expect(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Aborted transactions that have records in the segment to come. Some were told for an earlier one."""
+        """Adds aborted transactions with records in the next segment. Some may have been returned for an earlier
+        one."""
         for transaction in transactions:
             heappush(self._to_come, (transaction.first_offset, transaction))
 
@@ -46,9 +48,9 @@ class TransactionFilter:
         return True
 
     def is_idle_marker(self, batch: BatchHeader, marker: EndTxnMarker | None) -> bool:
-        """Whether a control batch marks the end of a transaction of which nothing is left.
+        """Whether a control batch is the marker of a transaction without remaining records.
 
-        None stands for a batch that is empty already, or for a control record of another kind, which always stays.
+        None means an empty batch, or a control record of another kind, which always stays.
         """
         self._begin_up_to(batch.last_offset)
         if marker is None:

@@ -5,8 +5,8 @@
 An entry is appended to the segment that holds the abort marker, so the last offset (the marker's) rises from entry to
 entry, and a look-up can bisect for the first transaction that ends at or after the fetch offset. From there it reads
 on until an entry's *last stable offset* reaches the end of what is fetched: that is where the log was stable when the
-marker was written, so every transaction that is noted later begins at or after it. Only if no entry says so must
-the search go on in the next segment.
+marker was written, so every transaction with a later entry begins at or after it. If no entry reaches it, the search
+continues in the next segment.
 
 The file is made at the first abort: most segments never have one. No checksum protects it, so it is trusted only as
 far as it makes sense (`sanity_check`), and it is rebuilt from the log when it does not. Nothing is kept in memory but
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from .disk import Disk, File
-from .layout import DamagedFile
+from .layout import CorruptFile
 
 VERSION: Final = 0
 ENTRY: Final = struct.Struct(">hqqqq")
@@ -28,7 +28,7 @@ assert ENTRY_SIZE == 34
 
 CHUNK_ENTRIES: Final = 240  # 8,160 bytes: two pages at a time
 MAX_ABORTED: Final = 1_000_000
-"""In one answer. Each costs a reader 16 bytes on the wire and an entry in a table; more than that is an attack."""
+"""The limit in one answer. Each entry costs a reader 16 bytes on the wire and a table entry; more is an attack."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -38,15 +38,15 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class Aborted(NamedTuple):
-    """What a look-up found in one segment; `complete` if no later segment needs to be asked."""
+class TxnIndexSearchResult(NamedTuple):
+    """The result of a look-up in one segment; `complete` if no later segment has to be searched."""
 
     transactions: list[AbortedTransaction]
     complete: bool
 
 
 class TransactionIndex:
-    """The `.txnindex` of one segment. Whoever renames the files of the segment sets `path`."""
+    """The `.txnindex` of one segment. Code that renames the files of the segment sets `path`."""
 
     __slots__ = ("_disk", "_last_offset", "_size", "base_offset", "path")
 
@@ -66,18 +66,18 @@ class TransactionIndex:
         with self._open() as file:
             yield from self._from(file, 0)
 
-    def overlapping(self, fetch_offset: int, upper_bound: int) -> Aborted:
+    def overlapping(self, fetch_offset: int, upper_bound: int) -> TxnIndexSearchResult:
         """The aborted transactions with records in [fetch_offset, upper_bound)."""
         found: list[AbortedTransaction] = []
         with self._open() as file:
             for entry in self._from(file, self._first_ending_from(file, fetch_offset)):
                 if entry.first_offset < upper_bound:
                     if len(found) == MAX_ABORTED:
-                        raise DamagedFile(self.path, f"more than {MAX_ABORTED} aborted transactions in one read")
+                        raise CorruptFile(self.path, f"more than {MAX_ABORTED} aborted transactions in one read")
                     found.append(entry)
                 if entry.last_stable_offset >= upper_bound:
-                    return Aborted(found, True)
-        return Aborted(found, False)
+                    return TxnIndexSearchResult(found, True)
+        return TxnIndexSearchResult(found, False)
 
     def _first_ending_from(self, file: File | None, offset: int) -> int:
         low, high = 0, len(self)
@@ -90,39 +90,39 @@ class TransactionIndex:
         return low
 
     def _entry(self, file: File | None, number: int) -> AbortedTransaction:
-        assert file is not None, "who has entries has a file"
+        assert file is not None, "an index with entries has a file"
         return self._parse(file.read(number * ENTRY_SIZE, ENTRY_SIZE), number)[0]
 
     def _from(self, file: File | None, number: int) -> Iterator[AbortedTransaction]:
         count = len(self)
         while number < count:
-            assert file is not None, "who has entries has a file"
+            assert file is not None, "an index with entries has a file"
             take = min(CHUNK_ENTRIES, count - number)
             yield from self._parse(file.read(number * ENTRY_SIZE, take * ENTRY_SIZE), number)
             number += take
 
     def _parse(self, data: bytes, number: int) -> list[AbortedTransaction]:
         if not data or len(data) % ENTRY_SIZE:
-            raise DamagedFile(self.path, f"ends inside entry {number + len(data) // ENTRY_SIZE}")
+            raise CorruptFile(self.path, f"ends inside entry {number + len(data) // ENTRY_SIZE}")
         entries = []
         for index, (version, *fields) in enumerate(ENTRY.iter_unpack(data)):
             if version != VERSION:
-                raise DamagedFile(self.path, f"entry {number + index} has version {version}, not {VERSION}")
+                raise CorruptFile(self.path, f"entry {number + index} has version {version}, not {VERSION}")
             entries.append(AbortedTransaction._make(fields))
         return entries
 
     def sanity_check(self) -> None:
-        """Raises DamagedFile unless every entry could be one of this segment."""
+        """Raises CorruptFile unless every entry could be one of this segment."""
         if self._disk.exists(self.path) and (odd := self._disk.size(self.path) % ENTRY_SIZE):
-            raise DamagedFile(self.path, f"{odd} bytes are left over after the last entry")
+            raise CorruptFile(self.path, f"{odd} bytes are left over after the last entry")
         previous = self.base_offset - 1
         for number, entry in enumerate(self):
             if entry.producer_id < 0 or not 0 <= entry.first_offset < entry.last_offset:
-                raise DamagedFile(self.path, f"entry {number}: {entry} is no transaction")
+                raise CorruptFile(self.path, f"entry {number}: {entry} is no transaction")
             if not previous < entry.last_offset:
-                raise DamagedFile(self.path, f"entry {number} ends at {entry.last_offset}, not after {previous}")
+                raise CorruptFile(self.path, f"entry {number} ends at {entry.last_offset}, not after {previous}")
             if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
-                raise DamagedFile(self.path, f"entry {number} has last stable offset {entry.last_stable_offset}")
+                raise CorruptFile(self.path, f"entry {number} has last stable offset {entry.last_stable_offset}")
             previous = entry.last_offset
 
     # Writing ---------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class TransactionIndex:
         self._last_offset = transaction.last_offset
 
     def truncate_to(self, offset: int) -> None:
-        """The log ends at `offset` now: transactions whose marker stood there or later are not over."""
+        """Removes the entries of transactions whose marker was at `offset` or later."""
         with self._open() as file:
             keep = self._first_ending_from(file, offset)
             if file is not None and keep < len(self):
@@ -146,7 +146,7 @@ class TransactionIndex:
                 self._last_offset = self._entry(file, keep - 1).last_offset if keep else -1
 
     def reset(self) -> None:
-        """No entries, before a rebuild. What stands in the file may be anything, so it is not read."""
+        """Removes all entries, before a rebuild. The file may contain anything, so it is not read."""
         self._size = 0
         self._last_offset = -1
         if self._disk.exists(self.path):
@@ -163,7 +163,7 @@ class TransactionIndex:
                 file.sync()
 
     def close(self) -> None:
-        """Look at the file anew when it is needed again."""
+        """Forgets the size, so that the next use opens the file again."""
         self._size = -1
         self._last_offset = -1
 

@@ -1,9 +1,9 @@
 """Which bytes of a segment have been checked, and have stayed in memory since.
 
-No batch with a wrong CRC leaves this node (S5), yet a fetch hands out file ranges that nobody reads here. So the bytes
-of a segment are checked once, the first time that somebody asks for them, and remembered as checked; what this process
+No batch with a wrong CRC leaves this node (S5), yet a fetch sends file ranges that this process does not read. So the
+bytes of a segment are checked once, the first time that they are fetched, and remembered as checked; what this process
 appended or recovered was checked then. When some of a segment turns out not to be in the page cache any more
-(warmth.py, scrub.py), all of it is forgotten here: what comes back from the disk may be damaged.
+(page_cache_probe.py, scrub.py), all of it is forgotten here: what comes back from the disk may be damaged.
 
 While a worker thread reads the file, it may bring back such bytes at any moment: from where it reads on, nothing is
 remembered meanwhile (`suspended`).
@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-MAX_SPANS: Final = 16
+MAX_VERIFIED_RANGES: Final = 16
 NO_LIMIT: Final = 1 << 62
 """Readers go forward, so spans grow together. With more than this the shortest is forgotten, and checked again."""
 
 
-class Spans:
+class VerifiedRanges:
     """Disjoint ranges [start, end), in order, in one flat list: start, end, start, end, …"""
 
     __slots__ = ("_edges", "_limit", "_suspensions")
@@ -32,7 +32,7 @@ class Spans:
         self._suspensions: list[int] = []
 
     def __repr__(self) -> str:
-        return f"Spans({list(zip(self._edges[::2], self._edges[1::2], strict=True))})"
+        return f"VerifiedRanges({list(zip(self._edges[::2], self._edges[1::2], strict=True))})"
 
     def grow(self, start: int, end: int) -> None:
         """`add` for what is appended: nearly always the last span becomes longer."""
@@ -56,13 +56,13 @@ class Spans:
                 start, end = min(start, low), max(end, high)
         merged += (start, end)
         pairs = sorted(zip(merged[::2], merged[1::2], strict=True))
-        if len(pairs) > MAX_SPANS:
+        if len(pairs) > MAX_VERIFIED_RANGES:
             pairs.remove(min(pairs, key=lambda pair: pair[1] - pair[0]))
         self._edges = [edge for pair in pairs for edge in pair]
 
     def covers(self, start: int, end: int) -> bool:
         edges = self._edges
-        if edges and edges[-2] <= start < end <= edges[-1]:  # the newest bytes are asked for most
+        if edges and edges[-2] <= start < end <= edges[-1]:  # most reads want the newest bytes
             return True
         for index in range(len(edges) - 2, -1, -2):
             if edges[index] <= start:
@@ -70,7 +70,7 @@ class Spans:
         return start >= end
 
     def cut(self, size: int) -> None:
-        """Nothing from `size` on is checked: the file ends there now, and may grow anew."""
+        """Removes the ranges from `size` on: the file ends there now, and may grow again."""
         pairs = zip(self._edges[::2], self._edges[1::2], strict=True)
         self._edges = [edge for low, high in pairs if low < size for edge in (low, min(high, size))]
 

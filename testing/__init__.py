@@ -1,4 +1,4 @@
-"""Brokers for other people's tests: fresh ones in milliseconds, with faults on demand and a clock that can be advanced.
+"""Brokers for tests of Kafka clients: started in milliseconds, with fault injection and a clock that can be advanced.
 
     from trioka.testing import Broker
 
@@ -7,9 +7,9 @@
         ...                                             # any Kafka client, at kafka.bootstrap_servers
         kafka.wait_group("billing", lag=0)
 
-`Cluster` is several of them, whose nodes can be killed and cut from one another. `plugin.py` makes pytest fixtures of
-both. All load a broker when the first one starts, and not before: what is named
-here is imported when somebody asks for it.
+`Cluster` is several brokers, whose nodes can be killed and disconnected from each other. `plugin.py` makes pytest
+fixtures of both. The broker's packages are loaded when the first broker starts: the names below are imported on first
+use.
 """
 
 from importlib import import_module

@@ -4,15 +4,23 @@
         client = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
 
 A keyword is a key of server.properties, with underscores for dots. The broker runs in a thread of this process, or with
-`process=True` in one of its own, which can be killed and paused. Its data is in memory, its port any that is free, and
-nothing is left of it at the end of the block. Without a block there are `start` and `stop`.
+`process=True` in its own process, which can be killed and paused. Its data is in memory, its port is any free one, and
+everything is removed at the end of the block. Without a block, use `start` and `close`.
+
+    with Broker(tls=True, sasl=True) as kafka:
+        client = KafkaProducer(**kafka.client_config("kafka-python"))
+
+With `tls` it has a certificate for localhost, signed by its own authority; with `sasl` clients authenticate, and ACLs
+are enforced. The user of `client_config` is a super user.
 
 Every method here blocks until it is done, also when it is called from asyncio or trio.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from trioka.cli.node.secured import CLIENTS, Access
 
 from . import temp_dirs
 from .api_faults import ApiFaults
@@ -23,14 +31,20 @@ from .faults import Length, seconds_of
 from .process import ProcessHost
 from .runner import HasEnded, Host, Unresponsive
 
+if TYPE_CHECKING:
+    from .secured import Secured
+
 HOST: Final = "127.0.0.1"
-DESCRIBE_S: Final = 2.0  # a broker that does not tell how it is within so long is what is wrong
-DATA, WORDS = "data", "words.txt"  # below its folder: the log directory, and what a process has said
+LISTENER: Final = "PLAINTEXT"  # the name of the listener with every security protocol
+DESCRIBE_S: Final = 2.0  # time limit of a broker's own description
+DATA, WORDS = "data", "words.txt"  # in the broker's folder: the log directory, and the output of its process
 
 
 class Broker(ApiFaults):
-    def __init__(self, *, process: bool = False, **configs: object) -> None:
+    def __init__(self, *, process: bool = False, tls: bool = False, sasl: bool = False, **configs: object) -> None:
         self._settings = keys_of(configs)
+        self._is_tls, self._is_sasl = tls, sasl
+        self._secured: Secured | None = None
         self._is_process = process
         self._folder: str | None = None
         self._host: Host | None = None
@@ -40,7 +54,8 @@ class Broker(ApiFaults):
     def __repr__(self) -> str:
         return f"<trioka.testing.Broker {f'{HOST}:{self._port}' if self.is_running else 'not running'}>"
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start and stop
+    # -------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> "Broker":
         self.start()
@@ -50,7 +65,7 @@ class Broker(ApiFaults):
         self.close()
 
     def start(self) -> "Broker":
-        """Starts it; anew, after `stop` or `kill`, with the data and at the port that it had."""
+        """Start the broker; after `stop` or `kill`, start it again with the same data at the same port."""
         if self.is_running:
             return self
         try:
@@ -58,36 +73,44 @@ class Broker(ApiFaults):
                 self._folder = temp_dirs.new_folder()
             if self._host is None:
                 self._host = self._new_host(self._folder)
-            self._host.stop()  # what is left of one that died
-            self._port = self._host.start(self._port)
+            self._host.stop()  # clean up after a broker that died
+            is_new, self._port = self._port == 0, self._host.start(self._port)
+            if is_new and self._secured is not None:
+                self._secured.create_user(HOST, self._port)
         except BaseException:
             self.close()
             raise
         return self
 
     def _new_host(self, folder: str) -> Host:
+        settings = self._settings
+        if self._is_tls or self._is_sasl:
+            from .secured import Secured
+
+            self._secured = Secured(folder, tls=self._is_tls, sasl=self._is_sasl)
+            settings = {**self._secured.settings(LISTENER), **settings}
         if self._is_process:
-            return ProcessHost(f"{folder}/{DATA}", f"{folder}/{WORDS}", self._settings)
+            return ProcessHost(f"{folder}/{DATA}", f"{folder}/{WORDS}", settings)
         from .thread import ThreadHost
 
-        return ThreadHost(f"{folder}/{DATA}", self._settings)
+        return ThreadHost(f"{folder}/{DATA}", settings)
 
     def stop(self) -> None:
-        """Stops it cleanly. Its data stays, for `start`, until `close`."""
+        """Stop the broker cleanly. Its data stays, for `start`, until `close`."""
         if self._host is not None:
             self._host.stop()
 
     def restart(self) -> None:
-        """A clean stop and a start, with the same data at the same port."""
+        """Stop cleanly and start, with the same data at the same port."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stops it, and removes its data."""
+        """Stop the broker and remove its data."""
         try:
             self.stop()
         finally:
-            self._host, self._port = None, 0
+            self._host, self._port, self._secured = None, 0, None
             folder, self._folder = self._folder, None
             if folder is not None:
                 temp_dirs.remove(folder)
@@ -98,7 +121,7 @@ class Broker(ApiFaults):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find it: host:port. The same after a restart."""
+        """The address for clients, host:port. It stays the same after a restart."""
         if self._port == 0:
             raise Unresponsive("the broker is not running: use it in a `with`, or call start()")
         return f"{HOST}:{self._port}"
@@ -112,12 +135,22 @@ class Broker(ApiFaults):
     @property
     def _client(self) -> Client:
         host, _, port = self.bootstrap_servers.rpartition(":")
-        return Client((host, int(port)))
+        return Client((host, int(port))) if self._secured is None else self._secured.client(host, int(port))
+
+    def client_config(self, client: str = "java") -> dict[str, Any]:
+        """The settings of a client, with its bootstrap servers: of "java" (also Spark's, and client.properties),
+        "confluent-kafka" (of all clients that use librdkafka) or "kafka-python".
+        """
+        if client not in CLIENTS:
+            raise ValueError(f"client_config() knows {', '.join(CLIENTS)}, and not '{client}'")
+        access = Access() if self._secured is None else self._secured.access
+        key = "bootstrap_servers" if client == "kafka-python" else "bootstrap.servers"
+        return {key: self.bootstrap_servers, **access.client_config(client)}
 
     # -- topics, records, groups ---------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, **configs: object) -> str:
-        """Creates a topic: `create_topic("orders", 3, cleanup_policy="compact")`. Returns its name."""
+        """Create a topic: `create_topic("orders", 3, cleanup_policy="compact")`. Returns its name."""
         self._client.create_topic(name, partitions, keys_of(configs))
         return name
 
@@ -130,13 +163,12 @@ class Broker(ApiFaults):
         timestamp_ms: int | None = None,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> list[int]:
-        """Writes records, in one batch, and returns their offsets. They are stamped with the broker's time."""
+        """Write records in one batch and return their offsets. Their timestamps are the broker's time."""
         stamp = self._home.tell("now_ms") if timestamp_ms is None else timestamp_ms
         return self._client.produce(topic, values, key=key, partition=partition, timestamp_ms=stamp, headers=headers)
 
     def records(self, topic: str, partition: int | None = None, *, committed: bool = False) -> list[Record]:
-        """All records that are there now, by partition and offset; `committed`: without those of open and aborted
-        transactions."""
+        """Current records by partition and offset; `committed` leaves out those of open and aborted transactions."""
         return self._client.records(topic, partition, committed)
 
     def consume(
@@ -148,54 +180,58 @@ class Broker(ApiFaults):
         committed: bool = False,
         timeout: Length = TIMEOUT_S,
     ) -> list[Record]:
-        """The first so many records; waits until they are there, and raises TimeoutError if they do not come."""
+        """The first `count` records; waits for them, and raises TimeoutError if they do not arrive."""
         return self._client.consume(topic, count, partition, committed, seconds_of(timeout))
 
     def wait_group(self, group: str, lag: int = 0, *, topic: str | None = None, timeout: Length = TIMEOUT_S) -> None:
-        """Waits until a group has committed all but `lag` records of the topics that it reads: instead of a sleep. A
-        group that has committed nothing yet is waited for, too. TimeoutError says how far it is behind."""
+        """Wait, instead of a sleep, until a group has committed all but `lag` records of the topics that it reads. Also
+        waits for a group that has not committed yet. The TimeoutError contains the lag.
+        """
         self._client.wait_group(group, lag, topic, seconds_of(timeout))
 
     # -- faults; those by API are in api_faults.py ---------------------------------------------------------------------
 
     def cut(self) -> None:
-        """The network is cut: connections are closed, and new ones closed at once, until `heal`."""
+        """Cut the network: close connections, and close new ones at once, until `heal`."""
         self._home.tell("cut")
 
     def disk_full(self) -> None:
-        """Every write fails with ENOSPC. As in Kafka, a log directory that has met that is offline, and a broker that
-        has no other one ends: from then on orders raise `HasEnded`, which says so, until `restart`."""
+        """Fail every write with ENOSPC. As in Kafka, a log directory goes offline at its first such error, and a broker
+        without another one ends: from then on commands raise `HasEnded` with that reason, until `restart`.
+        """
         self._home.tell("disk", is_full=True)
 
     def slow_disk(self, by: Length = "50ms") -> None:
-        """Every write and every fsync takes so much longer."""
+        """Delay every write and every fsync by this time."""
         self._home.tell("disk", slowness_s=seconds_of(by))
 
     def heal(self) -> None:
-        """Takes back everything above: the network is mended, the disk has room and is quick, no fault is armed."""
-        with suppress(HasEnded):  # it starts anew without a fault
+        """Undo all faults above: restore the network, the disk's space and its speed, and disarm every fault."""
+        with suppress(HasEnded):  # it starts again without a fault
             self._home.tell("heal")
 
     def flip_bit(self, topic: str, partition: int = 0, *, byte: int = -1, bit: int = 0) -> None:
-        """Flips one bit of a partition's newest file: of its last byte, if `byte` says no other. Whoever reads the
-        batch finds that its checksum is wrong."""
+        """Flip one bit of a partition's newest file: of its last byte, unless `byte` is given. A client that reads the
+        batch finds a wrong checksum.
+        """
         flip_bit(f"{self._folder}/{DATA}", topic, partition, byte, bit)
 
-    # -- a process only ------------------------------------------------------------------------------------------------
+    # -- with process=True only ----------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """kill -9. `start` brings it back, with what it had written."""
+        """kill -9. `start` starts it again with the data that it had written."""
         self._process("kill").kill()
 
     def tear(self, topic: str, partition: int = 0, *, lost: int = 1) -> None:
-        """After `kill`: the last bytes that it wrote never came to the disk. What `start` finds is a torn batch, which
-        was not flushed, and is cut off."""
+        """After `kill`: drop the last bytes that it wrote, as if they had not reached the disk. `start` then finds a
+        torn batch, which was not flushed, and truncates it.
+        """
         if self.is_running:
             raise ValueError("tear() is for a broker that was killed: what it has in its hands is not lost")
         tear(f"{self._folder}/{DATA}", topic, partition, lost)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay, and nothing is answered."""
+        """SIGSTOP: connections stay open, and no request gets a response."""
         self._process("pause").pause()
 
     def resume(self) -> None:
@@ -207,25 +243,26 @@ class Broker(ApiFaults):
             raise ValueError(f"{what}() is for a broker in a process of its own: Broker(process=True)")
         return home
 
-    # -- a look inside -------------------------------------------------------------------------------------------------
+    # -- inspection ----------------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """What it is busy with: open requests, groups, faults, topics and its last log lines. Never raises, never
-        hangs."""
+        """The state of the broker: open requests, groups, faults, topics and its last log lines. Never raises, never
+        hangs.
+        """
         if self._host is None:
             return "the broker is not running"
         try:
             return str(self._host.tell("describe", timeout_s=DESCRIBE_S))
         except Exception as error:
-            return f"the broker does not say how it is: {error}\n{self._host.last_words}".rstrip()
+            return f"the broker does not say how it is: {error}\n{self._host.log_tail}".rstrip()
 
     def tell(self, order: str, **details: Any) -> Any:
-        """An order to the node itself; `Clock` and `Chaos` speak so."""
+        """Send a command to the node; `Clock` and `Chaos` use this."""
         return self._home.tell(order, **details)
 
 
 def keys_of(configs: Mapping[str, object]) -> dict[str, str]:
-    """Python's keywords as Kafka's keys: num_partitions=3 is num.partitions=3, and True is true."""
+    """Python's keywords as Kafka's keys: num_partitions=3 becomes num.partitions=3, and True becomes true."""
     return {
         name.replace("_", "."): str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in configs.items()

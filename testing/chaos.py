@@ -1,8 +1,8 @@
-"""Chaos: every fault of a broker or a cluster in one hand, and a storm of them. What concerns one node of a cluster
-wants to know which: `kafka_chaos.kill(2)`.
+"""Chaos: all faults of a broker or a cluster in one object, and random storms of them. Faults of one node of a cluster
+take its number: `kafka_chaos.kill(2)`.
 
 with kafka_chaos.storm(seed=7):
-    ...                             # the software under test gets through this, or has a bug
+    ...                             # the software under test must tolerate these faults
 """
 
 from collections.abc import Callable, Iterable
@@ -42,7 +42,7 @@ class Storm:
 
     def stop(self) -> None:
         if self._broker.is_running:
-            self._broker.tell("calm")
+            self._broker.tell("stop_storm")
 
     def __enter__(self) -> "Storm":
         return self.start()
@@ -52,7 +52,7 @@ class Storm:
 
     @property
     def faults(self) -> list[str]:
-        """What it has done so far, one line for each fault."""
+        """The faults of the storm so far, one line each."""
         return list(self._broker.tell("storm_log"))
 
 
@@ -73,8 +73,9 @@ class Chaos:
         apis: Iterable[str] | None = None,
         topic: str | None = None,
     ) -> Storm:
-        """One request in `1 / rate` meets a fault that clients must get over, chosen by the seed; `faults` at most. The
-        pytest plugin prints the seed when a test fails; without one it is a new one each time."""
+        """Give one request in `1 / rate` a fault that clients must tolerate, chosen by the seed; at most `faults`.
+        Without a seed, each storm has a new one; the pytest plugin prints it when a test fails.
+        """
         wanted = list(RETRIABLE if apis is None else apis)
         for name in wanted:
             if name not in RETRIABLE:
@@ -126,5 +127,5 @@ class Chaos:
 
     @property
     def summary(self) -> str:
-        """For the report of a test that fails: how to have the same storms again."""
+        """For the report of a failed test: how to reproduce its storms."""
         return "\n".join(f"kafka_chaos.storm(seed={storm.seed})" for storm in self.storms)

@@ -1,17 +1,18 @@
-"""The hands of a test: topics made, records written and read, and groups waited for, in one line each.
+"""A client for tests: creates topics, writes and reads records, and waits for groups, in one call each.
 
-All of it goes over the wire, by the command line's own client, so it works with whatever home the broker has. Faults do
-not meet it (`HELPER`): what a test arms is meant for the software that it tests. A cut network and a stopped broker do.
+It sends requests with the command line's client, so it works with a broker in a thread and in a process. Armed faults
+do not affect it (`HELPER_CLIENT_ID`), because they are meant for the software under test; a cut network and a stopped
+broker do.
 """
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from trioka.cli.client.cluster_client import NOBODY, Kafka, TopicPartition
+from trioka.cli.client.cluster_client import NO_NODE, Kafka, TopicPartition
 from trioka.cli.client.connection import Connection
 from trioka.cli.client.offsets import BY_NAME, EARLIEST, LATEST, NO_OFFSET, committed, fetch_topics, list_offsets
-from trioka.cli.client.time_budget import Patience
+from trioka.cli.client.time_budget import TimeoutBudget
 from trioka.cli.terminal.failure import did_you_mean
 from trioka.protocol import batch, record
 from trioka.protocol.errors import NONE, UnknownTopicOrPartition, error_class
@@ -20,11 +21,15 @@ from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from trioka.protocol.messages.produce import ProduceRequest
 
-HELPER: Final = "trioka-testing"  # the client id of these hands
+if TYPE_CHECKING:
+    from trioka.cli.client.connection import SSLContext
+    from trioka.cli.client.login import Login
+
+HELPER_CLIENT_ID: Final = "trioka-testing"  # the client id of this client
 TIMEOUT_S: Final = 30.0
 POLL_MS: Final = 200
 LOOK_AGAIN_S: Final = 0.02
-FETCH_BYTES: Final = 1 << 20  # of each partition at once
+FETCH_BYTES: Final = 1 << 20  # per partition and request
 PRODUCE_BY_NAME: Final = 12
 ALL_REPLICAS: Final = -1
 AS_THE_BROKER: Final = -1  # default.replication.factor
@@ -34,7 +39,7 @@ Payload = bytes | str | None
 
 
 class Record(NamedTuple):
-    """A record as it stands in its topic."""
+    """A record as it is stored in its topic."""
 
     topic: str
     partition: int
@@ -46,18 +51,23 @@ class Record(NamedTuple):
 
 
 class Client:
-    """Connects anew for each task: a test may have cut or restarted its broker meanwhile."""
+    """Connects again for each call, because a test may have cut or restarted its broker meanwhile."""
 
-    def __init__(self, *addresses: tuple[str, int]) -> None:
+    def __init__(
+        self, *addresses: tuple[str, int], tls: "SSLContext | None" = None, login: "Login | None" = None
+    ) -> None:
         self._addresses = addresses
+        self._tls, self._login = tls, login
 
-    def _kafka(self, timeout_s: float = TIMEOUT_S) -> Kafka:
-        patience = Patience(timeout_s)
+    def kafka(self, timeout_s: float = TIMEOUT_S) -> Kafka:
+        patience = TimeoutBudget(timeout_s)
 
         def connect(host: str, port: int) -> Connection:
-            return Connection(host, port, timeout_s=patience, client_id=HELPER)
+            return Connection(
+                host, port, timeout_s=patience, tls=self._tls, greet=self._login, client_id=HELPER_CLIENT_ID
+            )
 
-        return Kafka(self._addresses, connect=connect, patience=patience)
+        return Kafka(self._addresses, connect=connect, budget=patience)
 
     def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str], replicas: int = AS_THE_BROKER
@@ -70,7 +80,7 @@ class Client:
             assignments=[],
             configs=[Topic.Config(name=key, value=value) for key, value in configs.items()],
         )
-        with self._kafka() as kafka:
+        with self.kafka() as kafka:
             request = CreateTopicsRequest(topics=[wanted], timeout_ms=kafka.timeout_ms)
             answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.topics])
         (told,) = answer.topics
@@ -88,7 +98,7 @@ class Client:
         timestamp_ms: int,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> list[int]:
-        """The offsets. As with any client, a topic that is not there is made, if the broker makes topics so."""
+        """Write records and return their offsets. The broker creates a missing topic if it is configured to."""
         records = [
             record.Record(number, timestamp_ms, _bytes(key), _bytes(value), tuple(headers))
             for number, value in enumerate(values)
@@ -97,7 +107,7 @@ class Client:
             return []
         Topic = ProduceRequest.Topic
         data = [Topic.Partition(index=partition, records=bytes(batch.build(records)))]
-        with self._kafka() as kafka:
+        with self.kafka() as kafka:
             _partitions(kafka, topic, may_create=True)
             place = TopicPartition(topic, partition)
             request = ProduceRequest(
@@ -106,21 +116,21 @@ class Client:
 
             def ask() -> tuple[int, int, str | None]:
                 (leader,) = kafka.leaders([place])
-                if leader == NOBODY:
+                if leader == NO_NODE:
                     return UnknownTopicOrPartition.code, NO_OFFSET, f"there is no {place}"
                 answer = kafka.ask_node(leader, request, at_most=PRODUCE_BY_NAME)
                 told = answer.responses[0].partition_responses[0]
                 return told.error_code, told.base_offset, told.error_message
 
-            code, first, message = kafka.insist(ask, lambda told: [told[0]])
+            code, first, message = kafka.retry_while_stale(ask, lambda told: [told[0]])
         _check(code, message)
         return list(range(first, first + len(records)))
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def records(self, topic: str, partition: int | None, is_committed: bool) -> list[Record]:
-        """All that there are now, by partition and offset."""
-        with self._kafka() as kafka:
+        """All current records by partition and offset."""
+        with self.kafka() as kafka:
             positions = self._starts(kafka, topic, partition)
             found: list[Record] = []
             unread = dict(positions)
@@ -134,11 +144,11 @@ class Client:
     def consume(
         self, topic: str, count: int, partition: int | None, is_committed: bool, timeout_s: float
     ) -> list[Record]:
-        """As many, from the start on, in the order in which they come; waits for them, and for their topic."""
+        """The first `count` records from the start, in the order of arrival; waits for them, and for their topic."""
         deadline = time.monotonic() + timeout_s
         positions: dict[TopicPartition, int] = {}
         found: list[Record] = []
-        with self._kafka() as kafka:
+        with self.kafka() as kafka:
             while len(found) < count:
                 try:
                     positions = positions or self._starts(kafka, topic, partition)
@@ -162,9 +172,9 @@ class Client:
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def wait_group(self, group: str, lag: int, topic: str | None, timeout_s: float) -> None:
-        """Until the group has committed so much of each partition that no more than `lag` records are left in all."""
+        """Wait until at most `lag` records in total are left between the group's committed offsets and the log ends."""
         deadline = time.monotonic() + timeout_s
-        with self._kafka() as kafka:
+        with self.kafka() as kafka:
             while True:
                 kafka.forget()
                 behind = _lag(kafka, group, topic)
@@ -186,14 +196,14 @@ def _bytes(payload: Payload) -> bytes | None:
 
 
 def _partitions(kafka: Kafka, topic: str, *, may_create: bool = False) -> list[int]:
-    """Of a topic that is there, or that may be made by being asked for."""
+    """The partitions of a topic that exists, or that a metadata request may create."""
 
     def ask() -> MetadataResponse.Topic:
         request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=may_create)
         told: MetadataResponse.Topic = kafka.ask(request).topics[0]
         return told
 
-    told = kafka.insist(ask, lambda each: [each.error_code])
+    told = kafka.retry_while_stale(ask, lambda each: [each.error_code])
     if told.error_code == UnknownTopicOrPartition.code:
         known = [each.name or "" for each in kafka.metadata(None).topics]
         raise UnknownTopicOrPartition("; ".join([f"there is no topic '{topic}'", *did_you_mean(topic, known)]))
@@ -202,10 +212,10 @@ def _partitions(kafka: Kafka, topic: str, *, may_create: bool = False) -> list[i
 
 
 def _fetch(kafka: Kafka, positions: dict[TopicPartition, int], max_wait_ms: int, is_committed: bool) -> list[Record]:
-    """One round: what is there from the positions on, which move behind it."""
+    """One round of fetches: the records from the positions on; moves the positions behind them."""
     found: list[Record] = []
     for leader, places in kafka.leaders(list(positions)).items():
-        if leader == NOBODY:
+        if leader == NO_NODE:
             raise UnknownTopicOrPartition(f"there is no {places[0]}")
         topics = fetch_topics(places, positions, FETCH_BYTES)
         request = FetchRequest(
@@ -228,7 +238,9 @@ def _fetch(kafka: Kafka, positions: dict[TopicPartition, int], max_wait_ms: int,
 
 
 def records_told(data: bytes, told: FetchResponse.Topic.Partition) -> Iterator[record.Record]:
-    """Of the whole batches in `data`: without markers, and without what was aborted, if the broker says what was."""
+    """The records of the whole batches in `data`, without markers, and without the aborted ones, if the broker lists
+    them.
+    """
     aborted = sorted((each.first_offset, each.producer_id) for each in told.aborted_transactions or ())
     open_aborted: set[int] = set()
     for header in batch.headers(data, partial_tail=True):
@@ -241,7 +253,7 @@ def records_told(data: bytes, told: FetchResponse.Topic.Partition) -> Iterator[r
 
 
 def _offsets(kafka: Kafka, places: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
-    """A topic that has just been made may be known before its partitions are there: then it is as if it were not."""
+    """Offsets of a topic's partitions. A topic whose partitions are not ready yet counts as missing."""
     found = list_offsets(kafka, dict.fromkeys(places, which))
     for place, told in found.items():
         _check(told.error, f"the offsets of {place} are not known")
@@ -249,7 +261,7 @@ def _offsets(kafka: Kafka, places: Sequence[TopicPartition], which: int) -> dict
 
 
 def _lag(kafka: Kafka, group: str, topic: str | None) -> dict[TopicPartition, int]:
-    """By partition, of all topics that the group has committed something of. Nothing, if it has not."""
+    """The lag by partition, of all topics with an offset committed by the group; nothing if there is none."""
     known = committed(kafka, group)
     if topic is not None:
         known = {place: each for place, each in known.items() if place.topic == topic}

@@ -1,4 +1,4 @@
-"""The broker's clock, in the hands of a test. The nodes of a cluster share one."""
+"""Controls the broker's clock from a test. The nodes of a cluster share one clock."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -17,11 +17,11 @@ class Clock:
         self._broker = broker
 
     def advance(self, by: Length) -> None:
-        """Adds a length of time ("8d", "90s", a timedelta) to the broker's clock, and returns when everything that fell
-        due meanwhile has happened: retention, sessions of group members, transactions, committed offsets.
+        """Add a length of time ("8d", "90s", a timedelta) to the broker's clock, and return when every event that was
+        due has happened: retention, sessions of group members, transactions, committed offsets.
 
-        Clients go on living in the machine's time. They miss their heartbeats, and what they stamp with their own
-        clocks is old when it arrives."""
+        Clients stay in the machine's time. They miss their heartbeats, and timestamps from their own clocks are old
+        when they arrive."""
         self._broker.tell("advance", timeout_s=ADVANCE_S, seconds=seconds_of(by))
 
     def now_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""A Kafka cluster for a test: several brokers, of which some can be killed, or cut from the others.
+"""A Kafka cluster for a test: several brokers, which can be killed, or disconnected from each other.
 
     with Cluster(nodes=3) as cluster:
         cluster.create_topic("orders", partitions=3)
@@ -8,12 +8,12 @@
         cluster.wait_healthy()
 
 Nodes have the numbers 1, 2, 3 …; each is broker and controller. They run in one thread of this process, with sockets on
-loopback and data in memory, and nothing is left of them at the end of the block. Timeouts are short: a node that is
-gone is missed after one or two seconds. A keyword is a key of server.properties, for all nodes, with underscores for
-dots. Faults by API, storms of them and time travel are those of `Broker`; what concerns one node wants its number.
+loopback and data in memory, and everything is removed at the end of the block. Timeouts are short: a lost node is
+detected after one or two seconds. A keyword is a key of server.properties, for all nodes, with underscores for dots.
+Faults by API, storms and the clock are those of `Broker`; methods for one node take its number.
 
-Every method blocks until it is done. Those that look for something in the cluster wait for it, and say in a
-TimeoutError why it did not come.
+Every method blocks until it is done. Those that look up something in the cluster wait for it, and raise a TimeoutError
+with the reason if it does not appear.
 """
 
 import time
@@ -33,8 +33,8 @@ from .loop import Loop
 from .runner import ANSWER_S, Unresponsive
 
 MOST_NODES: Final = 9
-PATIENCE_S: Final = 60.0  # until a cluster has got over what was done to it
-REASONS: Final = 8  # of those that it has not: more would not be read
+PATIENCE_S: Final = 60.0  # time limit for a cluster to recover from a fault
+REASONS: Final = 8  # listed in an error; more would not be read
 
 
 class Cluster(ApiFaults):
@@ -52,7 +52,8 @@ class Cluster(ApiFaults):
         where = self.bootstrap_servers if self.is_running else "not running"
         return f"<trioka.testing.Cluster {where}>"
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start and stop
+    # -------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> "Cluster":
         return self.start()
@@ -61,8 +62,9 @@ class Cluster(ApiFaults):
         self.close()
 
     def start(self, *numbers: int) -> "Cluster":
-        """Starts the cluster, or again those of its nodes that do not run: the named ones, or all. They have the data
-        and the ports that they had. Returns when they serve, for which a majority of the nodes is needed."""
+        """Start the cluster, or start stopped nodes again: the named ones, or all. They keep their data and ports.
+        Returns when they serve requests, for which a majority of the nodes is needed.
+        """
         if self._loop is not None:
             nodes, wanted = self._inside, [self._known(number) for number in numbers or self.numbers]
             self._home.wait(nodes.start, wanted, timeout_s=START_S + ANSWER_S)
@@ -80,15 +82,17 @@ class Cluster(ApiFaults):
         return self
 
     def kill(self, number: int) -> None:
-        """As kill -9: it says no good bye, nothing is finished, and connections to it break. `start` brings it back."""
+        """End a node like kill -9: it sends nothing, finishes nothing, and its connections break. `start` starts it
+        again.
+        """
         self._home.wait(self._inside.kill, self._known(number))
 
     def stop(self, number: int) -> None:
-        """Stops a node cleanly: others lead in its place before it goes."""
+        """Stop a node cleanly: it hands over its leaderships before it ends."""
         self._home.wait(self._inside.stop, self._known(number))
 
     def close(self) -> None:
-        """Ends all nodes, and removes their data."""
+        """End all nodes and remove their data."""
         loop, self._loop = self._loop, None
         nodes, self._nodes = self._nodes, None
         folder, self._folder = self._folder, None
@@ -113,11 +117,11 @@ class Cluster(ApiFaults):
 
     @property
     def bootstrap_servers(self) -> str:
-        """All nodes, also those that do not run at the moment: host:port,host:port,…"""
+        """All nodes, including stopped ones: host:port,host:port,…"""
         return ",".join(map(self.address, self.numbers))
 
     def address(self, number: int) -> str:
-        """Of one node: for a client that is not to begin with a node that is cut off and tells what was true before."""
+        """The address of one node, for a client that must not bootstrap from an isolated node with stale metadata."""
         host, port = self._inside.addresses[self._known(number)]
         return f"{host}:{port}"
 
@@ -141,68 +145,68 @@ class Cluster(ApiFaults):
     # -- the network between nodes -------------------------------------------------------------------------------------
 
     def cut(self, a: int, b: int) -> None:
-        """Two nodes do not reach each other any more, until `heal`. Clients still reach both."""
+        """Disconnect two nodes from each other until `heal`. Clients still reach both."""
         if self._known(a) == self._known(b):
             raise ValueError(f"node {a} cannot be cut from itself")
         self._home.call(self._inside.cuts.cut, a, b)
 
     def isolate(self, number: int) -> None:
-        """No other node is reached by this one, nor reaches it, until `heal`. Clients still do."""
+        """Disconnect a node from all other nodes until `heal`. Clients still reach it."""
         self._known(number)
         for other in self.numbers:
             if other != number:
                 self.cut(number, other)
 
     def heal(self) -> None:
-        """Every node reaches every other, and everything below is taken back."""
+        """Reconnect all nodes, and undo all faults below."""
         self._home.call(self._inside.heal)
 
-    # -- faults; those by API are in api_faults.py, and strike on whichever node is asked ------------------------------
+    # -- faults; those by API are in api_faults.py, and strike on whichever node gets the request ----------------------
 
     def disk_full(self, number: int) -> None:
-        """Every write of a node fails with ENOSPC. As in Kafka, a node that meets that has no log directory any more,
-        and ends; it is not among those that run until it is started again."""
+        """Fail every write of a node with ENOSPC. As in Kafka, a node without a working log directory ends; it is not
+        running until it is started again.
+        """
         nodes = self._inside
         self._home.call(lambda: nodes.running[self._known(number)].disk(is_full=True))
 
     def flip_bit(
         self, topic: str, partition: int = 0, *, byte: int = -1, bit: int = 0, node: int | None = None
     ) -> None:
-        """Flips one bit of a partition's newest file on a node, its leader if none is named."""
+        """Flip one bit of a partition's newest file on a node, by default its leader."""
         where = self.leader(topic, partition) if node is None else self._known(node)
         flip_bit(self._inside.folder_of(where), topic, partition, byte, bit)
 
     def tear(self, topic: str, partition: int = 0, *, lost: int = 1, node: int) -> None:
-        """After `kill(node)`: the last bytes that it wrote never came to the disk."""
+        """After `kill(node)`: drop the last bytes that it wrote, as if they had not reached the disk."""
         if self._known(node) in self.running:
             raise ValueError("tear() is for a node that was killed: what it has in its hands is not lost")
         tear(self._inside.folder_of(node), topic, partition, lost)
 
     def tell(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
-        """An order to all nodes; `Clock` and `Chaos` speak so."""
+        """Send a command to all nodes; `Clock` and `Chaos` use this."""
         carry_out = getattr(self._inside, order)
         ask = self._home.wait if iscoroutinefunction(carry_out) else self._home.call
         return ask(lambda: carry_out(**details), timeout_s=timeout_s)
 
-    # -- what is asked of it -------------------------------------------------------------------------------------------
+    # -- inspection ----------------------------------------------------------------------------------------------------
 
     def wait_healthy(self, timeout: Length = PATIENCE_S) -> None:
-        """Until the nodes that run know and reach one another, every partition has a leader, and all replicas on these
-        nodes are in sync. A node that was killed is not waited for, but until the others have missed it."""
-        self._until_without(self._inside.trouble, "the cluster is not healthy", seconds_of(timeout))
+        """Wait until the running nodes know and reach each other, every partition has a leader, and all replicas on
+        these nodes are in sync. Does not wait for a killed node, but until the others have detected its loss."""
+        self._until_without(self._inside.problems, "the cluster is not healthy", seconds_of(timeout))
 
     def leader(self, topic: str, partition: int = 0, *, timeout: Length = PATIENCE_S) -> int:
-        """The number of the node that leads. After that node was killed or isolated, another's: waits until there is
-        one."""
+        """The number of the leader's node. After that node was killed or isolated, waits for the next leader."""
         nodes = self._inside
         found: list[int] = []
 
         def look() -> list[str]:
             leader = nodes.leader(topic, partition)
             found[:] = [] if leader is None else [leader]
-            return nodes.trouble() if leader is None else []
+            return nodes.problems() if leader is None else []
 
-        self._until_without(look, f"nobody leads {topic}-{partition}", seconds_of(timeout))
+        self._until_without(look, f"no broker leads {topic}-{partition}", seconds_of(timeout))
         return found[0]
 
     def _until_without(self, trouble: Callable[[], list[str]], what: str, timeout_s: float) -> None:
@@ -214,37 +218,39 @@ class Cluster(ApiFaults):
             time.sleep(LOOK_AGAIN_S)
 
     def _client(self) -> Client:
-        """Of nodes that know what the cluster knows: one that is cut off would tell what was true before."""
+        """A client of nodes with current metadata, because an isolated node would return stale metadata."""
         nodes = self._inside
-        reached = self._home.call(lambda: list(nodes.in_touch() or nodes.running)) or self.numbers
+        reached = self._home.call(lambda: list(nodes.reachable() or nodes.running)) or self.numbers
         return Client(*(nodes.addresses[number] for number in reached))
 
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int | None = None, **configs: object
     ) -> str:
-        """Creates a topic, on three nodes if there are as many; min.insync.replicas is 2 then. Returns its name, when
-        all its partitions have leaders and every node in reach knows them."""
+        """Create a topic, on three nodes if there are as many; min.insync.replicas is 2 then. Returns its name when all
+        its partitions have leaders and every reachable node knows them.
+        """
         replicas = AS_THE_BROKER if replication_factor is None else replication_factor
         self._client().create_topic(name, partitions, keys_of(configs), replicas)
         self._until_led(name)
         return name
 
     def records(self, topic: str, partition: int | None = None, *, committed: bool = False) -> list[Record]:
-        """All records that are there now, by partition and offset; `committed`: without those of open and aborted
-        transactions. Waits until every partition has a leader."""
+        """All current records by partition and offset; `committed` leaves out those of open and aborted transactions.
+        Waits until every partition has a leader.
+        """
         self._until_led(topic)
         return self._client().records(topic, partition, committed)
 
     def _until_led(self, topic: str) -> None:
         nodes = self._inside
-        self._until_without(lambda: nodes.trouble_of(topic), f"{topic} is not served", PATIENCE_S)
+        self._until_without(lambda: nodes.topic_problems(topic), f"{topic} is not served", PATIENCE_S)
 
     def wait_group(self, group: str, lag: int = 0, *, topic: str | None = None, timeout: Length = TIMEOUT_S) -> None:
-        """Waits until a group has committed all but `lag` records of the topics that it reads, as `Broker` does."""
+        """Wait until a group has committed all but `lag` records of the topics that it reads, as `Broker` does."""
         self._client().wait_group(group, lag, topic, seconds_of(timeout))
 
     def describe(self) -> str:
-        """Which nodes run, what is wrong among them, and what each is busy with. Never raises, never hangs."""
+        """The running nodes, the problems of the cluster, and the state of each node. Never raises, never hangs."""
         if self._loop is None or self._nodes is None:
             return "the cluster is not running"
         try:

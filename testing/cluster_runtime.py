@@ -1,7 +1,7 @@
-"""Several brokers under test, from the inside: one loop and one clock, with sockets and folders of their own.
+"""The nodes of a cluster under test: one loop and one clock, and sockets and folders for each node.
 
-The nodes live where a cancellation is not felt: who ends the loop ends them first, as a crash would. Nobody waits for
-good-byes that nodes say to one another while all of them leave.
+The nodes are shielded from cancellation: the owner of the loop ends them first, like a crash, so that a shutdown does
+not wait for the requests of a clean stop between nodes that all stop.
 """
 
 import logging
@@ -13,8 +13,8 @@ import trio
 
 from trioka.broker.broker import Broker
 from trioka.broker.config.layers import ConfigError
-from trioka.broker.membership.format import Founder, format_node
-from trioka.cli.client.connection import Reserved
+from trioka.broker.membership.format import InitialVoter, format_node
+from trioka.cli.client.connection import ReservedPort
 from trioka.cluster.bootstrap import fresh_records
 from trioka.cluster.partition import random_uuid
 from trioka.cluster.raft import Leader, Role
@@ -25,22 +25,22 @@ from trioka.storage.disk import OsDisk
 
 from .clock import MovableClock
 from .diagnosis import describe
-from .fault_schedule import Weather, weather_of
+from .fault_schedule import FaultSchedule, fault_schedule_of
 from .faults import Fault, Faults
-from .network_partitions import Cuts
+from .network_partitions import NetworkPartitions
 from .node import HOST, LISTENER, Node
 from .runner import Unresponsive
 
 log = logging.getLogger("trioka.testing")
 
-START_S: Final = 60.0  # so long may nodes look for one another
+START_S: Final = 60.0  # time limit for nodes to form a cluster
 LOOK_AGAIN_S: Final = 0.01
-STEPS: Final = 40  # of time travel: each takes nodes as long as it takes to ask each other anew, some 20 ms
-ON_ITS_WAY_S: Final = 0.005  # what is between two nodes arrives within so long
+STEPS: Final = 40  # of an advance of the clock: each takes as long as new requests between nodes, some 20 ms
+ON_ITS_WAY_S: Final = 0.005  # time limit for bytes in flight between two nodes
 NO_CONTROLLER: Final = "there is no active controller"
-REPLICAS: Final = 3  # of whatever has no number of its own, if there are as many nodes
+REPLICAS: Final = 3  # default replication factor, if there are as many nodes
 
-# There is no network to be patient with, and a test waits for what happens when a node is gone.
+# Timeouts are short, because there is no network latency, and tests wait for the detection of a lost node.
 SHORT_TIMEOUTS: Final[Mapping[str, str]] = {
     "controller.quorum.election.timeout.ms": "300",
     "controller.quorum.election.backoff.max.ms": "200",
@@ -64,20 +64,21 @@ class Nodes:
             raise ConfigError(f"{key} is chosen by the cluster under test, and cannot be set.")
         self.clock = MovableClock()
         self.running: dict[int, Node] = {}
-        self.cuts = Cuts(self._owner)
+        self.cuts = NetworkPartitions(self._owner)
         self._folder = folder
         self._settings = settings
         self.faults = Faults()
-        self.weather: Weather | None = None
+        self.schedule: FaultSchedule | None = None
         self._random = Random(SystemRandom().random())
-        self._ports = {number: (Reserved(HOST), Reserved(HOST)) for number in range(1, count + 1)}
+        self._ports = {number: (ReservedPort(HOST), ReservedPort(HOST)) for number in range(1, count + 1)}
         self._nursery: trio.Nursery
         self._is_over = trio.Event()
 
     def format(self) -> None:
-        """Before the first start. ConfigError says what is wrong with the settings."""
-        founders = [
-            Founder(number, random_uuid(self._random), HOST, inner.port) for number, (_, inner) in self._ports.items()
+        """Prepare the directories for the first start. ConfigError describes an error in the settings."""
+        initial_voters = [
+            InitialVoter(number, random_uuid(self._random), HOST, inner.port)
+            for number, (_, inner) in self._ports.items()
         ]
         cluster_id = uuid_text(random_uuid(self._random))
         for number in self._ports:
@@ -86,21 +87,21 @@ class Nodes:
                 self._new(number).broker.node,
                 cluster_id=cluster_id,
                 records=fresh_records(),
-                founders=founders,
+                initial_voters=initial_voters,
                 has_voters_in_log=False,
                 random=self._random,
                 now_ms=self.clock.now_ms(),
             )
 
     def close(self) -> None:
-        """Gives the ports back."""
+        """Release the ports."""
         for ports in self._ports.values():
             for port in ports:
                 port.close()
 
     @property
     def addresses(self) -> dict[int, tuple[str, int]]:
-        """Where clients find each node, also while it does not run."""
+        """The addresses of the nodes for clients, including those that do not run."""
         return {number: (HOST, outer.port) for number, (outer, _) in self._ports.items()}
 
     def _owner(self, port: int) -> int:
@@ -123,19 +124,19 @@ class Nodes:
         folder = self.folder_of(number)
         node = Node(folder, self._settings, outer.port, clock=self.clock, own=own, faults=self.faults)
         node.broker.peers.dial = self.cuts.dial_from(number)
-        node.weather = self.weather
+        node.schedule = self.schedule
         node.reroute()
         return node
 
     def folder_of(self, number: int) -> str:
-        """Its log directory."""
+        """A node's log directory."""
         return f"{self._folder}/{number}"
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._shelter)
+            await nursery.start(self._run_shielded)
             try:
                 await self.start(self._ports)
                 task_status.started()
@@ -145,14 +146,14 @@ class Nodes:
                     node.broker.die()
                 self._is_over.set()
 
-    async def _shelter(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _run_shielded(self, *, task_status: trio.TaskStatus[None]) -> None:
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as self._nursery:
                 task_status.started()
                 await self._is_over.wait()
 
     async def start(self, numbers: Iterable[int]) -> None:
-        """Those that do not run, together. Returns when all of them serve."""
+        """Start the nodes that do not run, together. Returns when all of them serve requests."""
         with trio.move_on_after(START_S) as patience:
             async with trio.open_nursery() as starting:
                 for number in numbers:
@@ -170,7 +171,7 @@ class Nodes:
             raise
 
     async def _live(self, number: int, node: Node, *, task_status: trio.TaskStatus[None]) -> None:
-        """A node that cannot go on (its only disk has failed) ends alone, as its process would."""
+        """Run a node; one that fails (its only disk is offline) ends alone, as its process would."""
         try:
             await node.run(task_status=task_status)
         except Exception as error:
@@ -194,7 +195,7 @@ class Nodes:
             await node.broker.stopped.wait()
             self.cuts.forget(number)
 
-    # -- faults and time: the orders of `Node`, for all of them --------------------------------------------------------
+    # -- faults and time: the commands of `Node`, for all nodes --------------------------------------------------------
 
     def arm(self, fault: dict[str, Any]) -> int:
         number = self.faults.arm(Fault.read(fault))
@@ -209,62 +210,63 @@ class Nodes:
         return self.faults.strikes(number)
 
     def storm(self, seed: int, rate: float, most: int, apis: list[str], topic: str | None) -> None:
-        """One for all: its dice are thrown in the order in which requests come, whichever node they come to."""
-        self.weather = weather_of(seed, rate, most, apis, topic)
+        """Start one storm for all nodes: it draws a random number per request in the order of arrival at any node."""
+        self.schedule = fault_schedule_of(seed, rate, most, apis, topic)
         self._reroute()
 
-    def calm(self) -> None:
-        if self.weather is not None:
-            self.weather.is_over = True
+    def stop_storm(self) -> None:
+        if self.schedule is not None:
+            self.schedule.is_over = True
         self._reroute()
 
     def storm_log(self) -> list[str]:
-        return [] if self.weather is None else self.weather.log
+        return [] if self.schedule is None else self.schedule.log
 
     def _reroute(self) -> None:
         for node in self.running.values():
-            node.weather = self.weather
+            node.schedule = self.schedule
             node.reroute()
 
     def heal(self) -> None:
-        """No cut, no fault, no storm, and room on every disk."""
+        """Remove cuts, faults and storms, and restore every disk."""
         self.cuts.heal()
         self.faults.disarm_all()
-        self.calm()
+        self.stop_storm()
         for node in self.running.values():
             node.disk(is_full=False)
 
     async def advance(self, seconds: float) -> None:
-        """Nodes that run are in touch all the while: nobody misses another for a step that all of them took at once.
-        Returns when they are as well as they were."""
-        was_well = not self.trouble()
+        """Advance the clock while the nodes stay in contact: none is fenced because of a step that all of them took at
+        once. Returns when the cluster has no more problems than before.
+        """
+        was_well = not self.problems()
         threads = trio.to_thread.current_default_thread_limiter()
 
         def is_busy() -> bool:
             return threads.borrowed_tokens > 0 or any(node.broker.commit.is_busy for node in self.running.values())
 
-        await self.clock.advance(seconds, is_busy, passed=self._excuse, cushion_s=ON_ITS_WAY_S, steps=STEPS)
+        await self.clock.advance(seconds, is_busy, passed=self._postpone_deadlines, cushion_s=ON_ITS_WAY_S, steps=STEPS)
         with trio.move_on_after(START_S):
-            while was_well and self.trouble():  # noqa: ASYNC110 - many things, and all of them soon
+            while was_well and self.problems():  # noqa: ASYNC110 - many conditions, all soon true
                 await trio.sleep(LOOK_AGAIN_S)
 
-    def _excuse(self, seconds: float) -> None:
-        """What the quorum was to hear of by a deadline, it was to hear of so much later."""
+    def _postpone_deadlines(self, seconds: float) -> None:
+        """Move the leader's times of the other voters' last fetches by the same time."""
         for node in self.running.values():
             if _has_joined(node):
-                _put_off(node.broker.quorum.raft.role, round(1000 * seconds))
+                _postpone(node.broker.quorum.raft.role, round(1000 * seconds))
 
     def now_ms(self) -> int:
         return self.clock.now_ms()
 
-    # -- a look inside -------------------------------------------------------------------------------------------------
+    # -- inspection ----------------------------------------------------------------------------------------------------
 
     def reached_from(self, number: int) -> dict[int, Node]:
-        """The nodes that run and that it is not cut from; itself among them."""
-        return {other: node for other, node in self.running.items() if not self.cuts.is_cut(number, other)}
+        """The running nodes that a node is connected to, itself among them."""
+        return {other: node for other, node in self.running.items() if not self.cuts.refuses_connections(number, other)}
 
     def active(self) -> int | None:
-        """The node whose controller decides: one that a majority follows."""
+        """The node of the active controller that a majority follows."""
         able = [
             (node.broker.quorum.epoch, number)
             for number, node in self.running.items()
@@ -274,8 +276,9 @@ class Nodes:
         return max(able)[1] if able else None
 
     def leader(self, topic: str, index: int) -> int | None:
-        """None while nobody leads who runs and can be reached, or while somebody in reach does not know it: a client
-        that asks there would be sent to the one before."""
+        """None while no reachable node leads, or while a reachable node does not know the leader yet: its metadata
+        would send a client to the previous leader.
+        """
         active = self.active()
         if active is None:
             return None
@@ -285,13 +288,13 @@ class Nodes:
         is_unled = any(_unled(found, self.reached_from(active), [index]))
         return None if is_unled else found.partitions[index].leader
 
-    def in_touch(self) -> dict[int, Node]:
-        """The active controller's node, and whom it reaches."""
+    def reachable(self) -> dict[int, Node]:
+        """The active controller's node, and the nodes that it reaches."""
         active = self.active()
         return {} if active is None else self.reached_from(active)
 
-    def trouble(self) -> list[str]:
-        """What keeps the nodes that run from being a whole cluster."""
+    def problems(self) -> list[str]:
+        """The reasons why the running nodes are not a healthy cluster."""
         found = [f"the network is cut between {a} and {b}" for a, b in sorted(map(sorted, self.cuts.pairs))]
         active = self.active()
         if active is None:
@@ -309,8 +312,8 @@ class Nodes:
             found += _unled(topic, self.running, topic.partitions)
         return found
 
-    def trouble_of(self, name: str) -> list[str]:
-        """What keeps a topic from being served, wherever the active controller reaches."""
+    def topic_problems(self, name: str) -> list[str]:
+        """The reasons why a topic is not served on the nodes that the active controller reaches."""
         active = self.active()
         if active is None:
             return [NO_CONTROLLER]
@@ -324,13 +327,13 @@ class Nodes:
         for number in self._ports:
             words = "runs" if number in self.running else "does not run"
             lines.append(f"node {number} {words}{', and is the active controller' * (number == self.active())}")
-        lines += self.trouble() or ["all that run are in sync"]
+        lines += self.problems() or ["all that run are in sync"]
         for number, node in sorted(self.running.items()):
             lines += [f"-- node {number}", describe(node) if _has_joined(node) else "it has not joined"]
         return "\n".join(lines)
 
 
-def _put_off(role: Role, ms: int) -> None:
+def _postpone(role: Role, ms: int) -> None:
     if not isinstance(role, Leader):
         role.deadline_ms += ms
         return
@@ -346,7 +349,7 @@ def _has_joined(node: Node) -> bool:
 
 
 def _unled(topic: Topic, nodes: Mapping[int, Node], indexes: Iterable[int]) -> Iterator[str]:
-    """Where nodes do not know the leaders that the active controller knows, or do not lead yet."""
+    """Partitions whose leader a node does not know yet, or which their leader does not lead yet."""
     for number, node in nodes.items():
         known = node.broker.metadata.topics.by_name(topic.name) if _has_joined(node) else None
         led = {replica.index for replica in node.broker.partitions if replica.topic == topic.name and replica.leads}
@@ -359,7 +362,7 @@ def _unled(topic: Topic, nodes: Mapping[int, Node], indexes: Iterable[int]) -> I
 
 
 def _out_of_sync(topic: Topic, number: int, nodes: Mapping[int, Node]) -> Iterator[str]:
-    """As one node knows it."""
+    """Partitions with replicas out of sync, as one node knows them."""
     for index, partition in sorted(topic.partitions.items()):
         wanted = sorted(set(partition.replicas) & nodes.keys())
         if sorted(partition.isr) != wanted:

@@ -1,4 +1,4 @@
-"""Why a test may hang: what a broker is busy with, in a few lines for the report of a failure.
+"""Diagnosis of a hanging test: the state of a broker, in a few lines for the report of a failure.
 
 open requests   Fetch v17 of 'billing' (127.0.0.1:41034), for 0.4 s …
 groups          billing: PreparingRebalance, 2 members (classic)
@@ -10,14 +10,14 @@ log             the broker's last lines
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from .client import HELPER
+from .client import HELPER_CLIENT_ID
 
 if TYPE_CHECKING:
     from trioka.coordinator.groups import GroupCoordinator
 
     from .node import Node
 
-MOST: Final = 50  # requests, groups, topics: who has more knows what is going on
+MOST: Final = 50  # lines per section; more would not help the reader
 LOG_LINES: Final = 30
 
 
@@ -41,17 +41,17 @@ def describe(node: "Node") -> str:
 def _requests(node: "Node") -> Iterator[str]:
     broker = node.broker
     now = node.clock.now()
-    if broker.network.is_cut:
+    if broker.network.refuses_connections:
         yield "the network is cut: kafka.heal() mends it"
     for connection in broker.network.connections:
         for call in connection.unanswered:
-            if call.client_id != HELPER:
+            if call.client_id != HELPER_CLIENT_ID:
                 waited = f"for {now - call.began:.1f} s"
                 yield f"{call.route.api} v{call.version} of '{call.client_id}' ({connection.peer}), {waited}"
 
 
 def _groups(node: "Node") -> Iterator[str]:
-    if "groups" not in vars(node.broker):  # nobody has asked for one, and what coordinates them is not loaded
+    if "groups" not in vars(node.broker):  # no group was used, so the coordinator is not loaded
         return
     for coordinator in node.broker.groups.loaded:
         for listed in (group.list() for group in coordinator.groups.values()):
@@ -72,9 +72,9 @@ def _faults(node: "Node") -> Iterator[str]:
         yield f"{fault}: struck {strikes} times"
     for path in node.offline():
         yield f"the log directory {path} is offline: a disk failed, and stays failed until the broker starts again"
-    if node.weather is not None:
-        when = "that is over" if node.weather.is_over else "that goes on"
-        yield f"a storm {when}: {'; '.join(node.weather.log) or 'no fault yet'}"
+    if node.schedule is not None:
+        when = "that is over" if node.schedule.is_over else "that goes on"
+        yield f"a storm {when}: {'; '.join(node.schedule.log) or 'no fault yet'}"
 
 
 def _topics(node: "Node") -> Iterator[str]:

@@ -1,15 +1,16 @@
-"""Requests that meet a fault on their way to their handler.
+"""Injects faults into requests before their handler.
 
-A broker has nothing of this in its way: while a fault is armed, the routes of its API are replaced by `FaultyRoute`,
-and connections forget theirs and their lanes (`Dispatch.reroute`). When it is disarmed, the plain routes come back.
+A broker without armed faults has no overhead: while a fault is armed, the routes of its API are replaced by
+`FaultyRoute`, and connections drop their cached routes and fast paths (`Dispatch.reroute`). When it is disarmed, the
+plain routes are restored.
 
-    fail    the handler's own `refuse` says so; where an answer has an error for each partition, only those of the
-            fault's topic get it, and the rest is answered as ever
-    delay   the request is carried out later, and everything behind it on its connection waits
-    drop    the connection is closed instead of an answer, before or after the request is carried out
+    fail    the handler's own `refuse` builds the response; where a response has an error for each partition, only
+             those of the fault's topic get it, and the rest is served as usual
+    delay   the request is executed later, and all later requests on its connection wait
+    drop    the connection is closed without a response, before or after the request is executed
 
-What `Broker.produce`, `Broker.records` and their like ask is exempt (`HELPER`): a test should not shoot its own hands.
-So is what the nodes of a cluster ask each other (`FELLOW`): faults are what clients meet.
+Requests of `Broker.produce`, `Broker.records` and similar methods are exempt (`HELPER_CLIENT_ID`), because faults are
+meant for the software under test. So are requests between the nodes of a cluster (`PEER_CLIENT_ID`).
 """
 
 import logging
@@ -23,14 +24,14 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trioka.broker.api import Handler
-from trioka.broker.network.connection import FETCH_KEY, LATER, Answer, Call, Later
+from trioka.broker.network.connection import FETCH_KEY, PENDING, Call, CallResponse, Pending
 from trioka.broker.network.dispatch import Route
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.schema import Request, Struct
 
-from .client import HELPER
-from .fault_schedule import Weather
+from .client import HELPER_CLIENT_ID
+from .fault_schedule import FaultSchedule
 from .faults import APIS, ERRORS, Effect, Fault, Faults
 
 if TYPE_CHECKING:
@@ -40,25 +41,23 @@ if TYPE_CHECKING:
 log = logging.getLogger("trioka.testing")
 
 Strike = Callable[[], bool]
-"""Counts that a fault has struck; False if it must not any more."""
+"""Count a strike of a fault; False if it must not strike any more."""
 
-NO_LANE: Final = -1
-FELLOW: Final = re.compile(r"trioka-\d+")  # how nodes call themselves (broker/broker.py)
+NO_FAST_PATH: Final = -1
+PEER_CLIENT_ID: Final = re.compile(r"trioka-\d+")  # the client ids of nodes (broker/broker.py)
 
 BY_PARTITION: Final = frozenset(
     APIS[name]
     for name in ("Produce", "Fetch", "ListOffsets", "DeleteRecords", "OffsetForLeaderEpoch", "DescribeProducers")
 )
-"""Their handlers look up each partition and answer for each: there the error is raised."""
+"""Their handlers look up each partition and respond for each: the error is raised at the lookup."""
 
-NAMES_OF_TOPICS: Final = frozenset(
-    {"name", "topic", "topic_name", "topic_id", "topics", "topic_names", "resource_name"}
-)
-"""The fields in which a request says which topics it is about."""
+TOPIC_FIELDS: Final = frozenset({"name", "topic", "topic_name", "topic_id", "topics", "topic_names", "resource_name"})
+"""The fields that name the topics of a request."""
 
 
 class FaultyRoute(Route):
-    """A route that asks the faults first."""
+    """A route that checks the faults first."""
 
     __slots__ = ("_faults", "_weather")
 
@@ -69,19 +68,19 @@ class FaultyRoute(Route):
         key: int,
         version: int,
         faults: Faults,
-        weather: Weather | None = None,
+        schedule: FaultSchedule | None = None,
     ) -> None:
         super().__init__(broker, handler, key, version)
         self._faults = faults
-        self._weather = weather
-        self.lane_key = NO_LANE
+        self._weather = schedule
+        self.fast_path_key = NO_FAST_PATH
 
     def decode(self, frame: memoryview, body: int) -> Request:
-        # A request that waits must not lie in the buffer into which the next one is received.
+        # A delayed request must not stay in the buffer that receives the next one.
         return super().decode(memoryview(bytearray(frame)), body)
 
-    def serve(self, call: Call, request: Request) -> Answer | Later:
-        if call.client_id == HELPER or FELLOW.fullmatch(call.client_id):
+    def serve(self, call: Call, request: Request) -> CallResponse | Pending:
+        if call.client_id == HELPER_CLIENT_ID or PEER_CLIENT_ID.fullmatch(call.client_id):
             return super().serve(call, request)
         met = self._meet(request)
         if met is None:
@@ -92,23 +91,23 @@ class FaultyRoute(Route):
         strike()
         if fault.effect is Effect.DELAY:
             self._begin(self._later(call, request, fault.delay_s))
-            return LATER
+            return PENDING
         if fault.is_done:
             return self._drop_answer(call, request)
         call.connection.is_closing = True
         return None
 
     def _meet(self, request: Request) -> tuple[Strike, Fault] | None:
-        """The fault that this request meets, and what counts its strike."""
+        """The fault that strikes this request, and the function that counts its strike."""
         met = self._faults.meet(self.key, lambda topic: is_about(self._broker, request, topic))
         if met is not None:
             return partial(self._faults.strike, met[0]), met[1]
-        weather = self._weather
-        if weather is None or self.key not in weather.keys or weather.is_over:
+        schedule = self._weather
+        if schedule is None or self.key not in schedule.keys or schedule.is_over:
             return None
-        if weather.topic is not None and not is_about(self._broker, request, weather.topic):
+        if schedule.topic is not None and not is_about(self._broker, request, schedule.topic):
             return None
-        fault = weather.meet(self.key)
+        fault = schedule.meet(self.key)
         return None if fault is None else (_always, fault)
 
     def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -123,15 +122,15 @@ class FaultyRoute(Route):
 
     # -- fail ----------------------------------------------------------------------------------------------------------
 
-    def _fail(self, call: Call, request: Request, strike: Strike, fault: Fault) -> Answer | Later:
+    def _fail(self, call: Call, request: Request, strike: Strike, fault: Fault) -> CallResponse | Pending:
         error = ERRORS[fault.error]("a fault of the test")
         if self.key not in BY_PARTITION:
             strike()
-            return self._handler.refuse(request, error)
-        refusing = _Refusing(self._broker, strike, fault, error)
+            return self._handler.error_response(request, error)
+        refusing = _FailingBroker(self._broker, strike, fault, error)
         answer = Route(refusing, self._handler, self.key, self.version).serve(call, request)  # type: ignore[arg-type]
         if self.key == FETCH_KEY and not refusing.partitions.has_struck:
-            refusing.partitions.is_over = True  # it may wait for records, and must not be refused when they come
+            refusing.partitions.is_over = True  # a pending Fetch must not fail when its records arrive later
         return answer
 
     # -- delay ---------------------------------------------------------------------------------------------------------
@@ -139,21 +138,21 @@ class FaultyRoute(Route):
     async def _later(self, call: Call, request: Request, delay_s: float) -> None:
         await trio.sleep(delay_s)
         answer = super().serve(call, request)
-        if not isinstance(answer, Later):
+        if not isinstance(answer, Pending):
             call.reply(answer)
 
     # -- drop ----------------------------------------------------------------------------------------------------------
 
-    def _drop_answer(self, call: Call, request: Request) -> Answer | Later:
+    def _drop_answer(self, call: Call, request: Request) -> CallResponse | Pending:
         try:
-            answer = self._handler.serve(self._broker, _Unheard(call), request)
+            answer = self._handler.serve(self._broker, _DroppedReply(call), request)
         except KafkaError:
             answer = None
         if type(answer) is CoroutineType:
             self._begin(_then_abort(call, answer))
-            return LATER
-        if answer is LATER:
-            return LATER
+            return PENDING
+        if answer is PENDING:
+            return PENDING
         call.connection.is_closing = True
         return None
 
@@ -162,36 +161,36 @@ def _always() -> bool:
     return True
 
 
-async def _then_abort(call: Call, coroutine: Coroutine[Any, Any, Answer]) -> None:
+async def _then_abort(call: Call, coroutine: Coroutine[Any, Any, CallResponse]) -> None:
     with suppress(KafkaError):
         await coroutine
     call.connection.abort()
 
 
-class _Unheard(Call):
-    """A call whose answer closes the connection instead."""
+class _DroppedReply(Call):
+    """A call that closes the connection instead of sending its response."""
 
     __slots__ = ()
 
     def __init__(self, call: Call) -> None:
         super().__init__(call.connection, call.route, call.correlation_id)
 
-    def reply(self, response: Answer) -> None:
+    def reply(self, response: CallResponse) -> None:
         self.connection.abort()
 
 
-class _Refusing:
-    """A broker, but for the partitions of one topic (of all, if the fault names none)."""
+class _FailingBroker:
+    """A broker whose partitions of one topic fail (of all topics, if the fault names none)."""
 
     def __init__(self, broker: "Broker", strike: Strike, fault: Fault, error: KafkaError) -> None:
         self._broker = broker
-        self.partitions = _RefusedPartitions(broker, strike, fault, error)
+        self.partitions = _FailingPartitions(broker, strike, fault, error)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._broker, name)
 
 
-class _RefusedPartitions:
+class _FailingPartitions:
     def __init__(self, broker: "Broker", strike: Strike, fault: Fault, error: KafkaError) -> None:
         self._partitions: Partitions = broker.partitions
         self._strike = strike
@@ -213,7 +212,7 @@ class _RefusedPartitions:
         return replica
 
     def _refuse(self, topic: str) -> None:
-        """One request is one strike, however many partitions it has."""
+        """Raise the error. A request is one strike, however many partitions it has."""
         if self.is_over or self._topic not in (None, topic):
             return
         if not self.has_struck:
@@ -224,14 +223,14 @@ class _RefusedPartitions:
 
 
 def is_about(broker: "Broker", request: Request, topic: str) -> bool:
-    """Whether a request names a topic, or fetches on from it in a session that does."""
+    """Whether a request names a topic, or continues a fetch session that contains it."""
     known = broker.metadata.topics.by_name(topic)
     wanted: tuple[object, ...] = (topic,) if known is None else (topic, known.topic_id)
     if any(said in wanted for said in _topics_of(request)):
         return True
     if not isinstance(request, FetchRequest):
         return False
-    session = broker.fetch_sessions.expecting(request.session_id, request.session_epoch)
+    session = broker.fetch_sessions.find_at_epoch(request.session_id, request.session_epoch)
     return session is not None and any(asked.topic == topic for asked in session.partitions.values())
 
 
@@ -241,5 +240,5 @@ def _topics_of(struct: Struct) -> Iterator[object]:
         for each in value if isinstance(value, list) else (value,):
             if isinstance(each, Struct):
                 yield from _topics_of(each)
-            elif field.name in NAMES_OF_TOPICS:
+            elif field.name in TOPIC_FIELDS:
                 yield each

@@ -1,12 +1,10 @@
-"""A storm: faults of every kind, in an order that a seed decides.
+"""A storm: random faults of every kind, determined by a seed.
 
-Each request throws the dice once, in the order in which requests come. With one client that asks one thing at a time
-the same seed therefore makes the same storm; with several, their order is up to the machine, and only the mixture is
-the same.
+Each request draws one random number, in the order of arrival. With one client that sends one request at a time the same
+seed therefore makes the same storm; with several clients the order of arrival varies, and only the mixture is the same.
 
-Everything that a storm does is something that clients must expect from a healthy cluster that moves its leaders about:
-errors that are retriable, late answers, lost connections, before the request was carried out or after. It ends by
-itself after `most` faults.
+A storm contains only faults that clients must expect from a healthy cluster that moves its leaders: retriable errors,
+late responses, lost connections, before or after the request was executed. It ends by itself after `most` faults.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +16,7 @@ from .faults import APIS, Effect, Fault
 SHORTEST_S, LONGEST_S = 0.001, 0.05
 LOG_LINES: Final = 1000
 
-# What a client of an API may be told, in Kafka as well, and goes on.
+# Errors that clients of an API get from Kafka as well, and retry.
 RETRIABLE: Final[Mapping[str, tuple[str, ...]]] = {
     "Produce": ("NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS"),
     "Fetch": ("NOT_LEADER_OR_FOLLOWER",),
@@ -32,18 +30,18 @@ RETRIABLE: Final[Mapping[str, tuple[str, ...]]] = {
     "InitProducerId": ("COORDINATOR_LOAD_IN_PROGRESS",),
     "Metadata": (),
 }
-# Some clients have only one try to find out about a cluster when they start (aiokafka): they are spared that.
+# Some clients try only once to get the metadata of a cluster when they start (aiokafka): these APIs are excluded.
 ONLY_LATE: Final = frozenset({"Metadata"})
 
 _NAMES: Final = {key: name for name, key in APIS.items()}
 
 
-def weather_of(seed: int, rate: float, most: int, apis: Collection[str], topic: str | None) -> "Weather":
-    return Weather(Random(seed), rate=rate, most=most, keys={APIS[name] for name in apis}, topic=topic)
+def fault_schedule_of(seed: int, rate: float, most: int, apis: Collection[str], topic: str | None) -> "FaultSchedule":
+    return FaultSchedule(Random(seed), rate=rate, most=most, keys={APIS[name] for name in apis}, topic=topic)
 
 
-class Weather:
-    """One storm. `log` tells what it did."""
+class FaultSchedule:
+    """One storm. `log` lists its faults."""
 
     def __init__(self, dice: Random, *, rate: float, most: int, keys: Collection[int], topic: str | None) -> None:
         self.keys = frozenset(keys)
@@ -56,7 +54,7 @@ class Weather:
         self._faults = 0
 
     def meet(self, key: int) -> Fault | None:
-        """What a request of this API meets. The dice are thrown in any case, and as often."""
+        """The fault for a request of this API. Always draws the same number of random values, whatever the result."""
         dice = self._dice
         is_struck, which, how_long = dice.random() < self._rate, dice.random(), dice.random()
         if self.is_over or not is_struck:

@@ -1,8 +1,8 @@
-"""Faults by API: what a test wants to go wrong, and how often it has.
+"""Faults by API: the faults that a test arms, and the number of their strikes.
 
-A fault is armed and then strikes the next `count` requests of its API (those that are about its topic, if it has one).
-Several may be armed for one API: a request meets the first that has strikes left. All of this is pure; what a strike
-does to a request stands in `testing/fault_injection.py`.
+A fault is armed and then strikes the next `count` requests of its API (those that name its topic, if it has one).
+Several may be armed for one API: the first that has strikes left strikes. This module is pure;
+`testing/fault_injection.py` applies a strike to a request.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from trioka.broker.api import SERVED
+from trioka.broker.api import SUPPORTED_APIS
 from trioka.cli.terminal.failure import did_you_mean
 from trioka.cli.terminal.time_parsing import parse_duration_ms
 from trioka.protocol.errors import BY_CODE, KafkaError
@@ -25,10 +25,10 @@ Length = str | float | timedelta
 """A length of time: "200ms", "8d", seconds as a number, or a timedelta."""
 
 ErrorName = str | int | type[KafkaError] | KafkaError
-"""An error as a test says it: by Kafka's name, by its code, or by our class for it."""
+"""An error in a test: Kafka's name, its code, or its class."""
 
 APIS: Final[Mapping[str, int]] = {
-    "".join(word.capitalize() for word in served.name.split("_")): key for key, served in SERVED.items()
+    "".join(word.capitalize() for word in served.name.split("_")): key for key, served in SUPPORTED_APIS.items()
 }
 """Kafka's names of the APIs that a broker serves: Produce, ListOffsets, InitProducerId …"""
 
@@ -47,7 +47,7 @@ class Effect(Enum):
 
 @frozen
 class Fault:
-    """`count` None: until it is disarmed. `is_done`: what is dropped is the answer, and not the request."""
+    """`count` None: until it is disarmed. `is_done`: the request is executed, and only its response is dropped."""
 
     api: str
     effect: Effect
@@ -76,7 +76,7 @@ class Fault:
         return f"{self.api}{f' of {self.topic}' if self.topic else ''} {what}"
 
     def plain(self) -> dict[str, Any]:
-        """As JSON can say it."""
+        """As JSON values."""
         return {**asdict(self), "effect": self.effect.name}
 
     @classmethod
@@ -87,7 +87,7 @@ class Fault:
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """One sentence, with a suggestion if there is one."""
     near = did_you_mean(name, known)
-    if not near:  # people who know the name write it in their own way
+    if not near:  # users may write a known name in another form
         plain = {each.replace("_", "").lower(): each for each in known}
         found = plain.get(name.replace("_", "").lower())
         near = [] if found is None else [f"did you mean: {found}?"]
@@ -95,7 +95,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def error_name(error: ErrorName) -> str:
-    """Kafka's name of it."""
+    """Kafka's name of an error."""
     if isinstance(error, bool | int):
         if error not in BY_CODE:
             raise ValueError(f"Kafka has no error {error}.")
@@ -110,12 +110,12 @@ def seconds_of(length: Length) -> float:
 
 
 class Faults:
-    """Those that are armed on one broker, by number."""
+    """The faults that are armed on one broker, by number."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
         self._armed: dict[int, Fault] = {}
-        self._strikes: dict[int, int] = {}  # kept when a fault is disarmed: somebody may still ask
+        self._strikes: dict[int, int] = {}  # kept when a fault is disarmed: the test may still read it
 
     def __bool__(self) -> bool:
         return bool(self._armed)
@@ -137,23 +137,23 @@ class Faults:
 
     @property
     def keys(self) -> set[int]:
-        """The APIs for which one is armed."""
+        """The APIs for which a fault is armed."""
         return {APIS[fault.api] for fault in self._armed.values()}
 
     @property
     def armed(self) -> list[tuple[Fault, int]]:
-        """With their strikes."""
+        """The armed faults, with their strikes."""
         return [(fault, self._strikes[number]) for number, fault in self._armed.items()]
 
     def meet(self, key: int, is_about: Callable[[str], bool]) -> tuple[int, Fault] | None:
-        """The fault that a request of this API meets. It has not struck yet."""
+        """The fault for a request of this API. It does not count the strike."""
         for number, fault in self._armed.items():
             if APIS[fault.api] == key and (fault.topic is None or is_about(fault.topic)):
                 return number, fault
         return None
 
     def strike(self, number: int) -> bool:
-        """Counts. False if it was used up or disarmed meanwhile."""
+        """Count a strike. False if the fault was used up or disarmed meanwhile."""
         fault = self._armed.get(number)
         if fault is None:
             return False
@@ -164,7 +164,7 @@ class Faults:
 
 
 class Armed:
-    """A fault that a test has armed. As a context manager it is disarmed at the end of the block."""
+    """A fault that a test has armed. As a context manager it disarms it at the end of the block."""
 
     def __init__(self, host: "ApiFaults", number: int, fault: Fault) -> None:
         self._host = host
@@ -176,7 +176,7 @@ class Armed:
 
     @property
     def strikes(self) -> int:
-        """How many requests it has met so far."""
+        """The number of requests it has struck so far."""
         return int(self._host.tell("strikes", number=self._number))
 
     def disarm(self) -> None:

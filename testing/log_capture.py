@@ -1,7 +1,7 @@
-"""What a broker under test has said lately: its log lines, for the report of a test that fails.
+"""The latest log lines of a broker under test, for the report of a failed test.
 
 Several brokers may run in one process and share Python's loggers. A line belongs to the broker in whose context it was
-written: trio hands the context on to every task and thread that a broker starts.
+written: trio passes the context on to every task and thread that a broker starts.
 """
 
 import logging
@@ -12,18 +12,18 @@ from typing import Final
 LINES: Final = 200
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-_whose: "ContextVar[Journal | None]" = ContextVar("the journal of the broker that runs", default=None)
+_current_capture: "ContextVar[LogCapture | None]" = ContextVar("the journal of the broker that runs", default=None)
 
 
-class Journal(logging.Handler):
+class LogCapture(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: deque[str] = deque(maxlen=LINES)
         self.setFormatter(logging.Formatter(FORMAT))
 
     def open(self) -> None:
-        """From here on, what this task and its children log is noted."""
-        _whose.set(self)
+        """Capture the log lines of this task and its children from now on."""
+        _current_capture.set(self)
         logging.getLogger("trioka").addHandler(self)
 
     def close(self) -> None:
@@ -31,7 +31,7 @@ class Journal(logging.Handler):
         super().close()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if _whose.get() is self:
+        if _current_capture.get() is self:
             self.note(self.format(record))
 
     def note(self, line: str) -> None:

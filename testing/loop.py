@@ -1,10 +1,10 @@
-"""A trio loop in a thread of its own: started, asked and stopped from threads that do not wait in trio's way.
+"""A trio loop in its own thread: started, called and stopped from threads that do not run trio.
 
-Whoever calls is blocked until the loop has answered, for fractions of a millisecond as a rule. That is meant for tests:
-it works under pytest, unittest, and inside of asyncio or another trio loop, whose turn it delays by so much.
+The caller is blocked until the loop has returned a result, usually for fractions of a millisecond. That is meant for
+tests: it works under pytest, unittest, and inside of asyncio or another trio loop, which it blocks for that time.
 
-Nothing is left behind: `stop` joins the thread, also when it is interrupted while it waits. A loop that nobody stopped
-is stopped when the interpreter ends; its thread is a daemon, because Python would wait for any other one for ever.
+`stop` joins the thread, also when it is interrupted while it waits. A loop that was not stopped is stopped when the
+interpreter ends; its thread is a daemon, because Python would wait for any other thread without limit.
 """
 
 import atexit
@@ -23,13 +23,13 @@ from .runner import ANSWER_S, HasEnded, Unresponsive
 T = TypeVar("T")
 Serve = Callable[..., Awaitable[None]]
 Answers = SimpleQueue[Callable[[], T]]
-"""An answer is a function that returns it, or raises what it is."""
+"""A result is a function that returns it, or raises the exception."""
 
-LOOK_AGAIN_S: Final = 0.5  # whoever waits for an answer looks so often whether the loop still runs
+LOOK_AGAIN_S: Final = 0.5  # a waiting caller checks this often whether the loop still runs
 
 
 class Loop:
-    """Runs `serve(task_status=…)`, which says when it is ready, until `stop`."""
+    """Runs `serve(task_status=…)`, which reports when it is ready, until `stop`."""
 
     def __init__(self, serve: Serve, *, name: str, clock: trio.abc.Clock | None = None) -> None:
         self._serve = serve
@@ -42,25 +42,25 @@ class Loop:
         self._nursery: trio.Nursery | None = None
 
     def start(self) -> None:
-        """Returns when `serve` is ready, or raises why it is not."""
+        """Return when `serve` is ready, or raise its error."""
         _running.add(self)
         try:
             self._thread.start()
             self._ready.wait()
-        except BaseException:  # somebody pressed Ctrl-C
+        except BaseException:  # Ctrl-C
             self.stop()
             raise
         if self._failure is not None:
             self.stop()
 
     def stop(self) -> None:
-        """Raises what `serve` raised, if it ended by itself."""
+        """Raise the error of `serve`, if it ended by itself."""
         _running.discard(self)
         if self._thread.ident is None:
             return
         try:
             self._end()
-        except BaseException:  # somebody pressed Ctrl-C; the broker still has to end
+        except BaseException:  # Ctrl-C; the broker still has to end
             self._end()
             raise
         failure, self._failure = self._failure, None
@@ -79,7 +79,7 @@ class Loop:
         return self._thread.is_alive()
 
     def call(self, function: Callable[..., T], *arguments: Any, timeout_s: float = ANSWER_S) -> T:
-        """Has a function run in the loop, and waits for what it returns."""
+        """Run a function in the loop and return its result."""
 
         def run(answers: Answers[T]) -> None:
             try:
@@ -92,7 +92,7 @@ class Loop:
         return self._wait(run, timeout_s)
 
     def wait(self, function: Callable[..., Awaitable[T]], *arguments: Any, timeout_s: float = ANSWER_S) -> T:
-        """The same for a function that waits: it becomes a task."""
+        """Run an async function in the loop as a task and return its result."""
 
         async def run(answers: Answers[T]) -> None:
             try:
@@ -154,7 +154,7 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def _alone(failure: BaseException) -> BaseException:
-    """Without the groups around it, if it is the only one."""
+    """The exception without the groups around it, if it is the only one in them."""
     while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
         failure = failure.exceptions[0]
     return failure

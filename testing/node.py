@@ -1,7 +1,7 @@
-"""One broker under test, from the inside: what its home runs, and the orders that it takes.
+"""One broker under test, inside its thread or process: its start, and the commands that it executes.
 
-An order is a method here that takes and returns what JSON can say. All of them run in the broker's own loop, so nothing
-that they look at changes under their hands.
+A command is a method here with JSON arguments and a JSON result. Commands run in the broker's own loop, so its state
+does not change while a synchronous command reads it.
 """
 
 from collections.abc import Mapping
@@ -20,17 +20,17 @@ from .clock import MovableClock
 from .diagnosis import describe
 from .disks.faulty_disk import FaultyDisk
 from .fault_injection import FaultyRoute
-from .fault_schedule import Weather, weather_of
+from .fault_schedule import FaultSchedule, fault_schedule_of
 from .faults import Fault, Faults
-from .log_capture import Journal
+from .log_capture import LogCapture
 
 HOST: Final = "127.0.0.1"
 LISTENER: Final = "PLAINTEXT"
 
 TEN_YEARS_MS: Final = 10 * 365 * 86_400_000
 
-# What a test wants otherwise than a cluster: one node that keeps everything on itself, no waiting for members that
-# might still come, few partitions to open. Connections do not grow idle when a week is added to the clock.
+# Defaults for tests: one node that keeps everything on itself, no delay of the first rebalance, few partitions to open.
+# Connections do not time out when a week is added to the clock.
 SETTINGS: Final[Mapping[str, str]] = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -58,18 +58,19 @@ class Node:
         own: Mapping[str, str] = SETTINGS,
         faults: Faults | None = None,
     ) -> None:
-        """ConfigError says what is wrong with the settings. A node of several has clock and faults with them, and
-        settings of its `own`."""
+        """ConfigError describes an error in the settings. The nodes of a cluster share clock and faults; `own` are the
+        settings of this node.
+        """
         self.clock = clock or MovableClock()
-        self.journal = Journal()
+        self.journal = LogCapture()
         self.faults = Faults() if faults is None else faults
-        self.weather: Weather | None = None
+        self.schedule: FaultSchedule | None = None
         self._disk = FaultyDisk()
         for key in OURS & settings.keys():
             raise ConfigError(f"{key} is chosen by the broker under test, and cannot be set.")
         listeners = f"{LISTENER}://{HOST}:{port},CONTROLLER://{HOST}:0"
         loaded = load({**SETTINGS, "listeners": listeners, **own, **settings, "log.dirs": folder})
-        if loaded.warnings:  # a key that nobody knows; in a test it is a mistake
+        if loaded.warnings:  # an unknown key, which is an error in a test
             raise ConfigError(loaded.warnings[0])
         for remark in loaded.notes:
             self.journal.note(f"note: {remark}")
@@ -103,28 +104,28 @@ class Node:
         return self.faults.strikes(number)
 
     def storm(self, seed: int, rate: float, most: int, apis: list[str], topic: str | None) -> None:
-        self.weather = weather_of(seed, rate, most, apis, topic)
+        self.schedule = fault_schedule_of(seed, rate, most, apis, topic)
         self.reroute()
 
-    def calm(self) -> None:
-        """The storm is over; what it did can still be asked."""
-        if self.weather is not None:
-            self.weather.is_over = True
+    def stop_storm(self) -> None:
+        """End the storm; its log can still be read."""
+        if self.schedule is not None:
+            self.schedule.is_over = True
         self.reroute()
 
     def storm_log(self) -> list[str]:
-        return [] if self.weather is None else self.weather.log
+        return [] if self.schedule is None else self.schedule.log
 
     def reroute(self) -> None:
-        """Requests from here on meet the faults and the weather that there are now."""
+        """Apply the current faults and storm to requests from now on."""
         keys = self.faults.keys
-        weather = None if self.weather is None or self.weather.is_over else self.weather
-        if weather is not None:
-            keys |= weather.keys
+        schedule = None if self.schedule is None or self.schedule.is_over else self.schedule
+        if schedule is not None:
+            keys |= schedule.keys
 
         def new(broker: Broker, handler: Handler[Any], key: int, version: int) -> Route:
             if key in keys:
-                return FaultyRoute(broker, handler, key, version, self.faults, weather)
+                return FaultyRoute(broker, handler, key, version, self.faults, schedule)
             return Route(broker, handler, key, version)
 
         self.broker.dispatch.reroute(new if keys else Route)
@@ -140,11 +141,11 @@ class Node:
         condition.slowness_s = condition.slowness_s if slowness_s is None else slowness_s
 
     def heal(self) -> None:
-        """No fault, no storm, network and disk as they were."""
-        self.broker.network.is_cut = False
+        """Remove faults and storm, and restore network and disk."""
+        self.broker.network.refuses_connections = False
         self.disk(is_full=False, slowness_s=0.0)
         self.faults.disarm_all()
-        self.calm()
+        self.stop_storm()
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -155,11 +156,11 @@ class Node:
     def now_ms(self) -> int:
         return self.clock.now_ms()
 
-    # -- a look inside -------------------------------------------------------------------------------------------------
+    # -- inspection ----------------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
         return describe(self)
 
     def offline(self) -> list[str]:
-        """The log directories that have failed."""
+        """The log directories that are offline."""
         return [each.path for each in self.broker.directories if each.failure is not None]

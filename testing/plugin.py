@@ -1,19 +1,19 @@
-"""Fixtures for pytest: `pip install trioka[pytest]`, and they are there.
+"""Fixtures for pytest, available after `pip install trioka[pytest]`.
 
     kafka            a broker, fresh for each test
     kafka_session    a broker for the whole session (for each worker of xdist, one)
-    kafka_cluster    several brokers, fresh for each test, to be killed and cut from one another
+    kafka_cluster    several brokers, fresh for each test, which can be killed and disconnected
     kafka_topic      a topic with a name of its own: on `kafka` or `kafka_cluster` if the test has one, else on
                      `kafka_session`
     kafka_clock      the clock of `kafka`, or of `kafka_cluster` if the test has that: kafka_clock.advance("8d")
     kafka_chaos      its faults: kafka_chaos.fail("Produce", "NOT_LEADER_OR_FOLLOWER"), .storm(seed=7) …
 
-`@pytest.mark.kafka(num_partitions=3, process=True)` says what `kafka` is to be like, and `@pytest.mark.kafka(nodes=5)`
-what `kafka_cluster` is. When a test fails, what its
-brokers were busy with stands in the report, and the seeds of its storms.
+`@pytest.mark.kafka(num_partitions=3, process=True)` configures `kafka`, `@pytest.mark.kafka(tls=True, sasl=True)` makes
+clients use TLS and a login (`kafka.client_config("kafka-python")` has both), and `@pytest.mark.kafka(nodes=5)`
+configures `kafka_cluster`. The report of a failed test contains the state of its brokers and the seeds of its storms.
 
-pytest loads this file in every session of everyone who has trioka installed. So it imports nothing but pytest, and a
-broker only when a fixture wants one.
+pytest loads this file in every session where trioka is installed. So it imports only pytest, and a broker only when a
+fixture needs one.
 """
 
 from collections.abc import Generator, Iterator
@@ -37,7 +37,7 @@ _numbers: Final = count(1)
 
 
 class Topic(str):
-    """The name of a topic that is there, and what can be done with it."""
+    """The name of an existing topic, with methods for it."""
 
     kafka: "Broker | Cluster"
 
@@ -47,7 +47,7 @@ class Topic(str):
         return topic
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        """A copy is the name, and nothing else."""
+        """A copy is only the name."""
         return str, (str(self),)
 
     @property
@@ -58,8 +58,9 @@ class Topic(str):
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "kafka(process=False, **configs): what the broker of the fixture `kafka` is to be like; a keyword is a key of "
-        "server.properties, with underscores for dots. Of the fixture `kafka_cluster`: kafka(nodes=3, **configs)",
+        "kafka(process=False, tls=False, sasl=False, **configs): what the broker of the fixture `kafka` is to be like; "
+        "a keyword is a key of server.properties, with underscores for dots. Of the fixture `kafka_cluster`: "
+        "kafka(nodes=3, **configs)",
     )
 
 
@@ -127,7 +128,7 @@ def kafka_chaos(request: pytest.FixtureRequest) -> "Chaos":
 
 
 def _home_of(request: pytest.FixtureRequest, otherwise: str) -> "Broker | Cluster":
-    """What a test means that has a topic, a clock or chaos: the broker or the cluster that it names beside it."""
+    """The broker or cluster of a topic, clock or chaos fixture: the one that the test uses beside it."""
     named = request.node.fixturenames
     name = next((each for each in ("kafka", "kafka_cluster") if each in named), None)
     if name is None:
@@ -140,7 +141,9 @@ def _home_of(request: pytest.FixtureRequest, otherwise: str) -> "Broker | Cluste
 def pytest_runtest_makereport(
     item: pytest.Item, call: "pytest.CallInfo[None]"
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What the brokers of a failed test were busy with. They still run: fixtures end after the report is made."""
+    """Add the state of the brokers of a failed test to its report. They still run: fixtures end after the report is
+    made.
+    """
     report = yield
     if report.failed:
         chaos = item.stash.get(_chaos, None)

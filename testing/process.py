@@ -1,9 +1,8 @@
-"""A broker in a process of its own, to be killed and paused like one of somebody else's.
+"""A broker in its own process, which a test can kill and pause like a real one.
 
-It is a `ThreadHost` in a child (`testing/subprocess_main.py`). Orders go to its standard input, answers come from its
-standard output, one line of JSON each; what it logs goes to a file beside its data. When its input ends, so does the
-child, so it does not outlive a test that is killed; the kernel sees to one that is paused (it hangs up on stopped
-orphans).
+It is a `ThreadHost` in a child (`testing/subprocess_main.py`). Commands go to its standard input, results come from its
+standard output, one line of JSON each; its log goes to a file beside its data. The child ends when its input ends, so
+it does not outlive a test that is killed; the kernel ends a paused child (it sends SIGHUP to stopped orphans).
 """
 
 import json
@@ -37,7 +36,7 @@ class ProcessHost:
         self._answers: SimpleQueue[str] = SimpleQueue()
         self._reader: threading.Thread | None = None
         self._turn = threading.Lock()
-        self._number = 0  # of the last order
+        self._number = 0  # of the last command
         self._is_paused = False
 
     def start(self, port: int) -> int:
@@ -49,15 +48,15 @@ class ProcessHost:
                 stdout=subprocess.PIPE,
                 stderr=words,
                 text=True,
-                process_group=0,  # Ctrl-C is for the test, which ends its broker then
+                process_group=0,  # Ctrl-C goes to the test only, which then stops its broker
             )
         self._process, self._is_paused = process, False
         try:
             self._answers = SimpleQueue()
             self._reader = threading.Thread(target=self._read, args=(process, self._answers), daemon=True)
             self._reader.start()
-            wishes = {"folder": self._data, "settings": dict(self._settings), "port": port}
-            return int(self._ask(wishes, START_S))
+            launch = {"folder": self._data, "settings": dict(self._settings), "port": port}
+            return int(self._ask(launch, START_S))
         except BaseException:
             self.kill()
             raise
@@ -87,13 +86,13 @@ class ProcessHost:
             except (OSError, Empty):
                 told = None
         if told is None:
-            raise Unresponsive(f"the broker's process does not answer\n{self.last_words}".rstrip())
+            raise Unresponsive(f"the broker's process does not answer\n{self.log_tail}".rstrip())
         if "error" in told:
             raise ERRORS.get(told["kind"], RuntimeError)(told["error"])
         return told["value"]
 
     def _hear(self, timeout_s: float) -> dict[str, Any] | None:
-        """The answer to the last order; one to an earlier order, which nobody waited for, is passed over."""
+        """The result of the last command; skips results of earlier commands that timed out."""
         deadline = time.monotonic() + timeout_s
         while line := self._answers.get(timeout=max(0.0, deadline - time.monotonic())):
             told: dict[str, Any] = json.loads(line)
@@ -102,7 +101,7 @@ class ProcessHost:
         return None
 
     def stop(self) -> None:
-        """Cleanly, if it still can."""
+        """Stop cleanly, if the process still can."""
         process = self._process
         if process is None:
             return
@@ -119,7 +118,7 @@ class ProcessHost:
         self._forget()
 
     def kill(self) -> None:
-        """SIGKILL, which nobody can prepare for."""
+        """Send SIGKILL, which a process cannot handle."""
         process = self._process
         if process is not None:
             process.kill()
@@ -136,7 +135,7 @@ class ProcessHost:
                 try:
                     if stream is not None:
                         stream.close()
-                except OSError:  # what was not flushed has nobody to go to
+                except OSError:  # the reader of the unflushed rest is gone
                     pass
 
     def pause(self) -> None:
@@ -161,5 +160,5 @@ class ProcessHost:
         return None if self._process is None else self._process.pid
 
     @property
-    def last_words(self) -> str:
-        return temp_dirs.last_words(self._words)
+    def log_tail(self) -> str:
+        return temp_dirs.log_tail(self._words)

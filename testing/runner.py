@@ -1,35 +1,35 @@
-"""Where a broker under test lives, as far as `Broker` needs to know: in a thread, or in a process.
+"""Where a broker under test runs, as far as `Broker` needs to know: in a thread, or in a process.
 
-Everything that a test wants of it besides Kafka's protocol (faults, time, a look inside) is an order: a name, and
-details that JSON can say. So both kinds of homes take the same orders, and a process needs no other protocol for them.
+Everything that a test does besides Kafka's protocol (faults, time, inspection) is a command: a name with JSON
+arguments. So both kinds of hosts execute the same commands, and a process needs no other protocol for them.
 """
 
 from typing import Any, Final, Protocol
 
-ANSWER_S: Final = 60.0  # after so long without an answer to an order, the broker counts as hung
+ANSWER_S: Final = 60.0  # without a result for this long, the broker counts as hung
 
 
 class Unresponsive(Exception):
-    """The broker under test does not answer its own test: it hangs, is paused, or has ended."""
+    """The broker under test does not respond to commands: it hangs, is paused, or has ended."""
 
 
 class HasEnded(Unresponsive):
-    """It has ended by itself: its last log directory went offline, for one. `start` begins it anew."""
+    """The broker ended by itself, for example because its last log directory went offline. `start` starts it again."""
 
 
 class Host(Protocol):
     def start(self, port: int) -> int:
-        """Starts the broker, and returns its port when it serves. 0 takes any port that is free."""
+        """Start the broker, and return its port when it serves requests. Port 0 takes any free port."""
 
     def stop(self) -> None:
-        """Cleanly; nothing is left of it but its data. A second time does nothing."""
+        """Stop cleanly and keep only the data. A second call does nothing."""
 
     def tell(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
-        """Has an order carried out: a method of `Node`. Returns what it returns, raises what it raises."""
+        """Execute a command, a method of `Node`. Returns its result, raises its error."""
 
     @property
     def is_running(self) -> bool: ...
 
     @property
-    def last_words(self) -> str:
-        """What can be said about a broker that does not answer."""
+    def log_tail(self) -> str:
+        """The last output of a broker that does not respond."""

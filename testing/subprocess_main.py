@@ -1,6 +1,7 @@
-"""The process in which `Broker(process=True)` runs its broker: orders on standard input, answers on standard output.
+"""The process in which `Broker(process=True)` runs its broker: commands on standard input, results on standard output.
 
-The first line says what to start. When the input ends, whoever wanted the broker is gone, and so is it.
+The first line contains folder, settings and port. When the input ends, the parent process is gone, and the broker
+stops.
 """
 
 import json
@@ -18,21 +19,21 @@ from .thread import ThreadHost
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING, format=FORMAT)
-    wishes = json.loads(sys.stdin.readline())
-    host = ThreadHost(wishes["folder"], wishes["settings"])
+    launch = json.loads(sys.stdin.readline())
+    host = ThreadHost(launch["folder"], launch["settings"])
     try:
         try:
-            port = host.start(wishes["port"])
+            port = host.start(launch["port"])
         except Exception as error:
-            _answer(wishes, kind=_kind(error), error=str(error))
+            _answer(launch, kind=_kind(error), error=str(error))
             return
-        _answer(wishes, value=port)
+        _answer(launch, value=port)
         for line in sys.stdin:
-            said = json.loads(line)
+            order = json.loads(line)
             try:
-                _answer(said, value=host.tell(said["order"], timeout_s=said["timeout_s"], **said["details"]))
+                _answer(order, value=host.tell(order["order"], timeout_s=order["timeout_s"], **order["details"]))
             except Exception as error:
-                _answer(said, kind=_kind(error), error=str(error))
+                _answer(order, kind=_kind(error), error=str(error))
     finally:
         host.stop()
 
@@ -45,8 +46,8 @@ def _kind(error: Exception) -> str:
     return "ValueError" if isinstance(error, ValueError) else type(error).__name__
 
 
-def _answer(said: Mapping[str, Any], **answer: Any) -> None:
-    sys.stdout.write(json.dumps({"number": said["number"], **answer}) + "\n")
+def _answer(order: Mapping[str, Any], **answer: Any) -> None:
+    sys.stdout.write(json.dumps({"number": order["number"], **answer}) + "\n")
     sys.stdout.flush()
 
 

@@ -1,9 +1,9 @@
-"""Folders that a broker under test keeps its data in, in memory where the system has such a place.
+"""Folders for the data of brokers under test, in memory where the system has a memory file system.
 
-Each has a name of its own, so any number of test processes may run side by side. They are removed with their broker,
-and when the interpreter ends, should somebody have forgotten one. A process that is killed removes nothing, and what it
-leaves would take memory until the next start of the machine. So each folder has a file that its process holds locked,
-and the first new folder of a process sweeps away those whose lock is free: nobody is there to hold it.
+Names are unique, so any number of test processes may run in parallel. A folder is removed with its broker, or at the
+end of the interpreter. A killed process removes nothing, and its folders would use memory until the next reboot. So
+each folder has a file that its process holds locked, and the first new folder of a process removes those whose lock is
+free, because their process has ended.
 """
 
 import atexit
@@ -14,12 +14,12 @@ import tempfile
 from contextlib import suppress
 from typing import BinaryIO, Final
 
-FAST_FOLDER: Final = "/dev/shm"  # memory that looks like a disk: the same files, and nothing touches the real one
+FAST_FOLDER: Final = "/dev/shm"  # a file system in memory: the same file operations, without disk I/O
 PREFIX: Final = "trioka-test-"
 OWNER: Final = "owner"
-WORDS_BYTES: Final = 20_000  # of what a process said, when somebody wants to know why it does not answer
+LOG_TAIL_BYTES: Final = 20_000  # of a process's output, shown when it does not respond
 
-_kept: dict[str, tuple[int, int]] = {}  # by whom (a forked child must not remove what its parent uses), and the lock
+_kept: dict[str, tuple[int, int]] = {}  # the owner (a forked child must not remove its parent's folders) and the lock
 _has_swept = False
 
 
@@ -34,7 +34,7 @@ def new_folder() -> str:
         sweep()
     while True:
         folder = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place())
-        with suppress(OSError):  # somebody swept it away before it was locked
+        with suppress(OSError):  # another process removed it before it was locked
             lock = _lock(f"{folder}/{OWNER}", os.O_CREAT)
             if os.path.exists(f"{folder}/{OWNER}"):
                 _kept[folder] = (os.getpid(), lock)
@@ -49,10 +49,10 @@ def remove(folder: str) -> None:
 
 
 def sweep() -> None:
-    """Removes the folders of processes that were killed."""
+    """Remove the folders of processes that were killed."""
     for entry in os.scandir(place()):
         if entry.name.startswith(PREFIX) and entry.path not in _kept:
-            with suppress(OSError):  # it is somebody's, or of another user, or not locked yet
+            with suppress(OSError):  # in use, owned by another user, or not locked yet
                 lock = _lock(f"{entry.path}/{OWNER}")
                 try:
                     shutil.rmtree(entry.path, ignore_errors=True)
@@ -61,8 +61,9 @@ def sweep() -> None:
 
 
 def _lock(path: str, flags: int = 0) -> int:
-    """An OSError if it is not there, or locked. (Not a lock of the process, as a broker's own: those are lost when any
-    descriptor of the file is closed.)"""
+    """Raise OSError if the file does not exist or is locked. (Not a POSIX lock, as a broker's own: the process loses
+    those when any descriptor of the file is closed.)
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,16 +74,16 @@ def _lock(path: str, flags: int = 0) -> int:
 
 
 def appending(path: str) -> BinaryIO:
-    """A file for a process to write to."""
+    """A file that a process appends to."""
     return open(path, "ab")
 
 
-def last_words(path: str) -> str:
-    """The end of a text file; nothing, if it is not there."""
+def log_tail(path: str) -> str:
+    """The end of a text file; nothing if it does not exist."""
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - WORDS_BYTES))
+            file.seek(max(0, file.tell() - LOG_TAIL_BYTES))
             return file.read().decode(errors="replace")
     except OSError:
         return ""
@@ -93,3 +94,10 @@ def _remove_all() -> None:
     for folder, (owner, _) in list(_kept.items()):
         if owner == os.getpid():
             remove(folder)
+
+
+def write(path: str, text: str) -> None:
+    """Create a file in such a folder, readable by its owner only."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

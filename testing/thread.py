@@ -30,7 +30,7 @@ class ThreadHost:
     def stop(self) -> None:
         loop, self._loop = self._loop, None
         if loop is not None:
-            with suppress(LogDirectoriesOffline):  # every order since has said so
+            with suppress(LogDirectoriesOffline):  # every command since has raised it
                 loop.stop()
 
     @property
@@ -45,5 +45,5 @@ class ThreadHost:
         return ask(lambda: carry_out(**details), timeout_s=timeout_s)
 
     @property
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return "" if self._node is None else "\n".join(self._node.journal.lines)

@@ -19,7 +19,7 @@ from chaos.load import CLASSIC_GROUP as GROUP
 from chaos.load import Done, Journal, runs
 from chaos.network import Proxies
 from chaos.node import MISTAKES, planted
-from chaos.verdict import Verdict, count, differences, judged, passed_over
+from chaos.verdict import Verdict, count, differences, judged, ports_in_use
 from history.operations import Assign, Commit, Key, Outcome, Read, Send, Step, Subscribe
 
 from trioka.protocol import batch
@@ -121,16 +121,16 @@ def test_nobody_may_read_what_was_aborted() -> None:
 def test_a_group_passes_nothing_over() -> None:
     reads = [Read(KEY, offset, value) for offset, value in ALL_THERE]
 
-    def group_of(second: list[Read]) -> list[str]:
+    def batch_for(second: list[Read]) -> list[str]:
         done: list[tuple[str, Outcome, list[Step]]] = [
             ("member-1 life 1", Outcome.OK, [Subscribe(frozenset([KEY])), reads[0], Commit(GROUP, KEY, 1)]),
             ("member-2 life 1", Outcome.OK, [Subscribe(frozenset([KEY])), *second, Commit(GROUP, KEY, 3)]),
         ]
         history = journal_of(*sent(0, 1, 2), *done).history()
-        return [anomaly.what for anomaly in passed_over(history, {KEY: reads}, GROUP)]
+        return [anomaly.what for anomaly in ports_in_use(history, {KEY: reads}, GROUP)]
 
-    assert group_of(reads[1:]) == []
-    assert len(group_of(reads[2:])) == 1
+    assert batch_for(reads[1:]) == []
+    assert len(batch_for(reads[2:])) == 1
 
 
 def test_what_nobody_knows_the_end_of_may_end_as_late_as_the_run() -> None:

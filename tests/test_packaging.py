@@ -16,14 +16,19 @@ import tarfile
 import venv
 import zipfile
 from collections.abc import Sequence
+from email.parser import Parser
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from style import repository
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = sorted(repository.rooms_on_disk(ROOT))
+PACKAGES = sorted(repository.packages_on_disk(ROOT))
+sys.path.append(str(ROOT))
+hatch_build: Any = import_module("hatch_build")
 LIBRARIES = sysconfig.get_path("purelib")
 
 # Import everything there is under `trioka`, and tell where it came from.
@@ -46,7 +51,7 @@ COMPILED = "trioka.protocol._record_walk"  # where there is a compiler; nothing 
 
 def modules_in_tree() -> set[str]:
     """The modules that a complete installation has, by their full names, but for what is compiled."""
-    files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
+    files = [file for room in PACKAGES for file in (ROOT / room).rglob("*.py")]
     parts = [file.relative_to(ROOT).with_suffix("").parts for file in files if "__pycache__" not in file.parts]
     named = {".".join(("trioka", *(part for part in path if part != "__init__"))) for path in parts}
     return named | {"trioka", "trioka.__main__"}
@@ -98,7 +103,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "env" / "bin"
 
 
-def test_the_wheel_holds_the_rooms_and_nothing_else(built: Path) -> None:
+def test_the_wheel_holds_the_packages_and_nothing_else(built: Path) -> None:
     with zipfile.ZipFile(wheel_in(built / "direct")) as wheel:
         names = wheel.namelist()
         links = [entry.filename for entry in wheel.infolist() if (entry.external_attr >> 16) & 0o170000 == 0o120000]
@@ -106,12 +111,30 @@ def test_the_wheel_holds_the_rooms_and_nothing_else(built: Path) -> None:
     assert not links
     assert "trioka/py.typed" in inside
     assert {name.split("/")[0] for name in inside} == {"trioka"}
-    assert {name.split("/")[1] for name in inside if name.count("/") > 1} == set(ROOMS)
+    assert {name.split("/")[1] for name in inside if name.count("/") > 1} == set(PACKAGES)
     modules = {
         name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in inside if name.endswith(".py")
     }
     assert modules == modules_in_tree()
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_page_for_an_index_has_no_link_that_needs_the_files_beside_it(built: Path) -> None:
+    with zipfile.ZipFile(wheel_in(built / "archive")) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(wheel.read(name).decode())
+    page = metadata.get_payload()
+    assert isinstance(page, str) and page.startswith("# trioka\n")
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert not hatch_build.RELATIVE_LINK.findall(page)
+
+
+def test_a_link_of_the_page_for_an_index_is_absolute_or_plain_text() -> None:
+    page = "[a](docs/A.md#b) ![p](docs/p.svg) [c](#c) [d](https://example.org/d)"
+    kept = "[c](#c) [d](https://example.org/d)"
+    assert hatch_build.page_for_an_index(page, None) == f"a  {kept}"
+    absolute = "[a](https://example.org/t/blob/HEAD/docs/A.md#b) ![p](https://example.org/t/raw/HEAD/docs/p.svg)"
+    assert hatch_build.page_for_an_index(page, "https://example.org/t") == f"{absolute} {kept}"
 
 
 def test_the_archive_makes_the_same_wheel(built: Path) -> None:
@@ -160,7 +183,7 @@ def test_the_archive_holds_no_links_that_an_unpacker_could_break(built: Path) ->
         assert not [entry.name for entry in file if entry.issym() or entry.islnk()]
 
 
-def test_every_module_of_every_room_imports_from_the_installed_wheel(installed: Path) -> None:
+def test_every_module_of_every_package_imports_from_the_installed_wheel(installed: Path) -> None:
     # -I: neither the folder we stand in nor PYTHONPATH helps. Warnings are errors here as everywhere, but for two that
     # kafka-python gives when it is imported.
     old_ways = [f"-Wignore:{name} is deprecated:DeprecationWarning" for name in ("read_text", "open_text")]
@@ -174,7 +197,7 @@ def test_every_module_of_every_room_imports_from_the_installed_wheel(installed: 
 
 def test_the_installed_command_says_its_version_and_its_help_and_serves(installed: Path) -> None:
     version = run(installed / "python", "-I", "-c", "import trioka; print(trioka.__version__)", cwd=installed).strip()
-    assert run(installed / "trioka", "--version", cwd=installed) == f"trioka {version}\n"
+    assert run(installed / "trioka", "--version", cwd=installed).startswith(f"trioka {version}, Python 3.")
     assert run(installed / "trioka", "--help", cwd=installed).startswith("Usage: trioka")
     assert "has no command 'nonsense'" in run(installed / "trioka", "nonsense", cwd=installed, ok=False)
     with subprocess.Popen([installed / "trioka", "dev", "--port", "0"], stdout=subprocess.PIPE, text=True) as broker:
@@ -187,7 +210,7 @@ def test_the_installed_command_says_its_version_and_its_help_and_serves(installe
 def test_the_editable_install_is_the_working_tree(tmp_path: Path) -> None:
     said = run(sys.executable, "-I", "-c", IMPORT_ALL, cwd=tmp_path)
     found: dict[str, str] = json.loads(said.splitlines()[-1])
-    assert {room for room in ROOMS if f"trioka.{room}" not in found} == set()
+    assert {room for room in PACKAGES if f"trioka.{room}" not in found} == set()
     for name, file in found.items():
         assert Path(file).is_relative_to(ROOT), f"{name} comes from {file}"
         assert Path(os.path.realpath(file)).is_relative_to(ROOT)
@@ -223,13 +246,13 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("path", "line", "contract"),
     [
-        ("protocol/planted.py", "import trioka.storage", "The rooms stand on one another"),
-        ("storage/planted.py", "from trioka.broker import __doc__ as broker", "The rooms stand on one another"),
-        ("cluster/planted.py", "import trioka.coordinator", "The rooms stand on one another"),
-        ("coordinator/planted.py", "import trioka.storage", "The coordinator knows nothing of files"),
-        ("protocol/planted.py", "import trio", "What decides does not wait"),
-        ("pipeline/planted.py", "import trioka.storage", "The pipeline is a client of the wire"),
-        ("cli/planted.py", "import trioka.broker", "The command line is a client of the wire"),
+        ("protocol/planted.py", "import trioka.storage", "Layers of trioka"),
+        ("storage/planted.py", "from trioka.broker import __doc__ as broker", "Layers of trioka"),
+        ("cluster/planted.py", "import trioka.coordinator", "Layers of trioka"),
+        ("coordinator/planted.py", "import trioka.storage", "The coordinator does not import storage"),
+        ("protocol/planted.py", "import trio", "State machines do not import trio"),
+        ("pipeline/planted.py", "import trioka.storage", "The pipeline uses only the Kafka protocol"),
+        ("cli/planted.py", "import trioka.broker", "The command line uses only the Kafka protocol"),
     ],
 )
 def test_import_linter_catches_a_planted_import(scratch: Path, path: str, line: str, contract: str) -> None:
@@ -245,7 +268,7 @@ def test_import_linter_catches_a_planted_import(scratch: Path, path: str, line: 
 
 
 @pytest.fixture
-def small_house(tmp_path: Path) -> Path:
+def small_package(tmp_path: Path) -> Path:
     """Our pyproject over a package of one room with one function, for tools that take long over the whole tree."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for folder in ("trioka", "protocol", "tests", "compat-tests"):
@@ -268,11 +291,11 @@ def small_house(tmp_path: Path) -> Path:
         ("ruff format --check", "def double( x: int ) -> int:\n    return 2 * x\n"),
     ],
 )
-def test_mypy_and_ruff_see_into_a_room_and_catch_a_planted_mistake(
-    small_house: Path, command: str, mistake: str
+def test_mypy_and_ruff_see_into_a_package_and_catch_a_planted_mistake(
+    small_package: Path, command: str, mistake: str
 ) -> None:
     name, *arguments = command.split()
-    run(tool(name), *arguments, cwd=small_house)
+    run(tool(name), *arguments, cwd=small_package)
     # The mistakes differ in length from the right text: within one second mypy's cache tells files apart by size alone.
-    (small_house / "protocol" / "planted.py").write_text(f'"""A noun."""\n\n\n{mistake}')
-    assert "planted.py" in run(tool(name), *arguments, cwd=small_house, ok=False)
+    (small_package / "protocol" / "planted.py").write_text(f'"""A noun."""\n\n\n{mistake}')
+    assert "planted.py" in run(tool(name), *arguments, cwd=small_package, ok=False)

@@ -10,14 +10,14 @@ import gc
 import sys
 from collections.abc import Sequence
 
-from trioka.cli.node.flags import STARTERS, read
+from trioka.cli.node.flags import START_COMMANDS, read
 from trioka.cli.terminal.failure import Exit, Failure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] in STARTERS:
-        values = read(STARTERS[words[0]], words[1:])
+    if words and words[0] in START_COMMANDS:
+        values = read(START_COMMANDS[words[0]], words[1:])
         if values is not None:
             gc.disable()
             try:

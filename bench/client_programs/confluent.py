@@ -1,8 +1,8 @@
-"""confluent-kafka as a load, in a process of its own: a loop in Python must not share its interpreter's lock.
+"""confluent-kafka as a load, in a separate process, because a Python loop would compete for the GIL.
 
     confluent.py produce|consume ADDRESS TOPIC RECORDS SIZE
 
-It prints the seconds that this took, from the first record on. All settings are defaults, but for `FULL_QUEUE_MS`.
+It prints the duration in seconds, from the first record on. All settings are defaults except `FULL_QUEUE_MS`.
 """
 
 import sys
@@ -13,8 +13,9 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 TIMEOUT_SECONDS = 150
 POLL_SECONDS = 1.0
 AT_ONCE = 1000
-# When librdkafka's own queue is full it fetches nothing for so long; by default for a second, and a loop in Python has
-# long emptied it then. The quicker a broker, the more often that happens: it would be all that is measured.
+# While its own queue is full, librdkafka stops fetching for this time; the default is one second, in which a Python
+# loop empties the queue and then waits. The faster the broker, the more often this happens, until it dominates the
+# result.
 FULL_QUEUE_MS = 10
 
 
@@ -33,7 +34,7 @@ def produce(address: str, topic: str, records: int, size: int) -> float:
             try:
                 producer.produce(topic, value, on_delivery=acknowledged)
                 break
-            except BufferError:  # its queue is full
+            except BufferError:  # the queue is full
                 producer.poll(0.01)
         producer.poll(0)
     left = producer.flush(TIMEOUT_SECONDS)

@@ -32,8 +32,8 @@ type batch struct {
 	records int
 }
 
-// newBatch fills a batch with records of valueSize bytes, without keys, until another one would exceed batchSize. One
-// record is always there. This is what a producer's batch.size does.
+// newBatch fills a batch with records of valueSize bytes, without keys, until another one would exceed batchSize, but
+// with at least one record. This is how a producer's batch.size works.
 func newBatch(valueSize, batchSize int) batch {
 	value := newValue(valueSize)
 	var records writer
@@ -52,7 +52,7 @@ func newBatch(valueSize, batchSize int) batch {
 	return batchOf(records, count, 0)
 }
 
-// newTransactionalBatch has a number of records, and belongs to a transaction.
+// newTransactionalBatch makes a batch with a number of records that belongs to a transaction.
 func newTransactionalBatch(valueSize, count int) batch {
 	value := newValue(valueSize)
 	var records writer
@@ -111,13 +111,14 @@ func setCRC(batch []byte) {
 	binary.BigEndian.PutUint32(batch[crcAt:], crc32.Checksum(batch[attributesAt:], castagnoli))
 }
 
-// setProducer names the idempotent producer of a batch. The CRC is left to setSequence.
+// setProducer sets the idempotent producer of a batch. setSequence computes the CRC.
 func setProducer(batch []byte, id int64, epoch int16) {
 	binary.BigEndian.PutUint64(batch[producerIDAt:], uint64(id))
 	binary.BigEndian.PutUint16(batch[producerEpochAt:], uint16(epoch))
 }
 
-// setSequence makes a copy of an idempotent batch the next one. The CRC runs at memory speed, so nothing is cached.
+// setSequence turns a copy of an idempotent batch into the next one. The CRC runs at memory speed, so nothing is
+// cached.
 func setSequence(batch []byte, sequence int32) {
 	binary.BigEndian.PutUint32(batch[sequenceAt:], uint32(sequence))
 	setCRC(batch)

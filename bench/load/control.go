@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// The requests around a measure, one at a time on a connection of their own: topics come and go, ends are asked for.
+// The requests around a measure, one at a time on a separate connection: they create and delete topics and read log
+// ends.
 
 const (
-	controlTimeout  = 120 * time.Second // ten thousand partitions are not made in a moment
+	controlTimeout  = 120 * time.Second // creating ten thousand partitions takes a while
 	answerSizeLimit = 64 << 20
 	pollPeriod      = 10 * time.Millisecond
 )
@@ -24,8 +25,8 @@ type kafkaError struct {
 
 func (e kafkaError) Error() string { return fmt.Sprintf("%s: error %d", e.request, e.code) }
 
-// isPassing tells an error that a freshly made topic or coordinator has for a moment: unknown topic or partition, no
-// leader available, not the leader, coordinator loading or not available; or a transaction whose predecessor still ends.
+// isPassing reports an error that is temporary for a new topic or coordinator: unknown topic or partition, no leader
+// available, not the leader, coordinator loading or not available; or a transaction whose predecessor has not ended.
 func isPassing(err error) bool {
 	failed, ok := err.(kafkaError)
 	switch {
@@ -42,12 +43,12 @@ func isPassing(err error) bool {
 type control struct {
 	conn   net.Conn
 	served map[int16][2]int16
-	answer []byte // the last one of a prepared request
+	answer []byte // the last response to a prepared request
 }
 
-// dial connects and learns which APIs the broker serves.
+// dial connects and reads the broker's API versions.
 func dial(address string) (*control, error) {
-	conn, err := net.DialTimeout("tcp", address, controlTimeout)
+	conn, err := dialBroker(address)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,7 @@ func dial(address string) (*control, error) {
 
 func (c *control) close() { c.conn.Close() }
 
-// needs fails, in one sentence, when the broker does not serve an API at the version that a measure sends.
+// needs fails with one sentence if the broker does not support an API at the version that a measure sends.
 func (c *control) needs(name string, key, version int16) error {
 	versions, ok := c.served[key]
 	if !ok || version < versions[0] || version > versions[1] {
@@ -78,7 +79,7 @@ func (c *control) needs(name string, key, version int16) error {
 	return nil
 }
 
-// ask sends one request and returns its answer, from behind the header. Flexible answers have a tagged header.
+// ask sends one request and returns its response, without the header. Flexible responses have a tagged header.
 func (c *control) ask(key, version int16, flexible bool, body func(*writer)) (*reader, error) {
 	if err := c.needs(fmt.Sprintf("API %d", key), key, version); err != nil {
 		return nil, err
@@ -158,8 +159,8 @@ func (c *control) deleteTopic(name string) error {
 	return r.err
 }
 
-// topicID waits until every partition of a topic has a leader and returns the topic's id. A broker may name itself as
-// the leader before it has taken office, so each partition is asked for its end too.
+// topicID waits until every partition of a topic has a leader and returns the topic's id. A broker may appear in the
+// metadata as the leader before it serves the partition, so each partition's log end is requested too.
 func (c *control) topicID(name string, partitions int) ([]byte, error) {
 	deadline := time.Now().Add(controlTimeout)
 	for time.Now().Before(deadline) {
@@ -224,7 +225,7 @@ func (c *control) metadata(topic string) (id []byte, leaders int, err error) {
 	return id, leaders, r.err
 }
 
-// end is the sum of the partitions' log ends: how many records a fresh topic holds.
+// end is the sum of the partitions' log ends, which is the number of records of a fresh topic.
 func (c *control) end(topic string, partitions int) (sum int64, err error) {
 	ends, err := c.ends(topic, partitions)
 	for _, end := range ends {
@@ -268,7 +269,7 @@ func (c *control) ends(topic string, partitions int) ([]int64, error) {
 	return ends, r.err
 }
 
-// producerID asks until the broker has a block of ids to give from.
+// producerID retries until the broker has a block of producer ids.
 func (c *control) producerID(transactionalID string) (id int64, epoch int16, err error) {
 	deadline := time.Now().Add(controlTimeout)
 	for {

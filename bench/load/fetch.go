@@ -6,9 +6,9 @@ import (
 	"math/rand"
 )
 
-// Fetch: one request in flight per connection, as consumers do it, over a log of equal batches that fill wrote. The
-// records are thrown away; how many there were follows from their size. A connection that reaches the end of the log
-// begins again.
+// Fetch: one request in flight per connection, as in consumers, over a log of equal batches that fill wrote. The
+// records are discarded; their number follows from their size. A connection that reaches the end of the log starts
+// again at its beginning.
 
 type fetchOptions struct {
 	address     string
@@ -18,20 +18,20 @@ type fetchOptions struct {
 	valueSize   int
 	batchSize   int
 	copies      bool
-	places      int // of the log that are read: each once, then at random; 0 reads on and on
+	places      int // positions of the log to read: each once, then at random; 0 reads sequentially
 }
 
-// fetcher is one connection that reads. `received` is called with the records' size when an answer is complete.
+// fetcher is one connection that reads. It calls `received` with the records' size when a response is complete.
 type fetcher struct {
 	*socket
 	request   []byte
 	offsetAt  int
 	offset    int64
 	nextID    int32
-	head      []byte // the start of the current answer
-	remaining int    // bytes of the current answer that have not come yet
+	head      []byte // the start of the current response
+	remaining int    // bytes of the current response that have not arrived yet
 	inAnswer  bool
-	records   int // size of the current answer's records
+	records   int // size of the current response's records
 	copies    bool
 	received  func(size int) error
 }
@@ -50,8 +50,8 @@ func (f *fetcher) ask() error {
 	return f.send(f.request)
 }
 
-// pull reads what is there: the head of an answer into the buffer; the rest is dropped inside of the kernel, unless the
-// generator shall copy it as a client would. Without that copy the load stays well ahead of the broker.
+// pull reads available bytes: the head of a response into the buffer; the rest is dropped inside of the kernel, unless
+// the generator is configured to copy it as a client would. Without that copy the load is much faster than the broker.
 func (f *fetcher) pull(scratch []byte) error {
 	for {
 		var wanted, n int
@@ -74,18 +74,18 @@ func (f *fetcher) pull(scratch []byte) error {
 		} else {
 			err = f.consume(scratch[:n])
 		}
-		if err != nil || n < wanted { // a short read: nothing more is there
+		if err != nil || n < wanted { // a short read: no more bytes are available
 			return err
 		}
 	}
 }
 
-// consume takes bytes as they come: first the head of an answer, then so many that are only counted.
+// consume handles received bytes: first the head of a response, then bytes that are only counted.
 func (f *fetcher) consume(got []byte) error {
 	for len(got) > 0 {
 		if !f.inAnswer {
 			wanted := fetchHeadSize
-			if len(f.head) >= 4 { // an answer without records may be shorter than a head
+			if len(f.head) >= 4 { // a response without records may be shorter than a head
 				wanted = min(wanted, 4+int(binary.BigEndian.Uint32(f.head)))
 			} else {
 				wanted = 4
@@ -109,7 +109,7 @@ func (f *fetcher) consume(got []byte) error {
 	return nil
 }
 
-// count takes note of n more bytes of the current answer.
+// count counts n more bytes of the current response.
 func (f *fetcher) count(n int) error {
 	f.remaining -= n
 	if f.remaining > 0 {
@@ -184,7 +184,7 @@ func fetch(options fetchOptions, w *window) (result outcome, err error) {
 			}
 			total.requests++
 			total.records += int64(whole * stored.records)
-			total.bytes += int64(whole * len(stored.bytes)) // half a batch at the end is of no use to a consumer
+			total.bytes += int64(whole * len(stored.bytes)) // a consumer cannot use a partial batch at the end
 			f.offset += int64(whole * stored.records)
 			if places > 0 {
 				place := asked

@@ -8,15 +8,15 @@ import (
 	"unsafe"
 )
 
-// Latency at a fixed rate: one record per request, sent when the clock says so, whether or not the earlier ones were
-// answered; a slow answer delays nobody, and each request that waited behind it is counted with its wait. A timer
+// Latency at a fixed rate: one record per request, sent at its due time, whether or not earlier requests were answered;
+// so a slow response delays no other request, and each request that waited behind it is counted with its wait. A timer
 // descriptor keeps the time, because Go's own timers are a millisecond late on an idle machine. With `consume` a second
-// connection reads along with a long poll, and the time until a record has arrived there is measured instead.
+// connection reads with a long poll, and the time until a record arrives there is measured instead.
 
 const (
 	tailFetchSize = 1 << 20
 	tailMaxWait   = 500
-	// Nothing catches up with this many unanswered requests; the broker cannot hold the rate.
+	// With this many unanswered requests, the broker cannot hold the rate.
 	maxUnanswered = 20_000
 )
 
@@ -79,7 +79,7 @@ func latency(options latencyOptions) (result latencyOutcome, err error) {
 		return result, err
 	}
 	defer run.producer.close()
-	run.producer.credit = 0 // the clock gives it
+	run.producer.credit = 0 // the timer adds credit
 	if options.consume {
 		if run.tail, err = newFetcher(options.address, id, tailFetchSize, 1, tailMaxWait); err != nil {
 			return result, err
@@ -142,7 +142,7 @@ func (run *latencyRun) loop(count int) error {
 		for _, event := range events {
 			switch event.Fd {
 			case timerNumber:
-				var expirations [8]byte // a tick may stand for several that nobody came for
+				var expirations [8]byte // the number of expirations since the last read
 				syscall.Read(clock, expirations[:])
 				err = run.tick(count)
 			case producerNumber:
@@ -167,8 +167,8 @@ func (run *latencyRun) loop(count int) error {
 	return nil
 }
 
-// tick sends what is due. The time of the sending is the time before the write: the generator's own lateness is told
-// apart, and is the same for every broker.
+// tick sends the due requests. The send time is the time before the write; the generator's own lateness is reported
+// separately, and is the same for every broker.
 func (run *latencyRun) tick(count int) error {
 	for {
 		due := run.started.Add(time.Duration(len(run.sent)) * run.period)
@@ -196,7 +196,7 @@ func (run *latencyRun) acknowledged(scratch []byte) error {
 	if err != nil {
 		return err
 	}
-	return run.producer.push() // what the clock has given while the kernel took no more
+	return run.producer.push() // due requests that the kernel did not accept before
 }
 
 func (run *latencyRun) arrived(size int) error {
@@ -212,11 +212,11 @@ func (run *latencyRun) arrived(size int) error {
 	return run.tail.ask()
 }
 
-// punctual puts this thread before all that compute, if the system lets it: it must see an answer when it is there, and
-// not when its own turn comes, or else a busy machine's scheduler would be measured twice, and once too often. It is
-// awake for some per cent of the time, and both brokers have the same client.
+// punctual gives this thread real-time priority, if the system permits it: it must read a response when it arrives.
+// Otherwise the scheduling delay of a busy machine would be counted twice, for the broker and for the client. The
+// thread uses some per cent of the time, and both brokers have the same client.
 func punctual() {
-	const first = 1 // of SCHED_FIFO; whoever it is refused to goes on as everybody else
+	const first = 1 // of SCHED_FIFO; without the permission, the thread keeps its normal priority
 	priority := int32(1)
 	syscall.RawSyscall(syscall.SYS_SCHED_SETSCHEDULER, 0, first, uintptr(unsafe.Pointer(&priority)))
 }

@@ -1,5 +1,5 @@
 // Load for a Kafka broker, from one thread and without a client library: requests are prepared once and replayed, and
-// answers are read only as far as their correlation id and error codes. Each command prints one JSON object.
+// responses are parsed only for their correlation id and error codes. Each command prints one JSON object.
 //
 //	load produce   as many batches as the broker takes, to a fresh topic
 //	load transact  one transaction after the other, of one batch each, on every connection
@@ -9,6 +9,7 @@
 //	load fetch     read it, again and again
 //	load stream    read all partitions of it in one fetch session
 //	load tail      one record at a time through a session over many silent partitions
+//	load handshake connect, ask for ApiVersions and close, again and again
 //	load create    a topic, and wait for its leaders
 //	load delete    a topic
 //	load show      the prepared requests in hexadecimal, for tests
@@ -22,14 +23,15 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"time"
 )
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("which command: produce, transact, latency, replicate, fill, fetch, stream, tail, create, delete or show?"))
+		fail(fmt.Errorf("which command: produce, transact, latency, replicate, fill, fetch, stream, tail, handshake, create, delete or show?"))
 	}
-	debug.SetGCPercent(-1) // little is allocated after the start, and nothing shall pause
+	debug.SetGCPercent(-1) // little is allocated after the start, and collections would cause pauses
 	runtime.LockOSThread()
 	result, err := run(os.Args[1], os.Args[2:])
 	if err != nil {
@@ -60,9 +62,8 @@ func run(command string, arguments []string) (any, error) {
 	flags.IntVar(&o.idle, "idle", 0, "connections besides that say nothing")
 	flags.BoolVar(&o.existing, "existing", false, "the topic is there already, and stays")
 	flags.StringVar(&o.settings, "config", "", "of the topic: key=value,key=value")
-	pid := flags.Int("pid", 0, "the broker's process, whose CPU is measured")
 	leaders := flags.String("leaders", "", "of replicate, for each partition: host:port,host:port")
-	pids := flags.String("pids", "", "of replicate, the brokers' processes: 1,2,3")
+	pids := flags.String("pid", "", "the process whose CPU is measured; of several brokers, all: 1,2,3")
 	seconds := flags.Float64("seconds", 3, "length of the measure")
 	warmup := flags.Float64("warmup", 1, "seconds before it that do not count")
 	minCPU := flags.Float64("min-cpu", 0, "seconds of CPU that the broker must have used before the measure ends")
@@ -74,10 +75,18 @@ func run(command string, arguments []string) (any, error) {
 	rate := flags.Int("rate", 1000, "records per second")
 	consume := flags.Bool("consume", false, "measure until a consumer has the record")
 	ordinary := flags.Bool("ordinary", false, "a client of the usual priority")
+	secured := flags.Bool("tls", false, "connect by TLS; fetch needs -copy then")
 	copies := flags.Bool("copy", false, "copy fetched records out of the kernel before they are thrown away")
 	flags.Parse(arguments)
+	if *secured {
+		useTLS()
+	}
 
-	w := &window{pid: *pid, warmup: duration(*warmup), length: duration(*seconds), maxBytes: *maxBytes, minCPU: *minCPU}
+	processes, err := numbers(*pids)
+	if err != nil {
+		return nil, err
+	}
+	w := &window{pids: processes, warmup: duration(*warmup), length: duration(*seconds), maxBytes: *maxBytes, minCPU: *minCPU}
 	switch command {
 	case "produce":
 		return produce(o, w)
@@ -88,21 +97,34 @@ func run(command string, arguments []string) (any, error) {
 			produceOptions: o, rate: *rate, seconds: *seconds, warmup: *warmup, consume: *consume, ordinary: *ordinary,
 		})
 	case "replicate":
-		return replicate(replicateOptions{o, split(*leaders), split(*pids), *rate, *seconds, *warmup})
+		return replicate(replicateOptions{o, split(*leaders), processes, *rate, *seconds, *warmup})
 	case "fill":
-		return fill(o, *maxBytes, *pid)
+		return fill(o, *maxBytes, processes)
 	case "fetch":
 		return fetch(fetchOptions{o.address, o.topic, o.connections, *size, o.valueSize, o.batchSize, *copies, *places}, w)
 	case "stream":
 		return stream(o, *size, *partitionSize, w)
 	case "tail":
 		return tail(o, w)
+	case "handshake":
+		return handshakes(o.address, o.connections, *rate, processes, w.warmup, w.length)
 	case "create", "delete":
 		return struct{}{}, topic(command, o)
 	case "show":
 		return show(o, *size, *count), nil
 	}
 	return nil, fmt.Errorf("there is no command %s", command)
+}
+
+func numbers(text string) (found []int, err error) {
+	for _, each := range split(text) {
+		number, err := strconv.Atoi(each)
+		if err != nil {
+			return nil, fmt.Errorf("-pid: %q is not a number", each)
+		}
+		found = append(found, number)
+	}
+	return found, nil
 }
 
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
@@ -123,8 +145,8 @@ func topic(command string, o produceOptions) error {
 	return err
 }
 
-// fill writes a log of equal batches, or more of them to a topic that exists. The topic stays.
-func fill(o produceOptions, bytes int64, pid int) (outcome, error) {
+// fill writes a log of equal batches, or more of them to an existing topic. The topic stays.
+func fill(o produceOptions, bytes int64, pids []int) (outcome, error) {
 	if !o.existing {
 		if err := topic("create", o); err != nil {
 			return outcome{}, err
@@ -136,7 +158,7 @@ func fill(o produceOptions, bytes int64, pid int) (outcome, error) {
 	}
 	defer c.close()
 	const noMatterHowLong = time.Hour
-	return produceAndCount(o, &window{pid: pid, length: noMatterHowLong, maxBytes: bytes}, c)
+	return produceAndCount(o, &window{pids: pids, length: noMatterHowLong, maxBytes: bytes}, c)
 }
 
 func show(o produceOptions, size, count int) map[string]string {

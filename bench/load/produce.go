@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Produce: the same prepared request again and again, several in flight per connection. Requests that are small are
-// kept in many copies, one after the other, so that all that may be sent goes out in one system call.
+// Produce: the same prepared request repeatedly, several in flight per connection. Small requests are kept in many
+// consecutive copies, so that all that may be sent go out in one system call.
 
 const (
 	copiesSize   = 64 << 10
@@ -26,8 +26,8 @@ type produceOptions struct {
 	idempotent  bool
 	spread      bool // each request carries a batch for every partition
 	rotate      bool // each request goes to the next partition
-	idle        int  // connections that are greeted and say nothing
-	existing    bool // the topic is there already, and stays
+	idle        int  // connections that only send ApiVersions
+	existing    bool // the topic exists already, and stays
 	settings    string
 }
 
@@ -40,14 +40,14 @@ type producer struct {
 	records    int32 // in one batch
 	idempotent bool
 	sequence   int32
-	credit     int // how many requests may still be sent
+	credit     int // number of requests that may still be sent
 	nextID     int32
-	expected   int32 // the correlation id of the next answer
+	expected   int32 // the correlation id of the next response
 	errorAt    int
-	rest       []byte // the start of an answer whose end has not come yet
-	spread     int    // the partitions of each request, if it is one for all
-	rotate     int    // the partitions, if requests go round
-	indexAt    int    // of the partition's number
+	rest       []byte // the start of an incomplete response
+	spread     int    // number of partitions in each request, with one request for all
+	rotate     int    // number of partitions, if requests rotate over them
+	indexAt    int    // position of the partition's number
 }
 
 func newProducer(options produceOptions, partition int32, prepared batch, c *control) (*producer, error) {
@@ -86,7 +86,7 @@ func newProducer(options produceOptions, partition int32, prepared batch, c *con
 	return p, err
 }
 
-// push sends all that may be sent. While the kernel has not taken everything, the copies must not be touched.
+// push sends all requests that may be sent. The copies must not change until the kernel has accepted everything.
 func (p *producer) push() error {
 	if err := p.flush(); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (p *producer) push() error {
 	return nil
 }
 
-// pull reads answers until there are none and returns how many came.
+// pull reads the available responses and returns their number.
 func (p *producer) pull(scratch []byte) (int, error) {
 	answers := 0
 	for {
@@ -139,7 +139,7 @@ func (p *producer) pull(scratch []byte) (int, error) {
 			got = got[size:]
 		}
 		p.rest = append(p.rest[:0], got...)
-		if kept+n < len(scratch) { // a short read: nothing more is there, and the next event tells when there is
+		if kept+n < len(scratch) { // a short read: the next event tells when more is available
 			return answers, nil
 		}
 	}
@@ -163,8 +163,8 @@ func (p *producer) check(answer []byte) error {
 	return nil
 }
 
-// produce runs the load on a fresh topic, counts in the end that every acknowledged record is in the log, and deletes it.
-// A topic that exists is taken as it is, and stays.
+// produce runs the load on a fresh topic, checks at the end that every acknowledged record is in the log, and deletes
+// the topic. An existing topic is used unchanged, and stays.
 func produce(options produceOptions, w *window) (result outcome, err error) {
 	c, err := dial(options.address)
 	if err != nil {
@@ -198,7 +198,7 @@ func produce(options produceOptions, w *window) (result outcome, err error) {
 	return produceAndCount(options, w, c)
 }
 
-// produceAndCount believes no acknowledgement: the log must have grown by as many records.
+// produceAndCount verifies acknowledgements: the log must have grown by as many records.
 func produceAndCount(options produceOptions, w *window, c *control) (result outcome, err error) {
 	before := int64(0)
 	if options.spread {
@@ -259,7 +259,7 @@ func runProducers(options produceOptions, w *window, c *control) (total totals, 
 	}
 	stopped, inFlight := false, 0
 	var deadline time.Time
-	for { // the first event of each socket says that it may be written to
+	for { // the first event of each socket reports that it is writable
 		events, now, err := loop.wait()
 		if err != nil {
 			return total, result, err

@@ -2,21 +2,20 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// Latency of writes that several nodes must have: one record per request, acks=all, at a fixed rate in all. The requests
-// go round over several connections, each to the leader of its partition: a broker may serve the requests of one
-// connection one after the other, and then a single connection would measure the length of a queue. Whether all that was
-// acknowledged is there in the end is asked by whoever made the topic.
+// Latency of replicated writes: one record per request, acks=all, at a fixed total rate. The requests rotate over
+// several connections, each to the leader of its partition: a broker may serve the requests of one connection
+// sequentially, and then a single connection would measure the length of a queue. The caller that created the topic
+// checks at the end that all acknowledged records exist.
 
 type replicateOptions struct {
 	produceOptions
 	leaders []string // by partition
-	pids    []string
+	pids    []int
 	rate    int
 	seconds float64
 	warmup  float64
@@ -24,12 +23,12 @@ type replicateOptions struct {
 
 type replicateOutcome struct {
 	latencyOutcome
-	Records          int     `json:"records"` // between the two looks at the CPU
+	Records          int     `json:"records"` // between the two readings of the CPU
 	BrokerCPUSeconds float64 `json:"broker_cpu_seconds"`
 	LoadCPUSeconds   float64 `json:"load_cpu_seconds"`
 }
 
-// line is one connection, and when the requests were sent that it has no answer to.
+// line is one connection with the send times of its unanswered requests.
 type line struct {
 	*producer
 	sent []time.Time
@@ -40,12 +39,12 @@ type replicateRun struct {
 	lines   []*line
 	started time.Time
 	period  time.Duration
-	count   int // of requests, warm-up included
-	skip    int // of them, that do not count
+	count   int // number of requests, including the warm-up
+	skip    int // of these, the requests of the warm-up
 	sent    int
 	late    []time.Duration
 	taken   []time.Duration
-	before  replicateOutcome // what was used when the warm-up was over
+	before  replicateOutcome // counters at the end of the warm-up
 }
 
 func replicate(options replicateOptions) (result replicateOutcome, err error) {
@@ -74,7 +73,7 @@ func replicate(options replicateOptions) (result replicateOutcome, err error) {
 			return result, err
 		}
 		defer p.close()
-		p.credit = 0 // the clock gives it
+		p.credit = 0 // the timer adds credit
 		run.lines = append(run.lines, &line{producer: p})
 	}
 	if err := run.loop(); err != nil {
@@ -134,7 +133,7 @@ func (run *replicateRun) loop() error {
 	return nil
 }
 
-// tick sends what is due, each to the next connection.
+// tick sends the due requests, each on the next connection.
 func (run *replicateRun) tick() error {
 	for run.sent < run.count {
 		due := run.started.Add(time.Duration(run.sent) * run.period)
@@ -159,7 +158,8 @@ func (run *replicateRun) tick() error {
 	return nil
 }
 
-// acknowledged notes how long each answer took. The warm-up's come first, but for a few that others overtake.
+// acknowledged records the duration of each request. Those of the warm-up come first, except for a few that are
+// overtaken.
 func (run *replicateRun) acknowledged(from *line, scratch []byte) error {
 	answers, err := from.pull(scratch)
 	now := time.Now()
@@ -173,21 +173,11 @@ func (run *replicateRun) acknowledged(from *line, scratch []byte) error {
 	return from.push()
 }
 
-// use tells what all have used so far.
-func (run *replicateRun) use(into *replicateOutcome) error {
+// use returns the counters so far.
+func (run *replicateRun) use(into *replicateOutcome) (err error) {
 	into.LoadCPUSeconds = ownCPUSeconds()
-	for _, text := range run.options.pids {
-		pid, err := strconv.Atoi(text)
-		if err != nil {
-			return err
-		}
-		cpu, err := cpuSeconds(pid)
-		if err != nil {
-			return err
-		}
-		into.BrokerCPUSeconds += cpu
-	}
-	return nil
+	into.BrokerCPUSeconds, err = cpuSeconds(run.options.pids)
+	return err
 }
 
 func (run *replicateRun) outcome() (replicateOutcome, error) {

@@ -2,8 +2,8 @@ package main
 
 import "encoding/binary"
 
-// The two requests of the hot path, prepared as whole frames. What changes from one sending to the next stands at
-// known places: the correlation id, the batch of a Produce, the offset of a Fetch.
+// The two requests of the hot path, prepared as complete frames. The fields that change between sends are at known
+// positions: the correlation id, the batch of a Produce, the offset of a Fetch.
 
 const (
 	produceKey, produceVersion                 = 0, 11
@@ -30,7 +30,7 @@ func header(w *writer, key, version int16, flexible bool) {
 	w.int32(0) // the frame's length, known at the end
 	w.int16(key)
 	w.int16(version)
-	w.int32(0) // the correlation id, set at each sending
+	w.int32(0) // the correlation id, set at each send
 	w.string(clientID)
 	if flexible {
 		w.noTags()
@@ -46,7 +46,7 @@ func setCorrelation(frame []byte, id int32) {
 	binary.BigEndian.PutUint32(frame[correlationAt:], uint32(id))
 }
 
-// produceRequest returns the frame and the place of the batch in it.
+// produceRequest returns the frame and the position of the batch in it.
 func produceRequest(topic string, partition int32, acks int16, batch []byte) (frame []byte, batchAt int) {
 	var w writer
 	header(&w, produceKey, produceVersion, true)
@@ -54,7 +54,8 @@ func produceRequest(topic string, partition int32, acks int16, batch []byte) (fr
 	return produceBody(&w, topic, partition, acks, batch)
 }
 
-// transactionalProduceRequest is the same with a transactional id, and by its version says that the partition takes part.
+// transactionalProduceRequest adds a transactional id; in its version, Produce also adds the partition to the
+// transaction.
 func transactionalProduceRequest(id, topic string, partition int32, batch []byte) (frame []byte, batchAt int) {
 	var w writer
 	header(&w, produceKey, transactionalProduceVersion, true)
@@ -78,12 +79,11 @@ func produceBody(w *writer, topic string, partition int32, acks int16, batch []b
 	return finish(w), batchAt
 }
 
-// produceErrorAt is the place of the partition's error code in a Produce answer with one partition, from the start of
-// its frame: length 4, correlation id 4, tags 1, array 1, topic, array 1, partition 4.
+// produceErrorAt is the position of the partition's error code in a Produce response with one partition, from the start
+// of its frame: length 4, correlation id 4, tags 1, array 1, topic, array 1, partition 4.
 func produceErrorAt(topic string) int { return 4 + 4 + 1 + 1 + (1 + len(topic)) + 1 + 4 }
 
-// fetchRequest returns the frame and the place of the fetch offset in it. There is no fetch session: each request
-// stands for itself.
+// fetchRequest returns the frame and the position of the fetch offset in it. It uses no fetch session.
 func fetchRequest(topicID []byte, partition, size, minBytes, maxWaitMillis int32) (frame []byte, offsetAt int) {
 	var w writer
 	header(&w, fetchKey, fetchVersion, true)
@@ -101,7 +101,7 @@ func fetchRequest(topicID []byte, partition, size, minBytes, maxWaitMillis int32
 	offsetAt = len(w.bytes)
 	w.int64(0)
 	w.int32(-1) // last fetched epoch
-	w.int64(-1) // log start offset, a follower's business
+	w.int64(-1) // log start offset, which only followers set
 	w.int32(size)
 	w.noTags()
 	w.noTags()
@@ -115,11 +115,11 @@ func setFetchOffset(frame []byte, offsetAt int, offset int64) {
 	binary.BigEndian.PutUint64(frame[offsetAt:], uint64(offset))
 }
 
-// fetchHeadSize is enough of a Fetch answer with one partition to know its errors and the size of its records.
+// fetchHeadSize is enough of a Fetch response with one partition to read its errors and the size of its records.
 const fetchHeadSize = 4 + 4 + 1 + 4 + 2 + 4 + 1 + 16 + 1 + 4 + 2 + 8 + 8 + 8 + 1 + 4 + 5
 
-// fetchHead reads the start of a Fetch answer, from behind its length. An answer may be shorter than the head and still
-// whole, when there is nothing to read.
+// fetchHead reads the start of a Fetch response, after its length. A complete response without records may be shorter
+// than the head.
 func fetchHead(head []byte) (correlation int32, errorCode int16, recordsSize int, err error) {
 	r := reader{bytes: head}
 	correlation = r.int32()
@@ -135,7 +135,7 @@ func fetchHead(head []byte) (correlation int32, errorCode int16, recordsSize int
 	r.int32() // partition
 	errorCode = r.int16()
 	r.take(3 * 8) // high watermark, last stable offset, log start offset
-	r.count()     // aborted transactions: none, for nobody wrote any
+	r.count()     // aborted transactions: none, because the load writes no transactions
 	r.int32()     // preferred read replica
 	return correlation, errorCode, r.count(), r.err
 }

@@ -9,25 +9,28 @@ import (
 	"unsafe"
 )
 
-// Sockets without Go's own poller. One thread waits for all of them with epoll (edge-triggered, so that nothing has to
-// be armed again), reads what is there and writes what may be written. This costs two to three system calls per wake-up
-// and no hand-over between goroutines, for one connection as for a thousand.
+// Sockets without Go's own poller. One thread waits for all of them with epoll (edge-triggered, so that no descriptor
+// has to be re-armed), reads the available bytes and writes what the kernel accepts. This costs two to three system
+// calls per wake-up and no switch between goroutines, for one connection as for a thousand.
 
 const (
 	eventsAtOnce = 1024
-	// Small enough to stay in the processor's cache, large enough that system calls do not count.
+	// Small enough to stay in the processor's cache, large enough that the cost of system calls is negligible.
 	scratchSize  = 256 << 10
 	pollMillis   = 100
-	stallTimeout = 60 * time.Second // a broker that has not warmed up, on a busy machine
-	edge         = 1 << 31          // EPOLLET, which the syscall package has as a negative number
+	stallTimeout = 60 * time.Second // for a broker without warm-up on a busy machine
+	edge         = 1 << 31          // EPOLLET, which the syscall package defines as a negative number
 )
 
 type socket struct {
 	fd      int
-	waiting []byte // what the kernel would not take yet
+	waiting []byte // bytes that the kernel has not accepted yet
 }
 
 func connect(address string) (*socket, error) {
+	if tlsConfig != nil {
+		return connectTLS(address)
+	}
 	resolved, err := net.ResolveTCPAddr("tcp4", address)
 	if err != nil {
 		return nil, err
@@ -48,8 +51,8 @@ func connect(address string) (*socket, error) {
 	return &socket{fd: fd}, syscall.SetNonblock(fd, true)
 }
 
-// greet asks for ApiVersions and waits for the answer, as every client does. It also keeps a thousand connections from
-// overrunning the broker's accept queue, in which each one that is dropped costs a second.
+// greet sends ApiVersions and waits for the response, as every client does. It also prevents a thousand connections
+// from overflowing the broker's accept queue, in which each dropped connection costs a second.
 func greet(fd int) error {
 	wait := syscall.NsecToTimeval(int64(controlTimeout))
 	syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &wait)
@@ -73,9 +76,9 @@ func greet(fd int) error {
 	return nil
 }
 
-// The raw calls below never block, so the scheduler need not hear of them.
+// The raw calls below never block, so the scheduler is not notified of them.
 
-// read returns 0 when there is nothing to read now.
+// read returns 0 if no bytes are available.
 func (s *socket) read(into []byte) (int, error) {
 	return s.receive(unsafe.Pointer(&into[0]), len(into), 0)
 }
@@ -100,7 +103,7 @@ func (s *socket) receive(into unsafe.Pointer, size, flags int) (int, error) {
 	}
 }
 
-// send writes as much as the kernel takes and keeps the rest. The bytes belong to the socket until it is idle again.
+// send writes as much as the kernel accepts and keeps the rest. The bytes belong to the socket until it is idle again.
 func (s *socket) send(bytes []byte) error {
 	s.waiting = bytes
 	return s.flush()
@@ -127,7 +130,7 @@ func (s *socket) flush() error {
 
 func (s *socket) close() { syscall.Close(s.fd) }
 
-// poller waits for many descriptors; each is known by a number that its owner chose.
+// poller waits for many descriptors; the caller identifies each by a number.
 type poller struct {
 	fd      int
 	events  [eventsAtOnce]syscall.EpollEvent

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Many partitions in one stream. A Produce carries a batch for each of them; a Fetch asks within a session, as clients
-// do: the first one names all partitions, and each of the others only those whose offset has changed.
+// Many partitions in one stream. A Produce contains a batch for each of them; a Fetch uses a session, as clients do:
+// the first request names all partitions, and each later one only those whose offset has changed.
 
 const (
 	fetchAnswerLimit = 256 << 20
-	producedPerPart  = 4 + 2 + 3*8 + 4 // of a Produce answer; errors have a message besides
-	anyPrime         = 7919            // so that the next partition lies somewhere else
+	producedPerPart  = 4 + 2 + 3*8 + 4 // of a Produce response; errors also have a message
+	anyPrime         = 7919            // so that consecutive partitions are far apart
 )
 
 // spreadRequest is a Produce of the same batch to every partition of a topic.
@@ -37,7 +37,7 @@ func spreadRequest(topic string, partitions int, acks int16, batch []byte) []byt
 	return finish(&w)
 }
 
-// spreadAnswer reads a Produce answer, from behind its correlation id, and wants every partition in it without an error.
+// spreadAnswer reads a Produce response, after its correlation id, and requires every partition in it without an error.
 func spreadAnswer(answer []byte, partitions int) error {
 	r := reader{bytes: answer}
 	r.tags()
@@ -65,8 +65,8 @@ func spreadAnswer(answer []byte, partitions int) error {
 	return r.err
 }
 
-// touch writes the first batch of every partition. Kafka notes its leader epoch then, in a file that it syncs, for each of
-// them: that takes seconds for a thousand, happens once, and is no measure's business.
+// touch writes the first batch of every partition. Kafka then stores the leader epoch in a file and syncs it, for each
+// partition: that takes seconds for a thousand partitions, happens once, and is not part of any measure.
 func touch(options produceOptions, c *control) error {
 	prepared := newBatch(options.valueSize, options.batchSize)
 	frame := spreadRequest(options.topic, options.partitions, int16(options.acks), prepared.bytes)
@@ -128,7 +128,7 @@ func (s *session) request() []byte {
 	return finish(&w)
 }
 
-// fetch asks once and calls `got` with each partition that has records.
+// fetch sends one request and calls `got` with each partition that has records.
 func (s *session) fetch(correlation int32, got func(partition int32, size int) error) error {
 	answer, err := s.exchange(s.request(), correlation)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *session) read(answer []byte, got func(partition int32, size int) error)
 				return kafkaError{"Fetch", code}
 			}
 			r.take(3 * 8)
-			r.count() // aborted transactions: none, for nobody wrote any
+			r.count() // aborted transactions: none, because the load writes no transactions
 			r.int32() // preferred read replica
 			size := r.count()
 			r.take(size)
@@ -174,7 +174,7 @@ func (s *session) read(answer []byte, got func(partition int32, size int) error)
 	return r.err
 }
 
-// stream reads a log that fill spread over all partitions, again and again.
+// stream repeatedly reads a log that fill spread over all partitions.
 func stream(options produceOptions, size, partitionSize int, w *window) (result outcome, err error) {
 	c, err := dial(options.address)
 	if err != nil {
@@ -225,8 +225,8 @@ func stream(options produceOptions, size, partitionSize int, w *window) (result 
 	}
 }
 
-// tail writes one record to some partition and reads it in a session over all of them, again and again: each such trip
-// counts as a request. It shows what a session costs whose partitions are nearly all silent.
+// tail repeatedly writes one record to some partition and reads it in a session over all of them: each such round trip
+// counts as a request. It measures the cost of a session whose partitions are nearly all idle.
 func tail(options produceOptions, w *window) (result outcome, err error) {
 	c, err := dial(options.address)
 	if err != nil {
@@ -280,7 +280,7 @@ func tail(options produceOptions, w *window) (result outcome, err error) {
 	}
 }
 
-// exchange sends one prepared request and returns the whole frame of its answer.
+// exchange sends one prepared request and returns the complete frame of its response.
 func (c *control) exchange(frame []byte, correlation int32) ([]byte, error) {
 	setCorrelation(frame, correlation)
 	c.conn.SetDeadline(time.Now().Add(controlTimeout))

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Transactions: on each connection a producer writes one batch and commits, and then does it again. It speaks the
-// second generation of the protocol: Produce says by itself that its partition takes part, and each end gives the
-// producer a new epoch. The coordinator is the broker itself, as there is only one.
+// Transactions: on each connection a producer repeatedly writes one batch and commits. It uses the second version of
+// the protocol: Produce itself adds its partition, and each end of a transaction gives the producer a new epoch. The
+// coordinator is the broker itself, as there is only one.
 
 const (
-	concurrentTransactions = 51 // the one before has not ended in every partition yet
+	concurrentTransactions = 51 // the previous transaction has not ended in every partition yet
 	transactionKeyType     = 1
 	retryPeriod            = time.Millisecond
 	lookPeriod             = 5 * time.Millisecond
@@ -27,7 +27,8 @@ type transactor struct {
 	errorAt int
 }
 
-// transact counts transactions as requests; what is acknowledged must be in the log in the end, with a marker for each.
+// transact counts transactions as requests; the log must contain the acknowledged ones at the end, with a marker for
+// each.
 func transact(options produceOptions, count int, w *window) (result outcome, err error) {
 	c, err := dial(options.address)
 	if err != nil {
@@ -79,7 +80,7 @@ func newTransactor(options produceOptions, name string, partition int32, prepare
 	return t, err
 }
 
-// runTransactors lets them all run until the window closes, and returns how many transactions there were altogether.
+// runTransactors runs all of them until the window closes, and returns the total number of transactions.
 func runTransactors(transactors []*transactor, prepared batch, w *window) (int64, outcome, error) {
 	var done atomic.Int64
 	var isOver atomic.Bool
@@ -174,7 +175,7 @@ func (t *transactor) commit() error {
 	return r.err
 }
 
-// findTransactionCoordinator has the broker make the topic that transactions are kept in.
+// findTransactionCoordinator makes the broker create the internal topic of transactions.
 func (c *control) findTransactionCoordinator(name string) error {
 	return patiently(func() error {
 		r, err := c.ask(findCoordinatorKey, findCoordinatorVersion, false, func(w *writer) {
@@ -192,7 +193,7 @@ func (c *control) findTransactionCoordinator(name string) error {
 	})
 }
 
-// storedSoon waits for the last markers, which may be written after the answer.
+// storedSoon waits for the last markers, which may be written after the response.
 func storedSoon(c *control, options produceOptions, expected int64) error {
 	deadline := time.Now().Add(controlTimeout)
 	for {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// The window of a measure: what happens before it warms up and does not count. Broker CPU is read at its two ends, from
-// the process, so that neither the start of the load nor the creation of a topic is in it.
+// The window of a measure; the warm-up before it does not count. Broker CPU is read from the process at both ends of
+// the window, so that neither the start of the load nor the creation of a topic is included.
 
 const (
-	ticksPerSecond = 100 // USER_HZ, which is 100 wherever Linux runs today
-	longest        = 6   // times its length, a measure of CPU
+	ticksPerSecond = 100 // USER_HZ, which is 100 on all current Linux systems
+	longest        = 6   // multiple of its length that a measure of CPU may take
 	lookAgain      = 50 * time.Millisecond
 )
 
@@ -31,12 +31,12 @@ type outcome struct {
 }
 
 type window struct {
-	pid      int
+	pids     []int // processes whose total CPU is measured
 	warmup   time.Duration
 	length   time.Duration
-	maxBytes int64 // what may be written, warm-up included
-	// A measure of CPU goes on until the broker has used this much, or its length has passed several times: the clock of
-	// a process ticks a hundred times a second, and on a busy machine a broker may hardly run.
+	maxBytes int64 // limit of written bytes, including the warm-up
+	// A measure of CPU continues until the broker has used this much, or its length has passed several times: the clock
+	// of a process ticks a hundred times a second, and on a busy machine a broker may get little CPU.
 	minCPU float64
 	looked time.Time
 
@@ -48,8 +48,9 @@ type window struct {
 	isOpen    bool
 }
 
-// closes is asked after each round of work. It opens the window when the warm-up is over, and says when it ends. A load
-// that writes very fast may spend a quarter of its bytes on the warm-up, so that enough is left for the measure.
+// closes is called after each round of work. It opens the window when the warm-up is over, and returns true when it
+// ends. A load that writes very fast may spend a quarter of its bytes on the warm-up, so that enough is left for the
+// measure.
 func (w *window) closes(now time.Time, total totals) (bool, error) {
 	if w.begun.IsZero() {
 		w.begun = now
@@ -63,7 +64,7 @@ func (w *window) closes(now time.Time, total totals) (bool, error) {
 	if now.Sub(w.begun) < w.warmup && (w.maxBytes == 0 || total.bytes < w.maxBytes/4) {
 		return false, nil
 	}
-	cpu, err := cpuSeconds(w.pid)
+	cpu, err := cpuSeconds(w.pids)
 	w.brokerCPU, w.loadCPU, w.before = cpu, ownCPUSeconds(), total
 	w.opened, w.isOpen = time.Now(), true
 	return false, err
@@ -78,13 +79,13 @@ func (w *window) isOver(now time.Time) (bool, error) {
 		return true, nil
 	}
 	w.looked = now
-	cpu, err := cpuSeconds(w.pid)
+	cpu, err := cpuSeconds(w.pids)
 	return cpu-w.brokerCPU >= w.minCPU, err
 }
 
 func (w *window) outcome(total totals) (outcome, error) {
 	seconds, own := time.Since(w.opened).Seconds(), ownCPUSeconds()
-	cpu, err := cpuSeconds(w.pid)
+	cpu, err := cpuSeconds(w.pids)
 	return outcome{
 		Seconds:          seconds,
 		Requests:         total.requests - w.before.requests,
@@ -103,12 +104,12 @@ func ownCPUSeconds() float64 {
 
 type process struct {
 	parent int
-	ticks  int64 // user and system, of its own and of the children that it has waited for
+	ticks  int64 // user and system, of the process and its waited-for children
 }
 
-// cpuSeconds is what a process and all its descendants have used. Without a process it is nothing.
-func cpuSeconds(pid int) (float64, error) {
-	if pid == 0 {
+// cpuSeconds is the CPU time of these processes and all their descendants; 0 without a process.
+func cpuSeconds(pids []int) (float64, error) {
+	if len(pids) == 0 {
 		return 0, nil
 	}
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -117,19 +118,23 @@ func cpuSeconds(pid int) (float64, error) {
 	}
 	processes := map[int]process{}
 	for _, file := range files {
-		if text, err := os.ReadFile(file); err == nil { // it may have ended since
+		if text, err := os.ReadFile(file); err == nil { // the process may have ended since
 			if id, found, ok := parseStat(string(text)); ok {
 				processes[id] = found
 			}
 		}
 	}
-	if _, ok := processes[pid]; !ok {
-		return 0, fmt.Errorf("the broker, process %d, is gone", pid)
+	wanted := map[int]bool{}
+	for _, pid := range pids {
+		if _, ok := processes[pid]; !ok {
+			return 0, fmt.Errorf("the broker, process %d, is gone", pid)
+		}
+		wanted[pid] = true
 	}
 	ticks := int64(0)
 	for id, one := range processes {
 		for up := id; up > 1; up = processes[up].parent {
-			if up == pid {
+			if wanted[up] {
 				ticks += one.ticks
 				break
 			}
@@ -138,7 +143,7 @@ func cpuSeconds(pid int) (float64, error) {
 	return float64(ticks) / ticksPerSecond, nil
 }
 
-// parseStat reads a line of /proc/<pid>/stat. The name, in parentheses, may hold blanks and parentheses itself.
+// parseStat reads a line of /proc/<pid>/stat. The name, in parentheses, may contain blanks and parentheses itself.
 func parseStat(text string) (id int, found process, ok bool) {
 	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	if open < 0 || end < open {

@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// The wire's primitive types, as far as a load generator needs them: big-endian integers, strings with a 16-bit length
-// (the older, "plain" messages) and compact strings and arrays with a varint of length + 1 (the "flexible" ones).
+// The primitive types of Kafka's protocol that a load generator needs: big-endian integers, strings with a 16-bit
+// length (the older, "plain" messages) and compact strings and arrays with a varint of length + 1 (the "flexible"
+// ones).
 
 type writer struct{ bytes []byte }
 
@@ -25,7 +26,7 @@ func (w *writer) string(v string)        { w.int16(int16(len(v))); w.raw([]byte(
 func (w *writer) compactString(v string) { w.uvarint(len(v) + 1); w.raw([]byte(v)) }
 func (w *writer) noTags()                { w.uvarint(0) }
 
-// reader remembers its first failure, so that a whole message is read before anybody asks whether it was well-formed.
+// reader stores its first error, so that a message is read to its end before the caller checks the error.
 type reader struct {
 	bytes []byte
 	err   error

@@ -1,11 +1,12 @@
-"""The configuration of a node, its topics and its groups: every key declared once, every value in its layer.
+"""The configuration of a node, its topics and its groups.
 
-    values.py      types of values: text to value and back        addresses.py   listeners, servers, voters
-    key.py         a key, and the registries of keys              *_keys.py      the declarations
-    config/layers.py   Config, TopicConfig, GroupConfig: look-ups     description.py what DescribeConfigs says
-    validation.py  what contradicts what                          alteration.py  what may be changed, and to what
-    listeners.py   where the node listens, and who it is          server.py      server.properties to a Config
-    reference.py   docs/CONFIG.md
+    values.py          value types: parsing and formatting        addresses.py    listeners, servers, voters
+    key.py             a key, and the registries of keys          *_keys.py       the declarations
+    layers.py          Config, TopicConfig, GroupConfig           description.py  entries of DescribeConfigs
+    validation.py      rules across several keys                  alteration.py   checks of changes at run time
+    controller_rules.py  the keys as the controller needs them    authorization.py  the configured authorizer
+    listeners.py       identity and listeners of the node         server.py       server.properties to a Config
+    properties.py      parser of properties files                 reference.py    docs/CONFIG.md
 
 Importing any of them declares all keys.
 """
@@ -21,8 +22,8 @@ from . import (
     share_keys,
     tier_keys,
     topic_keys,
+    trioka_keys,
 )
-from . import trioka_keys as own_keys
 
 __all__ = [
     "coordinator_keys",
@@ -30,10 +31,10 @@ __all__ = [
     "log_keys",
     "network_keys",
     "node_keys",
-    "own_keys",
     "replication_keys",
     "security_keys",
     "share_keys",
     "tier_keys",
     "topic_keys",
+    "trioka_keys",
 ]

@@ -1,11 +1,11 @@
-"""Addresses as people write them in a configuration, and what they mean.
+"""Addresses in configuration values.
 
-    NAME://host:port      a listener; without a host it is every address of the machine     EXTERNAL://:9092
-    host:port             a server                                                          [::1]:9093
-    id@host:port          a voter of the quorum                                             1@node-1:9093
+    NAME://host:port      a listener; an empty host means all interfaces     EXTERNAL://:9092
+    host:port             a server                                           [::1]:9093
+    id@host:port          a voter of the quorum                              1@node-1:9093
 
-An IPv6 address stands in brackets. Whatever cannot be read raises a ValueError that goes on after "it": "must
-be …". Names are not looked up here.
+IPv6 addresses are written in brackets. Invalid text raises a ValueError whose message starts with "must", so that
+callers can prepend the key. Host names are not resolved.
 """
 
 import re
@@ -26,7 +26,7 @@ VOTER_FORM: Final = "must be id@host:port, such as 1@localhost:9093"
 
 
 class SecurityProtocol(IntEnum):
-    """What a listener speaks; the numbers are those of the metadata records."""
+    """Security protocol of a listener, with the numbers of the metadata records."""
 
     PLAINTEXT = 0
     SSL = 1
@@ -56,7 +56,7 @@ class Voter(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """One listener: its name in capitals, what it speaks, and its address; the host is empty for "everywhere"."""
+    """A listener: its name in upper case, its protocol and its address. An empty host means all interfaces."""
 
     name: str
     protocol: SecurityProtocol
@@ -68,24 +68,24 @@ class Endpoint(NamedTuple):
 
 
 def parse_listener(text: str) -> tuple[str, Server]:
-    """The name, in capitals, and the address."""
-    if (found := re.fullmatch(_LISTENER, text)) is None:
+    """Return the name, in upper case, and the address."""
+    if (match := re.fullmatch(_LISTENER, text)) is None:
         raise ValueError(LISTENER_FORM)
-    return found[1].upper(), Server(found[2] or found[3], _port(found[4]))
+    return match[1].upper(), Server(match[2] or match[3], _port(match[4]))
 
 
 def parse_server(text: str) -> Server:
-    found = re.fullmatch(_SERVER, text)
-    if found is None or not (found[1] or found[2]):
+    match = re.fullmatch(_SERVER, text)
+    if match is None or not (match[1] or match[2]):
         raise ValueError(SERVER_FORM)
-    return Server(found[1] or found[2], _port(found[3]))
+    return Server(match[1] or match[2], _port(match[3]))
 
 
 def parse_voter(text: str) -> Voter:
-    found = re.fullmatch(_VOTER, text)
-    if found is None or not (found[2] or found[3]):
+    match = re.fullmatch(_VOTER, text)
+    if match is None or not (match[2] or match[3]):
         raise ValueError(VOTER_FORM)
-    return Voter(int(found[1]), Server(found[2] or found[3], _port(found[4])))
+    return Voter(int(match[1]), Server(match[2] or match[3], _port(match[4])))
 
 
 def _port(digits: str) -> int:
@@ -95,7 +95,7 @@ def _port(digits: str) -> int:
 
 
 def is_server(text: str) -> str | None:
-    """For a key whose elements are servers: what is wrong with one of them."""
+    """Check of a list key whose elements are servers: the complaint, or None."""
     try:
         parse_server(text)
     except ValueError as error:
@@ -104,7 +104,7 @@ def is_server(text: str) -> str | None:
 
 
 def is_voter(text: str) -> str | None:
-    """For a key whose elements are voters: what is wrong with one of them."""
+    """Check of a list key whose elements are voters: the complaint, or None."""
     try:
         parse_voter(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What server.properties says of authorisation: nothing, or an authorizer with its settings."""
+"""Creates the authorizer that server.properties configures."""
 
 from typing import Final, TypeVar
 
@@ -14,14 +14,12 @@ STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAutho
 
 
 def authorizer_of(config: Config) -> Authorizer | None:
-    """None if everybody may do everything; ConfigError if it cannot be what the file says."""
+    """Return None if no authorizer is configured; raise ConfigError if its keys are invalid."""
     name = config[AUTHORIZER_CLASS_NAME]
     if not name:
         return None
     if name != STANDARD_AUTHORIZER:
-        raise ConfigError(
-            f"authorizer.class.name is '{name[:200]}', and must be empty or {STANDARD_AUTHORIZER}, the only one here."
-        )
+        raise ConfigError(f"authorizer.class.name is '{name[:200]}', but must be empty or {STANDARD_AUTHORIZER}.")
     return Authorizer(
         super_users=frozenset(user.strip() for user in _value(config, SUPER_USERS).split(";") if user.strip()),
         allow_everyone_if_no_acl_found=_value(config, ALLOW_EVERYONE_IF_NO_ACL_FOUND),

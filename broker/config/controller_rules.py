@@ -1,14 +1,13 @@
-"""The declared keys as the controller asks for them: what may stand in a configuration, what is a list, what counts
-while nothing is set.
+"""The declared keys as the controller needs them: validation, which keys are lists, and defaults.
 
-What is checked against is this broker's own configuration, as it is at that moment: a topic's min.compaction.lag.ms may
-contradict what the broker says of the other end, and a broker's own keys are checked whole.
+Validation uses the current configuration of this broker: a topic's min.compaction.lag.ms, for example, must not exceed
+the max.compaction.lag.ms that the topic inherits from the broker.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from trioka.cluster.configs import Resource, ResourceType
+from trioka.cluster.configs import ConfigResource, ConfigResourceType
 from trioka.protocol.errors import InvalidRequest
 
 from . import key as keys
@@ -17,24 +16,25 @@ from .key import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, Key
 from .layers import Config, ConfigError
 from .listeners import node_of
 
-# Kafka's controller knows no types of client metrics' keys, and so nobody can append to one of their lists.
+# Client metrics are missing on purpose: Kafka's controller does not know the types of their keys, so that clients
+# cannot append to their lists.
 DECLARED: Final[Mapping[int, Mapping[str, Key[object]]]] = {
-    ResourceType.TOPIC: TOPIC_KEYS,
-    ResourceType.BROKER: BROKER_KEYS,
-    ResourceType.GROUP: GROUP_KEYS,
+    ConfigResourceType.TOPIC: TOPIC_KEYS,
+    ConfigResourceType.BROKER: BROKER_KEYS,
+    ConfigResourceType.GROUP: GROUP_KEYS,
 }
 
 
 class DeclaredRules:
-    """`ConfigRules` of the controller."""
+    """Implements the controller's `ConfigRules` with the declared keys."""
 
     def __init__(self, config: Callable[[], Config]) -> None:
         self._config = config
 
-    def validate(self, resource: Resource, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+    def validate(self, resource: ConfigResource, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
         config = self._config()
         check(keys.Resource(resource.type), resource.name, config, configs, before=before)
-        if resource.type == ResourceType.BROKER and resource.name:
+        if resource.type == ConfigResourceType.BROKER and resource.name:
             _check_listeners(config, configs)
 
     def is_list(self, resource_type: int, key: str) -> bool:
@@ -51,8 +51,15 @@ class DeclaredRules:
 
 
 def _check_listeners(config: Config, after: Mapping[str, str]) -> None:
-    """Listeners come and go while a broker runs, but for those that nodes reach each other by (`node_of`)."""
+    """Reject a change that `node_of` would reject: listeners may change, except those used between nodes."""
     try:
-        node_of(config.changed(broker=after))
+        changed = node_of(config.changed(broker=after))
+        protocols = {endpoint.name: endpoint.protocol for endpoint in node_of(config).listeners}
     except ConfigError as error:
         raise InvalidRequest(str(error)) from None
+    for endpoint in changed.listeners:
+        if protocols.get(endpoint.name, endpoint.protocol) is not endpoint.protocol:
+            raise InvalidRequest(
+                f"The protocol of the listener {endpoint.name} is {protocols[endpoint.name].name}; "
+                f"it becomes {endpoint.protocol.name} by a restart only."
+            )

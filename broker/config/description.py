@@ -1,13 +1,13 @@
-"""What DescribeConfigs, and CreateTopics in its answer, say about a configuration.
+"""Configuration entries in the responses of DescribeConfigs and CreateTopics.
 
-Every key is told, set or not, with the value that counts, where it comes from, and what it hides: its synonyms, the
-strongest first. Kafka's clients and tools show these lists, so they follow Kafka's rules, of which three are odd:
+There is an entry for every key, set or not, with its effective value, its source, and its synonyms in order of
+precedence. Clients and tools show these lists, so they follow Kafka's rules, three of which are surprising:
 
-  - A topic's key tells of the broker keys behind it only from the first of them on. When log.retention.hours is
-    set and log.retention.ms is not, retention.ms has the hours' value, no synonyms, and claims to be a default.
-    CreateTopics says of the same key that it comes from server.properties.
-  - A key that nobody declared, in server.properties or set at run time, might hold a secret. Its value is not told.
-  - A key with a listener's prefix is told as read-only, though it can be changed.
+  - The synonyms of a topic's key start at its first broker key. If log.retention.hours is set and log.retention.ms is
+    not, retention.ms has the value of the hours, no synonyms, and the source DEFAULT. CreateTopics reports
+    server.properties as the source of the same key.
+  - The value of an undeclared key, in server.properties or set at run time, is omitted: it might be a secret.
+  - A key with a listener prefix is reported as read-only, although it can be changed.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,30 +26,30 @@ from .key import (
     Synonym,
     broker_key_of,
 )
-from .layers import NOTHING, SAME_THING, Config, GroupConfig, TopicConfig, unit_ms
+from .layers import EMPTY, EQUIVALENT_KEYS, Config, GroupConfig, TopicConfig, unit_ms
 from .values import Whole
 
 UNKNOWN_TYPE: Final = 0
 
 
 def describe_topic(config: TopicConfig, names: Collection[str] | None = None) -> list[Entry]:
-    """A topic's keys; those of `names` only, if there are any."""
+    """The entries of a topic; only those in `names`, unless it is empty."""
     entries = []
-    for name in _told(TOPIC_KEYS, config.overrides, names):
+    for name in _entry_names(TOPIC_KEYS, config.overrides, names):
         if (key := TOPIC_KEYS.get(name)) is None:
             entries.append(_unknown(name, (Synonym(name, None, Source.TOPIC),), read_only=False))
             continue
-        value = _shown(key, config[key])
+        value = _value_text(key, config[key])
         own = (Synonym(name, value, Source.TOPIC),) if name in config.overrides else ()
-        behind = _broker_synonyms(config.config, key.synonyms[0]) if key.synonyms else ()
-        entries.append(_entry(key, value, (*own, *behind)))
+        inherited = _broker_synonyms(config.config, key.synonyms[0]) if key.synonyms else ()
+        entries.append(_entry(key, value, (*own, *inherited)))
     return entries
 
 
 def describe_created_topic(config: TopicConfig) -> list[Entry]:
-    """A new topic's keys as the answer to CreateTopics tells them: the texts as they were set, without synonyms."""
+    """The entries of a new topic for CreateTopics: values as they were set, without synonyms."""
     entries = []
-    for name in _told(TOPIC_KEYS, config.overrides, None):
+    for name in _entry_names(TOPIC_KEYS, config.overrides, None):
         key = TOPIC_KEYS[name]
         value, source = _inherited_text(config.config, key)
         if name in config.overrides:
@@ -59,10 +59,10 @@ def describe_created_topic(config: TopicConfig) -> list[Entry]:
 
 
 def describe_broker(config: Config, names: Collection[str] | None = None) -> list[Entry]:
-    """The keys of this broker, those that are only in server.properties or only set at run time included."""
+    """The entries of this broker, including undeclared keys that are set."""
     texts = {**config.static, **config.cluster, **config.broker}
     entries = []
-    for name in _told(BROKER_KEYS, texts, names):
+    for name in _entry_names(BROKER_KEYS, texts, names):
         key = broker_key_of(name)
         if key is None:
             entries.append(_unknown(name, _synonyms(config, (name,), sensitive=True), read_only=True))
@@ -71,13 +71,13 @@ def describe_broker(config: Config, names: Collection[str] | None = None) -> lis
             value = None if key.sensitive else texts[name]
             entries.append(_entry(key, value, synonyms, read_only=True)._replace(name=name, documentation=None))
         else:
-            value = None if key.required and not config.is_set(key) else _shown(key, config[key])
+            value = None if key.required and not config.is_set(key) else _value_text(key, config[key])
             entries.append(_entry(key, value, _broker_synonyms(config, key), read_only=key.mode is Mode.READ_ONLY))
     return entries
 
 
 def describe_all_brokers(config: Config, names: Collection[str] | None = None) -> list[Entry]:
-    """What is set for all brokers: the resource without a name."""
+    """The entries of the cluster-wide default: the broker resource without a name."""
     entries = []
     for name, text in sorted(config.cluster.items()):
         if names and name not in names:
@@ -94,28 +94,26 @@ def describe_all_brokers(config: Config, names: Collection[str] | None = None) -
 
 
 def describe_group(config: GroupConfig, names: Collection[str] | None = None) -> list[Entry]:
-    """A group's keys. A group need not exist to have them."""
+    """The entries of a group, which need not exist."""
     entries = []
-    for name in _told(GROUP_KEYS, config.overrides, names):
+    for name in _entry_names(GROUP_KEYS, config.overrides, names):
         if (key := GROUP_KEYS.get(name)) is None:
             entries.append(_unknown(name, (Synonym(name, None, Source.GROUP),), read_only=False))
             continue
-        value = _shown(key, config[key])
+        value = _value_text(key, config[key])
         own = (Synonym(name, value, Source.GROUP),) if name in config.overrides else ()
         if key.synonyms:
-            behind = _broker_synonyms(config.config, key.synonyms[0])
+            inherited = _broker_synonyms(config.config, key.synonyms[0])
         else:
-            behind = (Synonym(name, key.default_text, Source.DEFAULT),)
-        entries.append(_entry(key, value, (*own, *behind)))
+            inherited = (Synonym(name, key.default_text, Source.DEFAULT),)
+        entries.append(_entry(key, value, (*own, *inherited)))
     return entries
 
 
-def describe_client_metrics(
-    overrides: Mapping[str, str] = NOTHING, names: Collection[str] | None = None
-) -> list[Entry]:
-    """The keys of a subscription. It need not exist to have them."""
+def describe_client_metrics(overrides: Mapping[str, str] = EMPTY, names: Collection[str] | None = None) -> list[Entry]:
+    """The entries of a client metrics subscription, which need not exist."""
     entries = []
-    for name in _told(CLIENT_METRICS_KEYS, overrides, names):
+    for name in _entry_names(CLIENT_METRICS_KEYS, overrides, names):
         if (key := CLIENT_METRICS_KEYS.get(name)) is None:
             continue
         text = overrides.get(name)
@@ -125,7 +123,7 @@ def describe_client_metrics(
 
 
 def describe_loggers(levels: Mapping[str, str], names: Collection[str] | None = None) -> list[Entry]:
-    """The loggers and their levels, which the caller knows."""
+    """The entries of loggers, with the levels that the caller passes."""
     return [
         Entry(name, level, Source.BROKER_LOGGER, False, False, (), UNKNOWN_TYPE, None)
         for name, level in sorted(levels.items())
@@ -133,14 +131,16 @@ def describe_loggers(levels: Mapping[str, str], names: Collection[str] | None = 
     ]
 
 
-def _told(keys: Mapping[str, Key[object]], texts: Mapping[str, str], names: Collection[str] | None) -> Iterable[str]:
-    """The names to tell: all that are not hidden and all that are set, or those of them that were asked for."""
+def _entry_names(
+    keys: Mapping[str, Key[object]], texts: Mapping[str, str], names: Collection[str] | None
+) -> Iterable[str]:
+    """The keys that have an entry: all that are set or not hidden, restricted to the requested names."""
     if names:
         return sorted({name for name in names if name in texts or (name in keys and not keys[name].hidden)})
     return sorted({name for name, key in keys.items() if not key.hidden} | texts.keys())
 
 
-def _shown(key: Key[object], value: object) -> str | None:
+def _value_text(key: Key[object], value: object) -> str | None:
     return None if value is None or key.sensitive else key.type.show(value)
 
 
@@ -154,14 +154,14 @@ def _unknown(name: str, synonyms: tuple[Synonym, ...], *, read_only: bool) -> En
 
 
 def _broker_synonyms(config: Config, key: Key[object]) -> tuple[Synonym, ...]:
-    """Where a broker key's value comes from, and what it hides; nothing before the key itself is first set."""
-    synonyms = _synonyms(config, SAME_THING.get(key.name, (key.name,)), key.sensitive)
+    """The sources of a broker key's value by precedence, starting at the first layer that sets the key itself."""
+    synonyms = _synonyms(config, EQUIVALENT_KEYS.get(key.name, (key.name,)), key.sensitive)
     return tuple(dropwhile(lambda synonym: synonym.name != key.name, synonyms))
 
 
 def _synonyms(config: Config, names: tuple[str, ...], sensitive: bool) -> tuple[Synonym, ...]:
-    """Every layer in turn, and in each layer the names in their order."""
-    found = [
+    """All settings of the names: by layer, then in the order of the names."""
+    synonyms = [
         Synonym(name, None if sensitive else texts[name], source)
         for source, texts in _layers(config)
         for name in names
@@ -169,8 +169,8 @@ def _synonyms(config: Config, names: tuple[str, ...], sensitive: bool) -> tuple[
     ]
     for name in names:
         if (key := BROKER_KEYS.get(name)) is not None and (default := key.default_text) is not None:
-            found.append(Synonym(name, None if sensitive else default, Source.DEFAULT))
-    return tuple(found)
+            synonyms.append(Synonym(name, None if sensitive else default, Source.DEFAULT))
+    return tuple(synonyms)
 
 
 def _layers(config: Config) -> tuple[tuple[Source, Mapping[str, str]], ...]:

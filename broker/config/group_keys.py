@@ -1,6 +1,6 @@
-"""Keys of groups, of client metrics subscriptions, and the loggers whose level can be changed from afar.
+"""Keys of groups and of client metrics subscriptions, and the loggers whose level clients can change.
 
-A group that sets nothing takes what the broker says; what it sets must lie between the broker's min and max.
+A group inherits keys that it does not set from the broker. A value that it sets must be within the broker's limits.
 """
 
 import re
@@ -26,70 +26,72 @@ def is_offset_reset(text: str) -> str | None:
 
 CONSUMER_SESSION_TIMEOUT_MS = group_key("consumer.session.timeout.ms", Int(min=1), 45_000,
     coordinator.GROUP_CONSUMER_SESSION_TIMEOUT_MS,
-    doc="A member of a consumer group that is silent for so long is removed.")
+    doc="Time in milliseconds without a heartbeat after which a member is removed from its consumer group.")
 CONSUMER_HEARTBEAT_INTERVAL_MS = group_key("consumer.heartbeat.interval.ms", Int(min=1), 5_000,
     coordinator.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
-    doc="How often a member of a consumer group is told to speak up.")
+    doc="Heartbeat interval, in milliseconds, that members of a consumer group are told to use.")
 CONSUMER_ASSIGNMENT_INTERVAL_MS = group_key("consumer.assignment.interval.ms", Int(min=0), 1_000,
     coordinator.GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,
-    doc="The least time between two assignments of a consumer group.")
+    doc="Minimum time, in milliseconds, between two assignments of a consumer group.")
 
 SHARE_SESSION_TIMEOUT_MS = group_key("share.session.timeout.ms", Int(min=1), 45_000,
     share.GROUP_SHARE_SESSION_TIMEOUT_MS, effect=LATER_SHARE,
-    doc="A member of a share group that is silent for so long is removed.")
+    doc="Time in milliseconds without a heartbeat after which a member is removed from its share group.")
 SHARE_HEARTBEAT_INTERVAL_MS = group_key("share.heartbeat.interval.ms", Int(min=1), 5_000,
     share.GROUP_SHARE_HEARTBEAT_INTERVAL_MS, effect=LATER_SHARE,
-    doc="How often a member of a share group is told to speak up.")
+    doc="Heartbeat interval, in milliseconds, that members of a share group are told to use.")
 SHARE_ASSIGNMENT_INTERVAL_MS = group_key("share.assignment.interval.ms", Int(min=0), 1_000,
     share.GROUP_SHARE_ASSIGNMENT_INTERVAL_MS, effect=LATER_SHARE,
-    doc="The least time between two assignments of a share group.")
+    doc="Minimum time, in milliseconds, between two assignments of a share group.")
 SHARE_RECORD_LOCK_DURATION_MS = group_key("share.record.lock.duration.ms", Int(min=1_000), 30_000,
     share.GROUP_SHARE_RECORD_LOCK_DURATION_MS, effect=LATER_SHARE,
-    doc="How long a record is kept for the member that got it.")
+    doc="Time in milliseconds for which a delivered record is locked to the member that acquired it.")
 SHARE_DELIVERY_COUNT_LIMIT = group_key("share.delivery.count.limit", Int(min=2), 5,
     share.GROUP_SHARE_DELIVERY_COUNT_LIMIT, effect=LATER_SHARE,
-    doc="How many times a record is delivered before it is given up.")
+    doc="Number of times a record is delivered before a share group gives up on it.")
 SHARE_PARTITION_MAX_RECORD_LOCKS = group_key("share.partition.max.record.locks", Int(min=100), 2_000,
     share.GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS, effect=LATER_SHARE,
-    doc="How many records of a partition may be with members at a time.")
+    doc="Maximum number of records of one partition that members may hold locked at a time.")
 SHARE_AUTO_OFFSET_RESET = group_key("share.auto.offset.reset", String(check=is_offset_reset), "latest",
     effect=LATER_SHARE,
-    doc="Where a share group begins in a partition: earliest, latest, or by_duration: and how long ago.")
+    doc="Start of a share group in a partition without state: earliest, latest, or by_duration:<ISO 8601 duration> "
+        "before now.")
 SHARE_ISOLATION_LEVEL = group_key("share.isolation.level", String(one_of=("read_committed", "read_uncommitted")),
     "read_uncommitted", effect=LATER_SHARE,
-    doc="Whether a share group gets records of transactions that are not committed.")
+    doc="Whether a share group receives records of transactions that are not committed.")
 SHARE_RENEW_ACKNOWLEDGE_ENABLE = group_key("share.renew.acknowledge.enable", Boolean(), True, effect=LATER_SHARE,
-    doc="Whether a member may ask for more time with a record.")
+    doc="Whether a member may extend the lock on a record it has acquired.")
 
 STREAMS_SESSION_TIMEOUT_MS = group_key("streams.session.timeout.ms", Int(min=1), 45_000,
     share.GROUP_STREAMS_SESSION_TIMEOUT_MS, effect=LATER_STREAMS,
-    doc="A member of a streams group that is silent for so long is removed.")
+    doc="Time in milliseconds without a heartbeat after which a member is removed from its streams group.")
 STREAMS_HEARTBEAT_INTERVAL_MS = group_key("streams.heartbeat.interval.ms", Int(min=1), 5_000,
     share.GROUP_STREAMS_HEARTBEAT_INTERVAL_MS, effect=LATER_STREAMS,
-    doc="How often a member of a streams group is told to speak up.")
+    doc="Heartbeat interval, in milliseconds, that members of a streams group are told to use.")
 STREAMS_ASSIGNMENT_INTERVAL_MS = group_key("streams.assignment.interval.ms", Int(min=0), 1_000,
     share.GROUP_STREAMS_ASSIGNMENT_INTERVAL_MS, effect=LATER_STREAMS,
-    doc="The least time between two assignments of a streams group.")
+    doc="Minimum time, in milliseconds, between two assignments of a streams group.")
 STREAMS_INITIAL_REBALANCE_DELAY_MS = group_key("streams.initial.rebalance.delay.ms", Int(min=0), 3_000,
     share.GROUP_STREAMS_INITIAL_REBALANCE_DELAY_MS, effect=LATER_STREAMS,
-    doc="How long a new streams group waits for more members before its first assignment.")
+    doc="Time in milliseconds that a new streams group waits for more members before its first assignment.")
 STREAMS_NUM_STANDBY_REPLICAS = group_key("streams.num.standby.replicas", Int(min=0), 0,
     share.GROUP_STREAMS_NUM_STANDBY_REPLICAS, effect=LATER_STREAMS,
-    doc="How many standby copies of its state a task gets.")
+    doc="Number of standby replicas of each task's state.")
 
 # Client metrics subscriptions.
 
 METRICS = client_metrics_key("metrics", List(), (),
-    doc="What the names of the metrics start with that clients shall push; * is all of them.")
+    doc="Prefixes of the names of the metrics that clients push; * selects all metrics.")
 INTERVAL_MS = client_metrics_key("interval.ms", Int(), 5 * MINUTE_MS,
-    doc="How often clients push them: between 100 ms and an hour.")
+    doc="Interval, in milliseconds, at which clients push metrics: from 100 to 3600000.")
 MATCH = client_metrics_key("match", List(), (),
-    doc="Which clients: patterns such as client_id=web-.* between commas; empty is all.")
+    doc="Clients that the subscription applies to: comma-separated patterns such as client_id=web-.*; empty selects "
+        "all clients.")
 
 # fmt: on
 
 
-# A group's value must not be below the broker's value of the second key, nor above that of the third.
+# A group key, and the broker keys of its lower and upper limit.
 GROUP_BOUNDS: Final[tuple[tuple[Key[int], Key[int] | None, Key[int]], ...]] = (
     (
         CONSUMER_SESSION_TIMEOUT_MS,
@@ -152,7 +154,7 @@ GROUP_BOUNDS: Final[tuple[tuple[Key[int], Key[int] | None, Key[int]], ...]] = (
 
 MIN_INTERVAL_MS: Final = 100
 MAX_INTERVAL_MS: Final = 60 * MINUTE_MS
-MATCHED: Final = (
+MATCH_LABELS: Final = (
     "client_instance_id",
     "client_id",
     "client_software_name",
@@ -161,7 +163,7 @@ MATCHED: Final = (
     "client_source_port",
 )
 
-# The loggers that BROKER_LOGGER knows: one for the whole, one for each room. Levels are Log4j's words for Python's.
+# The loggers of BROKER_LOGGER resources: the root and the packages. Levels have Log4j's names and Python's numbers.
 ROOT_LOGGER: Final = "root"
 LOGGERS: Final = (
     ROOT_LOGGER,

@@ -1,13 +1,13 @@
-"""A config key, declared once: what it is called, what it may be, what it means, and whether trioka heeds it.
+"""Declarations of configuration keys: name, type, default, documentation, and whether trioka honours the key.
 
     RETENTION_MS = topic_key("retention.ms", Long(min=-1), 7 * DAY_MS, synonyms=(log.LOG_RETENTION_MS, …),
-        doc="Delete a segment once its newest record is older than this; -1 keeps all.")
+        doc="Age, in milliseconds, of a segment's newest record above which the segment is deleted; -1 means no limit.")
 
-From the declaration come validation, DescribeConfigs, dynamic change and the reference page. The declared name is a
-typed look-up as well: `config[RETENTION_MS]` is an int for the reader and for mypy.
+Validation, DescribeConfigs, dynamic changes and docs/CONFIG.md use the declaration. The declared object is also a typed
+index: `config[RETENTION_MS]` is an int for mypy.
 
-There are some four hundred keys and a broker starts in half a second, so a key is a plain object with slots: making
-all of them takes a millisecond, where a data class per key, or a regular expression per key, would take twenty.
+There are about four hundred keys and a broker starts in half a second, so a key is a plain object with slots. Creating
+all of them takes 1 ms; a data class or a compiled regular expression per key would take 20 ms.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,10 +26,11 @@ MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 
-# The default of a key that has none: the node does not start without a value.
+# Marks a key without a default: the node does not start without a value.
 REQUIRED: Final[Any] = type("Required", (), {"__repr__": lambda _: "REQUIRED"})()
 
 LISTENER_PREFIX: Final = "listener.name."
+SASL_MECHANISM_PREFIXES: Final = frozenset({"gssapi", "oauthbearer", "plain", "scram-sha-256", "scram-sha-512"})
 
 
 class Importance(IntEnum):
@@ -39,7 +40,7 @@ class Importance(IntEnum):
 
 
 class Mode(IntEnum):
-    """How a broker key changes: by a new start only, for single brokers only, or for one or all of them."""
+    """How a broker key can change: by a restart only, per broker, or also for all brokers."""
 
     READ_ONLY = 0
     PER_BROKER = 1
@@ -51,7 +52,7 @@ class Mode(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from; the numbers are those of DescribeConfigs."""
+    """Source of a value, with the numbers of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -64,7 +65,7 @@ class Source(IntEnum):
 
 
 class Resource(IntEnum):
-    """What has a configuration; the numbers are those of DescribeConfigs and its siblings."""
+    """Type of a resource that has a configuration, with the numbers of DescribeConfigs."""
 
     TOPIC = 2
     BROKER = 4
@@ -80,48 +81,48 @@ class Synonym(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One key of one resource, with everything that DescribeConfigs says about it."""
+    """One key of a resource, as DescribeConfigs returns it."""
 
     name: str
-    value: str | None  # None too if it is sensitive
+    value: str | None  # None if not set or sensitive
     source: int
     sensitive: bool
     read_only: bool
-    synonyms: tuple[Synonym, ...]  # the value's own place first, then what it hides
-    type: int  # 0 for a key that nobody declared
+    synonyms: tuple[Synonym, ...]  # by precedence, the effective one first
+    type: int  # 0 for an undeclared key
     documentation: str | None
 
 
 LOW, MEDIUM, HIGH = Importance.LOW, Importance.MEDIUM, Importance.HIGH
 READ_ONLY, PER_BROKER, CLUSTER_WIDE = Mode.READ_ONLY, Mode.PER_BROKER, Mode.CLUSTER_WIDE
 
-# Why a key is accepted and has no effect. A key without such a reason is honoured.
+# Reasons why a key is accepted but ignored, to follow "Ignored because". Keys without a reason are honoured.
 HONOURED: Final = ""
-NO_THREADS: Final = "one event loop does what Kafka's thread pools do"
-NO_QUEUE: Final = "a connection has one request served at a time, and what it sends meanwhile waits in the kernel"
-NOTHING_UNSTABLE: Final = "nothing unstable is offered"
-TWO_SNAPSHOTS: Final = "the last two snapshots of the metadata are kept"
-NO_PURGATORY: Final = "a request that waited leaves nothing behind that would have to be purged"
-JAVA: Final = "it names a Java class, or something else of the Java runtime"
+NO_THREADS: Final = "trioka has no thread pools"
+NO_QUEUE: Final = "each connection has one request processed at a time; further requests wait in the kernel's buffers"
+NOTHING_UNSTABLE: Final = "unstable features are not offered"
+TWO_SNAPSHOTS: Final = "trioka keeps the last two metadata snapshots"
+NO_PURGATORY: Final = "completed requests leave nothing to purge"
+JAVA: Final = "trioka has no Java runtime"
 KERBEROS: Final = "Kerberos is not supported"
-NO_JMX_METRICS: Final = "metrics are served over HTTP, and are not sampled in windows"
-NO_BUFFER: Final = "internal topics are read in pieces of a fixed size"
-NO_LINGER: Final = "what a coordinator decides is written at once"
-ONE_DECISION: Final = "the controller decides one thing at a time, so that there is nothing to gather"
-NO_SCAN: Final = "a transaction that took too long is aborted when its time is over"
-NO_PREALLOCATION: Final = "files grow as they are written"
-NO_CLEANER_BUFFERS: Final = "compaction has one limit for its memory, log.cleaner.dedupe.buffer.size"
-LATER_CLUSTER: Final = "nodes do not look at it yet"
-LATER_SHARE: Final = "share groups are not there yet"
-LATER_STREAMS: Final = "streams groups are not there yet"
-LATER_SECURITY: Final = "TLS, SASL and tokens are not there yet"
-LATER_TIERS: Final = "tiered storage is not there yet"
-LATER_QUOTAS: Final = "quotas are stored, and not enforced yet"
-LATER_TELEMETRY: Final = "client telemetry is not there yet"
+NO_JMX_METRICS: Final = "metrics are served over HTTP and not sampled in windows"
+NO_BUFFER: Final = "the buffers of coordinators have a fixed size"
+NO_LINGER: Final = "coordinators append records at once"
+ONE_DECISION: Final = "the controller processes one request at a time, so there are no records to collect"
+NO_SCAN: Final = "each transaction has its own timer"
+NO_PREALLOCATION: Final = "segment files grow as they are written"
+NO_CLEANER_BUFFERS: Final = "log.cleaner.dedupe.buffer.size alone limits the memory of compaction"
+LATER_CLUSTER: Final = "this is not implemented yet"
+LATER_SHARE: Final = "share groups are not implemented yet"
+LATER_STREAMS: Final = "streams groups are not implemented yet"
+LATER_SECURITY: Final = "nodes do not log in to each other by OAUTHBEARER"
+LATER_TIERS: Final = "tiered storage is not implemented yet"
+LATER_QUOTAS: Final = "this throttle is not implemented yet"
+LATER_TELEMETRY: Final = "client telemetry is not implemented yet"
 
 
 class Key(Generic[T_co]):
-    """See the top of this file. `default` is the parsed value; None stands for "not set"."""
+    """A declared key. `default` is a parsed value; None means "not set"."""
 
     __slots__ = ("default", "doc", "effect", "hidden", "importance", "mode", "name", "synonyms", "type")
 
@@ -142,9 +143,9 @@ class Key(Generic[T_co]):
         self.default = default
         self.importance = importance
         self.mode = mode
-        self.effect = effect  # HONOURED, or the reason why it has none
-        self.hidden = hidden  # DescribeConfigs shows it only where somebody has set it
-        self.synonyms = synonyms  # the broker keys that a topic or group inherits from, the strongest first
+        self.effect = effect  # HONOURED, or the reason why the key is ignored
+        self.hidden = hidden  # DescribeConfigs returns it only if it is set
+        self.synonyms = synonyms  # the broker keys that a topic or group inherits from, by precedence
         self.doc = doc
 
     def __repr__(self) -> str:
@@ -168,7 +169,7 @@ class Key(Generic[T_co]):
         return None if self.default is None or self.required else self.type.show(self.default)
 
     def parse(self, text: str) -> T_co:
-        """The value of a text; a ValueError is one sentence that names the key and the text."""
+        """Parse a text. The message of the ValueError is a sentence with the key and the text."""
         try:
             value: T_co = self.type.parse(text)
         except ValueError as error:
@@ -181,8 +182,8 @@ BROKER_KEYS: Final[dict[str, Key[object]]] = {}
 TOPIC_KEYS: Final[dict[str, Key[object]]] = {}
 GROUP_KEYS: Final[dict[str, Key[object]]] = {}
 CLIENT_METRICS_KEYS: Final[dict[str, Key[object]]] = {}
-# What stands in server.properties for the authorizer, which in Kafka is a plug-in: no client sees what it is set to,
-# and a new value counts from the next start on.
+# Keys of the authorizer in server.properties. The authorizer is a plug-in in Kafka, so DescribeConfigs does not return
+# these keys, and a change needs a restart.
 AUTHORIZER_KEYS: Final[dict[str, Key[object]]] = {}
 
 
@@ -254,14 +255,14 @@ def topic_key(
     effect: str = HONOURED,
     hidden: bool = False,
 ) -> Key[Any]:
-    """Declare a key of topics, and the broker keys that a topic without an own value inherits from."""
+    """Declare a key of topics. `synonyms` are the broker keys that a topic inherits from, by precedence."""
     return _declare(TOPIC_KEYS, Key(name, type, default, MEDIUM, CLUSTER_WIDE, effect, hidden, synonyms, doc))
 
 
 def group_key(
     name: str, type: ValueType[T], default: T, *synonyms: Key[object], doc: str, effect: str = HONOURED
 ) -> Key[T]:
-    """Declare a key of groups. It has one synonym at most."""
+    """Declare a key of groups, with at most one synonym."""
     return _declare(GROUP_KEYS, Key(name, type, default, MEDIUM, CLUSTER_WIDE, effect, False, synonyms, doc))
 
 
@@ -283,16 +284,20 @@ def _declare(keys: "dict[str, Key[object]]", key: Key[T]) -> Key[T]:
 
 
 def described(keys: Mapping[str, Key[object]]) -> Iterator[Key[object]]:
-    """The keys that a client sees though nobody has set them, in the order of their names."""
+    """The keys that DescribeConfigs returns even if they are not set, sorted by name."""
     return (keys[name] for name in sorted(keys) if not keys[name].hidden)
 
 
 def broker_key_of(name: str) -> Key[object] | None:
-    """The key that a name in server.properties means: `listener.name.<listener>.<key>` is that key for one listener.
+    """The key that a name in server.properties refers to; None if it is unknown.
 
-    For some SASL keys a mechanism stands between: `listener.name.<listener>.<mechanism>.<key>`.
+    `listener.name.<listener>.<key>` is the key for one listener; some SASL keys also have a mechanism:
+    `listener.name.<listener>.<mechanism>.<key>`, or `<mechanism>.<key>` for all listeners.
     """
-    if (key := BROKER_KEYS.get(name)) is not None or not name.startswith(LISTENER_PREFIX):
+    if (key := BROKER_KEYS.get(name)) is not None:
         return key
+    if not name.startswith(LISTENER_PREFIX):
+        mechanism, _, rest = name.partition(".")
+        return BROKER_KEYS.get(rest) if mechanism in SASL_MECHANISM_PREFIXES else None
     rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
     return BROKER_KEYS.get(rest) or BROKER_KEYS.get(rest.partition(".")[2])

@@ -1,15 +1,15 @@
-"""The configuration that counts: layers of texts, and the values that win.
+"""Effective configuration values, computed from layers of texts.
 
-    of a broker     default  <  server.properties  <  set for all brokers  <  set for this broker
-    of a topic      the broker's synonyms of a key, as they stand there  <  set for the topic
-    of a group      the broker's synonym of a key, as it stands there    <  set for the group
+    broker     default  <  server.properties  <  dynamic, all brokers  <  dynamic, this broker
+    topic      value of the broker's synonyms  <  set for the topic
+    group      value of the broker's synonym   <  set for the group
 
     config[NUM_PARTITIONS]                       an int
     config.topic({"retention.ms": "-1"})[RETENTION_MS]
 
-These are values: a change makes a new `Config`. Texts are kept beside the parsed values, because DescribeConfigs shows
-both. What comes from the metadata log was checked when it was set, perhaps by another program or an older version; a
-text that makes no sense here is passed over and stands in `rejected`, for the log, rather than stopping a broker.
+A `Config` is immutable; a change creates a new one. The texts are kept because DescribeConfigs shows them. Texts from
+the metadata log were validated when they were set, perhaps by another program or an older version. An invalid text
+does not stop the broker: it is skipped and listed in `rejected` for the log.
 """
 
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ from .values import Whole
 
 T = TypeVar("T")
 
-NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
-# Broker keys that say the same in other units, the strongest first. Setting one of them while the broker runs puts
-# all the others out of force.
-SAME_THING: Final[Mapping[str, tuple[str, ...]]] = {
+# Broker keys with the same meaning in different units, by precedence. Setting one of them dynamically overrides all
+# the others in server.properties.
+EQUIVALENT_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     synonym.name: tuple(other.name for other in key.synonyms)
     for key in TOPIC_KEYS.values()
     for synonym in key.synonyms
@@ -42,11 +42,11 @@ _UNITS: Final = (("minutes", MINUTE_MS), ("hours", HOUR_MS))
 
 
 class ConfigError(ValueError):
-    """This configuration cannot be started with; the message is one sentence that names the key."""
+    """The node cannot start with this configuration. The message is a sentence that names the key."""
 
 
 class Layered:
-    """Texts of declared keys over something to fall back to."""
+    """Parsed values of the texts in several layers; later layers win."""
 
     __slots__ = ("_values", "rejected")
 
@@ -60,7 +60,7 @@ class Layered:
                         self._values[name] = key.parse(text)
                     except ValueError as error:
                         rejected.append(str(error))
-        self.rejected = tuple(rejected)  # sentences about texts that were passed over
+        self.rejected = tuple(rejected)  # error messages about skipped texts
 
 
 class Config(Layered):
@@ -70,15 +70,15 @@ class Config(Layered):
 
     def __init__(
         self,
-        static: Mapping[str, str] = NOTHING,
+        static: Mapping[str, str] = EMPTY,
         *,
-        cluster: Mapping[str, str] = NOTHING,
-        broker: Mapping[str, str] = NOTHING,
+        cluster: Mapping[str, str] = EMPTY,
+        broker: Mapping[str, str] = EMPTY,
     ) -> None:
         super().__init__(BROKER_KEYS, (_without_synonyms(static, cluster, broker), cluster, broker))
         self.static = static  # server.properties, environment, overrides
-        self.cluster = cluster  # set for all brokers
-        self.broker = broker  # set for this broker
+        self.cluster = cluster  # dynamic, all brokers
+        self.broker = broker  # dynamic, this broker
         self._inherited: dict[str, Any] = {}
 
     def __getitem__(self, key: Key[T]) -> T:
@@ -87,11 +87,11 @@ class Config(Layered):
         return value
 
     def is_set(self, key: Key[object]) -> bool:
-        """Whether anybody has said anything about it."""
+        """Whether any layer sets the key."""
         return key.name in self._values
 
     def changed(self, *, cluster: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> "Config":
-        """The same node with other dynamic layers."""
+        """Return a configuration with other dynamic layers."""
         return Config(
             self.static,
             cluster=self.cluster if cluster is None else cluster,
@@ -99,7 +99,7 @@ class Config(Layered):
         )
 
     def of_listener(self, listener: str, key: Key[T]) -> T:
-        """The value for one listener: `listener.name.<listener>.<key>`, or what holds for all."""
+        """The value of `listener.name.<listener>.<key>`, or of the key itself if that is not set."""
         name = f"{LISTENER_PREFIX}{listener.lower()}.{key.name}"
         for texts in (self.broker, self.cluster, self.static):
             if (text := texts.get(name)) is not None:
@@ -107,7 +107,7 @@ class Config(Layered):
         return self[key]
 
     def inherited(self, key: Key[T]) -> T:
-        """What a topic or group gets that sets nothing: of the broker's synonyms the first that is set."""
+        """The value of a topic or group that does not set the key: that of the first synonym that is set."""
         if key.name not in self._inherited:
             self._inherited[key.name] = self._inherit(key)
         return cast(T, self._inherited[key.name])
@@ -118,15 +118,15 @@ class Config(Layered):
                 value = self._values[synonym.name]
                 if isinstance(key.type, Whole):
                     value *= unit_ms(synonym)
-                    # -5 hours of retention and -1 ms between flushes are let through by Kafka's brokers, too.
+                    # Kafka's brokers also accept values below the topic's minimum, such as -5 hours of retention.
                     return value if key.type.min is None else max(value, key.type.min)
                 return value
         return key.default
 
-    def topic(self, overrides: Mapping[str, str] = NOTHING) -> "TopicConfig":
+    def topic(self, overrides: Mapping[str, str] = EMPTY) -> "TopicConfig":
         return TopicConfig(self, overrides)
 
-    def group(self, overrides: Mapping[str, str] = NOTHING) -> "GroupConfig":
+    def group(self, overrides: Mapping[str, str] = EMPTY) -> "GroupConfig":
         return GroupConfig(self, overrides)
 
 
@@ -135,7 +135,7 @@ class TopicConfig(Layered):
 
     __slots__ = ("config", "overrides")
 
-    def __init__(self, config: Config, overrides: Mapping[str, str] = NOTHING) -> None:
+    def __init__(self, config: Config, overrides: Mapping[str, str] = EMPTY) -> None:
         super().__init__(TOPIC_KEYS, (overrides,))
         self.config = config
         self.overrides = overrides
@@ -150,11 +150,11 @@ class TopicConfig(Layered):
 
 
 class GroupConfig(Layered):
-    """A group's configuration. What it has set counts within the broker's bounds, which may have moved since."""
+    """A group's configuration. Its values are clamped to the broker's bounds, which may have changed since."""
 
     __slots__ = ("config", "overrides")
 
-    def __init__(self, config: Config, overrides: Mapping[str, str] = NOTHING) -> None:
+    def __init__(self, config: Config, overrides: Mapping[str, str] = EMPTY) -> None:
         super().__init__(GROUP_KEYS, (overrides,))
         self.config = config
         self.overrides = overrides
@@ -171,12 +171,12 @@ class GroupConfig(Layered):
 
 
 def unit_ms(synonym: Key[object]) -> int:
-    """By how much to multiply for milliseconds; names say their unit last, and all others count what they count."""
+    """The factor from the unit of a key, which is the last part of its name, to milliseconds; 1 for other units."""
     return next((factor for unit, factor in _UNITS if synonym.name.endswith(f".{unit}")), 1)
 
 
 def _without_synonyms(static: Mapping[str, str], *dynamic: Mapping[str, str]) -> Mapping[str, str]:
-    hidden = {other for texts in dynamic for name in texts for other in SAME_THING.get(name, ())}
+    hidden = {other for texts in dynamic for name in texts for other in EQUIVALENT_KEYS.get(name, ())}
     return {name: text for name, text in static.items() if name not in hidden} if hidden else static
 
 
@@ -191,7 +191,7 @@ _CODECS: Final[Mapping[str, Codec | None]] = {
 
 
 def log_config(config: TopicConfig) -> LogConfig:
-    """What storage is told about the logs of a topic."""
+    """The configuration of the topic's logs for storage."""
     internal_segment_bytes = config[topic.INTERNAL_SEGMENT_BYTES]
     return LogConfig(
         segment_bytes=config[topic.SEGMENT_BYTES] if internal_segment_bytes is None else internal_segment_bytes,
@@ -205,7 +205,7 @@ def log_config(config: TopicConfig) -> LogConfig:
         file_delete_delay_ms=config[topic.FILE_DELETE_DELAY_MS],
         delete_retention_ms=config[topic.DELETE_RETENTION_MS],
         min_cleanable_dirty_ratio=config[topic.MIN_CLEANABLE_DIRTY_RATIO],
-        # The two lags can contradict each other through the broker's dynamic defaults; then the upper one holds.
+        # A dynamic default of the broker can make the minimum exceed the maximum; the maximum wins.
         min_compaction_lag_ms=min(config[topic.MIN_COMPACTION_LAG_MS], config[topic.MAX_COMPACTION_LAG_MS]),
         max_compaction_lag_ms=config[topic.MAX_COMPACTION_LAG_MS],
         max_message_bytes=config[topic.MAX_MESSAGE_BYTES],

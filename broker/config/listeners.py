@@ -1,7 +1,7 @@
-"""Who a node is and where it listens: the keys that only make sense together, as one value.
+"""The identity and the listeners of a node.
 
-`Node` is made once, from a configuration that is about to be started with. Everything that could be wrong with these
-keys is a `ConfigError` here, one sentence with the key, its value, and what it should be.
+`node_of` combines keys that depend on each other into a `Node`, and validates them. A `ConfigError` is a sentence that
+names the key, its value and the expected value.
 """
 
 from collections.abc import Iterable
@@ -11,23 +11,26 @@ from . import log_keys as log
 from . import node_keys as node
 from .addresses import Endpoint, SecurityProtocol, Server, Voter, parse_listener, parse_server, parse_voter
 from .layers import Config, ConfigError
+from .sasl import sasl_of
 
 BROKER: Final = "broker"
 CONTROLLER: Final = "controller"
-EVERYWHERE: Final = "0.0.0.0"
-MAX_LOG_DIRS: Final = 1000  # each holds a lock and three checkpoints open
+ANY_ADDRESS: Final = "0.0.0.0"
+MAX_LOG_DIRS: Final = 1000  # each keeps a lock file and three checkpoint files open
 
 
 class Node(NamedTuple):
-    """A node's place in the world. (A named tuple, for it is made in a tenth of a data class's time at import.)"""
+    """Identity and addresses of a node. (A named tuple: importing it takes a tenth of the time of a data class.)"""
 
     id: int
     roles: frozenset[str]  # BROKER, CONTROLLER, or both
     rack: str | None
-    listeners: tuple[Endpoint, ...]  # all of them, in the order of the key
-    advertised: tuple[Endpoint, ...]  # what clients are told; without a host, the machine's own name is meant
-    inter_broker: str  # the name of the listener between brokers; empty if this is no broker
-    controller_names: tuple[str, ...]  # of the listeners of controllers; a broker uses the first
+    listeners: tuple[Endpoint, ...]  # all of them, in the order of `listeners`
+    advertised: tuple[Endpoint, ...]  # an empty host stands for this machine's host name
+    inter_broker: str  # name of the listener between brokers; empty without the broker role
+    inter_broker_protocol: SecurityProtocol
+    controller_protocol: SecurityProtocol  # of the first of `controller_names`
+    controller_names: tuple[str, ...]  # names of the listeners of controllers; a broker connects to the first
     voters: tuple[Voter, ...]
     bootstrap_servers: tuple[Server, ...]
     log_dirs: tuple[str, ...]
@@ -51,16 +54,18 @@ class Node(NamedTuple):
 
 
 def node_of(config: Config) -> Node:
-    """The node that a configuration describes, or a ConfigError."""
+    """The node that a configuration describes; raises ConfigError."""
     for key in (node.PROCESS_ROLES, node.NODE_ID, node.CONTROLLER_LISTENER_NAMES):
         if not config.is_set(key):
-            raise ConfigError(f"{key.name} is not set, and has no default. {key.doc}")
+            raise ConfigError(f"{key.name} is not set and has no default. {key.doc}")
     if config[node.BROKER_ID] not in (-1, config[node.NODE_ID]):
-        raise ConfigError(f"broker.id is {config[node.BROKER_ID]}, and must be as node.id, {config[node.NODE_ID]}.")
+        raise ConfigError(
+            f"broker.id is {config[node.BROKER_ID]}, but must be equal to node.id ({config[node.NODE_ID]})."
+        )
     controller_names = tuple(name.upper() for name in config[node.CONTROLLER_LISTENER_NAMES])
     protocols = _protocols(config, controller_names)
     listeners = _endpoints(config[node.LISTENERS], node.LISTENERS.name, protocols)
-    _one_port_each(listeners)
+    _check_ports(listeners)
     described = Node(
         id=config[node.NODE_ID],
         roles=frozenset(config[node.PROCESS_ROLES]),
@@ -68,6 +73,8 @@ def node_of(config: Config) -> Node:
         listeners=listeners,
         advertised=_advertised(config, listeners, controller_names, protocols),
         inter_broker="",
+        inter_broker_protocol=SecurityProtocol.PLAINTEXT,
+        controller_protocol=protocols.get(controller_names[0], SecurityProtocol.PLAINTEXT),
         controller_names=controller_names,
         voters=tuple(map(parse_voter, config[node.CONTROLLER_QUORUM_VOTERS])),
         bootstrap_servers=tuple(map(parse_server, config[node.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS])),
@@ -76,12 +83,12 @@ def node_of(config: Config) -> Node:
     )
     _check_quorum(described)
     _check_controller_listeners(described, protocols)
-    _check_protocols(described, protocols)
+    _check_protocols(described, config)
     return _with_inter_broker(described, config, protocols)
 
 
 def _protocols(config: Config, controller_names: tuple[str, ...]) -> dict[str, SecurityProtocol]:
-    """listener.security.protocol.map. Controllers need not stand in it where nothing is secured anyway."""
+    """Parse listener.security.protocol.map. Controller listeners default to PLAINTEXT if no listener is secured."""
     text = config[node.LISTENER_SECURITY_PROTOCOL_MAP]
     protocols: dict[str, SecurityProtocol] = {}
     for pair in text.split(",") if text else ():
@@ -111,24 +118,28 @@ def _endpoints(texts: Iterable[str], key: str, protocols: dict[str, SecurityProt
         if name not in protocols:
             known = ", ".join(sorted(protocols))
             raise ConfigError(
-                f"{key} has '{text}', and listener.security.protocol.map does not know {name}; it knows {known}."
+                f"{key} has '{text}', but {name} is not in listener.security.protocol.map, which has {known}."
             )
         if any(name == other.name for other in endpoints):
-            raise ConfigError(f"{key} names {name} twice; each listener needs a name of its own.")
+            raise ConfigError(f"{key} has the name {name} twice; names of listeners must be unique.")
         endpoints.append(Endpoint(name, protocols[name], *server))
     return tuple(endpoints)
 
 
-def _one_port_each(listeners: tuple[Endpoint, ...]) -> None:
-    """Two listeners share a port only if one has an IPv4 and the other an IPv6 address. Port 0 is any free one."""
-    for index, one in enumerate(listeners):
+def _check_ports(listeners: tuple[Endpoint, ...]) -> None:
+    """Two listeners may share a port only if one has an IPv4 and the other an IPv6 address. Port 0 is any free port."""
+    for index, listener in enumerate(listeners):
         for other in listeners[:index]:
-            if one.port and one.port == other.port and {_family(one.host), _family(other.host)} != {4, 6}:
-                raise ConfigError(f"listeners has {other} and {one} on the same port; each needs one of its own.")
+            if (
+                listener.port
+                and listener.port == other.port
+                and {_family(listener.host), _family(other.host)} != {4, 6}
+            ):
+                raise ConfigError(f"listeners has {other} and {listener} on the same port; ports must be unique.")
 
 
 def _family(host: str) -> int:
-    """4 or 6 for an address, 0 for a name or for every address."""
+    """4 or 6 for an IP address, 0 for a host name or an empty host."""
     if ":" in host:
         return 6
     parts = host.split(".")
@@ -145,25 +156,29 @@ def _advertised(
         return ()
     texts = config[node.ADVERTISED_LISTENERS]
     endpoints = listeners if texts is None else _endpoints(texts, node.ADVERTISED_LISTENERS.name, protocols)
-    told = tuple(endpoint for endpoint in endpoints if endpoint.name not in controller_names)
+    advertised = tuple(endpoint for endpoint in endpoints if endpoint.name not in controller_names)
     key = "listeners" if texts is None else "advertised.listeners"
-    if not told:
-        raise ConfigError(f"{key} is '{','.join(map(str, endpoints))}', and leaves a broker's clients without one.")
+    if not advertised:
+        raise ConfigError(
+            f"{key} is '{','.join(map(str, endpoints))}', which has no listener for clients of the broker."
+        )
     names = [endpoint.name for endpoint in listeners]
-    for endpoint in told:
+    for endpoint in advertised:
         if endpoint.name not in names:
             raise ConfigError(
-                f"advertised.listeners has {endpoint}, and no such name is among listeners: {', '.join(names)}."
+                f"advertised.listeners has {endpoint}, but its name is not in listeners: {', '.join(names)}."
             )
-        if endpoint.host == EVERYWHERE:
-            raise ConfigError(f"{key} has {endpoint}, and no client can connect to 0.0.0.0: advertise a real address.")
-    return told
+        if endpoint.host == ANY_ADDRESS:
+            raise ConfigError(
+                f"{key} has {endpoint}, but clients cannot connect to 0.0.0.0: advertise a reachable address."
+            )
+    return advertised
 
 
 def _log_dirs(config: Config) -> tuple[str, ...]:
     directories = config[log.LOG_DIRS] or config[log.LOG_DIR]
     if len(directories) > MAX_LOG_DIRS:
-        raise ConfigError(f"log.dirs names {len(directories)} directories, and {MAX_LOG_DIRS} is the most.")
+        raise ConfigError(f"log.dirs has {len(directories)} directories; the maximum is {MAX_LOG_DIRS}.")
     return directories
 
 
@@ -171,50 +186,50 @@ def _check_quorum(described: Node) -> None:
     if not described.voters and not described.bootstrap_servers:
         raise ConfigError(
             "Neither controller.quorum.bootstrap.servers nor controller.quorum.voters is set, "
-            "so this node would not find its quorum."
+            "so this node cannot find its quorum."
         )
     ids = [voter.id for voter in described.voters]
     if described.is_controller and ids and described.id not in ids:
-        raise ConfigError(f"node.id is {described.id}, and controller.quorum.voters must name it too: it has {ids}.")
+        raise ConfigError(f"node.id is {described.id}, but controller.quorum.voters does not contain it: it has {ids}.")
     if not described.is_controller and described.id in ids:
         raise ConfigError(
-            f"controller.quorum.voters names {described.id}, which is this node, and that is no controller."
+            f"controller.quorum.voters contains this node ({described.id}), but process.roles has no controller."
         )
     for voter in described.voters:
-        if voter.server.host == EVERYWHERE:
-            raise ConfigError(f"controller.quorum.voters has {voter.id}@{voter.server}, which nobody can connect to.")
+        if voter.server.host == ANY_ADDRESS:
+            raise ConfigError(
+                f"controller.quorum.voters has {voter.id}@{voter.server}, which is not a reachable address."
+            )
 
 
 def _check_controller_listeners(described: Node, protocols: dict[str, SecurityProtocol]) -> None:
-    wanted = ", ".join(described.controller_names)
+    controller_names = ", ".join(described.controller_names)
     names = {endpoint.name for endpoint in described.listeners}
     if not described.is_controller:
         if described.controller_listeners:
-            raise ConfigError(f"listeners names {wanted}, which is for controllers, and process.roles is only broker.")
+            raise ConfigError(
+                f"listeners has the controller listener {controller_names}, but process.roles is only broker."
+            )
         if missing := [name for name in described.controller_names if name not in protocols]:
             raise ConfigError(
-                f"controller.listener.names has {missing[0]}, "
-                "and listener.security.protocol.map does not say what it speaks."
+                f"controller.listener.names has {missing[0]}, which is not in listener.security.protocol.map."
             )
         return
     if missing := [name for name in described.controller_names if name not in names]:
-        raise ConfigError(f"controller.listener.names has {missing[0]}, and listeners has none of that name.")
+        raise ConfigError(f"controller.listener.names has {missing[0]}, which is not in listeners.")
     if not described.is_broker and described.broker_listeners:
         raise ConfigError(
-            f"listeners has {described.broker_listeners[0]}, and a mere controller only has the listeners {wanted}."
+            f"listeners has {described.broker_listeners[0]}, but process.roles is only controller, "
+            f"which has no listeners other than {controller_names}."
         )
 
 
-def _check_protocols(described: Node, protocols: dict[str, SecurityProtocol]) -> None:
-    """What a configuration says is encrypted or asks for a login must not be served, nor asked for, without it."""
-    used = [(f"listeners has {endpoint}", endpoint.name) for endpoint in described.listeners]
-    used += [(f"controller.listener.names has {name}", name) for name in described.controller_names]
-    for where, name in used:
-        if protocols[name] is not SecurityProtocol.PLAINTEXT:
-            raise ConfigError(
-                f"{where}, whose protocol is {protocols[name].name}, and TLS and SASL are not there yet: "
-                "what would be served in plaintext and to anybody is not served."
-            )
+def _check_protocols(described: Node, config: Config) -> None:
+    """Refuses a SASL listener that cannot serve logins. TLS listeners are checked when their key stores are read
+    (broker/security/listener_check.py)."""
+    for endpoint in described.listeners:
+        if endpoint.protocol.sasl:
+            sasl_of(config, endpoint.name)
 
 
 def _with_inter_broker(described: Node, config: Config, protocols: dict[str, SecurityProtocol]) -> Node:
@@ -222,12 +237,14 @@ def _with_inter_broker(described: Node, config: Config, protocols: dict[str, Sec
         return described
     name = config[node.INTER_BROKER_LISTENER_NAME]
     if name is not None and config.is_set(node.SECURITY_INTER_BROKER_PROTOCOL):
-        raise ConfigError("Both inter.broker.listener.name and security.inter.broker.protocol are set; one is enough.")
+        raise ConfigError(
+            "Both inter.broker.listener.name and security.inter.broker.protocol are set; set only one of them."
+        )
     key = node.SECURITY_INTER_BROKER_PROTOCOL if name is None else node.INTER_BROKER_LISTENER_NAME
     chosen = (config[node.SECURITY_INTER_BROKER_PROTOCOL] if name is None else name).upper()
     if chosen not in protocols:
-        raise ConfigError(f"{key.name} is {chosen}, and listener.security.protocol.map does not say what it speaks.")
+        raise ConfigError(f"{key.name} is {chosen}, which is not in listener.security.protocol.map.")
     names = [endpoint.name for endpoint in described.advertised]
     if chosen not in names:
-        raise ConfigError(f"{key.name} is {chosen}, and must be one of the advertised listeners: {', '.join(names)}.")
-    return described._replace(inter_broker=chosen)
+        raise ConfigError(f"{key.name} is {chosen}, but must be one of the advertised listeners: {', '.join(names)}.")
+    return described._replace(inter_broker=chosen, inter_broker_protocol=protocols[chosen])

@@ -1,15 +1,15 @@
-r"""Configuration as Kafka's users write it: a properties file, environment variables, `--override key=value`.
+r"""Parses properties files, environment variables and `--override key=value`.
 
     # a comment          key=value     key: value     key value     key
-    ! another one        a\tb = the key has a tab     a line that ends with a backslash \
-                                                       goes on, without its leading blanks
+    ! another comment    a\tb = the key has a tab     a line that ends with a backslash \
+                                                       continues, without its leading blanks
 
-A properties file is Java's: the key ends at the first =, : or blank that has no backslash before it; \t \n \r \f and
-\u0041 mean what they mean, and a backslash before anything else means that thing itself. The last of two lines with
-one key counts. Java reads these files as Latin-1; here a file that is UTF-8 is read as such, for that is what its
-writer saw.
+The format is that of java.util.Properties: the key ends at the first unescaped =, : or blank; \t \n \r \f and \u0041
+are escapes, and a backslash before any other character is dropped. The last line with a key wins. Java reads these
+files as Latin-1; this parser reads a file that is valid UTF-8 as UTF-8, as editors do.
 
-An environment variable is named as in Kafka's own image, KAFKA_ and the key in capitals: . is _, _ is __, - is ___.
+Environment variables are named as in Kafka's Docker image: KAFKA_ and the key in upper case, with _ for ., __ for _
+and ___ for -.
 """
 
 import re
@@ -19,7 +19,7 @@ from typing import Final
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 
 PREFIX: Final = "KAFKA_"
-# Variables of that name which tell the image's scripts, or clients, something else.
+# Variables with that prefix that do not stand for configuration keys.
 NOT_KEYS: Final = frozenset(
     {
         "KAFKA_BOOTSTRAP_SERVERS",
@@ -46,13 +46,13 @@ _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class PropertiesError(ValueError):
-    """The file is no properties file; the message names the line."""
+    """The text is not a valid properties file; the message names the line."""
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """The pairs of a properties file."""
+    """Parse a properties file."""
     if len(data) > MAX_FILE_BYTES:
-        raise PropertiesError(f"A properties file of {len(data)} bytes is none; {MAX_FILE_BYTES} is the most.")
+        raise PropertiesError(f"The properties file has {len(data)} bytes; the maximum is {MAX_FILE_BYTES}.")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -61,18 +61,18 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def parse_overrides(pairs: Iterable[str]) -> dict[str, str]:
-    """The pairs of `--override key=value`."""
-    found = {}
+    """Parse the values of `--override key=value`."""
+    overrides = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key.strip() or not equals:
-            raise PropertiesError(f"An override is key=value, and '{pair}' is not.")
-        found[key.strip()] = value.strip()
-    return found
+            raise PropertiesError(f"The override '{pair}' must have the form key=value.")
+        overrides[key.strip()] = value.strip()
+    return overrides
 
 
 def parse_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The keys that environment variables set."""
+    """The configuration keys among the environment variables."""
     return {
         key_of_variable(name): value
         for name, value in environment.items()
@@ -91,12 +91,12 @@ def variable_of_key(key: str) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that say something, joined where they go on, each with the number of its first part."""
+    """Lines without blanks and comments, with continuations joined, each with the number of its first line."""
     joined = ""
     first = 0
     for number, natural in enumerate(re.split("\r\n|\r|\n", text), 1):
         line = natural.lstrip(_BLANKS)
-        if not joined:  # a lone backslash before it changes nothing: what follows may still be a comment
+        if not joined:  # also after a line of only a backslash: Java then still accepts a comment
             if not line or line[0] in "#!":
                 continue
             first = number
@@ -124,14 +124,14 @@ def _unescaped(number: int, text: str) -> str:
     if "\\" not in text:
         return text
 
-    def meaning(found: re.Match[str]) -> str:
-        escape = found[1]
+    def replacement(match: re.Match[str]) -> str:
+        escape = match[1]
         if not escape.startswith("u"):
             return _ESCAPES.get(escape, escape)
         if not re.fullmatch("u[0-9a-fA-F]{4}", escape):
-            raise PropertiesError(f"Line {number} has \\{escape}, and \\u needs four hexadecimal digits.")
+            raise PropertiesError(f"Line {number} has \\{escape}, but \\u needs four hexadecimal digits.")
         return chr(int(escape[1:], 16))
 
-    # A pair of surrogates, written as two escapes, is one character.
-    unescaped = re.sub(r"\\(u.{0,4}|.|$)", meaning, text, flags=re.S)
+    # Two escapes that form a surrogate pair are one character.
+    unescaped = re.sub(r"\\(u.{0,4}|.|$)", replacement, text, flags=re.S)
     return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

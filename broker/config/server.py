@@ -1,10 +1,10 @@
-"""From server.properties, environment and overrides to a configuration that a node can start with.
+"""Builds the configuration of a node from server.properties, the environment and overrides.
 
     file  <  KAFKA_… in the environment  <  --override
 
-A value that makes no sense stops the start, with one sentence. A key that nobody knows does not: it is most likely a
-slip of the pen, so it is a warning with a suggestion. Keys of ZooKeeper, of Java, and of Kafka's past are one line, and
-so is everything that is understood and has no effect here.
+References such as `${file:/run/secrets/kafka:password}` are replaced first (`providers.py`). An invalid value is an
+error. An unknown key is most likely a typing error, and only causes a warning with a suggestion.
+Keys of ZooKeeper, of Java and of earlier versions of Kafka, and keys that trioka ignores, are summarized in notes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,20 +12,21 @@ from typing import Final, NamedTuple
 
 from . import node_keys as node
 from .key import AUTHORIZER_KEYS, BROKER_KEYS, JAVA, TOPIC_KEYS, broker_key_of
-from .layers import NOTHING, Config, ConfigError
+from .layers import EMPTY, Config, ConfigError
 from .listeners import Node, node_of
+from .providers import PROVIDER_PREFIX, resolve_references
 from .validation import did_you_mean, validate_broker
 
-# Broker keys of Kafka 4.3 that are declared nowhere: no client sees them, and they mean nothing here.
+# Broker keys of Kafka 4.3 that trioka does not declare: DescribeConfigs does not return them, and they are ignored.
 UNDECLARED: Final[Mapping[str, str]] = {
-    "controller.performance.always.log.threshold.ms": "says when Kafka's controller logs that an event was slow",
-    "controller.performance.sample.period.ms": "says how often Kafka's controller logs how slow events were",
+    "controller.performance.always.log.threshold.ms": "sets the duration at which Kafka's controller logs a slow event",
+    "controller.performance.sample.period.ms": "sets the period of the log about slow events in Kafka's controller",
     "group.share.persister.class.name": "names a Java class",
     "internal.metadata.delete.delay.millis": "is for Kafka's own tests of its metadata log",
     "internal.metadata.max.batch.size.in.bytes": "is for Kafka's own tests of its metadata log",
-    "server.max.startup.time.ms": "limits how long the threads of Kafka's start wait for each other",
+    "server.max.startup.time.ms": "limits the time that threads wait for each other while Kafka starts",
 }
-# Keys of earlier versions, which still stand in many a file.
+# Keys of earlier versions of Kafka, which many files still contain.
 FORMER: Final = frozenset(
     {
         "alter.config.policy.kraft.enable",
@@ -47,23 +48,23 @@ FORMER: Final = frozenset(
     }
 )
 FOREIGN_PREFIXES: Final = ("zookeeper.", "password.encoder.", "log4j.", "jmx.", "java.", "confluent.")
-PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.")
+PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.", PROVIDER_PREFIX)
 
 
 class Loaded(NamedTuple):
-    """A configuration to start with, and what is to be said about it."""
+    """A valid configuration, and remarks about its keys for the log."""
 
     config: Config
     node: Node
-    warnings: tuple[str, ...]  # what is probably a mistake
-    notes: tuple[str, ...]  # what is understood and ignored
+    warnings: tuple[str, ...]  # about keys that are probably mistyped
+    notes: tuple[str, ...]  # about keys that are ignored
 
 
 def load(
-    file: Mapping[str, str], *, environment: Mapping[str, str] = NOTHING, overrides: Mapping[str, str] = NOTHING
+    file: Mapping[str, str], *, environment: Mapping[str, str] = EMPTY, overrides: Mapping[str, str] = EMPTY
 ) -> Loaded:
-    """The configuration of a node, or a ConfigError that says in one sentence what is wrong with it."""
-    static = with_node_id({**file, **environment, **overrides})
+    """Build the configuration of a node; raise ConfigError with a one-sentence message if it is invalid."""
+    static = with_node_id(resolve_references({**file, **environment, **overrides}))
     config = Config(static)
     if config.rejected:
         raise ConfigError(config.rejected[0])
@@ -73,14 +74,14 @@ def load(
                 key.parse(text)
             except ValueError as error:
                 raise ConfigError(str(error).replace(key.name, name, 1)) from None
-    found = node_of(config)
+    described = node_of(config)
     validate_broker(config)
     warnings, notes = remarks(static)
-    return Loaded(config=config, node=found, warnings=tuple(warnings), notes=tuple(notes))
+    return Loaded(config=config, node=described, warnings=tuple(warnings), notes=tuple(notes))
 
 
 def with_node_id(static: Mapping[str, str]) -> dict[str, str]:
-    """node.id and its older name broker.id stand for each other; DescribeConfigs shows both."""
+    """Copy node.id to its former name broker.id and vice versa: DescribeConfigs returns both."""
     texts = dict(static)
     for name, other in ((node.NODE_ID.name, node.BROKER_ID.name), (node.BROKER_ID.name, node.NODE_ID.name)):
         if name in texts:
@@ -89,26 +90,26 @@ def with_node_id(static: Mapping[str, str]) -> dict[str, str]:
 
 
 def remarks(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Warnings and notes about the keys that are set."""
+    """Return warnings and notes about the keys that are set."""
     warnings: list[str] = []
     foreign: list[str] = []
-    without_effect: dict[str, list[str]] = {}
+    ignored: dict[str, list[str]] = {}
     for name in sorted(names):
         key = broker_key_of(name)
         if key is None:
             if is_foreign(name):
                 foreign.append(name)
             elif name not in AUTHORIZER_KEYS and not name.startswith(PLUGIN_PREFIXES):
-                warnings.append(f"There is no config {name[:200]}{_suggestion(name)}")
+                warnings.append(f"Unknown configuration key {name[:200]}{_suggestion(name)}")
         elif key.effect == JAVA:
             foreign.append(name)
         elif key.effect:
-            without_effect.setdefault(key.effect, []).append(name)
+            ignored.setdefault(key.effect, []).append(name)
     notes = []
     if foreign:
-        notes.append(f"Ignored, for they belong to Java, to ZooKeeper or to Kafka's past: {', '.join(foreign)}.")
-    for reason, keys in sorted(without_effect.items()):
-        notes.append(f"Without effect, for {reason}: {', '.join(keys)}.")
+        notes.append(f"Ignored keys of Java, ZooKeeper or earlier versions of Kafka: {', '.join(foreign)}.")
+    for reason, keys in sorted(ignored.items()):
+        notes.append(f"Ignored because {reason}: {', '.join(keys)}.")
     return warnings, notes
 
 
@@ -117,7 +118,7 @@ def is_foreign(name: str) -> bool:
 
 
 def _suggestion(name: str) -> str:
-    """A topic's key in a broker's file is meant for the broker's own name of it."""
-    if (of_topics := TOPIC_KEYS.get(name)) is not None and of_topics.synonyms:
-        return f"; of brokers it is {of_topics.synonyms[0].name}."
+    """For a topic key, suggest the broker key with the same meaning; for other keys, a similar name."""
+    if (topic_key := TOPIC_KEYS.get(name)) is not None and topic_key.synonyms:
+        return f"; the broker key is {topic_key.synonyms[0].name}."
     return did_you_mean(name, [*BROKER_KEYS, *AUTHORIZER_KEYS])

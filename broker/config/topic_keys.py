@@ -1,7 +1,7 @@
-"""Keys of topics, and the broker keys whose values a topic without an own one inherits.
+"""Keys of topics, and the broker keys that they inherit from.
 
-Where several broker keys stand behind a topic's, the first that is set counts: retention.ms is log.retention.ms, else
-log.retention.minutes, else log.retention.hours. Units follow from the names.
+If a topic key has several broker keys, the first that is set applies: retention.ms is log.retention.ms, else
+log.retention.minutes, else log.retention.hours. Values are converted between the units in the names.
 """
 
 import re
@@ -16,7 +16,9 @@ _REPLICA: Final = r"[0-9]+:[0-9]+|\*"
 
 
 def is_replica(text: str) -> str | None:
-    return None if re.fullmatch(_REPLICA, text) else "must be * or partition:broker between commas, such as 0:1,1:2"
+    return (
+        None if re.fullmatch(_REPLICA, text) else "must be * or comma-separated partition:broker pairs, such as 0:1,1:2"
+    )
 
 
 # fmt: off
@@ -24,93 +26,100 @@ def is_replica(text: str) -> str | None:
 # Segments and indexes.
 
 SEGMENT_BYTES = topic_key("segment.bytes", Int(min=MIB), GIB, log.LOG_SEGMENT_BYTES,
-    doc="The size at which a segment is closed and the next one begun.")
+    doc="Size, in bytes, at which the active segment is closed and a new one is opened.")
 INTERNAL_SEGMENT_BYTES = topic_key("internal.segment.bytes", Int(min=1), None, hidden=True,
-    doc="The segment size of tests, below the floor of segment.bytes; it wins where both are set.")
+    doc="Segment size for tests, in bytes; may be below the minimum of segment.bytes and overrides it.")
 SEGMENT_MS = topic_key("segment.ms", Long(min=1), 7 * DAY_MS, log.LOG_ROLL_MS, log.LOG_ROLL_HOURS,
-    doc="The age at which a segment is closed even if it is not full.")
+    doc="Age, in milliseconds, at which the active segment is closed even if it is not full.")
 SEGMENT_JITTER_MS = topic_key("segment.jitter.ms", Long(min=0), 0, log.LOG_ROLL_JITTER_MS, log.LOG_ROLL_JITTER_HOURS,
-    doc="At most so much is taken off segment.ms at random, so that not all segments close at once.")
+    doc="Maximum random reduction of segment.ms, in milliseconds, so that segments do not all close at once.")
 SEGMENT_INDEX_BYTES = topic_key("segment.index.bytes", Int(min=4), 10 * MIB, log.LOG_INDEX_SIZE_MAX_BYTES,
-    doc="The size of an offset index; a full one closes its segment.")
+    doc="Maximum size of an offset index, in bytes; the segment is closed when its index is full.")
 INDEX_INTERVAL_BYTES = topic_key("index.interval.bytes", Int(min=0), 4096, log.LOG_INDEX_INTERVAL_BYTES,
-    doc="So many bytes of records get one entry in the offset index.")
+    doc="Number of bytes of records per entry of the offset index.")
 PREALLOCATE = topic_key("preallocate", Boolean(), False, log.LOG_PREALLOCATE, effect=NO_PREALLOCATION,
-    doc="Whether a new segment reserves its whole size at once.")
+    doc="Whether a new segment file is created at its full size.")
 FILE_DELETE_DELAY_MS = topic_key("file.delete.delay.ms", Long(min=0), MINUTE_MS, log.LOG_SEGMENT_DELETE_DELAY_MS,
-    doc="How long a deleted segment's files stay, for those who still read them.")
+    doc="Time in milliseconds for which the files of a deleted segment stay on disk, so that running reads can finish.")
 
-# What is dropped, and when.
+# Retention and compaction.
 
 CLEANUP_POLICY = topic_key("cleanup.policy", List(one_of=("compact", "delete")), ("delete",), log.LOG_CLEANUP_POLICY,
-    doc="What happens to old records: delete drops them, compact keeps the last of each key; empty keeps all.")
+    doc="What happens to old records: delete removes old segments, compact keeps the last record of each key; empty "
+        "keeps all records.")
 RETENTION_MS = topic_key("retention.ms", Long(min=-1), 7 * DAY_MS,
     log.LOG_RETENTION_MS, log.LOG_RETENTION_MINUTES, log.LOG_RETENTION_HOURS,
-    doc="Delete a segment once its newest record is older than this; -1 keeps all.")
+    doc="Age, in milliseconds, of a segment's newest record above which the segment is deleted; -1 means no limit.")
 RETENTION_BYTES = topic_key("retention.bytes", Long(), -1, log.LOG_RETENTION_BYTES,
-    doc="Delete a partition's oldest segments while it is larger than this; -1 sets no limit.")
+    doc="Size of a partition, in bytes, above which its oldest segments are deleted; -1 means no limit.")
 DELETE_RETENTION_MS = topic_key("delete.retention.ms", Long(min=0), DAY_MS, log.LOG_CLEANER_DELETE_RETENTION_MS,
-    doc="How long the mark of a deleted key outlives its record in a compacted topic.")
+    doc="Time in milliseconds for which compaction keeps the tombstone of a deleted key.")
 MIN_CLEANABLE_DIRTY_RATIO = topic_key("min.cleanable.dirty.ratio", Double(min=0, max=1), 0.5,
     log.LOG_CLEANER_MIN_CLEANABLE_RATIO,
-    doc="Compact a log once this part of it is not compacted yet.")
+    doc="Ratio of bytes that are not yet compacted to the size of the log, from 0 to 1, at which a log is compacted.")
 MIN_COMPACTION_LAG_MS = topic_key("min.compaction.lag.ms", Long(min=0), 0, log.LOG_CLEANER_MIN_COMPACTION_LAG_MS,
-    doc="A record younger than this is not compacted away.")
+    doc="Age, in milliseconds, below which a record is not compacted.")
 MAX_COMPACTION_LAG_MS = topic_key("max.compaction.lag.ms", Long(min=1), LONG_MAX, log.LOG_CLEANER_MAX_COMPACTION_LAG_MS,
-    doc="A record older than this makes its log due for compaction.")
+    doc="Age, in milliseconds, of an uncompacted record at which its log must be compacted.")
 
-# What is let in.
+# Validation and compression of record batches.
 
 MAX_MESSAGE_BYTES = topic_key("max.message.bytes", Int(min=0), MIB + 12, log.MESSAGE_MAX_BYTES,
-    doc="The largest batch of records, as it is after compression.")
+    doc="Maximum size of a record batch, in bytes, after compression.")
 MESSAGE_TIMESTAMP_TYPE = topic_key("message.timestamp.type", String(one_of=("CreateTime", "LogAppendTime")),
     "CreateTime", log.LOG_MESSAGE_TIMESTAMP_TYPE,
-    doc="Whether a record keeps its producer's time or gets that of its arrival.")
+    doc="Whether a record keeps the producer's timestamp (CreateTime) or gets the time of the append (LogAppendTime).")
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS = topic_key("message.timestamp.before.max.ms", Long(min=0), LONG_MAX,
     log.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS,
-    doc="A record whose time lies further back than this is refused.")
+    doc="Maximum time, in milliseconds, by which a record's timestamp may precede the broker's clock; older records "
+        "are rejected.")
 MESSAGE_TIMESTAMP_AFTER_MAX_MS = topic_key("message.timestamp.after.max.ms", Long(min=0), HOUR_MS,
     log.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS,
-    doc="A record whose time lies further ahead than this is refused.")
+    doc="Maximum time, in milliseconds, by which a record's timestamp may be ahead of the broker's clock; other "
+        "records are rejected.")
 COMPRESSION_TYPE = topic_key("compression.type",
     String(one_of=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")), "producer", log.COMPRESSION_TYPE,
-    doc="The codec in which batches are kept; producer keeps what the client sent.")
+    doc="Codec in which record batches are stored; producer keeps the codec that the client used.")
 COMPRESSION_GZIP_LEVEL = topic_key("compression.gzip.level", Int(min=1, max=9, also=(-1,)), -1,
     log.COMPRESSION_GZIP_LEVEL,
-    doc="How hard gzip tries, from 1 to 9; -1 is its own default.")
+    doc="Compression level of gzip; -1 selects gzip's default level.")
 COMPRESSION_LZ4_LEVEL = topic_key("compression.lz4.level", Int(min=1, max=17), 9, log.COMPRESSION_LZ4_LEVEL,
-    doc="How hard lz4 tries.")
+    doc="Compression level of lz4.")
 COMPRESSION_ZSTD_LEVEL = topic_key("compression.zstd.level", Int(min=-131072, max=22), 3, log.COMPRESSION_ZSTD_LEVEL,
-    doc="How hard zstd tries; negative levels are faster.")
+    doc="Compression level of zstd; negative levels are faster and compress less.")
 
-# When it is made durable, and where.
+# Flushing and replication.
 
 FLUSH_MESSAGES = topic_key("flush.messages", Long(min=1), LONG_MAX, log.LOG_FLUSH_INTERVAL_MESSAGES,
-    doc="After so many records a log is synced to its disk.")
+    doc="Number of appended records after which a log is flushed to disk.")
 FLUSH_MS = topic_key("flush.ms", Long(min=0), LONG_MAX,
     log.LOG_FLUSH_INTERVAL_MS, log.LOG_FLUSH_SCHEDULER_INTERVAL_MS,
-    doc="After so long a log is synced to its disk.")
+    doc="Time in milliseconds after which appended records are flushed to disk.")
 MIN_INSYNC_REPLICAS = topic_key("min.insync.replicas", Int(min=1), 1, log.MIN_INSYNC_REPLICAS,
-    doc="With acks=all, a write needs so many replicas in sync.")
+    doc="Minimum size of the ISR for a write with acks=all to be accepted.")
 UNCLEAN_LEADER_ELECTION_ENABLE = topic_key("unclean.leader.election.enable", Boolean(), False,
     log.UNCLEAN_LEADER_ELECTION_ENABLE,
-    doc="Whether a replica that lags may lead when no other is left, at the price of lost records.")
+    doc="Whether a replica outside the ISR may become leader if no replica in the ISR is available, at the cost of "
+        "losing records.")
 LEADER_REPLICATION_THROTTLED_REPLICAS = topic_key("leader.replication.throttled.replicas", List(check=is_replica), (),
-    doc="Replicas that are throttled where they are read: partition:broker between commas, or * for all.")
+    doc="Replicas whose replication is throttled on the leader: comma-separated partition:broker pairs, or * for all.")
 FOLLOWER_REPLICATION_THROTTLED_REPLICAS = topic_key("follower.replication.throttled.replicas", List(check=is_replica),
     (),
-    doc="Replicas that are throttled where they are written: partition:broker between commas, or * for all.")
+    doc="Replicas whose replication is throttled on the follower: comma-separated partition:broker pairs, or * for "
+        "all.")
 
 # Tiered storage.
 
 REMOTE_STORAGE_ENABLE = topic_key("remote.storage.enable", Boolean(), False, effect=LATER_TIERS,
-    doc="Whether closed segments go to an object store as well.")
+    doc="Whether closed segments are also copied to the object store.")
 REMOTE_LOG_COPY_DISABLE = topic_key("remote.log.copy.disable", Boolean(), False, effect=LATER_TIERS,
-    doc="Whether the object store gets nothing new and is only read.")
+    doc="Whether the object store becomes read-only: no new segments are copied to it.")
 REMOTE_LOG_DELETE_ON_DISABLE = topic_key("remote.log.delete.on.disable", Boolean(), False, effect=LATER_TIERS,
-    doc="Whether switching the object store off deletes what is in it.")
+    doc="Whether setting remote.storage.enable to false deletes the topic's data in the object store.")
 LOCAL_RETENTION_MS = topic_key("local.retention.ms", Long(min=-2), -2, tier.LOG_LOCAL_RETENTION_MS, effect=LATER_TIERS,
-    doc="The age above which a segment that is in the object store leaves the disk; -2 is as retention.ms.")
+    doc="Age, in milliseconds, above which a segment that is in the object store is deleted from the local disk; -2 "
+        "means retention.ms.")
 LOCAL_RETENTION_BYTES = topic_key("local.retention.bytes", Long(min=-2), -2, tier.LOG_LOCAL_RETENTION_BYTES,
     effect=LATER_TIERS,
-    doc="The size above which segments that are in the object store leave the disk; -2 is as retention.bytes.")
+    doc="Local size of a partition, in bytes, above which segments that are in the object store are deleted from the "
+        "local disk; -2 means retention.bytes.")

@@ -1,8 +1,7 @@
-"""Keys that Kafka does not have: where trioka serves HTTP, how much its metrics may tell, whether the records of a
-client are checked one by one, and how logs are scrubbed.
+"""Keys that Kafka does not have: HTTP, the JAAS file, TLS, limits of metrics, the fast path, record checks, scrubbing.
 
-Their names begin with `trioka.`, so that none of them can ever mean something else in Kafka. They are hidden: a client
-sees them only where somebody has set them.
+Their names begin with `trioka.`, so that they cannot collide with keys of later versions of Kafka. They are hidden:
+DescribeConfigs returns them only if they are set.
 """
 
 from typing import Final
@@ -16,7 +15,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def http_address(text: str) -> Server:
-    """`:10092` is a port of this machine alone."""
+    """Parse `host:port`; `:port` means the loopback address."""
     return parse_server(LOOPBACK + text if text.startswith(":") else text)
 
 
@@ -31,24 +30,45 @@ def _is_address(text: str) -> str | None:
 # fmt: off
 
 HTTP_LISTENERS = broker_key("trioka.http.listeners", List(check=_is_address), (), HIGH, hidden=True,
-    doc="Where `/metrics`, `/livez`, `/readyz` and `/startupz` are served: the first of these `host:port` that is free;"
-        " `:port` is for this machine alone. Empty serves none of them.")
+    doc="Addresses for `/metrics`, `/livez`, `/readyz` and `/startupz`, as comma-separated `host:port`: the broker "
+        "uses the first that is free. `:port` listens on the loopback address only; empty disables HTTP.")
+JAAS_FILE = broker_key("trioka.jaas.file", String(), None, MEDIUM, hidden=True,
+    doc="JAAS file with the sections `<listener>.KafkaServer` and `KafkaServer`, for SASL mechanisms whose "
+        "`sasl.jaas.config` is not set. Kafka names this file by a system property of Java.")
 HTTP_HOSTS = broker_key("trioka.http.hosts", List(), (), MEDIUM, hidden=True,
-    doc="By which names, besides addresses and localhost, HTTP may be asked; any other is refused, since it may be a"
-        " web page that has its name point here. `*` is any.")
+    doc="Host names that HTTP requests may use besides IP addresses and localhost. Other names are rejected as a "
+        "protection against DNS rebinding; `*` accepts any name.")
 METRICS_MAX_PARTITIONS = broker_key("trioka.metrics.max.partitions", Int(min=0), 10_000, LOW, hidden=True,
-    doc="Of how many partitions, and of how many topics, metrics tell one by one; sums are always of all.")
+    doc="Maximum number of partitions, and of topics, with metrics of their own; sums always include all of them.")
 METRICS_MAX_GROUPS = broker_key("trioka.metrics.max.groups", Int(min=0), 1000, LOW, hidden=True,
-    doc="Of how many groups metrics tell one by one.")
+    doc="Maximum number of groups with metrics of their own.")
 CONTROLLED_SHUTDOWN_TIMEOUT_MS = broker_key("trioka.controlled.shutdown.timeout.ms", Int(min=0), 25_000, MEDIUM,
     hidden=True,
-    doc="How long a broker that stops waits for a controller, and for others to lead in its place.")
+    doc="Time in milliseconds that a stopping broker waits for the controller to move the leadership of its "
+        "partitions.")
+FAST_PATH_ENABLE = broker_key("trioka.fast.path.enable", Boolean(), True, LOW, hidden=True,
+    doc="Whether repeated Produce and Fetch requests are served without being decoded. The responses are the same; "
+        "`false` is slower, and shows whether the fast path is the cause of a problem.")
 VALIDATE_RECORDS = broker_key("trioka.validate.records", String(one_of=("full", "header")), "full", MEDIUM, hidden=True,
-    doc="What is checked of a batch that a client sends. `full`: every record, as Kafka does. `header`: only its header"
-        " and its CRC; then a client can store a batch that stops every reader of its partition.")
+    doc="How record batches from clients are validated. `full` checks every record, as Kafka does. `header` checks "
+        "only the batch header and the CRC; a client can then store a batch that no consumer of the partition can read "
+        "past.")
 SCRUB_ENABLE = broker_key("trioka.scrub.enable", Boolean(), True, MEDIUM, CLUSTER_WIDE, hidden=True,
-    doc="Whether the records of all partitions are read again and compared with their checksums now and then.")
+    doc="Whether the broker periodically reads the records of all partitions and verifies their checksums.")
 SCRUB_INTERVAL_MS = broker_key("trioka.scrub.interval.ms", Long(min=1), 604_800_000, MEDIUM, CLUSTER_WIDE, hidden=True,
-    doc="How long after a partition was scrubbed it is scrubbed again. After a start of the broker all of them are.")
+    doc="Time in milliseconds between two scrubs of a partition. After a start of the broker, all partitions are "
+        "scrubbed.")
 SCRUB_BYTES_PER_SECOND = broker_key("trioka.scrub.bytes.per.second", Long(min=1), 16_777_216, MEDIUM, CLUSTER_WIDE,
-    hidden=True, doc="How many bytes are scrubbed in a second at most, on this broker.")
+    hidden=True, doc="Maximum number of bytes per second that scrubbing reads on this broker.")
+TLS_HANDSHAKE_TIMEOUT_MS = broker_key("trioka.tls.handshake.timeout.ms", Int(min=1), 10_000, LOW, hidden=True,
+    doc="Time in milliseconds that a TLS handshake may take.")
+TLS_RELOAD_INTERVAL_MS = broker_key("trioka.tls.reload.interval.ms", Int(min=100), 30_000, LOW, CLUSTER_WIDE,
+    hidden=True,
+    doc="Time in milliseconds between two looks at the files of key stores and trust stores. New connections use a "
+        "file that has changed.")
+OAUTH_ALLOWED_URLS = broker_key("trioka.oauth.allowed.urls", List(), (), HIGH, hidden=True,
+    doc="URLs from which sasl.oauthbearer.jwks.endpoint.url may load keys, as in Kafka's Java system property "
+        "`org.apache.kafka.sasl.oauthbearer.allowed.urls`.")
+OAUTH_ALLOWED_FILES = broker_key("trioka.oauth.allowed.files", List(), (), HIGH, hidden=True,
+    doc="Absolute paths of files from which sasl.oauthbearer.jwks.endpoint.url may load keys, as in Kafka's Java "
+        "system property `org.apache.kafka.sasl.oauthbearer.allowed.files`.")

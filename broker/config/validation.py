@@ -1,8 +1,8 @@
-"""Which configurations contradict themselves.
+"""Rules across several keys of a configuration.
 
-That a value fits its key is the key's own business (`Key.parse`). Here it is looked at what keys say together: of a
-topic or a group before it is changed, of a broker before it starts and before it is changed. What a client asked for
-is refused with Kafka's error code; what stands in a file is a `ConfigError`. All complaints are one sentence.
+`Key.parse` validates single values. The functions here validate whole configurations: of topics and groups before a
+change, of brokers before a start or a change. A violation in a client's request raises an error with Kafka's code, one
+in a file raises `ConfigError`. Each message is one sentence.
 """
 
 import re
@@ -24,18 +24,18 @@ from . import tier_keys as tier
 from . import topic_keys as topic
 from .authorization import authorizer_of
 from .key import CLIENT_METRICS_KEYS, GROUP_KEYS, MIB, TOPIC_KEYS, Key
-from .layers import NOTHING, Config, ConfigError, GroupConfig, TopicConfig
+from .layers import EMPTY, Config, ConfigError, GroupConfig, TopicConfig
 
-SIMILAR: Final = 0.75  # how alike two names must be for one to be suggested in the place of the other
+SIMILAR: Final = 0.75  # minimum similarity of a suggested name (see difflib)
 
-# Java classes that refuse something, or say who somebody is. Without them more would be allowed than was asked for.
-JUDGES: Final[tuple[Key[str | None], ...]] = (
+# Java classes that restrict or identify clients. Ignoring them would allow more than the configuration does.
+POLICY_CLASSES: Final[tuple[Key[str | None], ...]] = (
     node.CREATE_TOPIC_POLICY_CLASS_NAME,
     node.ALTER_CONFIG_POLICY_CLASS_NAME,
     security.PRINCIPAL_BUILDER_CLASS,
 )
-# In a broker's configuration the first of each pair must not be more than the second.
-NOT_MORE: Final[tuple[tuple[Key[int], Key[int]], ...]] = (
+# Pairs of broker keys: the first must be at most the second.
+AT_MOST: Final[tuple[tuple[Key[int], Key[int]], ...]] = (
     (coordinator.GROUP_MIN_SESSION_TIMEOUT_MS, coordinator.GROUP_MAX_SESSION_TIMEOUT_MS),
     (coordinator.GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS, coordinator.GROUP_CONSUMER_SESSION_TIMEOUT_MS),
     (coordinator.GROUP_CONSUMER_SESSION_TIMEOUT_MS, coordinator.GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS),
@@ -65,13 +65,14 @@ NOT_MORE: Final[tuple[tuple[Key[int], Key[int]], ...]] = (
     (replication.REPLICA_FETCH_WAIT_MAX_MS, replication.REPLICA_SOCKET_TIMEOUT_MS),
     (replication.REPLICA_FETCH_WAIT_MAX_MS, replication.REPLICA_LAG_TIME_MAX_MS),
 )
-# And here it must be less.
-LESS: Final[tuple[tuple[Key[int], Key[int]], ...]] = (
+# Pairs of broker keys: the first must be less than the second.
+LESS_THAN: Final[tuple[tuple[Key[int], Key[int]], ...]] = (
     (coordinator.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS, coordinator.GROUP_CONSUMER_SESSION_TIMEOUT_MS),
     (share.GROUP_SHARE_HEARTBEAT_INTERVAL_MS, share.GROUP_SHARE_SESSION_TIMEOUT_MS),
     (share.GROUP_STREAMS_HEARTBEAT_INTERVAL_MS, share.GROUP_STREAMS_SESSION_TIMEOUT_MS),
 )
-LESS_IN_A_GROUP: Final[tuple[tuple[Key[int], Key[int]], ...]] = (
+# Pairs of group keys: the first must be less than the second.
+GROUP_LESS_THAN: Final[tuple[tuple[Key[int], Key[int]], ...]] = (
     (group.CONSUMER_HEARTBEAT_INTERVAL_MS, group.CONSUMER_SESSION_TIMEOUT_MS),
     (group.SHARE_HEARTBEAT_INTERVAL_MS, group.SHARE_SESSION_TIMEOUT_MS),
     (group.STREAMS_HEARTBEAT_INTERVAL_MS, group.STREAMS_SESSION_TIMEOUT_MS),
@@ -79,35 +80,35 @@ LESS_IN_A_GROUP: Final[tuple[tuple[Key[int], Key[int]], ...]] = (
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A suggestion to end a sentence with, or nothing."""
+    """The end of a sentence: a suggestion of a similar name, or a full stop."""
     from difflib import get_close_matches
 
-    found = get_close_matches(name, names, n=1, cutoff=SIMILAR)
-    return f"; did you mean {found[0]}?" if found else "."
+    matches = get_close_matches(name, names, n=1, cutoff=SIMILAR)
+    return f"; did you mean {matches[0]}?" if matches else "."
 
 
 def validate_topic(
-    configs: Mapping[str, str | None], config: Config | None = None, *, before: Mapping[str, str] = NOTHING
+    configs: Mapping[str, str | None], config: Config | None = None, *, before: Mapping[str, str] = EMPTY
 ) -> TopicConfig:
-    """What a topic shall be configured with, whole, and what it was before: InvalidConfig if it cannot be."""
+    """Validate the whole configuration of a topic; `before` is the previous one. Raises InvalidConfig."""
     if nulls := [name for name, text in configs.items() if text is None]:
-        raise InvalidConfig(f"A topic's config has no null values, but {', '.join(nulls)} is null.")
+        raise InvalidConfig(f"Topic configs must not be null, but {', '.join(nulls)} is.")
     texts = {name: text for name, text in configs.items() if text is not None}
-    _known(texts, TOPIC_KEYS, "topic")
+    _check_known(texts, TOPIC_KEYS, "topic")
     after = (config or Config()).topic(texts)
     if after.rejected:
         raise InvalidConfig(after.rejected[0])
     for key in (topic.LEADER_REPLICATION_THROTTLED_REPLICAS, topic.FOLLOWER_REPLICATION_THROTTLED_REPLICAS):
         if "*" in after[key] and len(after[key]) > 1:
-            raise InvalidConfig(f"{key.name} is '{texts[key.name]}', and where all are meant, * stands alone.")
+            raise InvalidConfig(f"{key.name} is '{texts[key.name]}', but * cannot be combined with other replicas.")
     low, high = after[topic.MIN_COMPACTION_LAG_MS], after[topic.MAX_COMPACTION_LAG_MS]
     if low > high:
-        raise InvalidConfig(f"min.compaction.lag.ms is {low}, and must not be more than max.compaction.lag.ms, {high}.")
+        raise InvalidConfig(f"min.compaction.lag.ms is {low}, but must be at most max.compaction.lag.ms ({high}).")
     _check_tiers(after, before)
     return after
 
 
-def _known(texts: Iterable[str], keys: Mapping[str, Key[object]], kind: str) -> None:
+def _check_known(texts: Iterable[str], keys: Mapping[str, Key[object]], kind: str) -> None:
     for name in texts:
         if name not in keys:
             suggestion = did_you_mean(name, (known for known, key in keys.items() if not key.hidden))
@@ -119,14 +120,16 @@ def _check_tiers(after: TopicConfig, before: Mapping[str, str]) -> None:
         was_on = before.get(topic.REMOTE_STORAGE_ENABLE.name, "").strip().lower() == "true"
         if was_on and not after[topic.REMOTE_LOG_DELETE_ON_DISABLE]:
             raise InvalidConfig(
-                "remote.storage.enable can only become false when remote.log.delete.on.disable is true; "
-                "remote.log.copy.disable stops the copies and keeps what is there."
+                "remote.storage.enable can only be set to false if remote.log.delete.on.disable is true; "
+                "to stop copying and keep the remote segments, use remote.log.copy.disable."
             )
         return
     if not after.config[tier.REMOTE_LOG_STORAGE_SYSTEM_ENABLE]:
-        raise InvalidConfig("remote.storage.enable needs remote.log.storage.system.enable, which is false here.")
+        raise InvalidConfig(
+            "remote.storage.enable requires remote.log.storage.system.enable, which is false on this broker."
+        )
     if "compact" in after[topic.CLEANUP_POLICY]:
-        raise InvalidConfig("remote.storage.enable is not for topics whose cleanup.policy is compact.")
+        raise InvalidConfig("remote.storage.enable is not supported for topics whose cleanup.policy is compact.")
     for local, whole in (
         (topic.LOCAL_RETENTION_MS, topic.RETENTION_MS),
         (topic.LOCAL_RETENTION_BYTES, topic.RETENTION_BYTES),
@@ -134,21 +137,21 @@ def _check_tiers(after: TopicConfig, before: Mapping[str, str]) -> None:
         if after[local] == -2 or after[whole] == -1:
             continue
         if after[local] == -1 or after[local] > after[whole]:
-            raise InvalidConfig(
-                f"{local.name} is {after[local]}, and must not be more than {whole.name}, {after[whole]}."
-            )
+            raise InvalidConfig(f"{local.name} is {after[local]}, but must be at most {whole.name} ({after[whole]}).")
     if after[topic.REMOTE_LOG_COPY_DISABLE]:
         for local, whole in (
             (topic.LOCAL_RETENTION_MS, topic.RETENTION_MS),
             (topic.LOCAL_RETENTION_BYTES, topic.RETENTION_BYTES),
         ):
             if after[local] not in (-2, after[whole]):
-                raise InvalidConfig(f"With remote.log.copy.disable, {local.name} must be {whole.name}, {after[whole]}.")
+                raise InvalidConfig(
+                    f"With remote.log.copy.disable, {local.name} must be equal to {whole.name} ({after[whole]})."
+                )
 
 
 def validate_group(configs: Mapping[str, str], config: Config) -> GroupConfig:
-    """What a group shall be configured with, whole: InvalidConfig if it cannot be."""
-    _known(configs, GROUP_KEYS, "group")
+    """Validate the whole configuration of a group; raises InvalidConfig."""
+    _check_known(configs, GROUP_KEYS, "group")
     after = config.group(configs)
     if after.rejected:
         raise InvalidConfig(after.rejected[0])
@@ -158,18 +161,18 @@ def validate_group(configs: Mapping[str, str], config: Config) -> GroupConfig:
         value = key.parse(text)
         if low is not None and value < config[low]:
             raise InvalidConfig(
-                f"{key.name} is {value}, and must be greater than or equal to {low.name}, {config[low]}."
+                f"{key.name} is {value}, but must be greater than or equal to {low.name} ({config[low]})."
             )
         if value > config[high]:
-            raise InvalidConfig(f"{key.name} is {value}, and must not be more than {high.name}, {config[high]}.")
-    for less, more in LESS_IN_A_GROUP:
+            raise InvalidConfig(f"{key.name} is {value}, but must be at most {high.name} ({config[high]}).")
+    for less, more in GROUP_LESS_THAN:
         if after[less] >= after[more]:
-            raise InvalidConfig(f"{less.name} is {after[less]}, and must be less than {more.name}, {after[more]}.")
+            raise InvalidConfig(f"{less.name} is {after[less]}, but must be less than {more.name} ({after[more]}).")
     return after
 
 
 def validate_client_metrics(configs: Mapping[str, str]) -> None:
-    """What a subscription shall be configured with. Kafka's codes differ: an unknown key is an invalid request here."""
+    """Validate the configuration of a client metrics subscription. As in Kafka, an unknown key is InvalidRequest."""
     for name in configs:
         if name not in CLIENT_METRICS_KEYS:
             raise InvalidRequest(
@@ -183,12 +186,13 @@ def validate_client_metrics(configs: Mapping[str, str]) -> None:
     interval_ms = group.INTERVAL_MS.parse(configs.get("interval.ms", str(group.INTERVAL_MS.default)))
     if not group.MIN_INTERVAL_MS <= interval_ms <= group.MAX_INTERVAL_MS:
         raise InvalidRequest(
-            f"interval.ms is {interval_ms}, and must be between {group.MIN_INTERVAL_MS} and {group.MAX_INTERVAL_MS}."
+            f"interval.ms is {interval_ms}, but must be between {group.MIN_INTERVAL_MS} and {group.MAX_INTERVAL_MS}."
         )
     for pattern in group.MATCH.parse(configs.get("match", "")):
-        what, _, expression = (part.strip() for part in pattern.partition("="))
-        if what not in group.MATCHED or not expression or not _is_expression(expression):
-            raise InvalidConfig(f"match has '{pattern}', which must be one of {', '.join(group.MATCHED)} = a pattern.")
+        label, _, expression = (part.strip() for part in pattern.partition("="))
+        if label not in group.MATCH_LABELS or not expression or not _is_expression(expression):
+            labels = ", ".join(group.MATCH_LABELS)
+            raise InvalidConfig(f"match has '{pattern}', which must be label=pattern with one of the labels {labels}.")
 
 
 def _is_expression(text: str) -> bool:
@@ -200,41 +204,45 @@ def _is_expression(text: str) -> bool:
 
 
 def validate_broker(config: Config) -> None:
-    """Whether a broker's keys go together: ConfigError if not. Listeners have their own file."""
-    for low, high in NOT_MORE:
+    """Validate the keys of a broker except listeners (see listeners.py); raises ConfigError."""
+    for low, high in AT_MOST:
         if config[low] > config[high]:
-            raise ConfigError(f"{low.name} is {config[low]}, and must not be more than {high.name}, {config[high]}.")
-    for low, high in LESS:
+            raise ConfigError(f"{low.name} is {config[low]}, but must be at most {high.name} ({config[high]}).")
+    for low, high in LESS_THAN:
         if config[low] >= config[high]:
-            raise ConfigError(f"{low.name} is {config[low]}, and must be less than {high.name}, {config[high]}.")
+            raise ConfigError(f"{low.name} is {config[low]}, but must be less than {high.name} ({config[high]}).")
     roll_ms, jitter_ms = config[log.LOG_ROLL_MS], config[log.LOG_ROLL_JITTER_MS]
     if roll_ms is not None and roll_ms < 1:
-        raise ConfigError(f"log.roll.ms is {roll_ms}, and must be at least 1.")
+        raise ConfigError(f"log.roll.ms is {roll_ms}, but must be at least 1.")
     if jitter_ms is not None and jitter_ms < 0:
-        raise ConfigError(f"log.roll.jitter.ms is {jitter_ms}, and must be at least 0.")
+        raise ConfigError(f"log.roll.jitter.ms is {jitter_ms}, but must be at least 0.")
     if config.inherited(topic.RETENTION_MS) == 0:
-        raise ConfigError("log.retention.ms is 0, and must be at least 1, or -1 to keep all.")
+        raise ConfigError("log.retention.ms is 0, but must be at least 1, or -1 for no limit.")
     threads, memory = config[log.LOG_CLEANER_THREADS], config[log.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
     if threads and memory // threads <= MIB:
-        raise ConfigError(f"log.cleaner.dedupe.buffer.size is {memory}, and must be more than 1048576 for each thread.")
+        raise ConfigError(
+            f"log.cleaner.dedupe.buffer.size is {memory}, but must be more than 1048576 per cleaner thread."
+        )
     queued, largest = config[network.QUEUED_MAX_REQUEST_BYTES], config[network.SOCKET_REQUEST_MAX_BYTES]
     if 0 < queued < largest:
-        raise ConfigError(f"queued.max.request.bytes is {queued}, and must not be less than socket.request.max.bytes.")
+        raise ConfigError(
+            f"queued.max.request.bytes is {queued}, but must be at least socket.request.max.bytes ({largest})."
+        )
     codec = config[coordinator.OFFSETS_TOPIC_COMPRESSION_CODEC]
     if not 0 <= codec <= max(Codec):
-        raise ConfigError(f"offsets.topic.compression.codec is {codec}, and must be between 0 and {max(Codec)}.")
+        raise ConfigError(f"offsets.topic.compression.codec is {codec}, but must be between 0 and {max(Codec)}.")
     connections_per_address(config)
     authorizer_of(config)
-    for judge in JUDGES:
-        if config[judge] != judge.default:
+    for policy in POLICY_CLASSES:
+        if config[policy] != policy.default:
             raise ConfigError(
-                f"{judge.name} is '{str(config[judge])[:200]}', and must not be set: no Java class is loaded here, "
-                "and what it would refuse is not let through."
+                f"{policy.name} is '{str(config[policy])[:200]}', but must not be set: trioka has no Java runtime, "
+                "and ignoring the class would allow more than is configured."
             )
 
 
 def connections_per_address(config: Config) -> dict[str, int]:
-    """max.connections.per.ip.overrides as a table of hosts; ConfigError if it is none."""
+    """Parse max.connections.per.ip.overrides into limits by host; raises ConfigError."""
     text = config[network.MAX_CONNECTIONS_PER_IP_OVERRIDES]
     limits = {}
     for pair in text.split(",") if text.strip() else ():
@@ -243,5 +251,5 @@ def connections_per_address(config: Config) -> dict[str, int]:
             raise ConfigError(f"max.connections.per.ip.overrides has '{pair.strip()}', which must be host:count.")
         limits[host.strip()] = int(count)
     if config[network.MAX_CONNECTIONS_PER_IP] == 0 and not limits:
-        raise ConfigError("max.connections.per.ip is 0, and may only be with max.connections.per.ip.overrides.")
+        raise ConfigError("max.connections.per.ip is 0, which requires max.connections.per.ip.overrides.")
     return limits

@@ -1,12 +1,11 @@
-"""What the value of a config key may be: read from a person's text, and shown as Kafka shows it.
+"""Types of configuration values: parsing, validation, formatting.
 
-A key says its type once, `Long(min=-1)`, and with that everything is said: how text becomes a value, which values are
-refused and in which words, how a value is printed in DescribeConfigs, and which number stands for the type on the wire.
+A key declares its type, such as `Long(min=-1)`. The type parses texts, rejects invalid values with a message, formats
+values for DescribeConfigs, and has the type's number in the protocol.
 
-Texts are read as Java reads them, because they come from files and clients that were written for Java: blanks around
-a value do not count, `+5` is five, `TRUE` is true, `1e-1` and `0.5f` are doubles, a list is cut at its commas and
-says nothing twice. Two things that Java takes are refused: `NaN`, which is no ratio that anything here could be
-compared with, and hexadecimal doubles, which nobody meant.
+Texts are parsed as Java does, because files and clients were written for Java: surrounding blanks are stripped, `+5` is
+5, `TRUE` is true, `1e-1` and `0.5f` are doubles, and a list is split at commas, without duplicates. Two things that
+Java accepts are rejected: `NaN`, which cannot be compared with limits, and hexadecimal doubles.
 """
 
 import math
@@ -16,24 +15,24 @@ from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
-# Looks at one string, or one element of a list, and says what is wrong with it: "must …", or nothing.
+# Validates a string or an element of a list: returns a complaint that starts with "must", or None.
 Check: TypeAlias = Callable[[str], str | None]
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
 
-_BLANKS: Final = "".join(map(chr, range(33)))  # what Java's trim() takes away
+_BLANKS: Final = "".join(map(chr, range(33)))  # the characters that Java's trim() strips
 
-# Patterns are compiled when the first value needs them (and then kept, by `re` itself): most starts need one or two,
-# and compiling all of them would be most of the time that importing the configuration takes.
+# `re` compiles patterns on first use and caches them. Most starts need one or two of them; compiling all of them at
+# import would dominate the import time of the configuration.
 _COMMA: Final = r"\s*,\s*"
 _INTEGER: Final = r"[+-]?[0-9]+"
 _DOUBLE: Final = r"[+-]?(Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)"
 
 
 class ValueType(Generic[T_co]):
-    """A type of values. `number` is its id in DescribeConfigs, `name` is Kafka's word for it."""
+    """A type of values. `number` is its id in DescribeConfigs, `name` is Kafka's name for it."""
 
     __slots__ = ()
 
@@ -42,15 +41,15 @@ class ValueType(Generic[T_co]):
     sensitive: ClassVar[bool] = False
 
     def parse(self, text: str) -> T_co:
-        """The value that a text stands for. The ValueError of a text that stands for none says what it "must" be."""
+        """Parse a text. The message of the ValueError for an invalid text starts with "must"."""
         raise NotImplementedError
 
     def show(self, value: object) -> str:
-        """The value as Kafka prints it; `parse` reads it back."""
+        """Format a value as Kafka does; `parse` is the inverse."""
         return str(value)
 
     def valid(self) -> str:
-        """The values that are allowed, in a few words for the reference page; empty if all are."""
+        """A short description of the valid values for docs/CONFIG.md; empty if all are valid."""
         return ""
 
 
@@ -70,7 +69,7 @@ class Boolean(ValueType[bool]):
 
 
 class String(ValueType[str]):
-    """Any text, or one of a few words; `fold` says that capitals do not matter in them."""
+    """Any text, or one of the texts `one_of`; `fold` ignores case."""
 
     __slots__ = ("check", "fold", "one_of")
     number = 2
@@ -95,7 +94,7 @@ class String(ValueType[str]):
 
 
 class Class(String):
-    """The name of a Java class. Here it is a word like any other: there is nothing that could load it."""
+    """The name of a Java class. It is never loaded."""
 
     __slots__ = ()
     number = 8
@@ -103,7 +102,7 @@ class Class(String):
 
 
 class Secret:
-    """A value that no log, no error and no DescribeConfigs shows."""
+    """A value that never appears in logs, errors or DescribeConfigs."""
 
     __slots__ = ("value",)
 
@@ -131,7 +130,7 @@ class Password(ValueType[Secret]):
 
 
 class Whole(ValueType[int]):
-    """A whole number of `bits` bits between `min` and `max`, or one of `also`."""
+    """An integer of `bits` bits between `min` and `max`, or one of `also`."""
 
     __slots__ = ("also", "max", "min")
     bits: ClassVar[int]
@@ -143,19 +142,19 @@ class Whole(ValueType[int]):
 
     def parse(self, text: str) -> int:
         stripped = text.strip(_BLANKS)
-        # No number of 64 bits has more digits; int() is slow with thousands of them.
+        # A 64-bit number has at most 19 digits; int() is slow with thousands of digits.
         if not re.fullmatch(_INTEGER, stripped) or len(stripped.lstrip("+-0")) > 19:
-            raise ValueError(f"must be a whole number of {self.bits} bits")
+            raise ValueError(f"must be a {self.bits}-bit integer")
         value = int(stripped)
         if not -(1 << self.bits - 1) <= value < 1 << self.bits - 1:
-            raise ValueError(f"must be a whole number of {self.bits} bits")
+            raise ValueError(f"must be a {self.bits}-bit integer")
         if value in self.also:
             return value
-        otherwise = f" or {self.also[0]}" if self.also else ""
+        alternative = f" or {self.also[0]}" if self.also else ""
         if self.min is not None and value < self.min:
-            raise ValueError(f"must be at least {self.min}{otherwise}")
+            raise ValueError(f"must be at least {self.min}{alternative}")
         if self.max is not None and value > self.max:
-            raise ValueError(f"must be at most {self.max}{otherwise}")
+            raise ValueError(f"must be at most {self.max}{alternative}")
         return value
 
     def valid(self) -> str:
@@ -212,7 +211,7 @@ class Double(ValueType[float]):
 
 
 class List(ValueType[tuple[str, ...]]):
-    """Strings between commas. What is said twice counts once; nothing between two commas is an error."""
+    """Comma-separated strings. Duplicates are dropped; an empty element is an error."""
 
     __slots__ = ("check", "empty", "one_of")
     number = 7
@@ -230,9 +229,9 @@ class List(ValueType[tuple[str, ...]]):
             raise ValueError("must not be empty")
         for element in elements:
             if not element:
-                raise ValueError("must have something between any two commas")
+                raise ValueError("must not have empty elements")
             if self.one_of and element not in self.one_of:
-                raise ValueError(f"must only name {', '.join(self.one_of)}")
+                raise ValueError(f"must only contain {', '.join(self.one_of)}")
             if self.check and (complaint := self.check(element)):
                 raise ValueError(complaint)
         return elements
@@ -250,17 +249,17 @@ def not_empty(text: str) -> str | None:
 
 
 def java_double(value: float) -> str:
-    """A double as Java prints it: always with a point, and with an exponent outside of 0.001 to 10,000,000."""
+    """Format a double as Java does: always with a decimal point, with an exponent outside 0.001 to 10,000,000."""
     if math.isinf(value) or math.isnan(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return f"{value!r}"  # Python changes to exponents later, below 0.0001 and above 10,000,000,000,000,000
+        return f"{value!r}"  # Python uses exponents only below 1e-4 and from 1e16
     digits, exponent = _scientific(value)
     return f"{digits}E{exponent}"
 
 
 def _scientific(value: float) -> tuple[str, int]:
-    """The digits of Python's repr, which are the fewest that read back, with the point behind the first of them."""
+    """Mantissa and exponent, with the shortest digits that round-trip (those of repr)."""
     mantissa, _, exponent = f"{value!r}".partition("e")
     sign = "-" if mantissa.startswith("-") else ""
     whole, _, fraction = mantissa.lstrip("-").partition(".")

@@ -1,15 +1,14 @@
-"""What the active controller does with brokers, and by itself: the shell around `Sessions` and its decisions.
+"""The I/O around the active controller's decisions about brokers: registration, heartbeats, fencing, elections.
 
-A heartbeat counts when it comes in, and not when its turn has come: a controller that is busy must not take its brokers
-for dead. Sessions that are over are looked for all the while; every few minutes leadership goes back to the first
-replicas, and partitions that nobody leads, but anybody may, are given to somebody.
+A heartbeat counts from the time it is received, not from the time it is processed, so that a busy controller does not
+fence live brokers. `run` fences brokers whose session has expired, moves leadership back to the preferred replicas
+(auto.leader.rebalance.enable), and elects leaders for partitions without one where that is allowed.
 
-Also when nothing happens, it writes a record now and then that says nothing: whoever follows sees that the metadata is
-still written, how old what it knows is, and a controller that can no longer write, or is not heard, finds out. A node
-that nobody follows does not: it would wake its disk for ever, and nobody would see it.
+With followers, the controller also writes a NoOpRecord at each metadata.max.idle.interval.ms: followers can tell how
+old their metadata is, and a controller that can no longer commit notices it. A controller without followers writes
+none, because it would wake its disk for nothing.
 
-On a node that is not active all of this is NOT_CONTROLLER, and nothing is done. When it becomes active, sessions begin
-anew.
+On a node that is not the active controller every call raises NOT_CONTROLLER. Sessions begin anew with each epoch.
 """
 
 import logging
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trioka.cluster.broker_changes import HeartbeatReply, check_broker_epoch
-from trioka.cluster.broker_sessions import Sessions
+from trioka.cluster.broker_sessions import BrokerSessions
 from trioka.cluster.controller import Controller
 from trioka.cluster.decision import Decision
 from trioka.protocol.errors import KafkaError, NotController
@@ -33,14 +32,15 @@ from ..config.replication_keys import (
     LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS,
     UNCLEAN_LEADER_ELECTION_INTERVAL_MS,
 )
+from ..config.security_keys import DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS
 
 if TYPE_CHECKING:
     from ..broker import Broker
 
 log = logging.getLogger("trioka.controller")
 
-SHORTEST_SESSION_S: Final = 0.1
-MAX_ELECTIONS: Final = 1000  # at once, as in Kafka: others want to change something, too
+MIN_SESSION_S: Final = 0.1
+MAX_ELECTIONS: Final = 1000  # per metadata change, as in Kafka, so that other changes are not delayed
 
 Election = Callable[[Controller, int], Decision[bool]]
 
@@ -48,31 +48,31 @@ Election = Callable[[Controller, int], Decision[bool]]
 class ActiveController:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._epoch: int | None = None  # in which the sessions began
-        self._sessions: Sessions
-        self._balanced = self._looked_for_leaderless = 0.0
+        self._epoch: int | None = None  # of the sessions
+        self._sessions: BrokerSessions
+        self._balanced = self._leaderless_checked_at = self._tokens_checked_at = 0.0
 
     @property
     def _timeout_s(self) -> float:
-        return max(self._broker.config[BROKER_SESSION_TIMEOUT_MS] / 1000, SHORTEST_SESSION_S)
+        return max(self._broker.config[BROKER_SESSION_TIMEOUT_MS] / 1000, MIN_SESSION_S)
 
     @property
-    def sessions(self) -> Sessions:
-        """Of this node's time as the active controller; NotController if it is not."""
+    def sessions(self) -> BrokerSessions:
+        """The sessions of the current epoch. Raises NotController if this node is not the active controller."""
         quorum = self._broker.quorum
         if not quorum.is_active:
             raise NotController
         if self._epoch != quorum.epoch:
             now = self._broker.clock.now()
-            self._sessions = Sessions(self._broker.metadata.brokers, self._timeout_s, now)
+            self._sessions = BrokerSessions(self._broker.metadata.brokers, self._timeout_s, now)
             self._epoch = quorum.epoch
-            self._balanced = self._looked_for_leaderless = now
+            self._balanced = self._leaderless_checked_at = self._tokens_checked_at = now
         return self._sessions
 
-    # -- what brokers say ----------------------------------------------------------------------------------------------
+    # -- requests of brokers -------------------------------------------------------------------------------------------
 
     async def register(self, request: BrokerRegistrationRequest) -> int:
-        """The broker's epoch. A broker that is this very process has no other life to wait for."""
+        """Returns the broker epoch. The broker of this process is not refused because of an earlier session."""
         sessions, broker = self.sessions, self._broker
         is_this = request.incarnation_id == broker.membership.incarnation_id
 
@@ -88,7 +88,7 @@ class ActiveController:
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> HeartbeatReply:
         sessions, broker, broker_id = self.sessions, self._broker, request.broker_id
         check_broker_epoch(broker.metadata, broker_id, request.broker_epoch)
-        sessions.heard(broker_id, request.current_metadata_offset, broker.clock.now())
+        sessions.on_heartbeat(broker_id, request.current_metadata_offset, broker.clock.now())
 
         def decide(controller: Controller) -> Decision[HeartbeatReply]:
             self._note_leaving(sessions, broker_id)
@@ -99,40 +99,40 @@ class ActiveController:
         self._note_leaving(sessions, broker_id)
         return reply
 
-    def _note_leaving(self, sessions: Sessions, broker_id: int) -> None:
+    def _note_leaving(self, sessions: BrokerSessions, broker_id: int) -> None:
         metadata = self._broker.metadata
         broker = metadata.brokers.get(broker_id)
         if broker is not None and broker.in_controlled_shutdown:
             sessions.leaves(broker_id, metadata.offset)
 
-    # -- what nobody says ----------------------------------------------------------------------------------------------
+    # -- periodic tasks ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        interval_s = Sessions((), self._timeout_s, 0.0).look_interval_s
+        interval_s = BrokerSessions((), self._timeout_s, 0.0).check_interval_s
         while True:
             await trio.sleep(interval_s)
             try:
-                await self._look()
+                await self._run_due_tasks()
             except NotController:
-                continue  # it never was, or has ceased to be
+                continue
             except KafkaError as error:
-                log.warning("the controller could not do what was due: %s", error)
-            except Exception as mistake:  # the next look may go better, and the broker has other things to do
-                log.error("a mistake of ours", exc_info=mistake)
+                log.warning("a periodic task of the controller failed: %s", error)
+            except Exception as mistake:  # the next run may succeed
+                log.error("internal error in a periodic task of the controller", exc_info=mistake)
 
     async def write_on(self) -> None:
-        """As long as this node leads others, and may write: a record that says nothing, at each interval."""
+        """Writes a NoOpRecord at each metadata.max.idle.interval.ms while this node is active and has followers."""
         interval_s = self._broker.config[METADATA_MAX_IDLE_INTERVAL_MS] / 1000
         quorum = self._broker.quorum
         while interval_s > 0:
             await trio.sleep(interval_s)
-            if quorum.is_active and quorum.is_followed:
+            if quorum.is_active and quorum.has_followers:
                 try:
                     await quorum.change(lambda controller: Decision(records=(NoOpRecord(),), replies=()))
                 except KafkaError as error:
-                    log.debug("what was written for the sake of writing is not committed: %s", error)
+                    log.debug("a NoOpRecord is not committed: %s", error)
 
-    async def _look(self) -> None:
+    async def _run_due_tasks(self) -> None:
         sessions, clock, config = self.sessions, self._broker.clock, self._broker.config
         sessions.look(clock.now())
         while await self._fence_one(sessions):
@@ -142,13 +142,18 @@ class ActiveController:
             self._balanced = now
             while config[AUTO_LEADER_REBALANCE_ENABLE] and await self._elect(Controller.balance_leaders):
                 pass
-        if now - self._looked_for_leaderless >= config[UNCLEAN_LEADER_ELECTION_INTERVAL_MS] / 1000:
-            self._looked_for_leaderless = now
-            while await self._elect(Controller.elect_last_resorts):
+        if now - self._leaderless_checked_at >= config[UNCLEAN_LEADER_ELECTION_INTERVAL_MS] / 1000:
+            self._leaderless_checked_at = now
+            while await self._elect(Controller.elect_unclean):
+                pass
+        if now - self._tokens_checked_at >= config[DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS] / 1000:
+            self._tokens_checked_at = now
+            while self._broker.metadata.access.tokens and await self._remove_expired_tokens():
                 pass
 
-    async def _fence_one(self, sessions: Sessions) -> bool:
-        """Whether there was one. Looked for when it can be fenced: it may have spoken while others were served."""
+    async def _fence_one(self, sessions: BrokerSessions) -> bool:
+        """Fences one broker with an expired session, if there is one. The decision looks for it, because a heartbeat
+        may have arrived while other changes were made."""
 
         def decide(controller: Controller) -> Decision[int | None]:
             brokers = controller.metadata.brokers
@@ -158,10 +163,18 @@ class ActiveController:
 
         (fenced,) = (await self._broker.quorum.change(decide)).replies
         if fenced is not None:
-            log.warning("broker %d is fenced: it was silent for %.1f s", fenced, sessions.timeout_s)
+            log.warning("broker %d is fenced: no heartbeat for %.1f s", fenced, sessions.timeout_s)
         return fenced is not None
 
-    async def _elect(self, election: Election) -> bool:
+    async def _remove_expired_tokens(self) -> bool:
         """Whether there may be more of them."""
+        now_ms = self._broker.clock.now_ms()
+        decision = await self._broker.quorum.change(lambda controller: controller.remove_expired_tokens(now_ms))
+        if decision.records:
+            log.info("%d delegation tokens are past their time and removed", len(decision.records))
+        return decision.replies[0]
+
+    async def _elect(self, election: Election) -> bool:
+        """Returns whether more elections may be due."""
         decision = await self._broker.quorum.change(lambda controller: election(controller, MAX_ELECTIONS))
         return decision.replies[0]

@@ -1,7 +1,7 @@
-"""The way to the active controller, whoever it is: this node itself, or another at its controller listener.
+"""Requests to the active controller: a call if it is this node, otherwise a request to its controller listener.
 
-While there is none, or it is not the one that was thought, the question is put again after a little while, until its
-time is up. A question may thus be carried out twice, and whoever asks knows that.
+Until the timeout, a request is repeated while no controller is active or the leader has changed. The controller may
+therefore execute a request twice; callers must expect that.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ import trio
 from trioka.protocol.errors import NetworkException, NotController, RequestTimedOut
 from trioka.protocol.schema import Request, Struct
 
-from ..network.internal_call import serve_inside
+from ..network.internal_call import call_handler
 from ..peers.peer import Peer, newest_version
 
 if TYPE_CHECKING:
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 FIRST_RETRY_S: Final = 0.02
 MAX_RETRY_S: Final = 0.5
-PURPOSES: Final = 4  # connections for questions that are put at the same time
+PURPOSES: Final = 4  # connections for concurrent requests
 
 
-class ControllerChannel:
+class ControllerClient:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._next = 0
 
     async def ask(self, request: Request, *, timeout_s: float, purpose: str | None = None) -> Any:
-        """The answer of the active controller; RequestTimedOut if there is none in time. A `purpose` has a connection
-        of its own, where nothing else holds it up."""
+        """Returns the response of the active controller. Raises RequestTimedOut if there is none in time. Each
+        `purpose` has its own connection, so that other requests do not delay it."""
         retry_s = FIRST_RETRY_S
         with trio.move_on_after(timeout_s):
             while True:
@@ -41,19 +41,19 @@ class ControllerChannel:
                         return answer
                 except (NotController, NetworkException):
                     pass
-                await self._wait_for_news(retry_s)
+                await self._wait_for_change(retry_s)
                 retry_s = min(2 * retry_s, MAX_RETRY_S)
-        raise RequestTimedOut("the active controller has not answered in time")
+        raise RequestTimedOut("the active controller did not respond in time")
 
     async def _ask_once(self, request: Request, timeout_s: float, purpose: str | None) -> Any:
         quorum = self._broker.quorum
         if quorum.raft.is_leader:
-            return await serve_inside(self._broker, request, newest_version(request), client_id=self._broker.client_id)
+            return await call_handler(self._broker, request, newest_version(request), client_id=self._broker.client_id)
         return await self.ask_leader(request, timeout_s, purpose)
 
     async def ask_leader(self, request: Request, timeout_s: float, purpose: str | None = None) -> Any:
-        """Once, of another node. One that is paused, or cut off, would not answer; as soon as another leads, that one
-        is to be asked, and this is NotController."""
+        """Sends the request once, to another node. A leader that is paused or disconnected does not respond; as soon
+        as another node leads, this raises NotController, so that the caller repeats the request there."""
         quorum, peer = self._broker.quorum, self._peer(purpose)
         leader = (quorum.leader_id, quorum.epoch)
         answer: Any = None
@@ -69,22 +69,22 @@ class ControllerChannel:
                 answer = await peer.ask(request, timeout_s=timeout_s)
             nursery.cancel_scope.cancel()
         if answer is None:
-            raise NotController("it does not answer, or does not lead any more")
+            raise NotController("the controller did not respond, or is no longer the leader")
         return answer
 
     def _peer(self, purpose: str | None) -> Peer:
-        """A connection to the controller, without a purpose another one each time, so that few have to wait for a slow
-        answer to somebody else. NotController if nobody leads."""
+        """A connection to the controller. Without a purpose, calls take turns among PURPOSES connections, so that few
+        requests wait behind a slow one. Raises NotController if there is no leader."""
         address = self._broker.quorum.leader_address()
         if address is None:
-            raise NotController("nobody leads the metadata")
+            raise NotController("the metadata quorum has no leader")
         if purpose is None:
             self._next = (self._next + 1) % PURPOSES
             purpose = f"controller {self._next}"
-        return self._broker.peers.peer(address.host, address.port, purpose)
+        return self._broker.peers.peer(address.host, address.port, purpose, is_controller=True)
 
-    async def _wait_for_news(self, at_most_s: float) -> None:
-        """Of who leads, but no shorter than a moment: the one who leads may not know it yet."""
+    async def _wait_for_change(self, at_most_s: float) -> None:
+        """Waits for a change of leader, at least FIRST_RETRY_S: a new leader may not know yet that it leads."""
         quorum = self._broker.quorum
         before = (quorum.leader_id, quorum.is_active)
         await trio.sleep(FIRST_RETRY_S)
@@ -94,7 +94,7 @@ class ControllerChannel:
 
 
 def is_misdirected(answer: Struct) -> bool:
-    """Whether anything in the answer says NOT_CONTROLLER."""
+    """Whether the response, or any item of it, has the error NOT_CONTROLLER."""
     if getattr(answer, "error_code", 0) == NotController.code:
         return True
     return any(

@@ -1,12 +1,12 @@
-"""What a controller among others sees to by itself, whether it leads or not. One that is alone is only registered.
+"""Periodic tasks of a controller in a quorum, whether it is the leader or not. A single controller only registers.
 
-registered   the metadata knows where it listens, and which levels of features it understands
-found        where the log says who votes, it says where this voter listens now; where the configuration does, each new
-             leader is told, and may write it into the log one day
-a voter      with controller.quorum.auto.join.enable, a controller that does not vote asks to; its former self, with a
-             disk that is gone, is asked to leave first
+registration  sends ControllerRegistration until the metadata has its endpoints and feature levels
+endpoints     sends UpdateRaftVoter: with dynamic voters until the log has this voter's endpoints; with static voters
+              once to each new leader
+auto join     with controller.quorum.auto.join.enable, a controller that is no voter sends AddRaftVoter; if the voter
+              set has its id with another directory, it sends RemoveRaftVoter for that one first
 
-Each is looked at again and again, and said again until it is so: whoever leads may change in between.
+Each condition is checked every CHECK_INTERVAL_S, because the leader may change before a request takes effect.
 """
 
 import logging
@@ -32,41 +32,41 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.controller")
 
-CONTROLLERS_SINCE: Final = 15  # of metadata.version, 3.7-IV0: from then on controllers are registered
-LOOK_S: Final = 1.0
-ANSWER_S: Final = 5.0
+FIRST_CONTROLLER_VERSION: Final = 15  # of metadata.version, 3.7-IV0: from then on controllers are registered
+CHECK_INTERVAL_S: Final = 1.0
+RESPONSE_TIMEOUT_S: Final = 5.0
 KRAFT: Final = SUPPORTED[KRAFT_VERSION]
 
 
-class ControllerDuties:
+class ControllerTasks:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._quorum = broker.quorum
         self._incarnation_id = random_uuid(broker.random)
-        self._introduced_epoch = -1  # to whose leader this voter has told about itself
+        self._registered_epoch = -1  # of the last leader that accepted UpdateRaftVoter
 
     async def run(self) -> None:
         while True:
             request = self._due()
             if request is not None:
-                await self._say(request)
-            await trio.sleep(LOOK_S)
+                await self._send(request)
+            await trio.sleep(CHECK_INTERVAL_S)
 
     async def register(self) -> None:
-        """At the start of a controller that is alone, and need not ask anybody."""
+        """Registers a single controller at its start."""
         if not self._is_registered():
             await self._quorum.change(lambda controller: controller.register_controller(self._registration()))
 
     def _due(self) -> Request | None:
-        """The first thing that is not as it should be."""
-        if not self._quorum.caught_up or not self._quorum.has_company:
+        """The request that is due next."""
+        if not self._quorum.caught_up or not self._quorum.has_peers:
             return None
         if not self._is_registered():
             return self._registration()
         record, me = self._quorum.voters, self._quorum.raft.me
         if record is None:
-            is_told = self._introduced_epoch == self._quorum.epoch or self._quorum.raft.is_leader
-            return None if is_told or not self._quorum.raft.is_voter else self._update(me)
+            is_known = self._registered_epoch == self._quorum.epoch or self._quorum.raft.is_leader
+            return None if is_known or not self._quorum.raft.is_voter else self._update(me)
         mine = [voter for voter in record.voters if voter.voter_id == me.id]
         if mine and mine[0].voter_directory_id == me.directory:
             return None if mine[0].endpoints == self._endpoints() else self._update(me)
@@ -80,21 +80,21 @@ class ControllerDuties:
             )
         return self._joining(me)
 
-    async def _say(self, request: Request) -> None:
+    async def _send(self, request: Request) -> None:
         try:
-            answer: Any = await self._broker.controller.ask(request, timeout_s=ANSWER_S)
+            answer: Any = await self._broker.controller.ask(request, timeout_s=RESPONSE_TIMEOUT_S)
             if isinstance(request, UpdateRaftVoterRequest) and answer.error_code in (NONE, UnsupportedVersion.code):
-                self._introduced_epoch = request.current_leader_epoch  # an older leader does not want to know
+                self._registered_epoch = request.current_leader_epoch  # an older leader does not support the request
             elif answer.error_code != NONE:
-                log.info("%s is answered with error %d", type(request).__name__, answer.error_code)
+                log.info("%s failed with error %d", type(request).__name__, answer.error_code)
         except KafkaError as error:
-            log.info("%s is not answered: %s", type(request).__name__, error)
+            log.info("%s failed: %s", type(request).__name__, error)
 
     def _is_registered(self) -> bool:
         metadata = self._broker.metadata
         known = metadata.brokers.controller(self._quorum.node_id)
         is_known = known is not None and known.incarnation_id == self._incarnation_id
-        return is_known or metadata.features.metadata_version < CONTROLLERS_SINCE
+        return is_known or metadata.features.metadata_version < FIRST_CONTROLLER_VERSION
 
     def _registration(self) -> ControllerRegistrationRequest:
         return ControllerRegistrationRequest(
@@ -137,7 +137,7 @@ class ControllerDuties:
     def _joining(self, me: ReplicaKey) -> AddRaftVoterRequest:
         return AddRaftVoterRequest(
             cluster_id=self._quorum.cluster_id,
-            timeout_ms=int(ANSWER_S * 1000),
+            timeout_ms=int(RESPONSE_TIMEOUT_S * 1000),
             voter_id=me.id,
             voter_directory_id=me.directory,
             listeners=[

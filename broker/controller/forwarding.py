@@ -1,9 +1,8 @@
-"""What only the active controller can do, asked of another node: the request is passed on, in an Envelope, with the
-name of whoever asked, and the answer comes back the same way (KIP-590).
+"""Forwards a client's request to the active controller in an Envelope, with the client's principal (KIP-590).
 
-As long as nobody leads, or the one who was asked does not, it is tried again, until the request's own time is up; then
-the answer is REQUEST_TIMED_OUT. A request may thus be carried out twice: a topic that was created by the first try is
-one that exists already to the second. Kafka's nodes do the same.
+While there is no active controller the request is repeated until its own timeout; then the response is
+REQUEST_TIMED_OUT. The controller may therefore execute a request twice: the second CreateTopics finds that the topic
+exists. Kafka does the same.
 """
 
 from struct import Struct
@@ -16,11 +15,12 @@ from trioka.cluster import host_address
 from trioka.protocol.codec import decode, encode
 from trioka.protocol.errors import (
     NONE,
+    KafkaError,
     NotController,
     PrincipalDeserializationFailure,
     ProtocolError,
     RequestTimedOut,
-    error_class,
+    UnknownServerError,
 )
 from trioka.protocol.frame import SIZE_BYTES, frame_request, read_response
 from trioka.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..api import Handler
     from ..broker import Broker
 
-MIN_TIMEOUT_S: Final = 1.0  # a request that gives no time at all still deserves one try
+MIN_TIMEOUT_S: Final = 1.0  # also for a request with a timeout of 0, so that it is tried once
 _VERSION: Final = Struct(">h")
 
 
@@ -48,36 +48,38 @@ class Forwarding:
         timeout_s = min(max(getattr(request, "timeout_ms", most_s * 1000) / 1000, MIN_TIMEOUT_S), most_s)
         with trio.move_on_after(timeout_s):
             while True:
-                answer = await self._try(call, request, handler, timeout_s)
-                if answer is not None:
-                    return answer
+                response = await self._try(call, request, handler, timeout_s)
+                if response is not None:
+                    return response
                 await trio.sleep(FIRST_RETRY_S)
-        raise RequestTimedOut("the active controller has not answered in time")
+        raise RequestTimedOut("the active controller did not respond in time")
 
     async def _try(self, call: Call, request: Request, handler: "Handler[Any]", timeout_s: float) -> Response | None:
-        """None if it may go better a little later."""
+        """Returns None if the request is to be repeated."""
         try:
             if self._broker.quorum.raft.is_leader:
-                answer: Any = handler.serve(self._broker, call, request)
-                found: Response = await answer if type(answer) is CoroutineType else answer
+                served: Any = handler.serve(self._broker, call, request)
+                response: Response = await served if type(served) is CoroutineType else served
             else:
-                found = await self._pass_on(call, request, timeout_s)
+                response = await self._send_envelope(call, request, timeout_s)
         except (NotController, ProtocolError):
             return None
-        return None if is_misdirected(found) else found
+        return None if is_misdirected(response) else response
 
-    async def _pass_on(self, call: Call, request: Request, timeout_s: float) -> Response:
-        sent = self._envelope(call, request)
-        enveloped: EnvelopeResponse = await self._broker.controller.ask_leader(sent, timeout_s)
-        if enveloped.error_code != NONE or enveloped.response_data is None:
-            raise error_class(enveloped.error_code)()
-        data = memoryview(enveloped.response_data)
+    async def _send_envelope(self, call: Call, request: Request, timeout_s: float) -> Response:
+        envelope = self._envelope(call, request)
+        response: EnvelopeResponse = await self._broker.controller.ask_leader(envelope, timeout_s)
+        if response.error_code != NONE or response.response_data is None:
+            raise _error_for_client(response.error_code)
+        data = memoryview(response.response_data)
         return read_response(type(request), call.version, data, call.correlation_id)
 
     def _envelope(self, call: Call, request: Request) -> EnvelopeRequest:
         frame = frame_request(call.correlation_id, call.client_id, request, call.version)
         kind, _, name = call.connection.principal.partition(":")
-        principal = DefaultPrincipalData(type=kind, name=name, token_authenticated=False)
+        principal = DefaultPrincipalData(
+            type=kind, name=name, token_authenticated=call.connection.is_token_authenticated
+        )
         return EnvelopeRequest(
             request_data=frame[SIZE_BYTES:],
             request_principal=_VERSION.pack(0) + encode(principal, 0),
@@ -85,10 +87,16 @@ class Forwarding:
         )
 
 
+def _error_for_client(code: int) -> KafkaError:
+    """An error of the envelope is about this broker, not about the request of the client, and the client does not
+    expect it."""
+    return NotController() if code == NotController.code else UnknownServerError()
+
+
 def read_principal(data: bytes | memoryview | None) -> DefaultPrincipalData:
     try:
         if data is None or len(data) < _VERSION.size:
-            raise ProtocolError("there is none")
+            raise ProtocolError("the envelope has no principal")
         (version,) = _VERSION.unpack_from(data, 0)
         return decode(DefaultPrincipalData, version, bytes(data)[_VERSION.size :])
     except ProtocolError as error:

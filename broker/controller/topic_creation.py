@@ -1,6 +1,4 @@
-"""Topics that come into being because somebody asks for them: with the broker's defaults, or, if they are the brokers'
-own, with what their keys say.
-"""
+"""Automatic creation of topics: internal topics with the settings of their keys, others with the defaults."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -23,28 +21,28 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 SHARE_STATES_TOPIC: Final = "__share_group_state"
 
-HEARD_OF_S: Final = 2.0  # so long a topic that another node has created may take to be known here
-LOOK_S: Final = 0.01
+SEEN_TIMEOUT_S: Final = 2.0  # how long to wait until this broker has replayed the creation
+CHECK_INTERVAL_S: Final = 0.01
 
 
 async def create_topics(broker: "Broker", wanted: Sequence[CreateTopicsRequest.Topic]) -> dict[str, str]:
-    """By the active controller, whoever that is. What was not created, by name, and why; what was, this broker knows
-    when it returns, unless it is far behind."""
+    """Creates topics through the active controller. Returns the error of each topic that was not created. When it
+    returns, this broker knows the created topics, unless its metadata is more than SEEN_TIMEOUT_S behind."""
     timeout_ms = broker.config[REQUEST_TIMEOUT_MS]
     request = CreateTopicsRequest(topics=list(wanted), timeout_ms=timeout_ms, validate_only=False)
     try:
-        told: Any = await broker.controller.ask(request, timeout_s=timeout_ms / 1000)
+        response: Any = await broker.controller.ask(request, timeout_s=timeout_ms / 1000)
     except KafkaError as error:
         return {topic.name: error.name for topic in wanted}
     failed = {
         topic.name: topic.error_message or error_class(topic.error_code).name
-        for topic in told.topics
+        for topic in response.topics
         if topic.error_code not in (NONE, TopicAlreadyExists.code)
     }
-    made = [topic.name for topic in wanted if topic.name not in failed]
-    with trio.move_on_after(HEARD_OF_S):
-        while any(broker.metadata.topics.by_name(name) is None for name in made):  # noqa: ASYNC110 - seldom, and soon
-            await trio.sleep(LOOK_S)
+    created = [topic.name for topic in wanted if topic.name not in failed]
+    with trio.move_on_after(SEEN_TIMEOUT_S):
+        while any(broker.metadata.topics.by_name(name) is None for name in created):  # noqa: ASYNC110 - rare and short
+            await trio.sleep(CHECK_INTERVAL_S)
     return failed
 
 

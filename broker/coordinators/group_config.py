@@ -1,12 +1,12 @@
-"""What an operator has set about groups, as coordinators want it (`coordinator/settings.py`): always as it is now.
+"""Provides the group settings of coordinators (`coordinator/settings.py`) from the current configuration.
 
-A configuration never changes, it is replaced; so what was read from one holds until there is another.
+A configuration is immutable, so values read from it are cached until another one replaces it.
 """
 
 import logging
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.configs import Resource, ResourceType
+from trioka.cluster.configs import ConfigResource, ConfigResourceType
 from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, OffsetSettings
 
 from ..config import coordinator_keys as keys
@@ -21,7 +21,7 @@ log = logging.getLogger("trioka.groups")
 
 NEVER: Final = -2  # before the metadata's first offset, and before there is one
 
-# An assignor is named, or, as in Kafka's Java, by the class that does it.
+# An assignor is configured by its name or, as in Kafka, by its Java class.
 ASSIGNORS: Final = {
     "uniform": "uniform",
     "range": "range",
@@ -30,11 +30,11 @@ ASSIGNORS: Final = {
 }
 
 
-class GroupSettings:
+class GroupConfigs:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._consumer: ConsumerSettings
-        self._last: ConsumerSettings  # of a group, and when it was looked at: a heartbeat asks five times
+        self._last: ConsumerSettings  # the last group's, because one heartbeat reads them five times
         self._last_group = ""
         self._last_seen_at = NEVER
         self._read(broker.config)
@@ -51,7 +51,7 @@ class GroupSettings:
         self._look()
         metadata = self._broker.metadata
         if self._last_group != group_id or self._last_seen_at != metadata.offset:
-            own = metadata.configs.get(Resource(ResourceType.GROUP, group_id))
+            own = metadata.configs.get(ConfigResource(ConfigResourceType.GROUP, group_id))
             self._last = _consumer(self._config.group(own)) if own else self._consumer
             self._last_group, self._last_seen_at = group_id, metadata.offset
         return self._last
@@ -77,7 +77,7 @@ class GroupSettings:
         self._last_seen_at = NEVER
         unknown = [name for name in config[keys.GROUP_CONSUMER_ASSIGNORS] if name not in ASSIGNORS]
         if unknown:
-            log.warning("group.consumer.assignors names %s, which is not there", ", ".join(unknown))
+            log.warning("group.consumer.assignors: unknown assignor %s", ", ".join(unknown))
 
 
 def _consumer(group: GroupConfig) -> ConsumerSettings:

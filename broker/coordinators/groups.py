@@ -1,7 +1,6 @@
-"""Where groups are coordinated: the coordinators of this broker's partitions of `__consumer_offsets`, and how requests
-reach them.
+"""The group coordinators of this broker's partitions of `__consumer_offsets`, and the dispatch of requests to them.
 
-Loaded when there is a group to look after, or somebody asks for one: a broker's start does not wait for it.
+Imported with the first group or the first request for one, so that it does not delay a broker's start.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from trioka.coordinator.client import Client
 from trioka.coordinator.deadlines import Deadlines
 from trioka.coordinator.groups import GroupCoordinator
 from trioka.coordinator.record_codec import GROUPS
-from trioka.coordinator.settings import Surroundings
+from trioka.coordinator.settings import CoordinatorContext
 from trioka.protocol.compression import Codec
 
 from ..config.coordinator_keys import (
@@ -21,21 +20,21 @@ from ..config.coordinator_keys import (
     OFFSETS_TOPIC_NUM_PARTITIONS,
 )
 from ..controller.topic_creation import OFFSETS_TOPIC
-from .group_config import GroupSettings
-from .runtime import Shards
-from .topic_view import TopicsWindow
+from .group_config import GroupConfigs
+from .runtime import CoordinatorRuntime
+from .topic_view import TopicView
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
 
-def group_shards(broker: "Broker") -> Shards[GroupCoordinator]:
-    settings, topics = GroupSettings(broker), TopicsWindow(broker)
+def new_group_runtime(broker: "Broker") -> CoordinatorRuntime[GroupCoordinator]:
+    settings, topics = GroupConfigs(broker), TopicView(broker)
 
     def new(epoch: int) -> GroupCoordinator:
         return GroupCoordinator(
-            Surroundings(
+            CoordinatorContext(
                 classic=settings.classic,
                 consumer=settings.consumer,
                 offsets=settings.offsets,
@@ -49,7 +48,7 @@ def group_shards(broker: "Broker") -> Shards[GroupCoordinator]:
         )
 
     config = broker.config
-    return Shards(
+    return CoordinatorRuntime(
         broker,
         OFFSETS_TOPIC,
         GROUPS,
@@ -61,7 +60,7 @@ def group_shards(broker: "Broker") -> Shards[GroupCoordinator]:
 
 
 def has_consumer_groups(broker: "Broker") -> bool:
-    """Whether the cluster's features and this broker's settings let there be any."""
+    """Whether the cluster's features and this broker's settings allow consumer groups."""
     return (
         broker.metadata.features.level(GROUP_VERSION) > 0
         and "consumer" in broker.config[GROUP_COORDINATOR_REBALANCE_PROTOCOLS]
@@ -69,6 +68,6 @@ def has_consumer_groups(broker: "Broker") -> bool:
 
 
 def client_of(call: "Call") -> Client:
-    """Who asks, as groups write it down."""
+    """The client of a request, as groups store it."""
     connection = call.connection
     return Client(call.client_id, f"/{connection.host}", call.version, connection.principal)

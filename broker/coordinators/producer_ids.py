@@ -1,7 +1,7 @@
-"""Ids for producers: each is given once in the life of a cluster.
+"""Producer ids: each is used once in the life of a cluster.
 
-The controller hands out blocks, and a block that a broker has not used up when it stops is lost. Kafka answers "load in
-progress" while it waits for a block; here the producer waits, so that its first request succeeds.
+The controller allocates blocks; the rest of a block is lost when the broker stops. Kafka returns
+COORDINATOR_LOAD_IN_PROGRESS while it waits for a block; here the request waits, so that it succeeds the first time.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,11 +14,11 @@ from trioka.cluster.producer_ids import ProducerIdBlock
 class ProducerIds:
     def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
         self._allocate = allocate
-        self._lock = trio.Lock()  # one block at a time, however many wait for it
+        self._lock = trio.Lock()  # one block at a time, even if several requests wait
         self._next = self._end = 0
 
     def take_nowait(self) -> int | None:
-        """An id that nobody else has; None if the block is used up."""
+        """A new producer id; None if the block is used up."""
         if self._next == self._end:
             return None
         self._next += 1

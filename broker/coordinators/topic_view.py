@@ -1,7 +1,7 @@
-"""Topics as coordinators see them (`coordinator/topics.py`), read off the metadata when they are asked for.
+"""Topics as coordinators see them (`coordinator/topics.py`), read from the metadata on demand.
 
-What was read is kept until the metadata changes: a commit asks for its topic each time, and a topic may have thousands
-of partitions.
+Results are cached until the metadata changes: each commit looks up its topic, and a topic may have thousands of
+partitions.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..broker import Broker
 
 
-class TopicsWindow:
+class TopicView:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._seen_at = -1

@@ -1,11 +1,11 @@
-"""What brokers say to each other about transactions: a coordinator orders markers from the leaders of partitions
-(WriteTxnMarkers), and a leader asks a coordinator whether a partition takes part (AddPartitionsToTxn).
+"""Requests between brokers about transactions: a coordinator sends markers to the leaders of partitions
+(WriteTxnMarkers), and a leader verifies a partition with a coordinator (AddPartitionsToTxn).
 
-Both go out in batches: one request to a node is under way at a time, and what comes meanwhile goes with the next. An
-answer names producers or transactional ids and nothing else, so that only one matter of each goes with a request.
+Both are batched: one request to a node is in flight at a time, and what arrives meanwhile goes with the next. A
+response identifies its entries by producer or transactional id only, so a request has at most one entry of each.
 
-Whoever asks is always answered. If it is with an error of the network, nobody knows whether it was done; both questions
-may be asked again.
+Every entry is completed. After a network error it is unknown whether the request took effect; both kinds of request may
+be repeated.
 """
 
 import logging
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.transactions")
 
-MAX_QUEUED: Final = 100_000  # questions that wait for one node
-MAX_BATCH: Final = 1000  # of them in one request
+MAX_QUEUED: Final = 100_000  # requests that wait for one node
+MAX_BATCH: Final = 1000  # items in one request
 
 Codes = dict[TopicPartition, int]
 
@@ -40,7 +40,7 @@ class Marker(NamedTuple):
 
 
 class MarkerItem(NamedTuple):
-    """One marker for one partition. `then` is told what became of it."""
+    """One marker for one partition. `then` is called with the outcome."""
 
     partition: TopicPartition
     marker: Marker
@@ -59,7 +59,7 @@ class MarkerItem(NamedTuple):
 
 
 class PartitionsItem(NamedTuple):
-    """Partitions of one transaction: do they take part, or, unless `is_question`, they do from now on."""
+    """Partitions of one transaction: verified if `is_question`, otherwise added."""
 
     transactional_id: str
     producer: Producer
@@ -73,13 +73,13 @@ class PartitionsItem(NamedTuple):
 
     @property
     def matter(self) -> Hashable:
-        return id(self)  # each by itself
+        return id(self)  # each is separate
 
     def fail(self, error: KafkaError) -> None:
         self.then(dict.fromkeys(self.partitions, error))
 
 
-class Item(Protocol):
+class BatchItem(Protocol):
     @property
     def key(self) -> Hashable: ...
 
@@ -89,45 +89,45 @@ class Item(Protocol):
     def fail(self, error: KafkaError) -> None: ...
 
 
-ItemT = TypeVar("ItemT", bound=Item)
+BatchItemT = TypeVar("BatchItemT", bound=BatchItem)
 
 
-def take(queue: Sequence[ItemT], limit: int = MAX_BATCH) -> tuple[list[ItemT], list[ItemT]]:
-    """What goes with the next request, and what is left. Of two matters with the same key, the later one waits; and so
-    does what comes behind it with that key."""
-    batch: list[ItemT] = []
-    left: list[ItemT] = []
+def take(queue: Sequence[BatchItemT], limit: int = MAX_BATCH) -> tuple[list[BatchItemT], list[BatchItemT]]:
+    """Splits the queue into the next request and the rest. Items with the same key share a request only if their
+    matter is the same; otherwise the later one waits, and so do all behind it with that key."""
+    batch: list[BatchItemT] = []
+    left: list[BatchItemT] = []
     matters: dict[Hashable, Hashable] = {}
     for item in queue:
         if len(batch) < limit and matters.setdefault(item.key, item.matter) == item.matter:
             batch.append(item)
         else:
-            matters[item.key] = None  # nothing overtakes it
+            matters[item.key] = None  # later items with this key must wait, too
             left.append(item)
     return batch, left
 
 
-class Ask(Protocol):
+class SendRequest(Protocol):
     """A request to the node that a batch is for."""
 
     def __call__(self, request: Request) -> Awaitable[Any]: ...
 
 
-Exchange = Callable[[Ask, list[ItemT]], Awaitable[None]]
+Exchange = Callable[[SendRequest, list[BatchItemT]], Awaitable[None]]
 
 
-class Batches(Generic[ItemT]):
-    """Items for other nodes, and one task for each node that has any."""
+class BatchedSender(Generic[BatchItemT]):
+    """The queues of items for other nodes, with one task for each node that has any."""
 
     def __init__(
-        self, broker: "Broker", purpose: str, exchange: Callable[["Ask", list[ItemT]], Awaitable[None]]
+        self, broker: "Broker", purpose: str, exchange: Callable[["SendRequest", list[BatchItemT]], Awaitable[None]]
     ) -> None:
         self._broker = broker
         self._purpose = purpose
         self._exchange = exchange
-        self._queues: dict[int, list[ItemT]] = {}
+        self._queues: dict[int, list[BatchItemT]] = {}
 
-    def put(self, node_id: int, item: ItemT) -> None:
+    def put(self, node_id: int, item: BatchItemT) -> None:
         queue = self._queues.get(node_id)
         if queue is None:
             self._queues[node_id] = [item]
@@ -135,44 +135,46 @@ class Batches(Generic[ItemT]):
         elif len(queue) < MAX_QUEUED:
             queue.append(item)
         else:
-            item.fail(NetworkException(f"too much waits for node {node_id}"))
+            item.fail(NetworkException(f"too many requests are queued for node {node_id}"))
 
     async def _send_all(self, node_id: int) -> None:
         while self._queues[node_id]:
             batch, self._queues[node_id] = take(self._queues[node_id])
             try:
-                await self._exchange(lambda request: self._ask(node_id, request), batch)
+                await self._exchange(lambda request: self._send(node_id, request), batch)
             except KafkaError as error:
                 for item in batch:
                     item.fail(error)
-            except Exception as mistake:  # the broker goes on, and so does whoever waits
-                log.error("a mistake of ours: %s of node %d", self._purpose, node_id, exc_info=mistake)
+            except Exception as mistake:  # must not end the broker; the waiting requests get an error
+                log.error("internal error: %s of node %d", self._purpose, node_id, exc_info=mistake)
                 for item in batch:
                     item.fail(UnknownServerError())
         del self._queues[node_id]
 
-    async def _ask(self, node_id: int, request: Request) -> Any:
+    async def _send(self, node_id: int, request: Request) -> Any:
         broker = self._broker
         node = broker.metadata.brokers.get(node_id)
         address = None if node is None or node.fenced else node.listener(broker.node.inter_broker)
         if address is None:
-            raise NetworkException(f"node {node_id} is not there")
+            raise NetworkException(f"node {node_id} is not available")
         peer = broker.peers.peer(address.host, address.port, self._purpose)
         return await peer.ask(request, timeout_s=broker.config[REQUEST_TIMEOUT_MS] / 1000)
 
 
-async def write_markers(ask: Ask, items: Sequence[MarkerItem]) -> None:
+async def write_markers(ask: SendRequest, items: Sequence[MarkerItem]) -> None:
     by_marker: dict[Marker, list[TopicPartition]] = {}
     for item in items:
         by_marker.setdefault(item.marker, []).append(item.partition)
-    said = WriteTxnMarkersRequest.Marker
+    marker_type = WriteTxnMarkersRequest.Marker
     request = WriteTxnMarkersRequest(
         markers=[
-            said(
+            marker_type(
                 producer_id=marker.producer.id,
                 producer_epoch=marker.producer.epoch,
                 transaction_result=marker.is_commit,
-                topics=[said.Topic(name=name, partition_indexes=found) for name, found in _topics(partitions).items()],
+                topics=[
+                    marker_type.Topic(name=name, partition_indexes=found) for name, found in _topics(partitions).items()
+                ],
                 coordinator_epoch=marker.coordinator_epoch,
                 transaction_version=marker.transaction_version,
             )
@@ -181,16 +183,18 @@ async def write_markers(ask: Ask, items: Sequence[MarkerItem]) -> None:
     )
     response: WriteTxnMarkersResponse = await ask(request)
     codes: dict[int, Codes] = {
-        told.producer_id: {
-            (topic.name, found.partition_index): found.error_code for topic in told.topics for found in topic.partitions
+        result.producer_id: {
+            (topic.name, found.partition_index): found.error_code
+            for topic in result.topics
+            for found in topic.partitions
         }
-        for told in response.markers
+        for result in response.markers
     }
     for item in items:
         item.then(_error(codes.get(item.marker.producer.id, {}), item.partition))
 
 
-async def ask_for_partitions(ask: Ask, items: Sequence[PartitionsItem]) -> None:
+async def send_partitions(ask: SendRequest, items: Sequence[PartitionsItem]) -> None:
     request = AddPartitionsToTxnRequest(
         transactions=[
             AddPartitionsToTxnRequest.Transaction(
@@ -207,12 +211,12 @@ async def ask_for_partitions(ask: Ask, items: Sequence[PartitionsItem]) -> None:
     if response.error_code != NONE:
         raise error_class(response.error_code)()
     codes: dict[str, Codes] = {
-        told.transactional_id: {
+        result.transactional_id: {
             (topic.name, found.partition_index): found.partition_error_code
-            for topic in told.topic_results
+            for topic in result.topic_results
             for found in topic.results_by_partition
         }
-        for told in response.results_by_transaction
+        for result in response.results_by_transaction
     }
     for item in items:
         found = codes.get(item.transactional_id, {})
@@ -227,8 +231,8 @@ def _topics(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _error(codes: Codes, partition: TopicPartition) -> KafkaError | None:
-    """Of what the answer does not speak of, nothing is known."""
+    """The error of a partition; None for success. If the response omits it, the outcome is unknown."""
     code = codes.get(partition)
     if code is None:
-        return NetworkException(f"no word of {partition[0]}-{partition[1]}")
+        return NetworkException(f"the response has no {partition[0]}-{partition[1]}")
     return None if code == NONE else error_class(code)()

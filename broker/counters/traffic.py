@@ -1,7 +1,7 @@
-"""What is counted because no state remembers it: refusals, connections, elections, and the traffic of what is gone.
+"""Counters of events that no other state contains: rejections, connections, elections, and traffic of removed replicas.
 
-Everything here is off the hot path. What is on it, is counted where it happens: appended bytes and batches by the log,
-fetched ones by the replica (partitions.py), requests in counters/latency.py.
+Everything here is off the hot path. The hot path counts in place: the log counts appended bytes and batches, the
+replica fetched ones (partitions.py), and counters/latency.py requests.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Traffic:
-    """Records that came and went, of a partition, a topic or a broker."""
+    """Traffic of a partition, a topic or a broker."""
 
     __slots__ = ("batches_in", "bytes_in", "bytes_out", "fetches", "messages_in")
 
@@ -35,9 +35,9 @@ class Traffic:
         self.fetches += replica.fetches
 
 
-class Counts:
+class BrokerCounters:
     def __init__(self) -> None:
-        self.failed_produces: dict[str, int] = {}  # by topic; "" for one that is not there
+        self.failed_produces: dict[str, int] = {}  # by topic; "" for topics that do not exist
         self.failed_fetches: dict[str, int] = {}
         self.unclean_elections = 0
         self.scrubbed_bytes = self.damage_found = self.damage_healed = 0
@@ -50,8 +50,8 @@ class Counts:
         self.failed_fetches[topic] = self.failed_fetches.get(topic, 0) + 1
 
     def note(self, changes: Iterable[Change], node_id: int) -> None:
-        """An election is unclean if nobody could know that the new leader has all that was acknowledged. Who is in sync
-        counts where this node leads and has led before."""
+        """Counts unclean elections, whose leader was neither in the ISR nor an eligible leader replica, and the ISR
+        changes of partitions that this node leads and has led before."""
         for change in changes:
             if isinstance(change, PartitionChanged) and change.before is not None and change.after.has_leader:
                 before, leader = change.before, change.after.leader
@@ -62,7 +62,7 @@ class Counts:
                     self.isr_expansions += len(change.after.isr) > len(before.isr)
 
     def forget(self, topic: str) -> None:
-        """A topic is gone: what failed in it counts for the broker."""
+        """A topic was deleted: its failures remain in the broker's counts."""
         for counted in (self.failed_produces, self.failed_fetches):
             gone = counted.pop(topic, 0)
             if gone:

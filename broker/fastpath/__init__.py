@@ -1,1 +1,1 @@
-"""Produce and Fetch requests that repeat the last one of their connection, served without decoding."""
+"""Fast paths: Produce and Fetch requests that repeat an earlier one are served without decoding."""

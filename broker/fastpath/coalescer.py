@@ -1,80 +1,124 @@
-"""Small Produces of many connections that arrive together are appended together.
+"""Appends the small Produces of many connections together.
 
-When one look at the epoll finds several connections ready, the network receives from each of them before it answers
-any. A request that is in a lane and comes alone (broker/fastpath/produce.py) then waits for the others: where it lies
-in the shared buffer is noted, by partition. At the end of the round each partition gets one run
-(storage/batch_append.py), one write for all of them, and everybody is answered.
+When one poll finds several connections ready, the server receives from each of them before it answers any. A Produce
+of a fast path that arrives alone (fastpath/produce.py) is then deferred: its range of the shared receive buffer is
+registered here, by partition. At the end of the round each partition gets one append (storage/batch_append.py), one
+write for all of them, and every connection its response.
 
-Nothing is decided here either. Whatever a run does not take, a batch that is refused or the next one of another
-producer, is tried again at the head of the next run, and then takes the usual road, byte for byte as it came. Nobody
-waits longer than a round, whose length is bounded by the events of one look and the size of the buffer.
+With acks=all and followers, the responses of one append share one wait, and are sent when the records are committed.
+
+A batch that the append does not take (refused, or the next one of another producer) is tried again at the head of the
+next append, and then takes the general path, unchanged. A deferred request waits for one round, which is bounded by the
+events of one poll and the size of the buffer.
 """
 
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
 
 from trioka.protocol.errors import KafkaError
-from trioka.protocol.frame import Scratch
+from trioka.protocol.frame import ReceiveBuffer
 
 from ..counters.latency import PRODUCE
+from ..network.charge import Charge
+from ..network.request_quotas import with_throttle_time
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Connection
+    from ..network.request_quotas import RequestQuotas
     from ..replication.partitions import Replica
-    from .produce import AnswerParts
+    from .produce import ProduceFastPath
 
-    Place = tuple[int, int]  # position in the shared buffer, size
-    Asked = tuple[Connection, int, AnswerParts]  # with the correlation id
-    Group = tuple[list[Place], list[Asked]]
+    BufferRange = tuple[int, int]  # position in the shared buffer, size
+    DeferredRequest = tuple[Connection, int, ProduceFastPath]  # with the correlation id
 
 
-class Together:
-    """What one round has received and not served yet."""
+class PendingBatch(NamedTuple):
+    """The requests of a round for one replica."""
 
-    __slots__ = ("_broker", "_waiting", "is_open", "round", "scratch")
+    ranges: "list[BufferRange]"
+    requests: "list[DeferredRequest]"
+
+
+class ProduceCoalescer:
+    """The deferred requests of one round."""
+
+    __slots__ = ("_broker", "_pending", "is_open", "round", "scratch")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.scratch = Scratch()
-        self.is_open = False  # whether the round has several events: for one alone there is nothing to wait for
-        self.round = 0  # counts what was finished
-        self._waiting: dict[Replica, Group] = {}
+        self.scratch = ReceiveBuffer()
+        self.is_open = False  # whether this round has several events; a single one gains nothing by being deferred
+        self.round = 0  # counts flushes
+        self._pending: dict[tuple[Replica, float | None], PendingBatch] = {}
 
-    def group_of(self, replica: "Replica") -> "Group":
-        """What waits for a replica that stands alone, to be added to until the round is over."""
-        group = self._waiting.get(replica)
-        if group is None:
-            group = self._waiting[replica] = ([], [])
-        return group
+    def batch_for(self, replica: "Replica", commit_timeout_s: float | None) -> PendingBatch:
+        """Where requests for this replica are collected until the end of the round. Those with a timeout wait for
+        their commit, and share one wait."""
+        key = (replica, commit_timeout_s)
+        batch = self._pending.get(key)
+        if batch is None:
+            batch = self._pending[key] = PendingBatch([], [])
+        return batch
 
-    def finish(self) -> None:
-        """Appends what waits, and leaves the answers with the connections. Those who have none then take the usual
-        road; after that the shared buffer is free."""
-        groups, self._waiting = self._waiting, {}
+    def flush(self) -> None:
+        """Appends the deferred requests and leaves the responses with their connections. A connection without one then
+        takes the general path; after that the shared buffer is free."""
+        pending, self._pending = self._pending, {}
         self.round += 1
         now_ms = self._broker.clock.now_ms()
-        answered = 0
-        for replica, (places, asked) in groups.items():
-            while places:
-                done = self._append(replica, places, asked, now_ms)
-                answered += done
-                if done == len(places):
+        for (replica, commit_timeout_s), (ranges, requests) in pending.items():
+            while ranges:
+                done = self._append(replica, commit_timeout_s is not None, ranges, requests, now_ms)
+                if done == len(ranges):
                     break
-                places, asked = places[done or 1 :], asked[done or 1 :]  # who stopped the run may begin the next
-        self._broker.dispatch.times.pending[PRODUCE] += answered
+                # The batch that ended this append may begin the next one.
+                ranges, requests = ranges[done or 1 :], requests[done or 1 :]
 
-    def _append(self, replica: "Replica", places: "list[Place]", asked: "list[Asked]", now_ms: int) -> int:
-        """As many as one run takes."""
-        if not replica.stands_alone:  # any more
+    def _append(
+        self,
+        replica: "Replica",
+        waits: bool,
+        ranges: "list[BufferRange]",
+        requests: "list[DeferredRequest]",
+        now_ms: int,
+    ) -> int:
+        """How many of the requests one append took."""
+        if not replica.leads:  # no longer
             return 0
+        quotas = self._broker.dispatch.quotas
+        began = 0.0 if quotas is None else perf_counter()
         try:
-            offsets = replica.append_run(self.scratch.view, places, now_ms)
+            offsets = replica.try_append_batches(self.scratch.view, ranges, now_ms)
         except (KafkaError, OSError):
             return 0
         if not offsets:
             return 0
-        self._broker.delayed.touch(replica)
-        index, log_start = replica.index, replica.log.log_start_offset
-        for (connection, correlation_id, (pack, size, head, rest)), offset in zip(asked, offsets, strict=False):
-            connection.put_off = pack(size, correlation_id, head, index, 0, offset, -1, log_start, rest)
+        self._broker.purgatory.notify(replica)
+        if waits:
+            waiting = []
+            seconds = 0.0 if quotas is None else (perf_counter() - began) / len(offsets)
+            for (connection, correlation_id, fast_path), offset, (_, size) in zip(
+                requests, offsets, ranges, strict=False
+            ):
+                call = connection.begin_deferred_call(fast_path.route, correlation_id)
+                if quotas is not None:
+                    call.charge = Charge.of_fast_path(fast_path.frame_bytes(size), seconds)
+                waiting.append((call, fast_path, ((correlation_id, offset),)))
+            waiting[0][1].respond_when_committed(replica, replica.log.log_end_offset, waiting)
+        else:
+            for (connection, correlation_id, fast_path), offset in zip(requests, offsets, strict=False):
+                connection.deferred = fast_path.response(replica, ((correlation_id, offset),))
+            if quotas is not None:
+                self._charge(quotas, requests[: len(offsets)], ranges, perf_counter() - began)
+            self._broker.dispatch.times.pending[PRODUCE] += len(offsets)
         return len(offsets)
+
+    def _charge(
+        self, quotas: "RequestQuotas", requests: "list[DeferredRequest]", ranges: "list[BufferRange]", seconds: float
+    ) -> None:
+        sizes = [fast_path.frame_bytes(size) for (_, _, fast_path), (_, size) in zip(requests, ranges, strict=False)]
+        throttled = quotas.charge_round(requests, sizes, seconds / len(requests))
+        for (connection, _, fast_path), throttle_ms in zip(requests, throttled, strict=False):
+            if throttle_ms and connection.deferred:
+                connection.deferred = with_throttle_time(connection.deferred, fast_path.route.version, throttle_ms)

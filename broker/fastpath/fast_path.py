@@ -1,7 +1,15 @@
-"""A lane: requests like the last one are recognised by their bytes, and served without being read.
+"""The contract of a fast path: requests that begin with the same bytes as an earlier one are served without decoding.
 
-There are two: of Produces for one partition (fastpath/produce.py), and of Fetches (fastpath/fetch.py). Each says at its
-top what it takes; what it does not take is as it was, and takes the usual road.
+There are two: Produces to one partition (fastpath/produce.py) and Fetches (fastpath/fetch.py). Each
+
+- consumes whole requests or nothing,
+- has no side effect unless it consumes, and
+- never answers an error: what is not eligible stays in the receive buffer, unchanged, for the general path.
+
+A fast path is chosen after the general path has served a request, so its checks (authorization, session, quota) have
+been made once. What must hold for the next request too is in the connection's permit (security/permit.py), which
+`Connection.received` compares before each use. `trioka.fast.path.enable=false` turns all fast paths off; tests send the
+same bytes with the key on and off and compare responses, files and metrics.
 """
 
 from typing import TYPE_CHECKING
@@ -10,21 +18,24 @@ if TYPE_CHECKING:
     from ..network.connection import Connection
 
 
-class Lane:
+class FastPath:
     __slots__ = ()
 
-    def is_for(self, frame: memoryview) -> bool:
-        """Whether the request begins as those of this lane: then no other lane is better."""
+    may_overtake = False
+    """Whether its requests may be served while earlier requests of the connection wait for their replicas."""
+
+    def matches(self, frame: memoryview) -> bool:
+        """Whether this fast path was made from a request like this one."""
         raise NotImplementedError
 
-    def serve(self, connection: "Connection") -> int:
-        """Takes what is at the head of what was received, as far as it belongs here, and appends the answers. How many
-        bytes these are."""
+    def try_serve(self, connection: "Connection") -> None:
+        """Consumes the requests at the head of the receive buffer that belong here, and responds to them."""
         raise NotImplementedError
 
-    def put_off(self, connection: "Connection") -> bool:
-        """Whether what was received is noted, to be served with that of others (fastpath/coalescer.py)."""
+    def try_defer(self, connection: "Connection") -> bool:
+        """Whether the received bytes are one request that is registered with the coalescer (fastpath/coalescer.py), to
+        be served at the end of the round."""
         return False
 
-    def quiet(self) -> None:
-        """Nobody has had anything to say for a while, or replicas have left this broker: hold none of them."""
+    def release(self) -> None:
+        """Drops references to replicas: the connection is idle, or replicas have left this broker."""

@@ -1,1 +1,1 @@
-"""One file per API: what the broker answers. `broker/api.py` says which APIs are served, and what a handler is."""
+"""Request handlers, one module per API. `broker/api.py` lists the APIs and defines the contract of a handler."""

@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn (24): partitions take part in a transaction, or it is asked whether they do.
+"""AddPartitionsToTxn (24): adds partitions to a transaction, or verifies that they were added.
 
-All of a transaction's partitions are added or none: if one does not exist the others are OPERATION_NOT_ATTEMPTED.
+Either all partitions of a transaction are added or none: if one does not exist, the others get OPERATION_NOT_ATTEMPTED.
 
-v2 PRODUCER_FENCED · v3 flexible · v4 from brokers, for many transactions at once, and to verify only · v5
+v2 PRODUCER_FENCED · v3 flexible · v4 sent by brokers, for several transactions, and verify_only · v5
 TRANSACTION_ABORTABLE
 """
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.cluster.topics import INTERNAL_TOPICS
-from trioka.coordinator.decision import Decision, Moment, Producer, Ticket, answer
-from trioka.coordinator.transaction import EPOCHS_PER_END, TopicPartition, must_be_named
+from trioka.coordinator.decision import Decision, Now, Producer, RequestId, reply
+from trioka.coordinator.transaction import EPOCHS_PER_END, TopicPartition, check_transactional_id
 from trioka.coordinator.transactions import TransactionCoordinator
 from trioka.protocol.errors import (
     InvalidProducerEpoch,
@@ -38,7 +38,7 @@ from ..security.guard import TOPIC, TRANSACTIONAL_ID
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..network.connection import Call, Later
+    from ..network.connection import Call, Pending
 
 Transaction = AddPartitionsToTxnRequest.Transaction
 Errors = Mapping[TopicPartition, KafkaError | None]
@@ -48,7 +48,7 @@ FIRST_VERSION_FOR_BROKERS: Final = 4
 ADDED: Final = AddPartitionsToTxnResponse(throttle_time_ms=0)
 
 
-def refuse(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartitionsToTxnResponse:
+def error_response(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         throttle_time_ms=0,
         error_code=error.code,
@@ -56,50 +56,50 @@ def refuse(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartitio
     )
 
 
-@handles(AddPartitionsToTxnRequest, refuse=refuse)
+@handles(AddPartitionsToTxnRequest, error_response=error_response)
 def add_partitions_to_txn(
     broker: "Broker", call: "Call", request: AddPartitionsToTxnRequest
-) -> "Response | Later | Coroutine[Any, Any, Response]":
+) -> "Response | Pending | Coroutine[Any, Any, Response]":
     if call.version >= FIRST_VERSION_FOR_BROKERS:
-        broker.guard.must(call, Operation.CLUSTER_ACTION)
+        broker.guard.must(call, AclOperation.CLUSTER_ACTION)
         return _for_brokers(broker, request)
-    broker.guard.must(call, Operation.WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+    broker.guard.must(call, AclOperation.WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
     partitions = _partitions(request.v3_and_below_topics)
-    # The brokers' own topics are not for clients to add, whatever they may do with them.
+    # Clients cannot add internal topics, whatever their ACLs allow.
     names = {topic for topic, _ in partitions} - INTERNAL_TOPICS
-    allowed = broker.guard.allowed(call, Operation.WRITE, TOPIC, names)
-    unfit = _unfit(broker, partitions, {name for name in names if name in allowed})
-    if unfit:
-        return _told(unfit)
+    allowed = broker.guard.allowed(call, AclOperation.WRITE, TOPIC, names)
+    errors = _validation_errors(broker, partitions, {name for name in names if name in allowed})
+    if errors:
+        return _to_response(errors)
     name = request.v3_and_below_transactional_id
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    said = _told(dict.fromkeys(partitions))
+    added = _to_response(dict.fromkeys(partitions))
 
-    def refused(request: AddPartitionsToTxnRequest, error: KafkaError) -> Response:
+    def fenced_response(request: AddPartitionsToTxnRequest, error: KafkaError) -> Response:
         if isinstance(error, ProducerFenced) and call.version < FIRST_VERSION_WITH_FENCED:
             error = InvalidProducerEpoch()
-        return refuse(request, error)
+        return error_response(request, error)
 
-    must_be_named(name)
-    return broker.transactions.ask(
+    check_transactional_id(name)
+    return broker.transactions.submit(
         call,
         request,
-        refused,
+        fenced_response,
         name,
-        lambda c, ticket, now: c.add_partitions(ticket, name, producer, partitions, 0, said, now),
+        lambda c, request_id, now: c.add_partitions(request_id, name, producer, partitions, 0, added, now),
     )
 
 
 async def _for_brokers(broker: "Broker", request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    """Each waits until it is committed, and all of them at the same time."""
+    """Adds or verifies all transactions concurrently; each waits until its change is committed."""
     errors: dict[int, Errors] = {}
 
-    async def answer_one(number: int, transaction: Transaction) -> None:
-        errors[number] = await _one(broker, transaction)
+    async def add_or_verify(number: int, transaction: Transaction) -> None:
+        errors[number] = await _add_or_verify(broker, transaction)
 
     async with trio.open_nursery() as nursery:
         for number, transaction in enumerate(request.transactions):
-            nursery.start_soon(answer_one, number, transaction)
+            nursery.start_soon(add_or_verify, number, transaction)
     return AddPartitionsToTxnResponse(
         throttle_time_ms=0,
         results_by_transaction=[
@@ -111,37 +111,37 @@ async def _for_brokers(broker: "Broker", request: AddPartitionsToTxnRequest) -> 
     )
 
 
-async def _one(broker: "Broker", asked: Transaction) -> Errors:
-    partitions = _partitions(asked.topics)
-    unfit = _unfit(broker, partitions, {topic for topic, _ in partitions})
-    if unfit:
-        return unfit
-    name, errors = asked.transactional_id, dict[TopicPartition, KafkaError | None]()
+async def _add_or_verify(broker: "Broker", transaction: Transaction) -> Errors:
+    partitions = _partitions(transaction.topics)
+    invalid = _validation_errors(broker, partitions, {topic for topic, _ in partitions})
+    if invalid:
+        return invalid
+    name, errors = transaction.transactional_id, dict[TopicPartition, KafkaError | None]()
     errors.update(dict.fromkeys(partitions))
     try:
-        must_be_named(name)
-        await broker.transactions.answer(name, _decision(asked, partitions, errors))
+        check_transactional_id(name)
+        await broker.transactions.submit_async(name, _decision(transaction, partitions, errors))
     except KafkaError as error:
         return dict.fromkeys(partitions, error)
     return errors
 
 
 def _decision(
-    asked: Transaction, partitions: Sequence[TopicPartition], errors: dict[TopicPartition, KafkaError | None]
-) -> Callable[[TransactionCoordinator, Ticket, Moment], Decision]:
-    name, producer = asked.transactional_id, Producer(asked.producer_id, asked.producer_epoch)
+    transaction: Transaction, partitions: Sequence[TopicPartition], errors: dict[TopicPartition, KafkaError | None]
+) -> Callable[[TransactionCoordinator, RequestId, Now], Decision]:
+    name, producer = transaction.transactional_id, Producer(transaction.producer_id, transaction.producer_epoch)
 
-    def decide(coordinator: TransactionCoordinator, ticket: Ticket, now: Moment) -> Decision:
-        if not asked.verify_only:
-            return coordinator.add_partitions(ticket, name, producer, partitions, EPOCHS_PER_END, ADDED, now)
+    def decide(coordinator: TransactionCoordinator, request_id: RequestId, now: Now) -> Decision:
+        if not transaction.verify_only:
+            return coordinator.add_partitions(request_id, name, producer, partitions, EPOCHS_PER_END, ADDED, now)
         errors.update(coordinator.verify_partitions(name, producer, partitions))
-        return answer(ticket, ADDED)
+        return reply(request_id, ADDED)
 
     return decide
 
 
-def _unfit(broker: "Broker", partitions: Sequence[TopicPartition], allowed: Container[str]) -> Errors:
-    """Empty if all of them may take part."""
+def _validation_errors(broker: "Broker", partitions: Sequence[TopicPartition], allowed: Container[str]) -> Errors:
+    """The error of each partition; empty if all partitions are valid."""
     errors: dict[TopicPartition, KafkaError] = {}
     for name, index in partitions:
         topic = broker.metadata.topics.by_name(name)
@@ -158,7 +158,7 @@ def _partitions(topics: Sequence[Topic]) -> list[TopicPartition]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _told(errors: Errors) -> AddPartitionsToTxnResponse:
+def _to_response(errors: Errors) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=_results(errors))
 
 

@@ -1,4 +1,4 @@
-"""AllocateProducerIds (67): a broker asks for the next block of producer ids."""
+"""AllocateProducerIds (67): allocates a block of producer ids for a broker."""
 
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from ..network.connection import Call
 
 
-def refuse(request: AllocateProducerIdsRequest, error: KafkaError) -> AllocateProducerIdsResponse:
+def error_response(request: AllocateProducerIdsRequest, error: KafkaError) -> AllocateProducerIdsResponse:
     return AllocateProducerIdsResponse(
         throttle_time_ms=0, error_code=error.code, producer_id_start=0, producer_id_len=0
     )
 
 
-@handles(AllocateProducerIdsRequest, refuse=refuse, for_nodes=True)
+@handles(AllocateProducerIdsRequest, error_response=error_response, cluster_only=True)
 async def allocate_producer_ids(
     broker: "Broker", call: "Call", request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:

@@ -1,6 +1,6 @@
-"""AlterPartition (56): a leader proposes another ISR for its partitions, or says that it has recovered (I6).
+"""AlterPartition (56): a leader proposes a new ISR for its partitions, or reports that it has recovered (I6).
 
-v2 topics by id, and the leader's recovery state · v3 each replica with its broker epoch
+v2 topics by id, and the leader's recovery state · v3 replicas with their broker epochs
 """
 
 from itertools import islice
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = AlterPartitionResponse.Topic
+TopicResult = AlterPartitionResponse.Topic
 
 
-def refuse(request: AlterPartitionRequest, error: KafkaError) -> AlterPartitionResponse:
+def error_response(request: AlterPartitionRequest, error: KafkaError) -> AlterPartitionResponse:
     return AlterPartitionResponse(throttle_time_ms=0, error_code=error.code, topics=[])
 
 
-@handles(AlterPartitionRequest, refuse=refuse, for_nodes=True)
+@handles(AlterPartitionRequest, error_response=error_response, cluster_only=True)
 async def alter_partition(broker: "Broker", call: "Call", request: AlterPartitionRequest) -> AlterPartitionResponse:
     decision = await broker.quorum.change(lambda controller: controller.alter_partition(request))
     replies = iter(decision.replies)
@@ -31,16 +31,18 @@ async def alter_partition(broker: "Broker", call: "Call", request: AlterPartitio
         throttle_time_ms=0,
         error_code=0,
         topics=[
-            Told(topic_id=asked.topic_id, partitions=[_told(r) for r in islice(replies, len(asked.partitions))])
-            for asked in request.topics
+            TopicResult(
+                topic_id=topic.topic_id, partitions=[_to_result(r) for r in islice(replies, len(topic.partitions))]
+            )
+            for topic in request.topics
         ],
     )
 
 
-def _told(reply: PartitionReply) -> Told.Partition:
-    after = reply.partition
-    if after is None:
-        return Told.Partition(
+def _to_result(reply: PartitionReply) -> TopicResult.Partition:
+    partition = reply.partition
+    if partition is None:
+        return TopicResult.Partition(
             partition_index=reply.index,
             error_code=reply.outcome.code,
             leader_id=0,
@@ -48,12 +50,12 @@ def _told(reply: PartitionReply) -> Told.Partition:
             isr=[],
             partition_epoch=0,
         )
-    return Told.Partition(
+    return TopicResult.Partition(
         partition_index=reply.index,
         error_code=0,
-        leader_id=after.leader,
-        leader_epoch=after.leader_epoch,
-        isr=list(after.isr),
-        leader_recovery_state=int(after.leader_recovery_state),
-        partition_epoch=after.partition_epoch,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        leader_recovery_state=int(partition.leader_recovery_state),
+        partition_epoch=partition.partition_epoch,
     )

@@ -1,14 +1,14 @@
-"""AlterPartitionReassignments (45): partitions move to other brokers; null calls a move off.
+"""AlterPartitionReassignments (45): moves partitions to other brokers; null replicas cancel a reassignment.
 
-v1 the client may insist that no partition gets more or fewer replicas by it
+v1 the client can forbid changes of the replication factor
 """
 
 from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import Operation
-from trioka.cluster.decision import Outcome
+from trioka.cluster.acls import AclOperation
+from trioka.cluster.decision import ItemResult
 from trioka.cluster.reassignments import ReassignmentReply
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.alter_partition_reassignments import (
@@ -23,20 +23,22 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = AlterPartitionReassignmentsResponse.Topic
+TopicResult = AlterPartitionReassignmentsResponse.Topic
 
 
-def refuse(request: AlterPartitionReassignmentsRequest, error: KafkaError) -> AlterPartitionReassignmentsResponse:
-    outcome = Outcome.of(error)
+def error_response(
+    request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    outcome = ItemResult.of(error)
     return AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         error_code=outcome.code,
         error_message=outcome.message,
         responses=[
-            Told(
+            TopicResult(
                 name=topic.name,
                 partitions=[
-                    Told.Partition(
+                    TopicResult.Partition(
                         partition_index=partition.partition_index,
                         error_code=outcome.code,
                         error_message=outcome.message,
@@ -49,11 +51,11 @@ def refuse(request: AlterPartitionReassignmentsRequest, error: KafkaError) -> Al
     )
 
 
-@handles(AlterPartitionReassignmentsRequest, refuse=refuse, forwards=True)
+@handles(AlterPartitionReassignmentsRequest, error_response=error_response, forwards=True)
 async def alter_partition_reassignments(
     broker: "Broker", call: "Call", request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    broker.guard.must(call, Operation.ALTER)
+    broker.guard.must(call, AclOperation.ALTER)
     if not request.topics:
         return AlterPartitionReassignmentsResponse(throttle_time_ms=0, error_code=0, error_message="", responses=[])
     check_timeout(request.timeout_ms)
@@ -62,22 +64,22 @@ async def alter_partition_reassignments(
             request.topics, allow_replication_factor_change=request.allow_replication_factor_change
         )
     )
-    left = iter(decision.replies)
+    replies = iter(decision.replies)
     return AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=0,
         error_message=None,
-        # As it was asked. A topic without partitions has one reply all the same.
-        responses=[_told(topic.name, islice(left, max(1, len(topic.partitions)))) for topic in request.topics],
+        # In the order of the request. A topic without partitions also has one reply.
+        responses=[_to_result(topic.name, islice(replies, max(1, len(topic.partitions)))) for topic in request.topics],
     )
 
 
-def _told(name: str, replies: Iterable[ReassignmentReply]) -> Told:
-    return Told(
+def _to_result(name: str, replies: Iterable[ReassignmentReply]) -> TopicResult:
+    return TopicResult(
         name=name,
         partitions=[
-            Told.Partition(
+            TopicResult.Partition(
                 partition_index=reply.index, error_code=reply.outcome.code, error_message=reply.outcome.message
             )
             for reply in replies

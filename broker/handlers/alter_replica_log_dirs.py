@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs (34): moves replicas to another log directory of the same broker.
 
-The answer says that the move has begun, or that there is nothing to do; DescribeLogDirs says how far it is. A replica
-that is asked to be where it is stops moving, and one that is asked to go elsewhere turns round.
+The response confirms that the move has started or that there is nothing to do; DescribeLogDirs shows its progress. A
+request for the replica's current directory cancels its move, and a request for another directory redirects it.
 
 v2 flexible
 """
@@ -9,7 +9,7 @@ v2 flexible
 import os.path
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.protocol.errors import (
     InvalidTopic,
     KafkaError,
@@ -29,38 +29,38 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = AlterReplicaLogDirsResponse.Topic
+TopicResult = AlterReplicaLogDirsResponse.Topic
 
 
-def refuse(request: AlterReplicaLogDirsRequest, error: KafkaError) -> AlterReplicaLogDirsResponse:
-    return _told({place: error.code for place, _ in _wanted(request)})
+def error_response(request: AlterReplicaLogDirsRequest, error: KafkaError) -> AlterReplicaLogDirsResponse:
+    return _to_response({partition: error.code for partition, _ in _targets(request)})
 
 
-@handles(AlterReplicaLogDirsRequest, refuse=refuse)
+@handles(AlterReplicaLogDirsRequest, error_response=error_response)
 async def alter_replica_log_dirs(
     broker: "Broker", call: "Call", request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    broker.guard.must(call, Operation.ALTER)
+    broker.guard.must(call, AclOperation.ALTER)
     codes: dict[tuple[str, int], int] = {}
-    for (topic, index), path in _wanted(request):
+    for (topic, index), path in _targets(request):
         try:
             replica, directory = _find(broker, TopicPartition(topic, index), path)
             await broker.moves.move(replica, directory)
             codes[topic, index] = 0
         except KafkaError as error:
             codes[topic, index] = error.code
-    return _told(codes)
+    return _to_response(codes)
 
 
 def _find(broker: "Broker", name: TopicPartition, path: str) -> tuple[Replica, LogDirectory]:
-    """Who shall go where. What is asked first decides which error it is, as in Kafka."""
+    """The replica to move and its new directory. The order of the checks determines the error, as in Kafka."""
     if len(renamed_directory(name, DirectoryState.FUTURE, "0" * UNIQUE_DIGITS)) > MAX_NAME_BYTES:
-        raise InvalidTopic("the name of this topic is too long for that of a directory that holds a copy")
-    directory = next((each for each in broker.data_directories if os.path.abspath(each.path) == path), None)
+        raise InvalidTopic("the topic name is too long for the name of a future log directory")
+    directory = next((d for d in broker.data_directories if os.path.abspath(d.path) == path), None)
     if directory is None:
-        raise LogDirNotFound(f"{path!r} is none of the log directories of this broker")
+        raise LogDirNotFound(f"{path!r} is not a log directory of this broker")
     if directory.failure is not None:
-        raise KafkaStorageError(f"{path} is offline")
+        raise KafkaStorageError(f"log directory {path} is offline")
     replica = broker.partitions.find(name.topic, name.partition)
     if replica is None:
         topic = broker.metadata.topics.by_name(name.topic)
@@ -68,22 +68,22 @@ def _find(broker: "Broker", name: TopicPartition, path: str) -> tuple[Replica, L
     return replica, directory
 
 
-def _wanted(request: AlterReplicaLogDirsRequest) -> list[tuple[tuple[str, int], str]]:
-    """Where each partition shall go; of two wishes for the same, the latter counts."""
-    wanted = {
+def _targets(request: AlterReplicaLogDirsRequest) -> list[tuple[tuple[str, int], str]]:
+    """The target directory of each partition; the last one if a partition is listed twice."""
+    targets = {
         (topic.name, index): directory.path
         for directory in request.dirs
         for topic in directory.topics
         for index in topic.partitions
     }
-    return list(wanted.items())
+    return list(targets.items())
 
 
-def _told(codes: dict[tuple[str, int], int]) -> AlterReplicaLogDirsResponse:
-    topics: dict[str, list[Told.Partition]] = {}
+def _to_response(codes: dict[tuple[str, int], int]) -> AlterReplicaLogDirsResponse:
+    topics: dict[str, list[TopicResult.Partition]] = {}
     for (topic, index), code in codes.items():
-        topics.setdefault(topic, []).append(Told.Partition(partition_index=index, error_code=code))
+        topics.setdefault(topic, []).append(TopicResult.Partition(partition_index=index, error_code=code))
     return AlterReplicaLogDirsResponse(
         throttle_time_ms=0,
-        results=[Told(topic_name=name, partitions=partitions) for name, partitions in topics.items()],
+        results=[TopicResult(topic_name=name, partitions=partitions) for name, partitions in topics.items()],
     )

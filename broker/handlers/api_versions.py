@@ -1,7 +1,8 @@
-"""ApiVersions (18): what this broker can do. The first question of every client.
+"""ApiVersions (18): the supported APIs and features of this broker. The first request of every client.
 
-A version of the future is answered in version 0 with UNSUPPORTED_VERSION and the range of this one API (dispatch.py).
-v3 the client's name and version, which must be words; features · v4 features that start at 0
+An unsupported version is answered in version 0, with UNSUPPORTED_VERSION and the versions of this API
+(broker/network/dispatch.py).
+v3 name and version of the client software, and features · v4 features whose first version is 0
 """
 
 import re
@@ -13,7 +14,7 @@ from trioka.protocol.errors import InvalidRequest, KafkaError, UnsupportedVersio
 from trioka.protocol.header import API_VERSIONS_KEY
 from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-from ..api import BROKER, CONTROLLER, SERVED, handles
+from ..api import BROKER, CONTROLLER, SUPPORTED_APIS, handles
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -22,20 +23,22 @@ if TYPE_CHECKING:
 SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def refuse(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
+def error_response(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
     own = [key for key in api_keys(BROKER) if key.api_key == API_VERSIONS_KEY]
     keys = own if isinstance(error, UnsupportedVersion) else []
     return ApiVersionsResponse(error_code=error.code, api_keys=keys, throttle_time_ms=0)
 
 
-@handles(ApiVersionsRequest, refuse=refuse)
+@handles(ApiVersionsRequest, error_response=error_response)
 def api_versions(broker: "Broker", call: "Call", request: ApiVersionsRequest) -> ApiVersionsResponse:
     if call.version >= 3:
-        for said in (request.client_software_name, request.client_software_version):
-            if not SOFTWARE.fullmatch(said):
-                raise InvalidRequest(f"{said!r} is no name or version of software")
+        for text in (request.client_software_name, request.client_software_version):
+            if not SOFTWARE.fullmatch(text):
+                raise InvalidRequest(f"{text!r} is not a valid name or version of client software")
+    if call.connection.gate is not None:
+        call.connection.gate.versions_answered()
     features = broker.metadata.features
-    oldest = 0 if call.version >= 4 else 1  # older clients take a feature that may be 0 for a broken one
+    oldest = 0 if call.version >= 4 else 1  # older clients reject features whose first version is 0
     return ApiVersionsResponse(
         error_code=0,
         api_keys=api_keys(CONTROLLER if call.connection.listener in broker.node.controller_names else BROKER),
@@ -57,7 +60,7 @@ def api_versions(broker: "Broker", call: "Call", request: ApiVersionsRequest) ->
 @cache
 def api_keys(listeners: int) -> list[ApiVersionsResponse.ApiVersion]:
     return [
-        ApiVersionsResponse.ApiVersion(api_key=key, min_version=served.first, max_version=served.last)
-        for key, served in sorted(SERVED.items())
-        if served.listeners & listeners
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=spec.first, max_version=spec.last)
+        for key, spec in sorted(SUPPORTED_APIS.items())
+        if spec.listeners & listeners
     ]

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (73): a broker says which of its log directories each of its replicas is in."""
+"""AssignReplicasToDirs (73): a broker reports the log directories of its replicas."""
 
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = AssignReplicasToDirsResponse.Directory
+DirectoryResult = AssignReplicasToDirsResponse.Directory
 
 
-def refuse(request: AssignReplicasToDirsRequest, error: KafkaError) -> AssignReplicasToDirsResponse:
+def error_response(request: AssignReplicasToDirsRequest, error: KafkaError) -> AssignReplicasToDirsResponse:
     return AssignReplicasToDirsResponse(throttle_time_ms=0, error_code=error.code, directories=[])
 
 
-@handles(AssignReplicasToDirsRequest, refuse=refuse, for_nodes=True)
+@handles(AssignReplicasToDirsRequest, error_response=error_response, cluster_only=True)
 async def assign_replicas_to_dirs(
     broker: "Broker", call: "Call", request: AssignReplicasToDirsRequest
 ) -> AssignReplicasToDirsResponse:
@@ -29,13 +29,13 @@ async def assign_replicas_to_dirs(
         throttle_time_ms=0,
         error_code=0,
         directories=[
-            Told(
+            DirectoryResult(
                 id=directory.id,
                 topics=[
-                    Told.Topic(
+                    DirectoryResult.Topic(
                         topic_id=topic.topic_id,
                         partitions=[
-                            Told.Topic.Partition(partition_index=reply.index, error_code=reply.outcome.code)
+                            DirectoryResult.Topic.Partition(partition_index=reply.index, error_code=reply.outcome.code)
                             for reply in islice(replies, len(topic.partitions))
                         ],
                     )

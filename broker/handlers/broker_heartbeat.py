@@ -1,7 +1,7 @@
-"""BrokerHeartbeat (63): a broker is alive, and says how far it has come with the metadata and what it wants: to serve,
-to be fenced, to shut down. It is told what it may.
+"""BrokerHeartbeat (63): a broker reports that it is alive, its metadata offset, and whether it wants to be fenced or to
+shut down. The response grants or denies that.
 
-v1 log directories that went offline · v2 directories that take no new replicas
+v1 offline log directories · v2 cordoned log directories
 """
 
 from typing import TYPE_CHECKING
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ..network.connection import Call
 
 
-def refuse(request: BrokerHeartbeatRequest, error: KafkaError) -> BrokerHeartbeatResponse:
+def error_response(request: BrokerHeartbeatRequest, error: KafkaError) -> BrokerHeartbeatResponse:
     return BrokerHeartbeatResponse(throttle_time_ms=0, error_code=error.code, should_shut_down=False)
 
 
-@handles(BrokerHeartbeatRequest, refuse=refuse, for_nodes=True)
+@handles(BrokerHeartbeatRequest, error_response=error_response, cluster_only=True)
 async def broker_heartbeat(broker: "Broker", call: "Call", request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
     reply = await broker.active_controller.heartbeat(request)
     return BrokerHeartbeatResponse(

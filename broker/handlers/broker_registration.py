@@ -1,9 +1,10 @@
-"""BrokerRegistration (62): a broker joins the cluster, or says anew who and where it is. It is fenced at first, and its
-heartbeats let it in.
+"""BrokerRegistration (62): a broker joins the cluster or renews its registration. It is fenced until its heartbeats
+unfence it.
 
-While an earlier life of the same id may be alive: DUPLICATE_BROKER_REGISTRATION, and the broker tries again.
+While an earlier incarnation of the broker may be alive, the error is DUPLICATE_BROKER_REGISTRATION, and the broker
+retries.
 
-v2 log directories · v3 the epoch before a clean stop · v4 a feature may start at 0
+v2 log directories · v3 the broker epoch before a clean shutdown · v4 features whose first version is 0
 """
 
 from typing import TYPE_CHECKING
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from ..network.connection import Call
 
 
-def refuse(request: BrokerRegistrationRequest, error: KafkaError) -> BrokerRegistrationResponse:
+def error_response(request: BrokerRegistrationRequest, error: KafkaError) -> BrokerRegistrationResponse:
     return BrokerRegistrationResponse(throttle_time_ms=0, error_code=error.code)
 
 
-@handles(BrokerRegistrationRequest, refuse=refuse, for_nodes=True)
+@handles(BrokerRegistrationRequest, error_response=error_response, cluster_only=True)
 async def broker_registration(
     broker: "Broker", call: "Call", request: BrokerRegistrationRequest
 ) -> BrokerRegistrationResponse:

@@ -1,12 +1,12 @@
-"""ConsumerGroupHeartbeat (68): the next-generation group protocol, all of it: join, stay, take up, give up, leave
-(KIP-848).
+"""ConsumerGroupHeartbeat (68): the consumer group protocol (KIP-848). Members join, reconcile their assignments and
+leave by heartbeats.
 
 v1 subscription by regular expression; the member chooses its id
 """
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.protocol.errors import (
     GroupAuthorizationFailed,
     KafkaError,
@@ -25,13 +25,13 @@ from ..security.guard import GROUP, TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..network.connection import Call, Later
+    from ..network.connection import Call, Pending
 
 
-DENIED: Final = (GroupAuthorizationFailed, TopicAuthorizationFailed)  # of which Kafka says no more
+DENIED: Final = (GroupAuthorizationFailed, TopicAuthorizationFailed)  # Kafka sends no message with these
 
 
-def refuse(request: ConsumerGroupHeartbeatRequest, error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+def error_response(request: ConsumerGroupHeartbeatRequest, error: KafkaError) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         throttle_time_ms=0,
         error_code=error.code,
@@ -41,22 +41,22 @@ def refuse(request: ConsumerGroupHeartbeatRequest, error: KafkaError) -> Consume
     )
 
 
-@handles(ConsumerGroupHeartbeatRequest, refuse=refuse)
+@handles(ConsumerGroupHeartbeatRequest, error_response=error_response)
 def consumer_group_heartbeat(
     broker: "Broker", call: "Call", request: ConsumerGroupHeartbeatRequest
-) -> "Response | Later":
+) -> "Response | Pending":
     if not has_consumer_groups(broker):
         raise UnsupportedVersion("consumer groups are not enabled")
-    broker.guard.must(call, Operation.READ, GROUP, request.group_id)
+    broker.guard.must(call, AclOperation.READ, GROUP, request.group_id)
     names = request.subscribed_topic_names or ()
-    allowed = broker.guard.allowed(call, Operation.DESCRIBE, TOPIC, names)
+    allowed = broker.guard.allowed(call, AclOperation.DESCRIBE, TOPIC, names)
     if not all(name in allowed for name in names):
         raise TopicAuthorizationFailed()
     client = client_of(call)
-    return broker.groups.ask(
+    return broker.groups.submit(
         call,
         request,
-        refuse,
+        error_response,
         request.group_id,
-        lambda groups, ticket, now: groups.consumer_group_heartbeat(ticket, request, client, now),
+        lambda groups, request_id, now: groups.consumer_group_heartbeat(request_id, request, client, now),
     )

@@ -1,4 +1,4 @@
-"""ControllerRegistration (70): a controller says where it listens, and which levels of features it knows."""
+"""ControllerRegistration (70): a controller registers its endpoints and its supported features."""
 
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ..network.connection import Call
 
 
-def refuse(request: ControllerRegistrationRequest, error: KafkaError) -> ControllerRegistrationResponse:
+def error_response(request: ControllerRegistrationRequest, error: KafkaError) -> ControllerRegistrationResponse:
     return ControllerRegistrationResponse(throttle_time_ms=0, error_code=error.code, error_message=str(error))
 
 
-@handles(ControllerRegistrationRequest, refuse=refuse, for_nodes=True)
+@handles(ControllerRegistrationRequest, error_response=error_response, cluster_only=True)
 async def controller_registration(
     broker: "Broker", call: "Call", request: ControllerRegistrationRequest
 ) -> ControllerRegistrationResponse:

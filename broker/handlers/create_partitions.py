@@ -1,55 +1,62 @@
-"""CreatePartitions (37): topics grow. They never shrink.
+"""CreatePartitions (37): adds partitions to topics.
 
-The assignments, where they are given, are those of the new partitions, in their order.
+Assignments, if any, are those of the new partitions, in order.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import Operation
-from trioka.cluster.decision import Outcome
+from trioka.cluster.acls import AclOperation
+from trioka.cluster.decision import ItemResult
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 from ..api import handles
 from ..security.guard import TOPIC
+from .mutation_quotas import charge_of
 from .timeouts import check_timeout
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = CreatePartitionsResponse.Topic
+TopicResult = CreatePartitionsResponse.Topic
+
+FIRST_STRICT_VERSION: Final = 3  # from here on clients know THROTTLING_QUOTA_EXCEEDED
 
 
-def refuse(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
-    outcome = Outcome.of(error)
+def error_response(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
+    outcome = ItemResult.of(error)
     return CreatePartitionsResponse(
         throttle_time_ms=0,
         results=[
-            Told(name=topic.name, error_code=outcome.code, error_message=outcome.message) for topic in request.topics
+            TopicResult(name=topic.name, error_code=outcome.code, error_message=outcome.message)
+            for topic in request.topics
         ],
     )
 
 
-@handles(CreatePartitionsRequest, refuse=refuse, forwards=True)
+@handles(CreatePartitionsRequest, error_response=error_response, forwards=True)
 async def create_partitions(
     broker: "Broker", call: "Call", request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     times = Counter(topic.name for topic in request.topics)
-    names = {name for name, count in times.items() if count == 1}  # the others are refused for being named twice
-    allowed = broker.guard.allowed(call, Operation.ALTER, TOPIC, names)
+    names = {name for name, count in times.items() if count == 1}  # the controller rejects topics that are listed twice
+    allowed = broker.guard.allowed(call, AclOperation.ALTER, TOPIC, names)
     denied = [topic.name for topic in request.topics if topic.name in names and topic.name not in allowed]
     request.topics[:] = [topic for topic in request.topics if topic.name not in denied]
     check_timeout(request.timeout_ms)
+    charge = charge_of(broker, call, FIRST_STRICT_VERSION)
     decision = await broker.quorum.change(
-        lambda controller: controller.create_partitions(request.topics, validate_only=request.validate_only)
+        lambda controller: controller.create_partitions(
+            request.topics, validate_only=request.validate_only, charge=charge
+        )
     )
     return CreatePartitionsResponse(
-        throttle_time_ms=0,
+        throttle_time_ms=charge.throttle_time_ms,
         results=[
-            Told(name=reply.name, error_code=reply.outcome.code, error_message=reply.outcome.message)
+            TopicResult(name=reply.name, error_code=reply.outcome.code, error_message=reply.outcome.message)
             for reply in decision.replies
         ]
-        + [Told(name=name, error_code=TopicAuthorizationFailed.code, error_message=None) for name in denied],
+        + [TopicResult(name=name, error_code=TopicAuthorizationFailed.code, error_message=None) for name in denied],
     )

@@ -1,18 +1,18 @@
-"""CreateTopics (19): new topics, or only whether they could be.
+"""CreateTopics (19): creates topics, or validates the request only.
 
-A topic can be written to when the answer is there. What is asked for is checked by the controller, topic by topic; one
-that is refused does not hinder the others. The answer tells a new topic's whole configuration, defaults included.
+When the response is sent, the topics can be written to. The controller validates each topic on its own. The response
+contains the whole configuration of new topics, including defaults.
 
-v4 -1 asks for the broker's defaults · v5 the configuration in the answer · v7 topic ids in the answer
+v4 -1 selects the broker's defaults · v5 the configuration in the response · v7 topic ids in the response
 """
 
 from collections import Counter
 from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import Operation
-from trioka.cluster.decision import Outcome
-from trioka.cluster.topic_changes import NewTopic
+from trioka.cluster.acls import AclOperation
+from trioka.cluster.decision import ItemResult
+from trioka.cluster.topic_changes import CreatedTopic
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -20,69 +20,74 @@ from trioka.protocol.messages.create_topics import CreateTopicsRequest, CreateTo
 from ..api import handles
 from ..config.description import describe_created_topic
 from ..security.guard import TOPIC
+from .mutation_quotas import charge_of
 from .timeouts import check_timeout
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = CreateTopicsResponse.Topic
+TopicResult = CreateTopicsResponse.Topic
 
 DENIED: Final = TopicAuthorizationFailed()
 
+FIRST_STRICT_VERSION: Final = 6  # from here on clients know THROTTLING_QUOTA_EXCEEDED
 
-def refuse(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
-    outcome = Outcome.of(error)
+
+def error_response(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+    outcome = ItemResult.of(error)
     return CreateTopicsResponse(
         throttle_time_ms=0,
         topics=[
-            Told(name=topic.name, error_code=outcome.code, error_message=outcome.message) for topic in request.topics
+            TopicResult(name=topic.name, error_code=outcome.code, error_message=outcome.message)
+            for topic in request.topics
         ],
     )
 
 
-@handles(CreateTopicsRequest, refuse=refuse, forwards=True)
+@handles(CreateTopicsRequest, error_response=error_response, forwards=True)
 async def create_topics(broker: "Broker", call: "Call", request: CreateTopicsRequest) -> CreateTopicsResponse:
-    denied, known = _rights(broker, call, request)
+    denied, describable = _authorize(broker, call, request)
     check_timeout(request.timeout_ms)
+    charge = charge_of(broker, call, FIRST_STRICT_VERSION)
     decision = await broker.quorum.change(
-        lambda controller: controller.create_topics(request.topics, validate_only=request.validate_only)
+        lambda controller: controller.create_topics(request.topics, validate_only=request.validate_only, charge=charge)
     )
     configs = {
         topic.name: {config.name: config.value for config in topic.configs if config.value is not None}
         for topic in request.topics
     }
-    told = [_told(broker, reply, configs[reply.name], reply.name in known) for reply in decision.replies]
-    told += [Told(name=name, error_code=DENIED.code, error_message=str(DENIED)) for name in denied]
-    return CreateTopicsResponse(throttle_time_ms=0, topics=told)
+    results = [_to_result(broker, reply, configs[reply.name], reply.name in describable) for reply in decision.replies]
+    results += [TopicResult(name=name, error_code=DENIED.code, error_message=str(DENIED)) for name in denied]
+    return CreateTopicsResponse(throttle_time_ms=charge.throttle_time_ms, topics=results)
 
 
-def _rights(broker: "Broker", call: "Call", request: CreateTopicsRequest) -> tuple[list[str], Container[str]]:
-    """The topics that this client may not make, which are taken out of the request, and those whose configuration it
-    may know. One that is named twice is refused for that."""
+def _authorize(broker: "Broker", call: "Call", request: CreateTopicsRequest) -> tuple[list[str], Container[str]]:
+    """The topics that the client may not create, which are removed from the request, and those whose configuration it
+    may describe. Topics that are listed twice stay in the request: the controller rejects them."""
     times = Counter(topic.name for topic in request.topics)
     names = {name for name, count in times.items() if count == 1} - {CLUSTER_METADATA_TOPIC}
-    known = broker.guard.allowed(call, Operation.DESCRIBE_CONFIGS, TOPIC, names, is_attempt=False)
-    if broker.guard.may(call, Operation.CREATE, is_attempt=False):
-        return [], known
-    allowed = broker.guard.allowed(call, Operation.CREATE, TOPIC, names)
+    describable = broker.guard.allowed(call, AclOperation.DESCRIBE_CONFIGS, TOPIC, names, is_attempt=False)
+    if broker.guard.may(call, AclOperation.CREATE, is_attempt=False):
+        return [], describable
+    allowed = broker.guard.allowed(call, AclOperation.CREATE, TOPIC, names)
     denied = [name for name in times if name in names and name not in allowed]
     request.topics[:] = [topic for topic in request.topics if topic.name not in denied]
-    return denied, known
+    return denied, describable
 
 
-def _told(broker: "Broker", reply: NewTopic, configs: Mapping[str, str], is_known: bool) -> Told:
+def _to_result(broker: "Broker", reply: CreatedTopic, configs: Mapping[str, str], is_describable: bool) -> TopicResult:
     if reply.outcome.error is not None:
-        return Told(name=reply.name, error_code=reply.outcome.code, error_message=reply.outcome.message)
-    if not is_known:
-        return Told(
+        return TopicResult(name=reply.name, error_code=reply.outcome.code, error_message=reply.outcome.message)
+    if not is_describable:
+        return TopicResult(
             name=reply.name,
             topic_id=reply.topic_id,
             error_code=0,
             error_message=None,
             topic_config_error_code=DENIED.code,
         )
-    return Told(
+    return TopicResult(
         name=reply.name,
         topic_id=reply.topic_id,
         error_code=0,
@@ -90,7 +95,7 @@ def _told(broker: "Broker", reply: NewTopic, configs: Mapping[str, str], is_know
         num_partitions=reply.num_partitions,
         replication_factor=reply.replication_factor,
         configs=[
-            Told.Config(
+            TopicResult.Config(
                 name=entry.name,
                 value=entry.value,
                 read_only=entry.read_only,

@@ -1,57 +1,58 @@
-"""DeleteAcls (31): the access rules that match are removed, and told. One that two filters match is told twice.
+"""DeleteAcls (31): removes the ACLs that match the filters, and returns them; an ACL that two filters match twice.
 
-v1 prefixes · v2 flexible · v3 a user resource
+v1 prefixed resource patterns · v2 flexible · v3 user resources
 """
 
 from typing import TYPE_CHECKING
 
 from trioka.cluster.acl_changes import DeletedAcls
-from trioka.cluster.acls import AclFilter, Operation
+from trioka.cluster.acls import AclFilter, AclOperation
 from trioka.protocol.errors import KafkaError, SecurityDisabled
 from trioka.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 
 from ..api import handles
+from ..security.audit import audited_change
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = DeleteAclsResponse.FilterResult
+FilterResult = DeleteAclsResponse.FilterResult
 
 
-def refuse(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
-    told = [Told(error_code=error.code, error_message=str(error), matching_acls=[]) for _ in request.filters]
-    return DeleteAclsResponse(throttle_time_ms=0, filter_results=told)
+def error_response(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
+    results = [FilterResult(error_code=error.code, error_message=str(error), matching_acls=[]) for _ in request.filters]
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
 
 
-@handles(DeleteAclsRequest, refuse=refuse, forwards=True)
+@handles(DeleteAclsRequest, error_response=error_response, forwards=True)
 async def delete_acls(broker: "Broker", call: "Call", request: DeleteAclsRequest) -> DeleteAclsResponse:
-    broker.guard.must(call, Operation.ALTER)
+    broker.guard.must(call, AclOperation.ALTER)
     if not broker.guard.is_closed:
-        raise SecurityDisabled("there is no authorizer here: authorizer.class.name is empty")
-    filters = [_filter_of(asked) for asked in request.filters]
-    decision = await broker.quorum.change(lambda controller: controller.delete_acls(filters))
-    return DeleteAclsResponse(throttle_time_ms=0, filter_results=[_told(deleted) for deleted in decision.replies])
+        raise SecurityDisabled("no authorizer is configured: authorizer.class.name is empty")
+    filters = [_filter_of(requested) for requested in request.filters]
+    decision = await audited_change(broker, call, lambda controller: controller.delete_acls(filters))
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=[_to_result(deleted) for deleted in decision.replies])
 
 
-def _filter_of(asked: DeleteAclsRequest.Filter) -> AclFilter:
+def _filter_of(requested: DeleteAclsRequest.Filter) -> AclFilter:
     return AclFilter(
-        resource_type=asked.resource_type_filter,
-        resource_name=asked.resource_name_filter,
-        pattern_type=asked.pattern_type_filter,
-        principal=asked.principal_filter,
-        host=asked.host_filter,
-        operation=asked.operation,
-        permission_type=asked.permission_type,
+        resource_type=requested.resource_type_filter,
+        resource_name=requested.resource_name_filter,
+        pattern_type=requested.pattern_type_filter,
+        principal=requested.principal_filter,
+        host=requested.host_filter,
+        operation=requested.operation,
+        permission_type=requested.permission_type,
     )
 
 
-def _told(deleted: DeletedAcls) -> Told:
-    return Told(
+def _to_result(deleted: DeletedAcls) -> FilterResult:
+    return FilterResult(
         error_code=deleted.outcome.code,
         error_message=deleted.outcome.message,
         matching_acls=[
-            Told.MatchingAcl(
+            FilterResult.MatchingAcl(
                 error_code=0,
                 error_message=None,
                 resource_type=rule.resource_type,

@@ -1,10 +1,10 @@
-"""DeleteRecords (21): what lies before an offset is gone, and the log starts there; -1 is the high watermark.
+"""DeleteRecords (21): moves the log start offset of partitions forward; -1 means the high watermark.
 
-It is gone at once for readers and for good: the log's new start is on disk before the answer is sent. The space comes
-back when retention next looks. A log that is only compacted keeps its records: a reader of one must find every key.
+Consumers no longer see the records at once, and the new log start offset is on disk before the response is sent.
+Retention frees the space later. Logs that are only compacted are refused: their readers must find every key.
 
-Where there are followers it is gone when the logs of all that are alive start there: they tell with their fetches. If
-that takes longer than the client waits, nobody knows when it will be.
+The response waits until the live followers have reported the new log start offset with their fetches. If that takes
+longer than the request's timeout, the error is REQUEST_TIMED_OUT and the outcome is unknown.
 """
 
 import logging
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.acls import Operation
-from trioka.cluster.purgatory import Waiter
+from trioka.cluster.acls import AclOperation
+from trioka.cluster.purgatory import DelayedOperation
 from trioka.cluster.topics import INTERNAL_TOPICS
 from trioka.protocol.errors import (
     InvalidTopic,
@@ -38,34 +38,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.partitions")
 
-Told = DeleteRecordsResponse.Topic.Partition
+PartitionResult = DeleteRecordsResponse.Topic.Partition
 
 HIGH_WATERMARK: Final = -1
 UNKNOWN: Final = -1
 
 
-def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
+def error_response(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         throttle_time_ms=0,
         topics=[
             DeleteRecordsResponse.Topic(
-                name=topic.name, partitions=[_refused(asked.partition_index, error) for asked in topic.partitions]
+                name=topic.name, partitions=[_error_result(p.partition_index, error) for p in topic.partitions]
             )
             for topic in request.topics
         ],
     )
 
 
-@handles(DeleteRecordsRequest, refuse=refuse)
+@handles(DeleteRecordsRequest, error_response=error_response)
 async def delete_records(broker: "Broker", call: "Call", request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     moved: list[Replica] = []
-    waiting: list[tuple[Replica, int, Told]] = []
-    told: dict[str, dict[int, Told]] = {}
-    allowed = broker.guard.allowed(call, Operation.DELETE, TOPIC, [topic.name for topic in request.topics])
+    waiting: list[tuple[Replica, int, PartitionResult]] = []
+    results: dict[str, dict[int, PartitionResult]] = {}
+    allowed = broker.guard.allowed(call, AclOperation.DELETE, TOPIC, [topic.name for topic in request.topics])
     for topic in request.topics:
-        of_topic = told.setdefault(topic.name, {})
-        # A partition that is named twice is cut once, where it is named last.
-        for index, offset in {asked.partition_index: asked.offset for asked in topic.partitions}.items():
+        topic_results = results.setdefault(topic.name, {})
+        # If a partition is listed twice, the last offset applies.
+        for index, offset in {p.partition_index: p.offset for p in topic.partitions}.items():
             try:
                 if topic.name not in allowed:
                     raise TopicAuthorizationFailed()
@@ -73,101 +73,101 @@ async def delete_records(broker: "Broker", call: "Call", request: DeleteRecordsR
                 before = replica.log.log_start_offset
                 _delete(replica, offset)
             except KafkaError as error:
-                of_topic[index] = _refused(index, error)
+                topic_results[index] = _error_result(index, error)
                 continue
             if replica.log.log_start_offset != before:
                 moved.append(replica)
             start = replica.log.log_start_offset
-            of_topic[index] = Told(partition_index=index, low_watermark=start, error_code=0)
-            waiting.append((replica, start, of_topic[index]))
+            topic_results[index] = PartitionResult(partition_index=index, low_watermark=start, error_code=0)
+            waiting.append((replica, start, topic_results[index]))
     if moved:
-        await trio.to_thread.run_sync(_keep, [replica.log for replica in moved])
+        await trio.to_thread.run_sync(_checkpoint, [replica.log for replica in moved])
         for replica in moved:
-            broker.delayed.touch(replica)
-    await _gone_everywhere(broker, waiting, request.timeout_ms)
+            broker.purgatory.notify(replica)
+    await _wait_deleted(broker, waiting, request.timeout_ms)
     return DeleteRecordsResponse(
         throttle_time_ms=0,
         topics=[
             DeleteRecordsResponse.Topic(name=name, partitions=list(partitions.values()))
-            for name, partitions in told.items()
+            for name, partitions in results.items()
         ],
     )
 
 
 def _delete(replica: Replica, offset: int) -> None:
     if replica.topic in INTERNAL_TOPICS:
-        raise InvalidTopic(f"{replica.topic} is the brokers' own")
-    replica.must_lead()
+        raise InvalidTopic(f"records of the internal topic {replica.topic} cannot be deleted")
+    replica.require_leader()
     log = replica.log
     if log.config.cleanup_policy == {"compact"}:
-        raise PolicyViolation(f"{replica.topic} is compacted, and nothing of it is deleted otherwise")
+        raise PolicyViolation(f"records of {replica.topic} cannot be deleted: its cleanup.policy is compact")
     if offset == HIGH_WATERMARK:
         offset = log.high_watermark
     if offset < 0:
-        raise OffsetOutOfRange(f"{offset} is no offset")
+        raise OffsetOutOfRange(f"offset {offset} is negative")
     log.delete_records_before(offset)
 
 
-async def _gone_everywhere(broker: "Broker", waiting: list[tuple[Replica, int, Told]], timeout_ms: int) -> None:
-    is_there = trio.Event()
-    parked = _ParkedDeletion(waiting, is_there)
-    if not parked.look(None):
+async def _wait_deleted(broker: "Broker", waiting: list[tuple[Replica, int, PartitionResult]], timeout_ms: int) -> None:
+    done = trio.Event()
+    parked = _ParkedDeletion(waiting, done)
+    if not parked.try_complete(None):
         broker.park(parked, {replica for replica, _, _ in waiting}, broker.clock.now() + max(timeout_ms, 0) / 1000)
-        await is_there.wait()
+        await done.wait()
 
 
-class _ParkedDeletion(Waiter):
-    """Waits until no replica that is alive has what was deleted."""
+class _ParkedDeletion(DelayedOperation):
+    """Waits until no live replica has the deleted records."""
 
-    __slots__ = ("_is_there", "_waiting")
+    __slots__ = ("_done", "_waiting")
 
-    def __init__(self, waiting: list[tuple[Replica, int, Told]], is_there: trio.Event) -> None:
+    def __init__(self, waiting: list[tuple[Replica, int, PartitionResult]], done: trio.Event) -> None:
         super().__init__()
         self._waiting = waiting
-        self._is_there = is_there
+        self._done = done
 
-    def look(self, key: Hashable) -> bool:
-        self._waiting = [each for each in self._waiting if not _is_gone(*each)]
+    def try_complete(self, key: Hashable) -> bool:
+        self._waiting = [item for item in self._waiting if not _is_deleted(*item)]
         if self._waiting:
             return False
-        self._is_there.set()
+        self._done.set()
         return True
 
     def expire(self) -> None:
         self._give_up(RequestTimedOut.code)
 
     def fail(self, mistake: Exception) -> None:
-        log.error("a mistake of ours: DeleteRecords", exc_info=mistake)
+        log.error("internal error in DeleteRecords", exc_info=mistake)
         self._give_up(UnknownServerError.code)
 
     def _give_up(self, code: int) -> None:
-        for _, _, told in self._waiting:
-            told.error_code, told.low_watermark = code, UNKNOWN  # type: ignore[misc]
-        self._is_there.set()
+        for _, _, result in self._waiting:
+            result.error_code, result.low_watermark = code, UNKNOWN  # type: ignore[misc]
+        self._done.set()
 
 
-def _is_gone(replica: Replica, start: int, told: Told) -> bool:
-    """Whether it is known what became of it, which its answer says then."""
+def _is_deleted(replica: Replica, start: int, result: PartitionResult) -> bool:
+    """Whether the outcome for a partition is known; if so, it is written to its result."""
     try:
-        replica.must_lead()
+        replica.require_leader()
     except KafkaError as error:
-        told.error_code, told.low_watermark = error.code, UNKNOWN  # type: ignore[misc]
+        result.error_code, result.low_watermark = error.code, UNKNOWN  # type: ignore[misc]
         return True
     leadership = replica.leadership
     lowest = start if leadership is None else leadership.low_watermark(replica.log.log_start_offset)
     if lowest < start:
         return False
-    told.low_watermark = lowest  # type: ignore[misc]
+    result.low_watermark = lowest  # type: ignore[misc]
     return True
 
 
-def _keep(logs: list[Log]) -> None:
-    """In a worker thread. The files are those of a whole directory, so that one log of each speaks for the others. One
-    that was deleted meanwhile has nothing to keep."""
+def _checkpoint(logs: list[Log]) -> None:
+    """Write the checkpoints of log start offsets, in a worker thread. A checkpoint file covers a whole log directory,
+    so that one log of each directory is enough. Logs that were deleted meanwhile are skipped."""
     for keep, log in {log.keep: log for log in logs if not log.closed}.items():
         if keep is not None:
             keep(log)
 
 
-def _refused(index: int, error: KafkaError) -> Told:
-    return Told(partition_index=index, low_watermark=UNKNOWN, error_code=error.code)
+def _error_result(index: int, error: KafkaError) -> PartitionResult:
+    return PartitionResult(partition_index=index, low_watermark=UNKNOWN, error_code=error.code)

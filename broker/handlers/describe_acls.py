@@ -1,11 +1,11 @@
-"""DescribeAcls (29): the access rules that match.
+"""DescribeAcls (29): returns the ACLs that match a filter.
 
-v1 prefixes · v2 flexible · v3 a user resource
+v1 prefixed resource patterns · v2 flexible · v3 user resources
 """
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclFilter, Operation
+from trioka.cluster.acls import AclFilter, AclOperation
 from trioka.protocol.errors import InvalidRequest, KafkaError, SecurityDisabled
 from trioka.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = DescribeAclsResponse.Resource
+ResourceAcls = DescribeAclsResponse.Resource
 
 
-def refuse(request: DescribeAclsRequest, error: KafkaError) -> DescribeAclsResponse:
+def error_response(request: DescribeAclsRequest, error: KafkaError) -> DescribeAclsResponse:
     return DescribeAclsResponse(throttle_time_ms=0, error_code=error.code, error_message=str(error), resources=[])
 
 
-@handles(DescribeAclsRequest, refuse=refuse)
+@handles(DescribeAclsRequest, error_response=error_response)
 def describe_acls(broker: "Broker", call: "Call", request: DescribeAclsRequest) -> DescribeAclsResponse:
-    broker.guard.must(call, Operation.DESCRIBE)
+    broker.guard.must(call, AclOperation.DESCRIBE)
     if not broker.guard.is_closed:
-        raise SecurityDisabled("there is no authorizer here: authorizer.class.name is empty")
-    wanted = filter_of(request)
-    resources: dict[tuple[int, str, int], list[Told.Acl]] = {}
+        raise SecurityDisabled("no authorizer is configured: authorizer.class.name is empty")
+    acl_filter = filter_of(request)
+    resources: dict[tuple[int, str, int], list[ResourceAcls.Acl]] = {}
     for rule in broker.metadata.access.acls:
-        if wanted.matches(rule):
+        if acl_filter.matches(rule):
             resources.setdefault((rule.resource_type, rule.resource_name, rule.pattern_type), []).append(
-                Told.Acl(
+                ResourceAcls.Acl(
                     principal=rule.principal,
                     host=rule.host,
                     operation=rule.operation,
@@ -44,17 +44,19 @@ def describe_acls(broker: "Broker", call: "Call", request: DescribeAclsRequest) 
         error_code=0,
         error_message="",
         resources=[
-            Told(resource_type=kind, resource_name=name, pattern_type=pattern, acls=acls)
+            ResourceAcls(resource_type=kind, resource_name=name, pattern_type=pattern, acls=acls)
             for (kind, name, pattern), acls in resources.items()
         ],
     )
 
 
 def filter_of(request: DescribeAclsRequest) -> AclFilter:
-    """A number of the future matches nothing. Zero is no number at all, and Kafka hangs up."""
+    """Unknown numbers match nothing. Zero is invalid; Kafka closes the connection for it."""
     numbers = (request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     if 0 in numbers:
-        raise InvalidRequest("the filter says neither which rules are meant nor that any are")
+        raise InvalidRequest(
+            "a resource type, pattern type, operation or permission type of the filter is 0; use 1 for any"
+        )
     return AclFilter(
         resource_type=request.resource_type_filter,
         resource_name=request.resource_name_filter,

@@ -1,15 +1,15 @@
-"""DescribeClientQuotas (48): the quotas whose entity matches a filter.
+"""DescribeClientQuotas (48): returns the quotas whose entity matches a filter.
 
-A component of the filter names a type (user, client-id, ip) and says which entities it means: the one of this name, the
-one without a name that stands for all others, or any that has this type. All components must match. A strict filter
-matches only entities that have no type besides; without components, only the entity that has none, and so nothing.
+A component of the filter has an entity type (user, client-id, ip) and matches the entity with the given name, the
+default entity of the type, or any entity that has the type. All components must match. A strict filter matches only
+entities without further types; a strict filter without components matches nothing.
 
 v1 flexible
 """
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.cluster.quotas import CLIENT_ID, IP, USER, QuotaEntity
 from trioka.protocol.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, UnsupportedVersion
 from trioka.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
@@ -28,17 +28,17 @@ DEFAULT: Final = 1
 SPECIFIED: Final = 2
 
 
-def refuse(request: DescribeClientQuotasRequest, error: KafkaError) -> DescribeClientQuotasResponse:
+def error_response(request: DescribeClientQuotasRequest, error: KafkaError) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(
         throttle_time_ms=0, error_code=error.code, error_message=str(error), entries=None
     )
 
 
-@handles(DescribeClientQuotasRequest, refuse=refuse)
+@handles(DescribeClientQuotasRequest, error_response=error_response)
 def describe_client_quotas(
     broker: "Broker", call: "Call", request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    if not broker.guard.may(call, Operation.DESCRIBE_CONFIGS):
+    if not broker.guard.may(call, AclOperation.DESCRIBE_CONFIGS):
         code = ClusterAuthorizationFailed.code
         return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=code, error_message=None, entries=None)
     _check(request.components)
@@ -62,18 +62,18 @@ def _check(components: list[Component]) -> None:
     for component in components:
         kind = component.entity_type
         if not kind:
-            raise InvalidRequest("an entity type is empty")
+            raise InvalidRequest("an entity type of the filter is empty")
         if kind in kinds:
-            raise InvalidRequest(f"the filter names {kind} more than once")
+            raise InvalidRequest(f"the filter has the entity type {kind} more than once")
         if kind not in (USER, CLIENT_ID, IP):
-            raise UnsupportedVersion(f"{kind[:200]!r} is no type of entity")
+            raise UnsupportedVersion(f"unknown entity type {kind[:200]!r}")
         if component.match_type not in (EXACT, DEFAULT, SPECIFIED):
-            raise InvalidRequest(f"{component.match_type} is no way to match")
+            raise InvalidRequest(f"unknown match type {component.match_type}")
         if (component.match is None) == (component.match_type == EXACT):
-            raise InvalidRequest("a name goes with an exact match, and with no other")
+            raise InvalidRequest("an exact match requires a name, and other match types do not accept one")
         kinds.add(kind)
     if IP in kinds and len(kinds) > 1:
-        raise InvalidRequest(f"no entity has {IP} and another type")
+        raise InvalidRequest(f"the entity type {IP} cannot be combined with other types")
 
 
 def _matches(request: DescribeClientQuotasRequest, entity: QuotaEntity) -> bool:

@@ -1,7 +1,7 @@
-"""DescribeConfigs (32): every key of a resource, with its value, where that comes from, and what it hides.
+"""DescribeConfigs (32): returns the keys of a resource with their values, sources and synonyms, sorted by name.
 
-A broker tells of itself and, under the empty name, of what is set for all brokers; of another broker it knows nothing.
-Groups and client metrics need not exist to have a configuration. The entries are sorted by name.
+A broker describes itself and, for the empty name, the cluster-wide defaults, but not other brokers. Groups and client
+metrics subscriptions need not exist.
 
 v1 synonyms · v3 types and documentation · v4 flexible
 """
@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import Operation
-from trioka.cluster.configs import Resource, ResourceType
+from trioka.cluster.acls import AclOperation
+from trioka.cluster.configs import ConfigResource, ConfigResourceType
 from trioka.cluster.topic_names import check_topic_name
 from trioka.protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -37,22 +37,26 @@ Result = DescribeConfigsResponse.Result
 NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
-def refuse(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(throttle_time_ms=0, results=[_refused(each, error) for each in request.resources])
+def error_response(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        throttle_time_ms=0, results=[_error_result(resource, error) for resource in request.resources]
+    )
 
 
-@handles(DescribeConfigsRequest, refuse=refuse)
+@handles(DescribeConfigsRequest, error_response=error_response)
 def describe_configs(broker: "Broker", call: "Call", request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     for resource in request.resources:
-        if resource.resource_type not in set(ResourceType) - {ResourceType.UNKNOWN}:
-            raise InvalidRequest(f"resource type {resource.resource_type} is not known")
+        if resource.resource_type not in set(ConfigResourceType) - {ConfigResourceType.UNKNOWN}:
+            raise InvalidRequest(f"unknown resource type {resource.resource_type}")
     results = []
     for resource in request.resources:
         try:
-            must_with_config(broker, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+            must_with_config(
+                broker, call, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
+            )
             entries = _entries(broker, resource)
         except KafkaError as error:
-            results.append(_refused(resource, error))
+            results.append(_error_result(resource, error))
         else:
             results.append(_result(request, resource, entries))
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
@@ -60,21 +64,21 @@ def describe_configs(broker: "Broker", call: "Call", request: DescribeConfigsReq
 
 def _entries(broker: "Broker", resource: DescribeConfigsRequest.Resource) -> list[Entry]:
     name, names = resource.resource_name, resource.configuration_keys
-    overrides = broker.metadata.configs.get(Resource(resource.resource_type, name))
+    overrides = broker.metadata.configs.get(ConfigResource(resource.resource_type, name))
     match resource.resource_type:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             check_topic_name(name)
             if broker.metadata.topics.by_name(name) is None:
                 raise UnknownTopicOrPartition()
             return describe_topic(broker.config.topic(overrides), names)
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             return _broker_entries(broker, name, names)
-        case ResourceType.BROKER_LOGGER:
-            must_be_this_broker(broker, name)
+        case ConfigResourceType.BROKER_LOGGER:
+            check_this_broker(broker, name)
             return describe_loggers(levels(), names)
         case _ if not name:
-            raise InvalidRequest("a resource of this type has a name")
-        case ResourceType.GROUP:
+            raise InvalidRequest("the name of the resource is empty")
+        case ConfigResourceType.GROUP:
             return describe_group(broker.config.group(overrides), names)
         case _:
             return describe_client_metrics(overrides, names)
@@ -83,16 +87,16 @@ def _entries(broker: "Broker", resource: DescribeConfigsRequest.Resource) -> lis
 def _broker_entries(broker: "Broker", name: str, names: Collection[str] | None) -> list[Entry]:
     if not name:
         return describe_all_brokers(broker.config, names)
-    must_be_this_broker(broker, name)
+    check_this_broker(broker, name)
     return describe_broker(broker.config, names)
 
 
-def must_be_this_broker(broker: "Broker", name: str) -> None:
-    """What only the broker itself knows is asked of that broker."""
+def check_this_broker(broker: "Broker", name: str) -> None:
+    """Reject a request for another broker: only the broker itself can answer it."""
     if not NUMBER.fullmatch(name):
-        raise InvalidRequest(f"a broker id must be an integer, and it is: {name[:200]}")
+        raise InvalidRequest(f"the broker id must be an integer, but it is: {name[:200]}")
     if int(name) != broker.node_id:
-        raise InvalidRequest(f"unexpected broker id: expected {broker.node_id}, and received {name}")
+        raise InvalidRequest(f"unexpected broker id: expected {broker.node_id}, but received {name}")
 
 
 def _result(request: DescribeConfigsRequest, resource: DescribeConfigsRequest.Resource, entries: list[Entry]) -> Result:
@@ -122,13 +126,13 @@ def _config(request: DescribeConfigsRequest, entry: Entry) -> Result.Config:
 
 
 def _documentation(request: DescribeConfigsRequest, entry: Entry) -> str | None:
-    """Null is "not asked for, or nobody knows"; of loggers, Kafka says the empty text in any case."""
+    """Null if not requested or the key is undeclared; always empty for loggers, as in Kafka."""
     if entry.source == Source.BROKER_LOGGER:
         return ""
     return entry.documentation if request.include_documentation else None
 
 
-def _refused(resource: DescribeConfigsRequest.Resource, error: KafkaError) -> Result:
+def _error_result(resource: DescribeConfigsRequest.Resource, error: KafkaError) -> Result:
     return Result(
         error_code=error.code,
         error_message=str(error) if error.args else "",

@@ -1,11 +1,9 @@
-"""DescribeLogDirs (35): what lies in each log directory, and how large it is.
+"""DescribeLogDirs (35): returns the partitions in each log directory with their sizes.
 
-A copy on its way in (AlterReplicaLogDirs) is described beside the others, with what it has yet to get.
+Future logs (AlterReplicaLogDirs) are included, with their lag behind the current log. An offline directory has an error
+and no topics. Requested topics without replicas on this broker, and the metadata log, are omitted.
 
-A directory that is offline has an error and no topics. Topics of which nothing was asked, or nothing is here, are left
-out without a word. The metadata's own log is no topic.
-
-v2 flexible · v3 an error for the whole answer · v4 the volume's size · v5 whether a directory takes no new replicas
+v2 flexible · v3 an error for the whole response · v4 size of the volume · v5 whether the directory is cordoned
 """
 
 import os.path
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
 from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -31,28 +29,28 @@ if TYPE_CHECKING:
 Result = DescribeLogDirsResponse.Result
 
 
-def refuse(request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDirsResponse:
+def error_response(request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDirsResponse:
     return DescribeLogDirsResponse(throttle_time_ms=0, error_code=error.code, results=[])
 
 
-@handles(DescribeLogDirsRequest, refuse=refuse)
+@handles(DescribeLogDirsRequest, error_response=error_response)
 async def describe_log_dirs(broker: "Broker", call: "Call", request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    broker.guard.must(call, Operation.DESCRIBE)
-    wanted = None
+    broker.guard.must(call, AclOperation.DESCRIBE)
+    requested = None
     if request.topics is not None:
-        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    # Asking a volume how much room it has may take as long as a disk that hangs.
+        requested = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    # In worker threads: a query of the free space blocks while a disk hangs.
     results = [
-        await trio.to_thread.run_sync(_describe, directory, _topics(broker, directory, wanted))
+        await trio.to_thread.run_sync(_describe, directory, _topics(broker, directory, requested))
         for directory in broker.directories
     ]
     return DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=results)
 
 
-def _topics(broker: "Broker", directory: LogDirectory, wanted: set[TopicPartition] | None) -> list[Result.Topic]:
+def _topics(broker: "Broker", directory: LogDirectory, requested: set[TopicPartition] | None) -> list[Result.Topic]:
     topics: dict[str, list[Result.Topic.Partition]] = {}
     for name, log in sorted([*directory.logs.items(), *directory.futures.items()], key=itemgetter(0)):
-        if name.topic != CLUSTER_METADATA_TOPIC and (wanted is None or name in wanted):
+        if name.topic != CLUSTER_METADATA_TOPIC and (requested is None or name in requested):
             is_future = name in directory.futures
             topics.setdefault(name.topic, []).append(
                 Result.Topic.Partition(
@@ -67,10 +65,10 @@ def _topics(broker: "Broker", directory: LogDirectory, wanted: set[TopicPartitio
     return [Result.Topic(name=name, partitions=partitions) for name, partitions in topics.items()]
 
 
-def _lag(broker: "Broker", name: TopicPartition, copy: Log) -> int:
-    """What a copy has yet to get; -1 if nobody can say."""
+def _lag(broker: "Broker", name: TopicPartition, future: Log) -> int:
+    """The lag of a future log behind the current log; -1 if there is no current log."""
     replica = broker.partitions.find(name.topic, name.partition)
-    return -1 if replica is None else replica.log.log_end_offset - copy.log_end_offset
+    return -1 if replica is None else replica.log.log_end_offset - future.log_end_offset
 
 
 def _describe(directory: LogDirectory, topics: list[Result.Topic]) -> Result:

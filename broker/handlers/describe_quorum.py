@@ -1,16 +1,16 @@
-"""DescribeQuorum (55): the metadata quorum: who leads it, who votes, and how far each has come.
+"""DescribeQuorum (55): returns the leader, the voters and the observers of the metadata quorum, with their progress.
 
-There is one partition to ask for, `__cluster_metadata-0`, and it is asked of the leader: others pass the question on.
-The leader itself is always up to date: its times are now. Of the others it knows what their fetches say; whoever
-fetches and does not vote is an observer. A voter has a directory only where the log says who votes (kraft.version 1);
-voters of the configuration are known by their number.
+The only partition is `__cluster_metadata-0`. The leader answers; other nodes forward the request. The leader's own
+timestamps are the current time. It knows the progress of other nodes from their fetches; nodes that fetch without being
+voters are observers. Voters have directory ids only if the voters are in the log (kraft.version 1); voters from the
+configuration have ids only.
 
-v1 times of the last fetch and of the last catching up · v2 directories, endpoints, messages
+v1 timestamps of the last fetch and of the last time a node was caught up · v2 directory ids, endpoints, messages
 """
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.cluster.raft import NEVER, Leader, Progress
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import KafkaError, NotController, UnknownTopicOrPartition
@@ -24,39 +24,39 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = DescribeQuorumResponse.Topic
+TopicResult = DescribeQuorumResponse.Topic
 Node = DescribeQuorumResponse.Node
 
 UNKNOWN: Final = -1
 FIRST_VERSION_WITH_DIRECTORIES: Final = 2
 
 
-def refuse(request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:
+def error_response(request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(error_code=error.code, error_message=str(error), topics=[])
 
 
-@handles(DescribeQuorumRequest, refuse=refuse, forwards=True)
+@handles(DescribeQuorumRequest, error_response=error_response, forwards=True)
 def describe_quorum(broker: "Broker", call: "Call", request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    broker.guard.must(call, Operation.DESCRIBE)
-    asked = [
+    broker.guard.must(call, AclOperation.DESCRIBE)
+    requested = [
         (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
-    if asked != [METADATA_PARTITION]:
+    if requested != [METADATA_PARTITION]:
         return _unknown(request)
     return DescribeQuorumResponse(
         error_code=0,
         error_message="",
-        topics=[Told(topic_name=METADATA_PARTITION.topic, partitions=[_partition(broker, call.version)])],
+        topics=[TopicResult(topic_name=METADATA_PARTITION.topic, partitions=[_partition(broker, call.version)])],
         nodes=_nodes(broker) if call.version >= FIRST_VERSION_WITH_DIRECTORIES else [],
     )
 
 
-def _partition(broker: "Broker", version: int) -> Told.Partition:
+def _partition(broker: "Broker", version: int) -> TopicResult.Partition:
     quorum = broker.quorum
     role, voters = quorum.raft.role, quorum.raft.voters.latest
     if not isinstance(role, Leader):
         raise NotController
-    return Told.Partition(
+    return TopicResult.Partition(
         partition_index=METADATA_PARTITION.partition,
         error_code=0,
         error_message="",
@@ -74,13 +74,13 @@ def _partition(broker: "Broker", version: int) -> Told.Partition:
 
 def _state(broker: "Broker", replica: ReplicaKey, progress: Progress | None, version: int) -> ReplicaState:
     now_ms = broker.clock.now_ms()
-    ago_ms = broker.quorum.now_ms() - now_ms  # the quorum reckons with a clock that never goes back
+    clock_offset_ms = broker.quorum.now_ms() - now_ms  # the quorum uses a monotonic clock
     end, fetched_ms, caught_up_ms = UNKNOWN, UNKNOWN, UNKNOWN
     if replica.matches(broker.quorum.raft.me):
         end, fetched_ms, caught_up_ms = broker.quorum.log.log_end_offset, now_ms, now_ms
     elif progress is not None:
-        end, fetched_ms = progress.offset, progress.fetched_ms - ago_ms
-        caught_up_ms = UNKNOWN if progress.caught_up_ms == NEVER else progress.caught_up_ms - ago_ms
+        end, fetched_ms = progress.offset, progress.fetched_ms - clock_offset_ms
+        caught_up_ms = UNKNOWN if progress.caught_up_ms == NEVER else progress.caught_up_ms - clock_offset_ms
     return ReplicaState(
         replica_id=replica.id,
         replica_directory_id=replica.directory if version >= FIRST_VERSION_WITH_DIRECTORIES else NULL_UUID,
@@ -91,7 +91,7 @@ def _state(broker: "Broker", replica: ReplicaKey, progress: Progress | None, ver
 
 
 def _nodes(broker: "Broker") -> list[Node]:
-    """Where each voter listens, as far as it is known."""
+    """The known endpoints of the voters."""
     if broker.quorum.voters is not None:
         return [
             Node(
@@ -113,10 +113,10 @@ def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         error_code=0,
         error_message="",
         topics=[
-            Told(
+            TopicResult(
                 topic_name=topic.topic_name,
                 partitions=[
-                    Told.Partition(
+                    TopicResult.Partition(
                         partition_index=partition.partition_index,
                         error_code=error.code,
                         error_message=str(error),

@@ -1,65 +1,65 @@
-"""DescribeTransactions (65): what transactional ids are up to.
+"""DescribeTransactions (65): returns the state of transactional ids.
 
-After the verdict, the partitions that are told are those that have not heard of it.
+After a commit or abort, only the partitions that do not have their marker yet are listed.
 """
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import Operation
-from trioka.coordinator.transaction import Transaction, must_be_named
+from trioka.cluster.acls import AclOperation
+from trioka.coordinator.transaction import Transaction, check_transactional_id
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
 from ..api import handles
-from ..security.guard import TRANSACTIONAL_ID, take_denied
+from ..security.guard import TRANSACTIONAL_ID, pop_denied
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = DescribeTransactionsResponse.TransactionState
+TransactionResult = DescribeTransactionsResponse.TransactionState
 
 
-def refuse(request: DescribeTransactionsRequest, error: KafkaError) -> DescribeTransactionsResponse:
-    return _answer([_refused(name, error) for name in request.transactional_ids])
+def error_response(request: DescribeTransactionsRequest, error: KafkaError) -> DescribeTransactionsResponse:
+    return _response([_error_result(name, error) for name in request.transactional_ids])
 
 
-@handles(DescribeTransactionsRequest, refuse=refuse)
+@handles(DescribeTransactionsRequest, error_response=error_response)
 async def describe_transactions(
     broker: "Broker", call: "Call", request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    return _answer([await _describe(broker, call, name) for name in request.transactional_ids])
+    return _response([await _describe(broker, call, name) for name in request.transactional_ids])
 
 
-async def _describe(broker: "Broker", call: "Call", name: str) -> Told:
+async def _describe(broker: "Broker", call: "Call", name: str) -> TransactionResult:
     try:
-        broker.guard.must(call, Operation.DESCRIBE, TRANSACTIONAL_ID, name)
-        must_be_named(name)
-        told = _told(name, await broker.transactions.look(name, lambda coordinator: coordinator.describe(name)))
-        take_denied(broker, call, Operation.DESCRIBE, told.topics, lambda topic: topic.topic)
-        return told
+        broker.guard.must(call, AclOperation.DESCRIBE, TRANSACTIONAL_ID, name)
+        check_transactional_id(name)
+        result = _to_result(name, await broker.transactions.read(name, lambda coordinator: coordinator.describe(name)))
+        pop_denied(broker, call, AclOperation.DESCRIBE, result.topics, lambda topic: topic.topic)
+        return result
     except KafkaError as error:
-        return _refused(name, error)
+        return _error_result(name, error)
 
 
-def _told(name: str, found: Transaction) -> Told:
+def _to_result(name: str, transaction: Transaction) -> TransactionResult:
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(found.partitions):
+    for topic, partition in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(partition)
-    return Told(
+    return TransactionResult(
         error_code=0,
         transactional_id=name,
-        transaction_state=found.phase.text,
-        transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.started_ms,
-        producer_id=found.producer_id,
-        producer_epoch=found.epoch,
-        topics=[Told.Topic(topic=topic, partitions=partitions) for topic, partitions in topics.items()],
+        transaction_state=transaction.phase.text,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.started_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
+        topics=[TransactionResult.Topic(topic=topic, partitions=partitions) for topic, partitions in topics.items()],
     )
 
 
-def _refused(name: str, error: KafkaError) -> Told:
-    return Told(
+def _error_result(name: str, error: KafkaError) -> TransactionResult:
+    return TransactionResult(
         error_code=error.code,
         transactional_id=name,
         transaction_state="",
@@ -71,5 +71,5 @@ def _refused(name: str, error: KafkaError) -> Told:
     )
 
 
-def _answer(told: list[Told]) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=told)
+def _response(results: list[TransactionResult]) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=results)

@@ -1,11 +1,11 @@
-"""EndQuorumEpoch (54): a leader of the metadata quorum resigns, and says who should follow it.
+"""EndQuorumEpoch (54): the leader of the metadata quorum resigns and names its preferred successors.
 
-v0 successors by their numbers · v1 with their directories
+v0 successors by node id · v1 with their directory ids
 """
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.raft_messages import EpochEnded
+from trioka.cluster.raft_messages import EndEpoch
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import NONE, FencedLeaderEpoch, InvalidRequest, KafkaError
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = EndQuorumEpochResponse.Topic
+TopicResult = EndQuorumEpochResponse.Topic
 
 
-def refuse(request: EndQuorumEpochRequest, error: KafkaError) -> EndQuorumEpochResponse:
+def error_response(request: EndQuorumEpochRequest, error: KafkaError) -> EndQuorumEpochResponse:
     return EndQuorumEpochResponse(error_code=error.code, topics=[])
 
 
-@handles(EndQuorumEpochRequest, refuse=refuse, for_nodes=True)
+@handles(EndQuorumEpochRequest, error_response=error_response, cluster_only=True)
 def end_quorum_epoch(broker: "Broker", call: "Call", request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
     quorum = broker.quorum
     check_quorum_request(quorum, request.cluster_id, request.topics)
-    said = only(only(request.topics).partitions)
-    if said.leader_id < 0 or said.leader_epoch < 0:
-        raise InvalidRequest("a leader with a negative number")
-    successors = [ReplicaKey(each.candidate_id, each.candidate_directory_id) for each in said.preferred_candidates]
-    successors += map(ReplicaKey, said.preferred_successors)
-    ended = EpochEnded(leader_id=said.leader_id, epoch=said.leader_epoch, successors=tuple(successors))
-    quorum.step(quorum.raft.epoch_ended(ended, quorum.now_ms()))
-    quorum.poke()
-    partition = Told.Partition(
+    resigned = only(only(request.topics).partitions)
+    if resigned.leader_id < 0 or resigned.leader_epoch < 0:
+        raise InvalidRequest("the leader id or the leader epoch is negative")
+    successors = [ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in resigned.preferred_candidates]
+    successors += map(ReplicaKey, resigned.preferred_successors)
+    end_epoch = EndEpoch(leader_id=resigned.leader_id, epoch=resigned.leader_epoch, successors=tuple(successors))
+    quorum.step(quorum.raft.on_end_epoch(end_epoch, quorum.now_ms()))
+    quorum.wake()
+    partition = TopicResult.Partition(
         partition_index=0,
-        error_code=FencedLeaderEpoch.code if said.leader_epoch < quorum.epoch else NONE,
+        error_code=FencedLeaderEpoch.code if resigned.leader_epoch < quorum.epoch else NONE,
         leader_id=number(quorum.leader_id),
         leader_epoch=quorum.epoch,
     )
     return EndQuorumEpochResponse(
         error_code=NONE,
-        topics=[Told(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
+        topics=[TopicResult(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
         node_endpoints=[
             EndQuorumEpochResponse.NodeEndpoint(node_id=node_id, host=server.host, port=server.port)
             for node_id, server in known_endpoints(quorum).items()

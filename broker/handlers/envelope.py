@@ -1,7 +1,8 @@
-"""Envelope (58): a broker passes on what its client asked, for only the active controller can do it.
+"""Envelope (58): a broker forwards a client's request to the active controller.
 
-What is inside is served as if it had come by itself. That this node is not active is said by the envelope, so that the
-broker tries elsewhere; what the client is to know is said by the answer in it.
+The inner request is served as if the client had sent it directly. If this node is not the active controller, the
+envelope has the error NOT_CONTROLLER and the broker tries another node. Errors for the client are in the inner
+response.
 """
 
 from typing import TYPE_CHECKING
@@ -22,18 +23,18 @@ from trioka.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ..api import handles
 from ..controller.client import is_misdirected
 from ..controller.forwarding import read_principal
-from ..network.internal_call import serve_inside
+from ..network.internal_call import call_handler
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
 
-def refuse(request: EnvelopeRequest, error: KafkaError) -> EnvelopeResponse:
+def error_response(request: EnvelopeRequest, error: KafkaError) -> EnvelopeResponse:
     return EnvelopeResponse(response_data=None, error_code=error.code)
 
 
-@handles(EnvelopeRequest, refuse=refuse, for_nodes=True)
+@handles(EnvelopeRequest, error_response=error_response, cluster_only=True)
 async def envelope(broker: "Broker", call: "Call", request: EnvelopeRequest) -> EnvelopeResponse:
     if not broker.quorum.is_active:
         raise NotController
@@ -41,27 +42,36 @@ async def envelope(broker: "Broker", call: "Call", request: EnvelopeRequest) -> 
     try:
         host = host_address.from_bytes(bytes(request.client_host_address))
     except ValueError:
-        raise InvalidRequest(f"{len(request.client_host_address)} bytes are no address of a client") from None
+        raise InvalidRequest(
+            f"the client address has {len(request.client_host_address)} bytes, which is not an IP address"
+        ) from None
     frame = memoryview(request.request_data)
     if len(frame) < HEADER_KEY_BYTES:
-        raise InvalidRequest("there is no request in the envelope")
+        raise InvalidRequest("the envelope contains no request")
     key, version, correlation_id = REQUEST_START.unpack_from(frame, 0)
     try:
         route = broker.controller_dispatch.route(key, version)
         if not route.handler.forwards:
-            raise InvalidRequest(f"API {key} is not passed on")
+            raise InvalidRequest(f"API {key} cannot be forwarded")
         client_id, body = client_id_and_body(frame, route.is_flexible)
         inner = route.decode(frame, body)
         name = "" if client_id is None else bytes(client_id).decode(errors="replace")
     except ProtocolError as error:
         raise InvalidRequest(str(error)) from None
-    answer = await serve_inside(
-        broker, inner, version, host=host, client_id=name, principal=f"{principal.type}:{principal.name}"
+    response = await call_handler(
+        broker,
+        inner,
+        version,
+        host=host,
+        client_id=name,
+        principal=f"{principal.type}:{principal.name}",
+        is_token_authenticated=principal.token_authenticated,
+        security_protocol=None,  # known to the node that has the connection
     )
-    if is_misdirected(answer):
+    if is_misdirected(response):
         raise NotController
-    pieces = frame_response(correlation_id, answer, version)
+    pieces = frame_response(correlation_id, response, version)
     data = b"".join(bytes(piece) for piece in pieces if isinstance(piece, bytes | bytearray | memoryview))
     if sum(map(len, pieces)) != len(data):
-        raise UnknownServerError("an answer that cannot be passed on")
+        raise UnknownServerError("the response cannot be sent in an envelope")
     return EnvelopeResponse(response_data=data[SIZE_BYTES:], error_code=NONE)

@@ -1,34 +1,31 @@
-"""Fetch (1): records from partitions. With Produce, the hot path.
+"""Fetch (1): returns records of partitions. With Produce, the hot path.
 
-What is sent are ranges of files; no record byte comes into Python. A fetch that finds less than `min_bytes` is parked
-under its partitions (cluster/purgatory.py), looks again at the one that changed, and is answered when there is enough
-or `max_wait_ms` is over.
+The response consists of file ranges; Python copies no record bytes. A fetch that finds fewer than `min_bytes` is parked
+under its partitions (cluster/purgatory.py), reads again when one of them changes, and is answered when there are enough
+bytes or `max_wait_ms` is over.
 
-How the bytes are shared out (KIP-74): partitions are read in the order of the request or of its session, each up to its
-own limit and to what is left of the whole; the first that has anything gives at least one whole batch, however large.
-A range holds whole batches only (storage/read_plan.py). What is not in memory is brought there by a worker thread first
-(storage/page_cache_probe.py): nothing here waits for a disk.
+Limits (KIP-74): partitions are read in the order of the request or of its session, each up to its own limit and to the
+bytes left of the whole response; the first partition with records returns at least one batch, however large. A range
+has whole batches only (storage/read_plan.py). A worker thread first loads ranges that are not in the page cache
+(storage/page_cache_probe.py), so the event loop never waits for a disk.
 
-A client that reads on does not come by here after its second request (fastpath/fetch.py); what is asked of a Fetch here
-must be asked there too.
+From the second request on, plain consumers are served by fastpath/fetch.py: a check added here belongs there too.
 
-**Followers** (whoever gives a broker's id) read up to the log's end, and what they ask for is noted once, when it is
-asked: it says how far they are (replication/transitions.py). Whoever is no replica, or speaks of another epoch, changes
-nothing. Of their sessions only what has changed is looked at (replication/follower_session.py): the work for a record
-must not grow with the partitions that nobody writes to. Consumers may read from a follower, too, up to what it knows to
-be committed (KIP-392).
+**Followers** (requests with a broker id) read up to the log end offset. A fetch offset is recorded on arrival, as the
+follower's progress (replication/transitions.py); requests of other brokers, or with another epoch, change nothing. Only
+changed partitions of a follower's session are read (replication/follower_session.py), so that idle partitions cost
+nothing. Consumers may also read from a follower, up to its high watermark (KIP-392).
 
-v4 read_committed · v5 log start · v7 sessions · v9 leader epochs · v12 diverging epochs · v13 topics by id · v15 who
-asks stands in a field of its own · v16 who leads instead
+v4 read_committed · v5 log start · v7 sessions · v9 leader epochs · v12 diverging epochs · v13 ids · v16 leader hints
 """
 
-from collections.abc import Container, Coroutine, Hashable
+from collections.abc import Container, Coroutine, Hashable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.cluster.healing import HEALER
-from trioka.cluster.purgatory import Waiter
+from trioka.cluster.purgatory import DelayedOperation
 from trioka.protocol.errors import (
     CorruptMessage,
     FencedLeaderEpoch,
@@ -44,21 +41,21 @@ from trioka.protocol.errors import (
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.primitives import RecordBytes
 from trioka.storage.log import Log
-from trioka.storage.page_cache_probe import ColdPart, cold_part
+from trioka.storage.page_cache_probe import UncachedRange, uncached_range
 from trioka.storage.small_read import take
 
 from ..api import handles
-from ..config.network_keys import FETCH_MAX_BYTES
-from ..metadata.leader_hints import Elsewhere
-from ..network.connection import FETCH_KEY, LATER
-from ..replication.fetch_session_cache import FIRST_VERSION_BY_ID, Asked, FetchContext
-from ..replication.follower_session import FollowerWatch
+from ..metadata.leader_hints import LeaderHints
+from ..network.connection import FETCH_KEY, PENDING
+from ..network.request_quotas import charge_fetch, fetch_limits
+from ..replication.fetch_session_cache import FIRST_VERSION_BY_ID, CachedPartition, FetchContext
+from ..replication.follower_session import ChangedPartitions
 from ..replication.partitions import Replica
 from ..security.guard import TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..network.connection import Call, Later
+    from ..network.connection import Call, Pending
 
 Result = FetchResponse.Topic.Partition
 AbortedTransaction = Result.AbortedTransaction
@@ -66,20 +63,20 @@ AbortedTransaction = Result.AbortedTransaction
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 NO_EPOCH: Final = -1
-FIRST_VERSION_WITH_RACKS: Final = 11  # from here on consumers know that they may be sent to a follower
+FIRST_VERSION_WITH_RACKS: Final = 11  # the first version whose consumers may be redirected to a follower
 FIRST_VERSION_WITH_LEADERS: Final = 16
-LED_ELSEWHERE: Final = (NotLeaderOrFollower, FencedLeaderEpoch)
-WARMINGS: Final = 2
+NOT_LED_HERE: Final = (NotLeaderOrFollower, FencedLeaderEpoch)
+MAX_WARM_ATTEMPTS: Final = 2
 BEFORE_THE_LOG: Final = (TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition)
 
-# What most results have to say of these, made once: three objects for each partition would cost more than the rest.
+# Shared by most results: creating three objects for each partition would cost more than the rest of the result.
 NO_DIVERGENCE: Final = Result.DivergingEpoch()
-NO_OTHER_LEADER: Final = Result.CurrentLeader()
+NO_CURRENT_LEADER: Final = Result.CurrentLeader()
 NO_SNAPSHOT: Final = Result.SnapshotId()
 
 
-def refuse(request: FetchRequest, error: KafkaError) -> FetchResponse:
-    """Partitions are told of one by one before v13, and never by id."""
+def error_response(request: FetchRequest, error: KafkaError) -> FetchResponse:
+    """Errors are reported per partition before v13, and never for topics given by id."""
     return FetchResponse(
         throttle_time_ms=0,
         error_code=error.code,
@@ -103,53 +100,54 @@ def refuse(request: FetchRequest, error: KafkaError) -> FetchResponse:
     )
 
 
-def _guarded(
+def _authorized(
     broker: "Broker", call: "Call", request: FetchRequest
-) -> "FetchResponse | Later | Coroutine[Any, Any, FetchResponse]":
-    """The same where there is an authorizer."""
-    return fetch.serve(broker, call, request, _GuardedReading)  # type: ignore[call-arg, return-value]
+) -> "FetchResponse | Pending | Coroutine[Any, Any, FetchResponse]":
+    """Serves the request on a broker with an authorizer."""
+    return fetch.serve(broker, call, request, _AuthorizedPartitionReader)  # type: ignore[call-arg, return-value]
 
 
-@handles(FetchRequest, refuse=refuse, guarded=_guarded)
+@handles(FetchRequest, error_response=error_response, authorized=_authorized)
 def fetch(
     broker: "Broker",
     call: "Call",
     request: FetchRequest,
-    new: "type[_Reading] | None" = None,
-) -> "FetchResponse | Later | Coroutine[Any, Any, FetchResponse]":
+    new: "type[_PartitionReader] | None" = None,
+) -> "FetchResponse | Pending | Coroutine[Any, Any, FetchResponse]":
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise InvalidRequest(f"there is no isolation level {request.isolation_level}")
     now_ms = broker.clock.now_ms()
-    asker = max(request.replica_id, request.replica_state.replica_id)  # a broker's id; a client has none
+    asker = max(request.replica_id, request.replica_state.replica_id)  # a follower's broker id; negative for clients
     context = broker.fetch_sessions.open(request, call.version, now_ms, broker.topic_name, is_follower=asker >= 0)
     if context.error_code:
         return context.answer((), now_ms)
-    reading = (new or _Reading)(broker, context, request, call, asker)
+    reading = (new or _PartitionReader)(broker, context, request, call, asker)
     results = reading.read_all()
     if reading.cold:
-        reading.tell_who_waited()
-        return _fetch_cold(broker, reading)
+        reading.notify_waiting()
+        return _fetch_uncached(broker, reading)
     if reading.has_enough() or request.max_wait_ms <= 0 or not (reading.replicas or reading.watch):
         response = reading.answer(results)
-        reading.tell_who_waited()  # afterwards: what they write then comes with the next fetch
+        reading.notify_waiting()  # after the response, so that records written in reaction are left to the next fetch
         return response
     if reading.noted:
-        reading.tell_who_waited()
-        if reading.has_become_stale:
+        reading.notify_waiting()
+        if reading.is_stale:
             results = reading.read_all()
             if reading.has_enough():
                 return reading.answer(results)
     parked = _ParkedFetch(reading, call) if reading.watch is None else _ParkedFollower(reading, call, results)
-    call.on_abandoned = parked.abandon
+    call.on_disconnect = parked.abandon
     keys = reading.replicas if reading.watch is None else ()
     broker.park(parked, keys, broker.clock.now() + request.max_wait_ms / 1000)
-    return LATER
+    return PENDING
 
 
-async def _fetch_cold(broker: "Broker", reading: "_Reading") -> FetchResponse:
-    """Something is not in memory: a worker thread fetches it, and everyone else is served meanwhile. Then it is
-    answered with what there is, even if that is less than min_bytes: it has waited."""
-    for _ in range(WARMINGS):  # an index, and then what it points to; if more is lost meanwhile, it is read anyhow
+async def _fetch_uncached(broker: "Broker", reading: "_PartitionReader") -> FetchResponse:
+    """A worker thread loads what is not in memory, while other clients are served. The response then has the records
+    that are there, even if they are fewer than min_bytes: the request has waited long enough."""
+    # First an index, then the records that it points to. Pages that are evicted again meanwhile are read all the same.
+    for _ in range(MAX_WARM_ATTEMPTS):
         cold, reading.cold = reading.cold, []
         assert cold is not None
         await broker.cold_reads.warm(cold)
@@ -160,8 +158,8 @@ async def _fetch_cold(broker: "Broker", reading: "_Reading") -> FetchResponse:
     return reading.answer(reading.read_all())
 
 
-class _Reading:
-    """One fetch's way through its partitions. It can be gone again, when something has changed."""
+class _PartitionReader:
+    """Reads the partitions of one fetch; it can read them again after a change."""
 
     __slots__ = (
         "asker",
@@ -195,50 +193,48 @@ class _Reading:
         self.broker = broker
         self.context = context
         self.call = call
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere: LeaderHints | None = None
         self.by_id = version >= FIRST_VERSION_BY_ID
         self.committed = request.isolation_level == READ_COMMITTED and asker < 0
         self.asker = asker
         self.asker_epoch = request.replica_state.replica_epoch
-        self.is_noting = asker >= 0  # once: what waits and is read again says nothing new of the asker
-        self.noted: list[Replica] = []  # those for which somebody may have waited
+        self.is_noting = asker >= 0  # cleared after the first read: a repeated read has no new position of the follower
+        self.noted: list[Replica] = []  # replicas whose waiting requests may be complete now
         self.leaders_only = asker >= 0 or version < FIRST_VERSION_WITH_RACKS
-        # The rack whose replicas shall be read, if there are any: only where the broker is told to choose.
-        self.rack = request.rack_id if not self.leaders_only and broker.replication.minds_racks else ""
-        self.max_bytes = min(request.max_bytes, broker.config[FETCH_MAX_BYTES])
-        self.min_bytes = request.min_bytes
+        # The rack to prefer for reads; empty unless the broker selects replicas by rack.
+        self.rack = request.rack_id if not self.leaders_only and broker.replication.is_rack_aware else ""
+        self.max_bytes, self.min_bytes = fetch_limits(broker, call, request, asker)
         self.left = 0  # of max_bytes
         self.found_bytes = 0
-        self.must_answer = False  # there is an error, or a divergence: the client should hear of it now
+        self.must_answer = False  # an error or a divergence, which must reach the client at once
         self.replicas: list[Replica] = []
-        self.sent: list[tuple[Replica, int]] = []  # the bytes of each of them that has any
-        self.cold: list[ColdPart] | None = []  # what a read would wait for; None: no matter
-        self.unfinished: list[Asked] = []  # of a follower: to be looked at next time, whatever happens
+        self.sent: list[tuple[Replica, int]] = []  # replicas with records in the result, and their bytes
+        self.cold: list[UncachedRange] | None = []  # ranges that are not in memory; None: read them anyway
+        self.unfinished: list[CachedPartition] = []  # partitions that a follower's next fetch must read again
         self.watch = None if asker < 0 else self._watch(context)
         if self.watch is not None:
             context.asked = self.watch.asked(broker.clock.now(), broker.replication.max_lag_s())
 
-    def _watch(self, context: FetchContext) -> FollowerWatch | None:
-        """Of a follower's session, from its second fetch on."""
+    def _watch(self, context: FetchContext) -> ChangedPartitions | None:
+        """The changed partitions of a follower's session; None without a session."""
         session = context.session
         if session is None:
             return None
         watch = session.watch
         if watch is None:
-            watch = session.watch = FollowerWatch(self.broker.delayed, session)
-        assert isinstance(watch, FollowerWatch)
+            watch = session.watch = ChangedPartitions(self.broker.purgatory, session)
+        assert isinstance(watch, ChangedPartitions)
         return watch
 
-    def read_all(self) -> list[tuple[Asked, Result]]:
-        self.left = self.max_bytes
-        self.found_bytes = 0
+    def read_all(self) -> list[tuple[CachedPartition, Result]]:
+        self.left, self.found_bytes = self.max_bytes, 0
         self.must_answer = False
         self.replicas = []
         self.sent = []
         self.unfinished = []
         results = []
         incremental = self.context.is_incremental
-        for asked in self.context.asked if self.watch is None else tuple(self.watch.news.values()):
+        for asked in self.context.asked if self.watch is None else tuple(self.watch.dirty.values()):
             try:
                 replica = self._replica(asked)
                 result = self._read(asked, replica, incremental)
@@ -248,14 +244,17 @@ class _Reading:
                 self.must_answer = True
                 self.unfinished.append(asked)
                 result = self._failed(asked, error)
-                if self.asker >= 0 and isinstance(error, CorruptMessage):  # others may need what it knows committed
+                if self.asker >= 0 and isinstance(error, CorruptMessage):  # other replicas may need its high watermark
                     result.high_watermark = replica.log.high_watermark  # type: ignore[misc]
             results.append((asked, result))
         self.is_noting = False
         return results
 
-    def answer(self, results: list[tuple[Asked, Result]]) -> FetchResponse:
-        """What was read is told, and counts."""
+    def answer(self, results: list[tuple[CachedPartition, Result]]) -> FetchResponse:
+        """Counts the results and builds the response; the response to a throttled client has no records."""
+        throttle_ms = charge_fetch(self.broker, self.call, self.asker, len(results), self.found_bytes)
+        if throttle_ms:
+            return self.context.throttled(throttle_ms)
         if self.watch is not None and self.context.is_current:
             self.watch.keep(self.unfinished)
         for replica in self.replicas:
@@ -275,16 +274,16 @@ class _Reading:
         return self.found_bytes >= self.min_bytes or self.must_answer
 
     @property
-    def has_become_stale(self) -> bool:
-        """Who was told that a record is committed may have written the next one, as coordinators do."""
-        return self.watch is None or not all(_has_nothing_for(asked, replica) for asked, replica in self.watch.seen())
+    def is_stale(self) -> bool:
+        """Whether a partition has changed since it was read: a waiting coordinator may have written its next record."""
+        return self.watch is None or not all(_is_caught_up(asked, replica) for asked, replica in self.watch.seen())
 
-    def tell_who_waited(self) -> None:
+    def notify_waiting(self) -> None:
         for replica in self.noted:
-            self.broker.delayed.touch(replica)
+            self.broker.purgatory.notify(replica)
         self.noted = []
 
-    def _replica(self, asked: Asked) -> Replica:
+    def _replica(self, asked: CachedPartition) -> Replica:
         if self.by_id:
             if not asked.topic:
                 raise UnknownTopicId()
@@ -293,9 +292,9 @@ class _Reading:
             replica = self.broker.partitions.get(asked.topic, asked.partition)
         epoch = max(asked.current_leader_epoch, NO_EPOCH)
         if self.leaders_only:
-            replica.must_lead(epoch)
+            replica.require_leader(epoch)
         else:
-            replica.must_be_of(epoch)
+            replica.require_epoch(epoch)
         if self.asker >= 0:
             self._check_follower(replica, epoch)
             if self.watch is not None:
@@ -304,14 +303,15 @@ class _Reading:
         return replica
 
     def _check_follower(self, replica: Replica, epoch: int) -> None:
-        """One that is none, or not yet in the eyes of this leader, may ask again; nothing that it says is noted."""
+        """Raises an error for a broker that is not a follower, or not yet one for this leader; its request records
+        nothing."""
         leadership = replica.leadership
         if leadership is None or self.asker not in leadership.followers:
             error = NotLeaderOrFollower if epoch == NO_EPOCH else UnknownLeaderEpoch
             raise error(f"{replica.topic}-{replica.index}: broker {self.asker} is none of its followers")
 
-    def _read(self, asked: Asked, replica: Replica, incremental: bool) -> Result | None:
-        """None if an incremental answer need not speak of the partition."""
+    def _read(self, asked: CachedPartition, replica: Replica, incremental: bool) -> Result | None:
+        """Reads one partition. None if an incremental response may omit it."""
         log = replica.log
         high_watermark, start = log.high_watermark, log.log_start_offset
         offset = asked.fetch_offset
@@ -328,7 +328,7 @@ class _Reading:
         else:
             upto = log.last_stable_offset if self.committed else high_watermark
             if self.rack and replica.leadership is not None:
-                nearest = replica.leadership.nearest(self.rack, offset)
+                nearest = replica.leadership.select_read_replica(self.rack, offset)
                 if nearest is not None:
                     self.must_answer = True
                     return self._read_there(asked, log, nearest)
@@ -337,30 +337,30 @@ class _Reading:
             if offset < upto:
                 self.unfinished.append(asked)
             if incremental:
-                if asked.knows(high_watermark, start):
+                if asked.is_up_to_date(high_watermark, start):
                     return None
-                if self.asker >= 0 and self.broker.replication.minds_racks:
-                    self.must_answer = True  # consumers may wait for it there
+                if self.asker >= 0 and self.broker.replication.is_rack_aware:
+                    self.must_answer = True  # consumers may wait for the high watermark at the follower
             return self._nothing(asked, log)
         limit = min(asked.max_bytes, self.left)
         found = take(log, offset, limit, upto)
         if found is not None:
             return self._found(asked, replica, *found)
         if self.cold is not None:
-            part = cold_part(log, offset, limit)
+            part = uncached_range(log, offset, limit)
             if part is not None:
                 self.cold.append(part)
-                self.left -= part.size  # of which it would have been a part
+                self.left -= part.size  # the bytes that this partition would have taken
                 return self._nothing(asked, log)
         read = log.read(offset, limit, upto=upto, at_least_one=is_first)
         if read.records is None:
-            # No batch was small enough. Kafka tells of aborted transactions only if there was no room at all.
+            # No batch fits. As in Kafka, aborted transactions are only listed if the limit is exhausted.
             self.unfinished.append(asked)
             return self._nothing(asked, log) if limit <= 0 else _empty(asked, log)
-        return self._found(asked, replica, log.files.for_answer(read.records), read.next_offset)
+        return self._found(asked, replica, log.files.for_response(read.records), read.next_offset)
 
-    def _found(self, asked: Asked, replica: Replica, records: RecordBytes, next_offset: int) -> Result:
-        """These records, up to that offset, are to be sent."""
+    def _found(self, asked: CachedPartition, replica: Replica, records: RecordBytes, next_offset: int) -> Result:
+        """The result with these records, which end before `next_offset`."""
         log, size = replica.log, len(records)
         self.found_bytes += size
         self.left -= size
@@ -378,18 +378,18 @@ class _Reading:
             ]
         return result
 
-    def _end_for_follower(self, asked: Asked, replica: Replica) -> int:
-        """Where it is, is noted; up to here it may read. One that is not in sync is looked at with each of its fetches,
-        until it may join, and is not to take more than its share."""
+    def _end_for_follower(self, asked: CachedPartition, replica: Replica) -> int:
+        """Records the follower's position, and returns the offset up to which it may read. A follower outside the ISR
+        is checked with each of its fetches, until it may join, and is subject to the replication throttle."""
         if self.is_noting:
             self._note(asked, replica)
         leadership = replica.leadership
         if leadership is not None and self.asker in leadership.isr:
             return replica.log.log_end_offset
         self.unfinished.append(asked)
-        return asked.fetch_offset if self.broker.replication.sent.holds_up(replica) else replica.log.log_end_offset
+        return asked.fetch_offset if self.broker.replication.sent.is_throttling(replica) else replica.log.log_end_offset
 
-    def _note(self, asked: Asked, replica: Replica) -> None:
+    def _note(self, asked: CachedPartition, replica: Replica) -> None:
         if self.broker.replication.note(
             replica,
             self.asker,
@@ -399,32 +399,32 @@ class _Reading:
         ):
             self.noted.append(replica)
 
-    def _read_there(self, asked: Asked, log: Log, nearest: int) -> Result:
-        """A follower is nearer to the consumer, which shall read from that one for a while (KIP-392)."""
+    def _read_there(self, asked: CachedPartition, log: Log, nearest: int) -> Result:
+        """A result without records that redirects the consumer to a follower in its rack for a while (KIP-392)."""
         result = self._nothing(asked, log)
         result.preferred_read_replica = nearest  # type: ignore[misc]
         return result
 
-    def _failed(self, asked: Asked, error: KafkaError) -> Result:
+    def _failed(self, asked: CachedPartition, error: KafkaError) -> Result:
         result = _failed(asked, error)
-        if self.call.version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, LED_ELSEWHERE):
+        if self.call.version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NOT_LED_HERE):
             if self.elsewhere is None:
-                self.elsewhere = Elsewhere(self.broker, self.call.connection.listener)
+                self.elsewhere = LeaderHints(self.broker, self.call.connection.listener)
             leader = self.elsewhere.leader(asked.topic, asked.topic_id, asked.partition)
             result.current_leader = Result.CurrentLeader(leader_id=leader.id, leader_epoch=leader.epoch)  # type: ignore[misc]
         return result
 
-    def _nothing(self, asked: Asked, log: Log) -> Result:
-        """Whoever reads what is committed is told that nothing was aborted in it; whoever reads all, is not told."""
+    def _nothing(self, asked: CachedPartition, log: Log) -> Result:
+        """A result without records. Its list of aborted transactions is empty for read_committed, else null."""
         result = _empty(asked, log)
         if self.committed:
             result.aborted_transactions = []  # type: ignore[misc]
         return result
 
 
-class _GuardedReading(_Reading):
-    """Where there is an authorizer: only of topics that the client may read, or of all if it is a broker, which follows
-    or heals. That is asked once, at the beginning, however often it is looked again."""
+class _AuthorizedPartitionReader(_PartitionReader):
+    """For brokers with an authorizer: reads topics that the client may read, or all topics if the client is a broker
+    that replicates or heals. Permissions are checked once, when the request arrives."""
 
     __slots__ = ("_allowed",)
 
@@ -435,29 +435,29 @@ class _GuardedReading(_Reading):
         names = {asked.topic for asked in context.asked if asked.topic}
         self._allowed: Container[str] | None
         is_broker = self.asker >= 0 or request.replica_state.replica_id == HEALER
-        if is_broker and broker.guard.may(call, Operation.CLUSTER_ACTION):
-            self._allowed = _Everything()
+        if is_broker and broker.guard.may(call, AclOperation.CLUSTER_ACTION):
+            self._allowed = _AllTopics()
         else:
-            self._allowed = broker.guard.allowed(call, Operation.READ, TOPIC, names) if self.asker < 0 else None
+            self._allowed = broker.guard.allowed(call, AclOperation.READ, TOPIC, names) if self.asker < 0 else None
 
-    def _replica(self, asked: Asked) -> Replica:
+    def _replica(self, asked: CachedPartition) -> Replica:
         if self._allowed is None or (asked.topic and asked.topic not in self._allowed):
             raise TopicAuthorizationFailed()
         return super()._replica(asked)
 
 
-class _Everything:
+class _AllTopics:
     def __contains__(self, topic: object) -> bool:
         return True
 
 
-class _ParkedFetch(Waiter):
-    """Waits for enough to read. Where there are followers, what was appended cannot be read yet: then nothing has
-    changed for a consumer, and it does not look through all its partitions."""
+class _ParkedFetch(DelayedOperation):
+    """Waits for enough records. An append to a replicated partition becomes readable only with the high watermark, so a
+    consumer's fetch ignores notifications that do not change the readable range."""
 
     __slots__ = ("_call", "_reading", "_seen")
 
-    def __init__(self, reading: _Reading, call: "Call") -> None:
+    def __init__(self, reading: _PartitionReader, call: "Call") -> None:
         super().__init__()
         self._reading = reading
         self._call = call
@@ -465,7 +465,7 @@ class _ParkedFetch(Waiter):
         if reading.asker < 0:
             self._seen = {each: _readable(each) for each in reading.replicas if each.leadership is not None}
 
-    def look(self, key: Hashable) -> bool:
+    def try_complete(self, key: Hashable) -> bool:
         reading = self._reading
         if key in self._seen:
             assert isinstance(key, Replica)
@@ -486,16 +486,16 @@ class _ParkedFetch(Waiter):
         self._call.fail(mistake)
 
     def abandon(self) -> None:
-        self._reading.broker.delayed.abandon(self)
+        self._reading.broker.purgatory.cancel(self)
 
 
-class _ParkedFollower(Waiter):
-    """Waits for the session's watch, under no key of its own. A high watermark that moves is told with the next answer;
-    nobody is woken for it, unless consumers read from followers."""
+class _ParkedFollower(DelayedOperation):
+    """Waits for changed partitions of the session, under no key of its own. A new high watermark is sent with the next
+    response; it completes the fetch only if consumers may read from followers."""
 
     __slots__ = ("_call", "_others", "_reading", "_watch")
 
-    def __init__(self, reading: _Reading, call: "Call", results: list[tuple[Asked, Result]]) -> None:
+    def __init__(self, reading: _PartitionReader, call: "Call", results: list[tuple[CachedPartition, Result]]) -> None:
         super().__init__()
         assert reading.watch is not None
         self._reading = reading
@@ -506,21 +506,20 @@ class _ParkedFollower(Waiter):
         self._others.add(self)
         self._set_aside(results)
 
-    def look(self, key: Hashable) -> bool:
-        reading = self._reading
-        assert isinstance(key, Replica)
-        if not reading.broker.replication.minds_racks and _has_nothing_for(self._watch.of(key), key):
+    def try_complete_for(self, replicas: Sequence[Hashable]) -> bool:
+        reading, of = self._reading, self._watch.of
+        if not reading.broker.replication.is_rack_aware and all(_is_caught_up(of(each), each) for each in replicas):
             return False
         results = reading.read_all()
         if not reading.has_enough():
             self._set_aside(results)
             return False
-        reading.broker.delayed.abandon(self)
+        reading.broker.purgatory.cancel(self)
         self._answer(results)
         return True
 
-    def _set_aside(self, results: list[tuple[Asked, Result]]) -> None:
-        """What is known, and not told yet."""
+    def _set_aside(self, results: list[tuple[CachedPartition, Result]]) -> None:
+        """Mark partitions that were read but not sent as changed."""
         self._watch.keep([*self._reading.unfinished, *(asked for asked, _ in results)])
 
     def expire(self) -> None:
@@ -531,17 +530,17 @@ class _ParkedFollower(Waiter):
         self._call.fail(mistake)
 
     def hurry(self) -> None:
-        self._reading.broker.delayed.end(self)
+        self._reading.broker.purgatory.force_complete(self)
 
-    def _answer(self, results: list[tuple[Asked, Result]]) -> None:
+    def _answer(self, results: list[tuple[CachedPartition, Result]]) -> None:
         self._leave()
         self._call.reply(self._reading.answer(results))
 
     def abandon(self) -> None:
-        """Its follower is gone, or has another connection now, and with it another session."""
+        """The follower has disconnected; its next connection has another session."""
         self._leave()
         self._watch.close()
-        self._reading.broker.delayed.abandon(self)
+        self._reading.broker.purgatory.cancel(self)
 
     def _leave(self) -> None:
         self._others.discard(self)
@@ -549,20 +548,21 @@ class _ParkedFollower(Waiter):
             self._watch.parked = None
 
 
-def _has_nothing_for(asked: Asked, replica: Replica) -> bool:
-    """As it was when the follower asked: nobody has written, and nobody else leads."""
+def _is_caught_up(asked: CachedPartition, replica: Hashable) -> bool:
+    """Whether the follower has all records and the current epoch, as it had when its fetch arrived."""
+    assert isinstance(replica, Replica)
     is_led = replica.leads and asked.current_leader_epoch in (NO_EPOCH, replica.leader_epoch)
     return is_led and replica.log.log_end_offset <= asked.fetch_offset
 
 
 def _readable(replica: Replica) -> tuple[int, ...]:
-    """What a consumer's answer depends on."""
+    """The state that a consumer's response depends on."""
     log = replica.log
     return log.high_watermark, log.last_stable_offset, log.log_start_offset, replica.leader_epoch, replica.leads
 
 
-def _divergence(log: Log, asked: Asked) -> Result.DivergingEpoch | None:
-    """Where the client's log and ours part ways, if they do (I8)."""
+def _divergence(log: Log, asked: CachedPartition) -> Result.DivergingEpoch | None:
+    """The point at which the follower's log diverges from this one; None if it does not (I8)."""
     epoch, end = log.end_offset_for_epoch(asked.last_fetched_epoch)
     if epoch < 0 or end < 0:
         raise OffsetOutOfRange(f"no epoch up to {asked.last_fetched_epoch} is known")
@@ -573,7 +573,7 @@ def _divergence(log: Log, asked: Asked) -> Result.DivergingEpoch | None:
     return None
 
 
-def _empty(asked: Asked, log: Log, diverging: Result.DivergingEpoch | None = None) -> Result:
+def _empty(asked: CachedPartition, log: Log, diverging: Result.DivergingEpoch | None = None) -> Result:
     return Result(
         partition_index=asked.partition,
         error_code=0,
@@ -581,14 +581,14 @@ def _empty(asked: Asked, log: Log, diverging: Result.DivergingEpoch | None = Non
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
         diverging_epoch=NO_DIVERGENCE if diverging is None else diverging,
-        current_leader=NO_OTHER_LEADER,
+        current_leader=NO_CURRENT_LEADER,
         snapshot_id=NO_SNAPSHOT,
         aborted_transactions=None,
         records=b"",
     )
 
 
-def _failed(asked: Asked, error: KafkaError) -> Result:
+def _failed(asked: CachedPartition, error: KafkaError) -> Result:
     return Result(
         partition_index=asked.partition,
         error_code=error.code,

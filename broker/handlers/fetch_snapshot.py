@@ -1,6 +1,6 @@
-"""FetchSnapshot (59): a piece of a snapshot of the metadata, for a node whose log ends before the leader's begins.
+"""FetchSnapshot (59): returns a chunk of a metadata snapshot, for a node whose log ends before the leader's log starts.
 
-v1 directories, and where the leader listens
+v1 directory ids, and the leader's endpoint
 """
 
 from typing import TYPE_CHECKING
@@ -27,37 +27,41 @@ if TYPE_CHECKING:
     from ..network.connection import Call
     from ..quorum.driver import Quorum
 
-Told = FetchSnapshotResponse.Topic
-Asked = FetchSnapshotRequest.Topic.Partition
+TopicResult = FetchSnapshotResponse.Topic
+PartitionRequest = FetchSnapshotRequest.Topic.Partition
 
 
-def refuse(request: FetchSnapshotRequest, error: KafkaError) -> FetchSnapshotResponse:
+def error_response(request: FetchSnapshotRequest, error: KafkaError) -> FetchSnapshotResponse:
     return FetchSnapshotResponse(throttle_time_ms=0, error_code=error.code, topics=[])
 
 
-@handles(FetchSnapshotRequest, refuse=refuse, for_nodes=True)
+@handles(FetchSnapshotRequest, error_response=error_response, cluster_only=True)
 def fetch_snapshot(broker: "Broker", call: "Call", request: FetchSnapshotRequest) -> FetchSnapshotResponse:
     quorum = broker.quorum
     check_cluster(quorum, request.cluster_id)
-    asked = only(only(request.topics).partitions)
+    requested = only(only(request.topics).partitions)
     data, size, error_code = b"", 0, NONE
     try:
-        data, size = _piece(quorum, asked, request.max_bytes)
+        data, size = _chunk(quorum, requested, request.max_bytes)
     except KafkaError as error:
         error_code = error.code
-    partition = Told.Partition(
-        index=asked.partition,
+    partition = TopicResult.Partition(
+        index=requested.partition,
         error_code=error_code,
-        snapshot_id=Told.Partition.SnapshotId(end_offset=asked.snapshot_id.end_offset, epoch=asked.snapshot_id.epoch),
-        current_leader=Told.Partition.CurrentLeader(leader_id=number(quorum.leader_id), leader_epoch=quorum.epoch),
+        snapshot_id=TopicResult.Partition.SnapshotId(
+            end_offset=requested.snapshot_id.end_offset, epoch=requested.snapshot_id.epoch
+        ),
+        current_leader=TopicResult.Partition.CurrentLeader(
+            leader_id=number(quorum.leader_id), leader_epoch=quorum.epoch
+        ),
         size=size,
-        position=asked.position,
+        position=requested.position,
         unaligned_records=data,
     )
     return FetchSnapshotResponse(
         throttle_time_ms=0,
         error_code=NONE,
-        topics=[Told(name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
+        topics=[TopicResult(name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
         node_endpoints=[
             FetchSnapshotResponse.NodeEndpoint(node_id=node_id, host=server.host, port=server.port)
             for node_id, server in known_endpoints(quorum).items()
@@ -65,17 +69,19 @@ def fetch_snapshot(broker: "Broker", call: "Call", request: FetchSnapshotRequest
     )
 
 
-def _piece(quorum: "Quorum", asked: Asked, max_bytes: int) -> tuple[bytes, int]:
-    if asked.current_leader_epoch < quorum.epoch:
+def _chunk(quorum: "Quorum", requested: PartitionRequest, max_bytes: int) -> tuple[bytes, int]:
+    if requested.current_leader_epoch < quorum.epoch:
         raise FencedLeaderEpoch()
-    if asked.current_leader_epoch > quorum.epoch:
+    if requested.current_leader_epoch > quorum.epoch:
         raise UnknownLeaderEpoch()
     if not quorum.raft.is_leader:
         raise NotLeaderOrFollower()
-    snapshot = SnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
+    snapshot = SnapshotId(requested.snapshot_id.end_offset, requested.snapshot_id.epoch)
     if snapshot not in quorum.files.snapshots:
         raise SnapshotNotFound()
-    data, size = quorum.files.snapshot_piece(snapshot, asked.position, min(max(max_bytes, 1), quorum.snapshot_bytes))
-    if not 0 <= asked.position < size:
+    data, size = quorum.files.snapshot_chunk(
+        snapshot, requested.position, min(max(max_bytes, 1), quorum.snapshot_bytes)
+    )
+    if not 0 <= requested.position < size:
         raise PositionOutOfRange()
     return data, size

@@ -1,13 +1,13 @@
-"""Heartbeat (12): a member of a classic group says that it is alive.
+"""Heartbeat (12): keeps the session of a member of a classic group alive.
 
-While its coordinator is being loaded it is told that all is well: nobody's session ends meanwhile.
+While the coordinator is loading, heartbeats succeed: sessions do not expire during that time.
 
 v3 static members · v4 flexible
 """
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.protocol.errors import CoordinatorLoadInProgress, KafkaError
 from trioka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from trioka.protocol.schema import Response
@@ -18,21 +18,21 @@ from ..security.guard import GROUP
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..network.connection import Call, Later
+    from ..network.connection import Call, Pending
 
 
-def refuse(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
+def error_response(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=0 if isinstance(error, CoordinatorLoadInProgress) else error.code)
 
 
-@handles(HeartbeatRequest, refuse=refuse)
-def heartbeat(broker: "Broker", call: "Call", request: HeartbeatRequest) -> "Response | Later":
-    broker.guard.must(call, Operation.READ, GROUP, request.group_id)
+@handles(HeartbeatRequest, error_response=error_response)
+def heartbeat(broker: "Broker", call: "Call", request: HeartbeatRequest) -> "Response | Pending":
+    broker.guard.must(call, AclOperation.READ, GROUP, request.group_id)
     client = client_of(call)
-    return broker.groups.ask(
+    return broker.groups.submit(
         call,
         request,
-        refuse,
+        error_response,
         request.group_id,
-        lambda groups, ticket, now: groups.heartbeat(ticket, request, client, now),
+        lambda groups, request_id, now: groups.heartbeat(request_id, request, client, now),
     )

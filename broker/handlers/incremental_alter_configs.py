@@ -1,7 +1,6 @@
-"""IncrementalAlterConfigs (44): sets, deletes, appends to and subtracts from single keys.
+"""IncrementalAlterConfigs (44): sets and deletes single keys, and appends to and subtracts from lists.
 
-The levels of this broker's loggers are changed here too. They are not configuration: nothing is written, and a new
-start has forgotten them.
+It also changes the levels of this broker's loggers. They are not persisted, and reset by a restart.
 
 v1 flexible
 """
@@ -11,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trioka.cluster.config_changes import check_request
-from trioka.cluster.configs import Resource, ResourceType
-from trioka.cluster.decision import DONE, Outcome
+from trioka.cluster.configs import ConfigOperation, ConfigResource, ConfigResourceType
+from trioka.cluster.decision import DONE, ItemResult
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -23,100 +22,126 @@ from ..api import handles
 from ..config.alteration import Change, alter_loggers
 from ..config.network_keys import REQUEST_TIMEOUT_MS
 from ..logs.levels import set_levels
-from ..network.internal_call import asked_broker
+from ..network.internal_call import target_broker
+from ..security.audit import audit_forwarded_configs, audited_change
 from ..security.guard import denied_alterations
-from .describe_configs import must_be_this_broker
+from .describe_configs import check_this_broker
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Wanted = IncrementalAlterConfigsRequest.Resource
+ResourceRequest = IncrementalAlterConfigsRequest.Resource
 
 
-def refuse(request: IncrementalAlterConfigsRequest, error: KafkaError) -> IncrementalAlterConfigsResponse:
-    outcome = Outcome(error=type(error), message=str(error))
+def error_response(request: IncrementalAlterConfigsRequest, error: KafkaError) -> IncrementalAlterConfigsResponse:
+    outcome = ItemResult(error=type(error), message=str(error))
     return IncrementalAlterConfigsResponse(
-        throttle_time_ms=0, responses=[_told(resource, outcome) for resource in request.resources]
+        throttle_time_ms=0, responses=[_to_result(resource, outcome) for resource in request.resources]
     )
 
 
-@handles(IncrementalAlterConfigsRequest, refuse=refuse)
+@handles(IncrementalAlterConfigsRequest, error_response=error_response)
 async def incremental_alter_configs(
     broker: "Broker", call: "Call", request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    asked = asked_broker(broker, call)
-    is_passed_on = asked is not None and not broker.quorum.is_active
-    names = [(each.resource_type, each.resource_name) for each in request.resources]
+    broker_id = target_broker(broker, call)
+    is_forwarded = broker_id is not None and not broker.quorum.is_active
+    names = [(resource.resource_type, resource.resource_name) for resource in request.resources]
     times = Counter(names)
-    outcomes: list[Outcome | None] = []
-    for each, error in zip(request.resources, denied_alterations(broker, call, names), strict=True):
+    outcomes: list[ItemResult | None] = []
+    for resource, error in zip(request.resources, denied_alterations(broker, call, names), strict=True):
         if error is not None:
-            outcomes.append(Outcome(error=type(error), message=str(error)))
+            outcomes.append(ItemResult(error=type(error), message=str(error)))
             continue
-        # A resource that is named twice is refused with all the others, by the controller.
-        is_ours = (
-            each.resource_type == ResourceType.BROKER_LOGGER and times[each.resource_type, each.resource_name] == 1
+        # The controller rejects resources that are listed twice, including loggers.
+        is_logger = (
+            resource.resource_type == ConfigResourceType.BROKER_LOGGER
+            and times[resource.resource_type, resource.resource_name] == 1
         )
-        if is_ours:
-            outcomes.append(_alter_loggers(broker, each, request.validate_only))
+        if is_logger:
+            outcomes.append(_alter_loggers(broker, resource, request.validate_only))
         else:
-            outcomes.append(_checked(each, asked) if is_passed_on else None)
-    stored = [each for each, outcome in zip(request.resources, outcomes, strict=True) if outcome is None]
+            outcomes.append((_error_of(resource, broker_id) if is_forwarded else None) or _tls_error(broker, resource))
+    stored = [resource for resource, outcome in zip(request.resources, outcomes, strict=True) if outcome is None]
     written = iter(
-        await _pass_on(broker, stored, request.validate_only)
-        if is_passed_on
-        else await _write(broker, stored, request.validate_only, asked)
+        await _forward(broker, call, stored, request.validate_only)
+        if is_forwarded
+        else await _write(broker, call, stored, request.validate_only)
     )
     responses = [
-        next(written) if outcome is None else _told(each, outcome)
-        for each, outcome in zip(request.resources, outcomes, strict=True)
+        next(written) if outcome is None else _to_result(resource, outcome)
+        for resource, outcome in zip(request.resources, outcomes, strict=True)
     ]
     return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
 
 async def _write(
-    broker: "Broker", stored: Sequence[Wanted], validate_only: bool, asked: int | None
+    broker: "Broker", call: "Call", stored: Sequence[ResourceRequest], validate_only: bool
 ) -> list[IncrementalAlterConfigsResponse.Resource]:
-    decision = await broker.quorum.change(
-        lambda controller: controller.incremental_alter_configs(stored, validate_only=validate_only, broker_id=asked)
+    broker_id = target_broker(broker, call)
+    decision = await audited_change(
+        broker,
+        call,
+        lambda controller: controller.incremental_alter_configs(
+            stored, validate_only=validate_only, broker_id=broker_id
+        ),
     )
-    return [_told(each, reply.outcome) for each, reply in zip(stored, decision.replies, strict=True)]
+    return [_to_result(resource, reply.outcome) for resource, reply in zip(stored, decision.replies, strict=True)]
 
 
-async def _pass_on(
-    broker: "Broker", stored: Sequence[Wanted], validate_only: bool
+async def _forward(
+    broker: "Broker", call: "Call", stored: Sequence[ResourceRequest], validate_only: bool
 ) -> list[IncrementalAlterConfigsResponse.Resource]:
-    """To the active controller, which is another node."""
+    """Send the change to the active controller on another node."""
     request = IncrementalAlterConfigsRequest(resources=list(stored), validate_only=validate_only)
     timeout_s = broker.config[REQUEST_TIMEOUT_MS] / 1000
-    told: IncrementalAlterConfigsResponse = await broker.controller.ask(request, timeout_s=timeout_s)
-    return told.responses
+    response: IncrementalAlterConfigsResponse = await broker.controller.ask(request, timeout_s=timeout_s)
+    if not validate_only:
+        audit_forwarded_configs(call, response.responses)
+    return response.responses
 
 
-def _checked(wanted: Wanted, asked: int | None) -> Outcome | None:
-    """What this broker can say by itself: it changes its own configuration, and no other broker's."""
+def _error_of(resource: ResourceRequest, broker_id: int | None) -> ItemResult | None:
+    """The errors that this broker detects itself, such as a request for another broker's configuration."""
     try:
-        resource = Resource(wanted.resource_type, wanted.resource_name)
-        check_request(resource, [config.name for config in wanted.configs], asked)
+        target = ConfigResource(resource.resource_type, resource.resource_name)
+        check_request(target, [config.name for config in resource.configs], broker_id)
     except KafkaError as error:
-        return Outcome.of(error)
+        return ItemResult.of(error)
     return None
 
 
-def _alter_loggers(broker: "Broker", wanted: Wanted, validate_only: bool) -> Outcome:
-    changes = [Change(config.name, config.config_operation, config.value) for config in wanted.configs]
+def _tls_error(broker: "Broker", resource: ResourceRequest) -> ItemResult | None:
+    """Whether the TLS listeners of this broker can use the stores that a request names: only this broker sees them."""
+    if (resource.resource_type, resource.resource_name) != (ConfigResourceType.BROKER, str(broker.node_id)):
+        return None
+    after = dict(broker.config.broker)
+    for config in resource.configs:
+        if config.config_operation == ConfigOperation.DELETE:
+            after.pop(config.name, None)
+        elif config.config_operation == ConfigOperation.SET and config.value is not None:
+            after[config.name] = config.value
     try:
-        must_be_this_broker(broker, wanted.resource_name)
+        broker.listener_manager.check_tls(broker.config.changed(broker=after))
+    except KafkaError as error:
+        return ItemResult.of(error)
+    return None
+
+
+def _alter_loggers(broker: "Broker", resource: ResourceRequest, validate_only: bool) -> ItemResult:
+    changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
+    try:
+        check_this_broker(broker, resource.resource_name)
         levels = alter_loggers(changes)
     except KafkaError as error:
-        return Outcome.of(error)
+        return ItemResult.of(error)
     if not validate_only:
         set_levels(levels)
     return DONE
 
 
-def _told(resource: Wanted, outcome: Outcome) -> IncrementalAlterConfigsResponse.Resource:
+def _to_result(resource: ResourceRequest, outcome: ItemResult) -> IncrementalAlterConfigsResponse.Resource:
     return IncrementalAlterConfigsResponse.Resource(
         error_code=outcome.code,
         error_message=outcome.message,

@@ -1,12 +1,12 @@
-"""JoinGroup (11): a member joins a classic group, and is answered when all of them have.
+"""JoinGroup (11): a member joins a classic group. The response is sent when all members have joined.
 
-v4 a new member is sent back for its id first (MEMBER_ID_REQUIRED) · v5 static members · v6 flexible · v7 the protocol's
-type, and no name of a protocol where there is none · v8 a reason · v9 the leader may be told to skip the assignment
+v4 a new member must rejoin with the id it gets (MEMBER_ID_REQUIRED) · v5 static members · v6 flexible · v7 protocol
+type, and a nullable protocol name · v8 a reason · v9 the leader may skip the assignment
 """
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.protocol.errors import GroupAuthorizationFailed, KafkaError
 from trioka.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from trioka.protocol.schema import Response
@@ -17,34 +17,34 @@ from ..security.guard import GROUP
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..network.connection import Call, Later
+    from ..network.connection import Call, Pending
 
-FIRST_WITHOUT_A_NAME: Final = 7
+FIRST_VERSION_WITH_PROTOCOL_TYPE: Final = 7
 
 
-def refuse(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
+def error_response(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error.code, protocol_name="", leader="", member_id="", members=[])
 
 
-@handles(JoinGroupRequest, refuse=refuse)
-def join_group(broker: "Broker", call: "Call", request: JoinGroupRequest) -> "Response | Later":
+@handles(JoinGroupRequest, error_response=error_response)
+def join_group(broker: "Broker", call: "Call", request: JoinGroupRequest) -> "Response | Pending":
     client = client_of(call)
 
-    def said(response: Response) -> Response:
+    def adapt_to_version(response: Response) -> Response:
         assert isinstance(response, JoinGroupResponse)
-        if call.version < FIRST_WITHOUT_A_NAME and response.protocol_name is None:
+        if call.version < FIRST_VERSION_WITH_PROTOCOL_TYPE and response.protocol_name is None:
             response.protocol_name = ""  # type: ignore[misc]
-        elif call.version >= FIRST_WITHOUT_A_NAME and response.error_code and not response.protocol_name:
+        elif call.version >= FIRST_VERSION_WITH_PROTOCOL_TYPE and response.error_code and not response.protocol_name:
             response.protocol_name = None  # type: ignore[misc]
         return response
 
-    if not broker.guard.may(call, Operation.READ, GROUP, request.group_id):
-        return said(refuse(request, GroupAuthorizationFailed()))
-    return broker.groups.ask(
+    if not broker.guard.may(call, AclOperation.READ, GROUP, request.group_id):
+        return adapt_to_version(error_response(request, GroupAuthorizationFailed()))
+    return broker.groups.submit(
         call,
         request,
-        refuse,
+        error_response,
         request.group_id,
-        lambda groups, ticket, now: groups.join_group(ticket, request, client, now),
-        said,
+        lambda groups, request_id, now: groups.join_group(request_id, request, client, now),
+        adapt_to_version,
     )

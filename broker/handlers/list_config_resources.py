@@ -1,15 +1,15 @@
-"""ListConfigResources (74): the names of what has, or can have, a configuration.
+"""ListConfigResources (74): lists the resources that have a configuration.
 
-Topics and brokers are named whether anything is set for them or not; groups and client metrics only if something is.
+All topics and live brokers are listed; groups and client metrics subscriptions only if a key is set.
 
-v0 client metrics, and nothing else · v1 of the types that are asked for; of all, if none is
+v0 client metrics only · v1 the requested types, or all types if none is requested
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import Operation
-from trioka.cluster.configs import ResourceType
+from trioka.cluster.acls import AclOperation
+from trioka.cluster.configs import ConfigResourceType
 from trioka.protocol.errors import KafkaError, UnsupportedVersion
 from trioka.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-LISTED: Final = tuple(kind for kind in ResourceType if kind != ResourceType.UNKNOWN)
+LISTED: Final = tuple(kind for kind in ConfigResourceType if kind != ConfigResourceType.UNKNOWN)
 
 
-def refuse(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfigResourcesResponse:
+def error_response(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfigResourcesResponse:
     return ListConfigResourcesResponse(throttle_time_ms=0, error_code=error.code, config_resources=[])
 
 
-@handles(ListConfigResourcesRequest, refuse=refuse)
+@handles(ListConfigResourcesRequest, error_response=error_response)
 def list_config_resources(
     broker: "Broker", call: "Call", request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    broker.guard.must(call, Operation.DESCRIBE_CONFIGS)
+    broker.guard.must(call, AclOperation.DESCRIBE_CONFIGS)
     kinds: Iterable[int] = dict.fromkeys(request.resource_types) or LISTED
     if call.version == 0:
-        kinds = (ResourceType.CLIENT_METRICS,)
+        kinds = (ConfigResourceType.CLIENT_METRICS,)
     if any(kind not in LISTED for kind in kinds):
-        raise UnsupportedVersion("there are no resources of such a type")
+        raise UnsupportedVersion("unknown resource type")
     return ListConfigResourcesResponse(
         throttle_time_ms=0,
         error_code=0,
@@ -49,8 +49,8 @@ def list_config_resources(
 
 def _names(broker: "Broker", kind: int) -> list[str]:
     metadata = broker.metadata
-    if kind == ResourceType.TOPIC:
+    if kind == ConfigResourceType.TOPIC:
         return [topic.name for topic in metadata.topics]
-    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
-        return [str(each.broker_id) for each in metadata.brokers if not each.fenced]
+    if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
+        return [str(registration.broker_id) for registration in metadata.brokers if not registration.fenced]
     return [resource.name for resource in metadata.configs if resource.type == kind]

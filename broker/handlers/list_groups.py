@@ -1,12 +1,11 @@
-"""ListGroups (16): the groups that this broker looks after.
+"""ListGroups (16): lists the groups that this broker coordinates.
 
-v3 flexible · v4 filter by state · v5 filter by type. Filters do not mind upper and lower case, and a word that means
-nothing matches nothing.
+v3 flexible · v4 filter by state · v5 filter by type. Filters ignore case; unknown states and types match nothing.
 """
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -18,16 +17,16 @@ if TYPE_CHECKING:
     from ..network.connection import Call
 
 
-def refuse(request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
+def error_response(request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
     return ListGroupsResponse(error_code=error.code, groups=[])
 
 
-@handles(ListGroupsRequest, refuse=refuse)
+@handles(ListGroupsRequest, error_response=error_response)
 async def list_groups(broker: "Broker", call: "Call", request: ListGroupsRequest) -> ListGroupsResponse:
-    found = await broker.groups.look_at_all(lambda groups: groups.list_groups(request))
-    groups = [group for some in found for group in some]
-    if not broker.guard.may(call, Operation.DESCRIBE, is_attempt=False):
+    shards = await broker.groups.read_all(lambda groups: groups.list_groups(request))
+    groups = [group for shard in shards for group in shard]
+    if not broker.guard.may(call, AclOperation.DESCRIBE, is_attempt=False):
         names = [group.group_id for group in groups]
-        allowed = broker.guard.allowed(call, Operation.DESCRIBE, GROUP, names, is_attempt=False)
+        allowed = broker.guard.allowed(call, AclOperation.DESCRIBE, GROUP, names, is_attempt=False)
         groups = [group for group in groups if group.group_id in allowed]
     return ListGroupsResponse(error_code=0, groups=groups)

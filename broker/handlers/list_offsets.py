@@ -1,21 +1,20 @@
-"""ListOffsets (2): offsets by timestamp. Spark asks this some fifty times for one read, so it is answered from memory
-wherever it can be.
+"""ListOffsets (2): returns offsets by timestamp.
 
-    -1  the end (of what the isolation level lets be read)     -4  the first that is on local disk
-    -2  the first                                              -5  the last that is tiered: none, so far
-    -3  the one with the largest timestamp                     -6  the first that will be tiered: none, so far
-    t   the first whose timestamp is t or later; -1 if there is none
+    -1  the end offset, according to the isolation level     -4  the first offset on the local disk
+    -2  the first offset                                     -5  the last tiered offset; none yet
+    -3  the offset with the largest timestamp                -6  the first offset to be tiered; none yet
+    t   the first offset whose timestamp is t or later; -1 if there is none
 
-A new leader says where the log ends only when it knows that: not before all that it began with is committed (I10).
+Spark sends some fifty of these requests per read, so they are answered from memory where possible. A new leader returns
+OFFSET_NOT_AVAILABLE for the end offset until its high watermark has reached the log end offset that it started with
+(I10). Offsets before the log start offset are never returned. (Kafka may return one for -3 while its segment exists.)
 
-Of what lies before the log's start nothing is told. (Kafka may name it for -3 while its segment is still there.)
-
-v2 isolation · v4 leader epochs · v7 -3 · v8 -4 · v9 -5 · v10 how long the asker waits, for tiered logs · v11 -6
+v2 isolation level · v4 leader epochs · v7 -3 · v8 -4 · v9 -5 · v10 a timeout, for tiered logs · v11 -6
 """
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.protocol.errors import (
     InvalidRequest,
     KafkaError,
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Asked = ListOffsetsRequest.Topic.Partition
-Told = ListOffsetsResponse.Topic.Partition
+PartitionRequest = ListOffsetsRequest.Topic.Partition
+PartitionResult = ListOffsetsResponse.Topic.Partition
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -50,92 +49,96 @@ READ_COMMITTED: Final = 1
 FIRST_VERSION_WITH_EPOCHS: Final = 4
 FIRST_VERSION_WITH_NOT_AVAILABLE: Final = 5
 NO_EPOCH: Final = -1
-CONSUMER: Final = -1  # who asks; a broker gives its id, and may see beyond the high watermark
-DEBUGGING: Final = -2  # who wants to know of this very replica, whether or not it leads
+CONSUMER: Final = -1  # replica id of a consumer; a broker sends its own id and may read beyond the high watermark
+DEBUGGING: Final = -2  # replica id of a debugging client, which may also query a follower
 
 
-def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
+def error_response(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
             ListOffsetsResponse.Topic(
-                name=topic.name, partitions=[_refused(asked, error) for asked in topic.partitions]
+                name=topic.name, partitions=[_error_result(partition, error) for partition in topic.partitions]
             )
             for topic in request.topics
         ]
     )
 
 
-@handles(ListOffsetsRequest, refuse=refuse)
+@handles(ListOffsetsRequest, error_response=error_response)
 def list_offsets(broker: "Broker", call: "Call", request: ListOffsetsRequest) -> ListOffsetsResponse:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-        raise InvalidRequest(f"there is no isolation level {request.isolation_level}")
-    told: dict[str, dict[int, Told]] = {}
-    allowed = broker.guard.allowed(call, Operation.DESCRIBE, TOPIC, [topic.name for topic in request.topics])
+        raise InvalidRequest(f"unknown isolation level {request.isolation_level}")
+    results: dict[str, dict[int, PartitionResult]] = {}
+    allowed = broker.guard.allowed(call, AclOperation.DESCRIBE, TOPIC, [topic.name for topic in request.topics])
     for topic in request.topics:
-        of_topic = told.setdefault(topic.name, {})
-        for asked in topic.partitions:
-            index = asked.partition_index
+        topic_results = results.setdefault(topic.name, {})
+        for partition in topic.partitions:
+            index = partition.partition_index
             try:
                 if topic.name not in allowed:
                     raise TopicAuthorizationFailed()
-                if index in of_topic:
-                    raise InvalidRequest(f"{topic.name}-{index} is asked for twice")
-                of_topic[index] = _answer(broker, topic.name, asked, request, call.version)
+                if index in topic_results:
+                    raise InvalidRequest(f"{topic.name}-{index} is listed twice")
+                topic_results[index] = _get_offset(broker, topic.name, partition, request, call.version)
             except KafkaError as error:
-                of_topic[index] = _refused(asked, error)
+                topic_results[index] = _error_result(partition, error)
     return ListOffsetsResponse(
         topics=[
             ListOffsetsResponse.Topic(name=name, partitions=list(partitions.values()))
-            for name, partitions in told.items()
+            for name, partitions in results.items()
         ]
     )
 
 
-def _answer(broker: "Broker", topic: str, asked: Asked, request: ListOffsetsRequest, version: int) -> Told:
-    wanted = asked.timestamp
-    if version < FIRST_VERSIONS.get(wanted, 0) or wanted < EARLIEST_PENDING_UPLOAD:
-        raise UnsupportedVersion(f"timestamp {wanted} has no meaning in version {version}")
-    replica = broker.partitions.get(topic, asked.partition_index)
+def _get_offset(
+    broker: "Broker", topic: str, partition: PartitionRequest, request: ListOffsetsRequest, version: int
+) -> PartitionResult:
+    timestamp = partition.timestamp
+    if version < FIRST_VERSIONS.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
+        raise UnsupportedVersion(f"timestamp {timestamp} is not supported in version {version}")
+    replica = broker.partitions.get(topic, partition.partition_index)
     if request.replica_id != DEBUGGING:
-        replica.must_lead(asked.current_leader_epoch)
+        replica.require_leader(partition.current_leader_epoch)
     try:
-        told = _look_up(replica, asked, request)
+        result = _look_up(replica, partition, request)
     except OffsetNotAvailable as error:
         raise error if version >= FIRST_VERSION_WITH_NOT_AVAILABLE else LeaderNotAvailable() from error
     if version < FIRST_VERSION_WITH_EPOCHS:
-        told.leader_epoch = NO_EPOCH  # type: ignore[misc]
-    return told
+        result.leader_epoch = NO_EPOCH  # type: ignore[misc]
+    return result
 
 
-def _look_up(replica: Replica, asked: Asked, request: ListOffsetsRequest) -> Told:
-    log, wanted = replica.log, asked.timestamp
+def _look_up(replica: Replica, partition: PartitionRequest, request: ListOffsetsRequest) -> PartitionResult:
+    log, timestamp = replica.log, partition.timestamp
     is_unknown = request.replica_id == CONSUMER and not replica.offsets_are_known
     if request.replica_id != CONSUMER:
         end = log.log_end_offset
     else:
         end = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
-    if wanted == LATEST:
+    if timestamp == LATEST:
         if is_unknown:
             raise OffsetNotAvailable()
-        return _told(asked, end, epoch=replica.leader_epoch)
-    if wanted in (EARLIEST, EARLIEST_LOCAL):
+        return _to_result(partition, end, epoch=replica.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        return _told(asked, start, epoch=log.epochs.epoch_for_offset(start))
-    if wanted in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _told(asked, -1)
-    found = offset_of_max_timestamp(log) if wanted == MAX_TIMESTAMP else offset_for_timestamp(log, wanted)
-    if found is None or found.offset >= end:
+        return _to_result(partition, start, epoch=log.epochs.epoch_for_offset(start))
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _to_result(partition, -1)
+    position = offset_of_max_timestamp(log) if timestamp == MAX_TIMESTAMP else offset_for_timestamp(log, timestamp)
+    if position is None or position.offset >= end:
         if is_unknown:
             raise OffsetNotAvailable()
-        return _told(asked, -1)
-    return _told(asked, found.offset, timestamp=found.timestamp, epoch=found.leader_epoch)
+        return _to_result(partition, -1)
+    return _to_result(partition, position.offset, timestamp=position.timestamp, epoch=position.leader_epoch)
 
 
-def _told(asked: Asked, offset: int, *, timestamp: int = -1, epoch: int = NO_EPOCH) -> Told:
-    return Told(
-        partition_index=asked.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
+def _to_result(
+    partition: PartitionRequest, offset: int, *, timestamp: int = -1, epoch: int = NO_EPOCH
+) -> PartitionResult:
+    return PartitionResult(
+        partition_index=partition.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
 
 
-def _refused(asked: Asked, error: KafkaError) -> Told:
-    return Told(partition_index=asked.partition_index, error_code=error.code)
+def _error_result(partition: PartitionRequest, error: KafkaError) -> PartitionResult:
+    return PartitionResult(partition_index=partition.partition_index, error_code=error.code)

@@ -1,8 +1,8 @@
-"""ListPartitionReassignments (46): the moves that are under way, of all partitions or of some."""
+"""ListPartitionReassignments (46): lists ongoing reassignments of all or of the requested partitions."""
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.cluster.reassignments import ongoing
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.list_partition_reassignments import (
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = ListPartitionReassignmentsResponse.Topic
+TopicResult = ListPartitionReassignmentsResponse.Topic
 
 
-def refuse(request: ListPartitionReassignmentsRequest, error: KafkaError) -> ListPartitionReassignmentsResponse:
+def error_response(request: ListPartitionReassignmentsRequest, error: KafkaError) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(
         throttle_time_ms=0, error_code=error.code, error_message=str(error), topics=[]
     )
 
 
-@handles(ListPartitionReassignmentsRequest, refuse=refuse, forwards=True)
+@handles(ListPartitionReassignmentsRequest, error_response=error_response, forwards=True)
 def list_partition_reassignments(
     broker: "Broker", call: "Call", request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    broker.guard.must(call, Operation.DESCRIBE)
-    told: dict[str, list[Told.Partition]] = {}
-    for move in ongoing(broker.metadata, request.topics):
-        partition = move.partition
-        told.setdefault(move.topic, []).append(
-            Told.Partition(
+    broker.guard.must(call, AclOperation.DESCRIBE)
+    topics: dict[str, list[TopicResult.Partition]] = {}
+    for reassignment in ongoing(broker.metadata, request.topics):
+        partition = reassignment.partition
+        topics.setdefault(reassignment.topic, []).append(
+            TopicResult.Partition(
                 partition_index=partition.index,
                 replicas=list(partition.replicas),
                 adding_replicas=list(partition.adding_replicas),
@@ -45,5 +45,5 @@ def list_partition_reassignments(
         throttle_time_ms=0,
         error_code=0,
         error_message=None,
-        topics=[Told(name=name, partitions=partitions) for name, partitions in told.items()],
+        topics=[TopicResult(name=name, partitions=partitions) for name, partitions in topics.items()],
     )

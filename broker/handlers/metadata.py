@@ -1,22 +1,22 @@
-"""Metadata (3): topics, partitions, who leads them, and the brokers.
+"""Metadata (3): returns topics, partitions with their leaders, and brokers.
 
-A topic that is not there is created, if the client allows it and auto.create.topics.enable does. Kafka answers
-UNKNOWN_TOPIC_OR_PARTITION first, and its client asks again; here the answer waits until the topic is there, so that the
-client finds a leader at once. If it cannot be created, the answer is Kafka's.
+A topic that does not exist is created if the client and auto.create.topics.enable allow it. Kafka then answers
+UNKNOWN_TOPIC_OR_PARTITION and the client retries; this handler waits until the topic exists, so that the client gets a
+leader at once. It returns that error only if the topic cannot be created.
 
-Topics are told once, however often they are asked for, and if one is named by its id then those named by name count for
-nothing. How a topic is told is kept until it changes (broker/metadata/response_cache.py).
+Duplicate topics are returned once. If a request has topic ids, topics by name are ignored. Encoded topics are cached
+until they change (broker/metadata/response_cache.py).
 
-v0 an empty list asks for all topics; replicas out of reach are left out · v1 null asks for all topics, an empty list
-for none · v4 the client may forbid creation · v6 a leader that is only not on this listener is told so · v8 what the
-asker may do · v12 topics by id · v13 an error for the whole answer
+v0 an empty list means all topics; offline replicas are omitted · v1 null means all topics, an empty list none · v4 the
+client can forbid creation · v6 LISTENER_NOT_FOUND if the leader is only missing on this listener · v8 authorized
+operations · v12 topics by id · v13 an error for the whole response
 """
 
 import logging
 from collections.abc import Container, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.cluster.topics import INTERNAL_TOPICS, Topic
 from trioka.protocol.errors import (
     InvalidRequest,
@@ -31,7 +31,12 @@ from trioka.protocol.primitives import NULL_UUID
 
 from ..api import handles
 from ..controller.topic_creation import create_topics, topic_to_create
-from ..metadata.topic_description import Described, TopicDescription, whom_to_ask, why_unknown
+from ..metadata.topic_description import (
+    PartitionDescription,
+    TopicDescription,
+    advertised_controller,
+    unknown_topic_error,
+)
 from ..security.authorized_operations import TOPIC_OPERATIONS
 from ..security.guard import TOPIC, cluster_operations
 
@@ -41,50 +46,54 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.metadata")
 
-Told = MetadataResponse.Topic
+TopicResult = MetadataResponse.Topic
 
-NOT_ASKED: Final = -0x80000000
+NOT_REQUESTED: Final = -0x80000000
 FIRST_VERSION_WITH_OFFLINE_REPLICAS: Final = 1
 FIRST_VERSION_WITH_LISTENERS: Final = 6
 FIRST_VERSION_BY_ID: Final = 12
 
 
-def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+def error_response(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     topics = [
-        Told(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
+        TopicResult(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
         for topic in request.topics or ()
     ]
     return MetadataResponse(brokers=[], topics=topics, error_code=error.code)
 
 
-@handles(MetadataRequest, refuse=refuse)
+@handles(MetadataRequest, error_response=error_response)
 def metadata(
     broker: "Broker", call: "Call", request: MetadataRequest
 ) -> "MetadataResponse | Coroutine[Any, Any, MetadataResponse]":
     if call.version < FIRST_VERSION_BY_ID:
         for topic in request.topics or ():
             if topic.name is None or topic.topic_id != NULL_UUID:
-                raise InvalidRequest(f"version {call.version} names topics by their names")
+                raise InvalidRequest(f"version {call.version} requires topic names and does not support topic ids")
     view = _View(broker, call, request)
     missing = _to_create(broker, call, request, view)
     if missing:
-        return _create_and_answer(broker, call, request, view, missing)
-    return _answer(broker, call, request, view)
+        return _create_and_respond(broker, call, request, view, missing)
+    return _respond(broker, call, request, view)
 
 
 class _View:
-    """What this client may know of, asked once."""
+    """The topics that the client may describe, computed once per request."""
 
     def __init__(self, broker: "Broker", call: "Call", request: MetadataRequest) -> None:
-        self.is_of_all = request.topics is None or (call.version == 0 and not request.topics)
-        self.known = broker.guard.allowed(
-            call, Operation.DESCRIBE, TOPIC, self._asked(broker, request), is_attempt=not self.is_of_all
+        self.is_all_topics = request.topics is None or (call.version == 0 and not request.topics)
+        self.describable = broker.guard.allowed(
+            call,
+            AclOperation.DESCRIBE,
+            TOPIC,
+            self._requested_names(broker, request),
+            is_attempt=not self.is_all_topics,
         )
-        self.not_to_create: Container[str] = ()  # it may know of them, and they are not there
+        self.not_to_create: Container[str] = ()  # missing topics that the client may describe but not create
 
-    def _asked(self, broker: "Broker", request: MetadataRequest) -> Iterator[str]:
+    def _requested_names(self, broker: "Broker", request: MetadataRequest) -> Iterator[str]:
         topics = broker.metadata.topics
-        if self.is_of_all:
+        if self.is_all_topics:
             yield from (topic.name for topic in topics)
             return
         yield from _names(request)
@@ -93,7 +102,7 @@ class _View:
 
 
 def _names(request: MetadataRequest) -> list[str]:
-    """Each name once; none if there are ids."""
+    """The requested names without duplicates; empty if the request has ids."""
     topics = request.topics or ()
     if any(topic.topic_id != NULL_UUID for topic in topics):
         return []
@@ -106,45 +115,47 @@ def _names(request: MetadataRequest) -> list[str]:
 def _to_create(broker: "Broker", call: "Call", request: MetadataRequest, view: _View) -> list[str]:
     if not request.topics or not request.allow_auto_topic_creation or not broker.auto_create_topics:
         return []
-    known = broker.metadata.topics
-    missing = [name for name in _names(request) if name in view.known and known.by_name(name) is None]
-    if missing and not broker.guard.may(call, Operation.CREATE, is_attempt=False):
-        allowed = broker.guard.allowed(call, Operation.CREATE, TOPIC, missing)
+    topics = broker.metadata.topics
+    missing = [name for name in _names(request) if name in view.describable and topics.by_name(name) is None]
+    if missing and not broker.guard.may(call, AclOperation.CREATE, is_attempt=False):
+        allowed = broker.guard.allowed(call, AclOperation.CREATE, TOPIC, missing)
         view.not_to_create = {name for name in missing if name not in allowed}
-    return [name for name in missing if name not in view.not_to_create and why_unknown(name) is not InvalidTopic]
+    return [
+        name for name in missing if name not in view.not_to_create and unknown_topic_error(name) is not InvalidTopic
+    ]
 
 
-async def _create_and_answer(
+async def _create_and_respond(
     broker: "Broker", call: "Call", request: MetadataRequest, view: _View, missing: list[str]
 ) -> MetadataResponse:
     failed = await create_topics(broker, [topic_to_create(name, broker.config) for name in missing])
-    for name, why in failed.items():
-        log.info("topic %s is not created for %s: %s", name, call.client_id, why)
-    return _answer(broker, call, request, view)
+    for name, error in failed.items():
+        log.info("cannot create topic %s for client %s: %s", name, call.client_id, error)
+    return _respond(broker, call, request, view)
 
 
-def _answer(broker: "Broker", call: "Call", request: MetadataRequest, view: _View) -> MetadataResponse:
-    telling = _Telling(broker, call, view, request.include_topic_authorized_operations)
-    if view.is_of_all:
-        told = [telling.topic(topic) for topic in broker.metadata.topics if topic.name in view.known]
+def _respond(broker: "Broker", call: "Call", request: MetadataRequest, view: _View) -> MetadataResponse:
+    describer = _TopicDescriber(broker, call, view, request.include_topic_authorized_operations)
+    if view.is_all_topics:
+        topics = [describer.topic(topic) for topic in broker.metadata.topics if topic.name in view.describable]
     else:
-        told = telling.by_ids(request) + [telling.by_name(name) for name in _names(request)]
+        topics = describer.by_ids(request) + [describer.by_name(name) for name in _names(request)]
     return MetadataResponse(
         brokers=[
             MetadataResponse.Broker(node_id=node_id, host=host, port=port, rack=rack)
             for node_id, host, port, rack in broker.endpoints(call.connection.listener)
         ],
         cluster_id=broker.cluster_id,
-        controller_id=whom_to_ask(broker.metadata, broker.node_id),
-        topics=told,
+        controller_id=advertised_controller(broker.metadata, broker.node_id),
+        topics=topics,
         cluster_authorized_operations=(
-            cluster_operations(broker, call) if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(broker, call) if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 
 
-class _Telling:
-    """What one answer says of topics."""
+class _TopicDescriber:
+    """Describes the topics of one response."""
 
     def __init__(self, broker: "Broker", call: "Call", view: _View, with_operations: bool) -> None:
         self._broker = broker
@@ -152,72 +163,72 @@ class _Telling:
         self._view = view
         self._topics = broker.metadata.topics
         self._with_operations = with_operations
-        self._leaves_out = call.version < FIRST_VERSION_WITH_OFFLINE_REPLICAS
+        self._omits_offline = call.version < FIRST_VERSION_WITH_OFFLINE_REPLICAS
         listener = call.connection.listener
-        self._describing = TopicDescription(
+        self._description = TopicDescription(
             broker.metadata, listener, knows_listeners=call.version >= FIRST_VERSION_WITH_LISTENERS
         )
-        self._told = broker.told_topics.seen(listener, call.version, self._describing)
+        self._cache = broker.metadata_response_cache.view_for(listener, call.version, self._description)
 
-    def by_ids(self, request: MetadataRequest) -> list[Told]:
-        told = []
+    def by_ids(self, request: MetadataRequest) -> list[TopicResult]:
+        results = []
         for topic_id in dict.fromkeys(topic.topic_id for topic in request.topics or ()):
             if topic_id != NULL_UUID:
                 topic = self._topics.by_id(topic_id)
-                if topic is not None and topic.name in self._view.known:
-                    told.append(self.topic(topic))
+                if topic is not None and topic.name in self._view.describable:
+                    results.append(self.topic(topic))
                 else:
                     code = (UnknownTopicId if topic is None else TopicAuthorizationFailed).code
-                    told.append(Told(error_code=code, name=None, topic_id=topic_id, partitions=[]))
-        return told
+                    results.append(TopicResult(error_code=code, name=None, topic_id=topic_id, partitions=[]))
+        return results
 
-    def by_name(self, name: str) -> Told:
+    def by_name(self, name: str) -> TopicResult:
         code = TopicAuthorizationFailed.code
-        if name not in self._view.known:  # whether there is such a topic is not told, either
-            return Told(error_code=code, name=name, is_internal=False, partitions=[])
+        if name not in self._view.describable:  # do not reveal whether the topic exists
+            return TopicResult(error_code=code, name=name, is_internal=False, partitions=[])
         if name in self._view.not_to_create:
-            return Told(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
+            return TopicResult(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
         topic = self._topics.by_name(name)
         if topic is not None:
             return self.topic(topic)
-        return Told(
-            error_code=why_unknown(name).code,
+        return TopicResult(
+            error_code=unknown_topic_error(name).code,
             name=name,
             is_internal=name in INTERNAL_TOPICS,
             partitions=[],
             topic_authorized_operations=self._operations(name),
         )
 
-    def topic(self, topic: Topic) -> Told:
-        if self._with_operations:  # which depend on who asks
-            return self._tell(topic)
-        told = self._told.get(topic)
-        return told if told is not None else self._told.keep(topic, self._tell(topic))
+    def topic(self, topic: Topic) -> TopicResult:
+        if self._with_operations:  # depend on the client
+            return self._describe(topic)
+        cached = self._cache.get(topic)
+        return cached if cached is not None else self._cache.put(topic, self._describe(topic))
 
-    def _tell(self, topic: Topic) -> Told:
-        describing = self._describing
-        return Told(
+    def _describe(self, topic: Topic) -> TopicResult:
+        description = self._description
+        return TopicResult(
             error_code=0,
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
-            partitions=[self._partition(describing.partition(partition)) for partition in topic.partitions.values()],
+            partitions=[self._partition(description.partition(partition)) for partition in topic.partitions.values()],
             topic_authorized_operations=self._operations(topic.name),
         )
 
     def _operations(self, name: str) -> int:
         if not self._with_operations:
-            return NOT_ASKED
+            return NOT_REQUESTED
         return self._broker.guard.operations(self._call, TOPIC, name, TOPIC_OPERATIONS)
 
-    def _partition(self, described: Described) -> Told.Partition:
+    def _partition(self, described: PartitionDescription) -> TopicResult.Partition:
         partition, code = described.partition, described.error_code
         replicas, in_sync = list(partition.replicas), list(partition.isr)
-        if self._leaves_out and described.offline:
+        if self._omits_offline and described.offline:
             replicas = [broker_id for broker_id in replicas if broker_id not in described.offline]
             in_sync = [broker_id for broker_id in in_sync if broker_id not in described.offline]
             code = code or ReplicaNotAvailable.code
-        return Told.Partition(
+        return TopicResult.Partition(
             error_code=code,
             partition_index=partition.index,
             leader_id=described.leader_id,

@@ -1,68 +1,69 @@
-"""OffsetCommit (8): a group's place in partitions is kept.
+"""OffsetCommit (8): stores the offsets of a group.
 
-A commit without a member and with generation -1 comes from outside a group, and is taken if the group has no members;
-the group need not exist.
+A commit without a member id and with generation -1 comes from outside the group. It is accepted if the group has no
+members; the group need not exist.
 
-v5 no retention time · v6 leader epochs · v7 static members · v8 flexible · v9 next-generation groups, and what they
-say: STALE_MEMBER_EPOCH, GROUP_ID_NOT_FOUND · v10 topics by id
+v5 no retention time · v6 leader epochs · v7 static members · v8 flexible · v9 consumer groups (KIP-848), with
+STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND · v10 topics by id
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from trioka.protocol.schema import Response
 
 from ..api import handles
 from ..coordinators.groups import client_of
-from ..security.guard import GROUP, take_denied
+from ..security.guard import GROUP, pop_denied
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..network.connection import Call, Later
+    from ..network.connection import Call, Pending
 
-Told = OffsetCommitResponse.Topic
-
-
-def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
-    return OffsetCommitResponse(topics=[_refused(topic, error) for topic in request.topics])
+TopicResult = OffsetCommitResponse.Topic
 
 
-def _refused(topic: OffsetCommitRequest.Topic, error: KafkaError) -> Told:
-    return Told(
+def error_response(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+    return OffsetCommitResponse(topics=[_error_result(topic, error) for topic in request.topics])
+
+
+def _error_result(topic: OffsetCommitRequest.Topic, error: KafkaError) -> TopicResult:
+    return TopicResult(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
-            Told.Partition(partition_index=asked.partition_index, error_code=error.code) for asked in topic.partitions
+            TopicResult.Partition(partition_index=partition.partition_index, error_code=error.code)
+            for partition in topic.partitions
         ],
     )
 
 
-@handles(OffsetCommitRequest, refuse=refuse)
-def offset_commit(broker: "Broker", call: "Call", request: OffsetCommitRequest) -> "Response | Later":
-    broker.guard.must(call, Operation.READ, GROUP, request.group_id)
-    denied = take_denied(broker, call, Operation.READ, request.topics, _name_of(broker))
+@handles(OffsetCommitRequest, error_response=error_response)
+def offset_commit(broker: "Broker", call: "Call", request: OffsetCommitRequest) -> "Response | Pending":
+    broker.guard.must(call, AclOperation.READ, GROUP, request.group_id)
+    denied = pop_denied(broker, call, AclOperation.READ, request.topics, _topic_names(broker))
     if denied and not request.topics:
-        return OffsetCommitResponse(topics=[_refused(topic, TopicAuthorizationFailed()) for topic in denied])
+        return OffsetCommitResponse(topics=[_error_result(topic, TopicAuthorizationFailed()) for topic in denied])
 
-    def said(response: Response) -> Response:
+    def with_denied(response: Response) -> Response:
         assert isinstance(response, OffsetCommitResponse)
-        response.topics.extend(_refused(topic, TopicAuthorizationFailed()) for topic in denied)
+        response.topics.extend(_error_result(topic, TopicAuthorizationFailed()) for topic in denied)
         return response
 
     client = client_of(call)
-    return broker.groups.ask(
+    return broker.groups.submit(
         call,
         request,
-        refuse,
+        error_response,
         request.group_id,
-        lambda groups, ticket, now: groups.commit_offsets(ticket, request, client, now),
-        said if denied else None,
+        lambda groups, request_id, now: groups.commit_offsets(request_id, request, client, now),
+        with_denied if denied else None,
     )
 
 
-def _name_of(broker: "Broker") -> Callable[[OffsetCommitRequest.Topic], str | None]:
-    """How a topic is called that may be named by its id; None if nobody knows it."""
+def _topic_names(broker: "Broker") -> Callable[[OffsetCommitRequest.Topic], str | None]:
+    """A function that returns the name of a topic, which may be given by id; None if the id is unknown."""
     return lambda topic: topic.name or broker.topic_name(topic.topic_id)

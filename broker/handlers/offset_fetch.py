@@ -1,21 +1,20 @@
-"""OffsetFetch (9): where groups are in partitions. A partition without a commit is at -1, and so is everything of a
-group that does not exist.
+"""OffsetFetch (9): returns the committed offsets of groups; -1 for partitions without a commit and for unknown groups.
 
-v1 an error of the group stands at each partition · v2 null asks for all topics; an error of its own · v5 leader epochs
-· v6 flexible · v7 require_stable: what an open transaction may change is refused (UNSTABLE_OFFSET_COMMIT) · v8 many
-groups · v9 next-generation groups · v10 topics by id
+v1 errors of the group are reported in each partition · v2 null means all topics; a group-level error · v5 leader epochs
+· v6 flexible · v7 require_stable: UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may change · v8 several
+groups · v9 consumer groups (KIP-848) · v10 topics by id
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import Operation
-from trioka.coordinator.offset_requests import fetch_refused
+from trioka.cluster.acls import AclOperation
+from trioka.coordinator.offset_requests import fetch_error
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 from ..api import handles
-from ..security.guard import GROUP, take_denied
+from ..security.guard import GROUP, pop_denied
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -26,42 +25,42 @@ Group = OffsetFetchResponse.Group
 FIRST_WITH_MANY_GROUPS: Final = 8
 
 
-def refuse(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
-    groups = [fetch_refused(asked, error, FIRST_WITH_MANY_GROUPS) for asked in request.groups]
+def error_response(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
+    groups = [fetch_error(group, error, FIRST_WITH_MANY_GROUPS) for group in request.groups]
     return OffsetFetchResponse(error_code=0 if groups else error.code, groups=groups)
 
 
-@handles(OffsetFetchRequest, refuse=refuse)
+@handles(OffsetFetchRequest, error_response=error_response)
 async def offset_fetch(broker: "Broker", call: "Call", request: OffsetFetchRequest) -> OffsetFetchResponse:
     if call.version < FIRST_WITH_MANY_GROUPS:
-        return _alone(await _fetch(broker, call, _only(request), request.require_stable))
+        return _single_group_response(await _fetch(broker, call, _single_group(request), request.require_stable))
     return OffsetFetchResponse(
-        groups=[await _fetch(broker, call, asked, request.require_stable) for asked in request.groups]
+        groups=[await _fetch(broker, call, group, request.require_stable) for group in request.groups]
     )
 
 
-async def _fetch(broker: "Broker", call: "Call", asked: OffsetFetchRequest.Group, require_stable: bool) -> Group:
+async def _fetch(broker: "Broker", call: "Call", requested: OffsetFetchRequest.Group, require_stable: bool) -> Group:
     denied: list[OffsetFetchRequest.Group.Topic] = []
     try:
-        broker.guard.must(call, Operation.DESCRIBE, GROUP, asked.group_id)
-        if asked.topics is not None:
-            denied = take_denied(broker, call, Operation.DESCRIBE, asked.topics, _name_of(broker))
-        found = await broker.groups.look(
-            asked.group_id,
-            lambda groups: groups.fetch_offsets(asked, require_stable=require_stable, version=call.version),
+        broker.guard.must(call, AclOperation.DESCRIBE, GROUP, requested.group_id)
+        if requested.topics is not None:
+            denied = pop_denied(broker, call, AclOperation.DESCRIBE, requested.topics, _topic_names(broker))
+        result = await broker.groups.read(
+            requested.group_id,
+            lambda groups: groups.fetch_offsets(requested, require_stable=require_stable, version=call.version),
         )
     except KafkaError as error:
-        found = fetch_refused(asked, error, call.version)
-    if asked.topics is None:
-        # Whoever asks for all is told of those of which it may know.
-        take_denied(broker, call, Operation.DESCRIBE, found.topics, _name_of(broker), is_attempt=False)
-    if not found.error_code:
-        found.topics.extend(map(_denied, denied))
-    return found
+        result = fetch_error(requested, error, call.version)
+    if requested.topics is None:
+        # A request for all topics returns those that the client may describe.
+        pop_denied(broker, call, AclOperation.DESCRIBE, result.topics, _topic_names(broker), is_attempt=False)
+    if not result.error_code:
+        result.topics.extend(map(_denied, denied))
+    return result
 
 
-def _name_of(broker: "Broker") -> Callable[[OffsetFetchRequest.Group.Topic | Group.Topic], str | None]:
-    """How a topic is called that may be named by its id; None if nobody knows it."""
+def _topic_names(broker: "Broker") -> Callable[[OffsetFetchRequest.Group.Topic | Group.Topic], str | None]:
+    """A function that returns the name of a topic, which may be given by id; None if the id is unknown."""
     return lambda topic: topic.name or broker.topic_name(topic.topic_id)
 
 
@@ -81,8 +80,8 @@ def _denied(topic: OffsetFetchRequest.Group.Topic) -> Group.Topic:
     )
 
 
-def _only(request: OffsetFetchRequest) -> OffsetFetchRequest.Group:
-    """The one group of a version that knows no more."""
+def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequest.Group:
+    """The only group of a request before v8."""
     topics = request.topics
     return OffsetFetchRequest.Group(
         group_id=request.group_id,
@@ -95,7 +94,7 @@ def _only(request: OffsetFetchRequest) -> OffsetFetchRequest.Group:
     )
 
 
-def _alone(group: Group) -> OffsetFetchResponse:
+def _single_group_response(group: Group) -> OffsetFetchResponse:
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[
@@ -103,13 +102,13 @@ def _alone(group: Group) -> OffsetFetchResponse:
                 name=topic.name,
                 partitions=[
                     OffsetFetchResponse.Topic.Partition(
-                        partition_index=told.partition_index,
-                        committed_offset=told.committed_offset,
-                        committed_leader_epoch=told.committed_leader_epoch,
-                        metadata=told.metadata,
-                        error_code=told.error_code,
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
                     )
-                    for told in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in group.topics

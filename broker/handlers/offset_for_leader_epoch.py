@@ -1,15 +1,15 @@
-"""OffsetForLeaderEpoch (23): where the records of a leader's epoch end.
+"""OffsetForLeaderEpoch (23): returns the end offset of a leader epoch.
 
-A consumer that has read up to some offset of an epoch learns from it whether what it has read is still there (KIP-320).
+Consumers use it to detect that records they have read were truncated (KIP-320). The response has the largest epoch in
+the log that is not larger than the requested one, with its end offset; -1 for both if the log has no such epoch.
 
-The answer is for the largest epoch up to the asked one that the log knows; -1 and -1 if the log cannot know.
-v2 the client's idea of the current epoch is checked · v3 who asks
+v2 the client's current leader epoch is checked · v3 the replica id
 """
 
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
@@ -20,41 +20,41 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Asked = OffsetForLeaderEpochRequest.Topic.Partition
-Told = OffsetForLeaderEpochResponse.Topic.Partition
+PartitionRequest = OffsetForLeaderEpochRequest.Topic.Partition
+PartitionResult = OffsetForLeaderEpochResponse.Topic.Partition
 
 
-def refuse(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
+def error_response(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         throttle_time_ms=0,
         topics=[
             OffsetForLeaderEpochResponse.Topic(
-                topic=topic.topic, partitions=[_refused(asked, error) for asked in topic.partitions]
+                topic=topic.topic, partitions=[_error_result(partition, error) for partition in topic.partitions]
             )
             for topic in request.topics
         ],
     )
 
 
-@handles(OffsetForLeaderEpochRequest, refuse=refuse)
+@handles(OffsetForLeaderEpochRequest, error_response=error_response)
 def offset_for_leader_epoch(
     broker: "Broker", call: "Call", request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     names = [topic.topic for topic in request.topics]
-    if broker.guard.may(call, Operation.CLUSTER_ACTION, is_attempt=False):
+    if broker.guard.may(call, AclOperation.CLUSTER_ACTION, is_attempt=False):
         allowed: Container[str] = names
     else:
-        allowed = broker.guard.allowed(call, Operation.DESCRIBE, TOPIC, names)
+        allowed = broker.guard.allowed(call, AclOperation.DESCRIBE, TOPIC, names)
     return OffsetForLeaderEpochResponse(
         throttle_time_ms=0,
         topics=[
             OffsetForLeaderEpochResponse.Topic(
                 topic=topic.topic,
                 partitions=[
-                    _told(broker, topic.topic, asked)
+                    _to_result(broker, topic.topic, partition)
                     if topic.topic in allowed
-                    else _refused(asked, TopicAuthorizationFailed())
-                    for asked in topic.partitions
+                    else _error_result(partition, TopicAuthorizationFailed())
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -62,15 +62,15 @@ def offset_for_leader_epoch(
     )
 
 
-def _told(broker: "Broker", topic: str, asked: Asked) -> Told:
+def _to_result(broker: "Broker", topic: str, partition: PartitionRequest) -> PartitionResult:
     try:
-        replica = broker.partitions.get(topic, asked.partition)
-        replica.must_lead(asked.current_leader_epoch)
+        replica = broker.partitions.get(topic, partition.partition)
+        replica.require_leader(partition.current_leader_epoch)
     except KafkaError as error:
-        return _refused(asked, error)
-    epoch, end_offset = replica.log.end_offset_for_epoch(asked.leader_epoch)
-    return Told(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+        return _error_result(partition, error)
+    epoch, end_offset = replica.log.end_offset_for_epoch(partition.leader_epoch)
+    return PartitionResult(error_code=0, partition=partition.partition, leader_epoch=epoch, end_offset=end_offset)
 
 
-def _refused(asked: Asked, error: KafkaError) -> Told:
-    return Told(error_code=error.code, partition=asked.partition)
+def _error_result(partition: PartitionRequest, error: KafkaError) -> PartitionResult:
+    return PartitionResult(error_code=error.code, partition=partition.partition)

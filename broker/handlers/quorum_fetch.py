@@ -1,10 +1,10 @@
-"""Fetch (1) on a controller's listener: what the metadata's leader has written, for those who follow it.
+"""Fetch (1) on a controller listener: replicates the metadata log from its leader to voters and observers.
 
-A fetch says how far the asker's log goes, all of it durable, so that it may commit what others wait for. It is answered
-at once if there is something new, also if only the high watermark is; otherwise it waits. A log that has parted from
-the leader's is told where, and one that ends before the leader's begins is told of a snapshot.
+The fetch offset is the end of the follower's log, all of it durable, so a fetch may commit records. The leader answers
+at once if it has new records or a new high watermark, and waits otherwise. A follower with a diverging log gets the
+point to truncate to, and one whose log ends before the leader's log starts gets a snapshot id.
 
-v12 diverging epochs · v13 the topic by its id · v15 who asks · v17 with its directory · v18 the asker's high watermark
+v12 diverging epochs · v13 the topic by id · v15 replica state · v17 directory id · v18 the follower's high watermark
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.raft_messages import FetchAsked, FetchTold, LogEnd
+from trioka.cluster.raft_messages import EpochAndOffset, RaftFetchRequest, RaftFetchResponse
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
@@ -28,63 +28,63 @@ if TYPE_CHECKING:
     from ..network.connection import Call
     from ..quorum.driver import Quorum
 
-FIRST_VERSION: Final = 12  # from which on a log that has parted can be told so
+FIRST_VERSION: Final = 12  # the first with diverging epochs
 FIRST_VERSION_BY_ID: Final = 13
-MAX_WAIT_MS: Final = 5_000  # a longer wait is of no use to anybody: leaders resign sooner
+MAX_WAIT_MS: Final = 5_000  # a longer wait is useless: leaders resign sooner
 MAX_BYTES: Final = 8 * READ_BYTES
 
 
-def refuse(request: FetchRequest, error: KafkaError) -> FetchResponse:
+def error_response(request: FetchRequest, error: KafkaError) -> FetchResponse:
     return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=[])
 
 
-@handles(FetchRequest, refuse=refuse, for_nodes=True)
+@handles(FetchRequest, error_response=error_response, cluster_only=True)
 async def quorum_fetch(broker: "Broker", call: "Call", request: FetchRequest) -> FetchResponse:
     quorum = broker.quorum
     quorum.check()
-    asked = _asked(quorum, call.version, request)
+    fetch = _to_raft_request(quorum, call.version, request)
     partition = request.topics[0].partitions[0]
     deadline = broker.clock.now() + min(max(request.max_wait_ms, 0), MAX_WAIT_MS) / 1000
-    told, actions = quorum.raft.fetch_asked(asked, quorum.now_ms())
+    response, actions = quorum.raft.on_fetch_request(fetch, quorum.now_ms())
     quorum.step(actions)
-    is_plain = not told.is_refused and told.diverging is None and told.snapshot is None
-    if is_plain:
-        # What it says of the asker was noted once, when it came: the asker may be gone while its fetch waits.
+    is_success = not response.is_refused and response.diverging is None and response.snapshot is None
+    if is_success:
+        # The progress of the follower is recorded once, on arrival: it may disconnect while its fetch waits.
         with trio.move_on_at(deadline):
-            while _still_leads(quorum, asked) and not _has_news(quorum, asked, partition.high_watermark):
+            while _is_still_leader(quorum, fetch) and not _has_new_data(quorum, fetch, partition.high_watermark):
                 await quorum.moved.wait()
-        is_plain = _still_leads(quorum, asked)
-        told = FetchTold(
+        is_success = _is_still_leader(quorum, fetch)
+        response = RaftFetchResponse(
             leader_id=quorum.leader_id,
             epoch=quorum.epoch,
-            high_watermark=quorum.told_high_watermark,
-            is_refused=not is_plain,
+            high_watermark=quorum.advertised_high_watermark,
+            is_refused=not is_success,
         )
-    elif told.snapshot is not None:
+    elif response.snapshot is not None:
         newest = quorum.files.snapshots[-1]
-        told = replace(told, snapshot=LogEnd(newest.epoch, newest.offset))
-    records = _records(quorum, asked.end.offset, partition.partition_max_bytes) if is_plain else b""
+        response = replace(response, snapshot=EpochAndOffset(newest.epoch, newest.offset))
+    records = _records(quorum, fetch.end.offset, partition.partition_max_bytes) if is_success else b""
     return fetch_response(
-        told,
-        asked_epoch=asked.epoch,
+        response,
+        request_epoch=fetch.epoch,
         log_start=quorum.log.log_start_offset,
         records=records,
         addresses=known_endpoints(quorum),
     )
 
 
-def _still_leads(quorum: "Quorum", asked: FetchAsked) -> bool:
-    return quorum.raft.is_leader and quorum.epoch == asked.epoch
+def _is_still_leader(quorum: "Quorum", fetch: RaftFetchRequest) -> bool:
+    return quorum.raft.is_leader and quorum.epoch == fetch.epoch
 
 
-def _has_news(quorum: "Quorum", asked: FetchAsked, known_high_watermark: int) -> bool:
-    return quorum.log.log_end_offset > asked.end.offset or quorum.told_high_watermark > known_high_watermark
+def _has_new_data(quorum: "Quorum", fetch: RaftFetchRequest, known_high_watermark: int) -> bool:
+    return quorum.log.log_end_offset > fetch.end.offset or quorum.advertised_high_watermark > known_high_watermark
 
 
-def _asked(quorum: "Quorum", version: int, request: FetchRequest) -> FetchAsked:
+def _to_raft_request(quorum: "Quorum", version: int, request: FetchRequest) -> RaftFetchRequest:
     check_cluster(quorum, request.cluster_id)
     if version < FIRST_VERSION:
-        raise InvalidRequest(f"version {version} cannot speak of the metadata")
+        raise InvalidRequest(f"version {version} of Fetch is not supported for the metadata log")
     topic = only(request.topics)
     partition = only(topic.partitions)
     if version >= FIRST_VERSION_BY_ID and topic.topic_id != CLUSTER_METADATA_TOPIC_ID:
@@ -93,11 +93,11 @@ def _asked(quorum: "Quorum", version: int, request: FetchRequest) -> FetchAsked:
         raise UnknownTopicOrPartition()
     replica = max(request.replica_id, request.replica_state.replica_id)
     if replica < 0 or partition.fetch_offset < 0 or partition.current_leader_epoch < 0:
-        raise InvalidRequest("only nodes of the cluster may read its metadata, from an offset on, in an epoch")
-    return FetchAsked(
+        raise InvalidRequest("the replica id, the fetch offset or the leader epoch is negative")
+    return RaftFetchRequest(
         replica=ReplicaKey(replica, partition.replica_directory_id),
         epoch=partition.current_leader_epoch,
-        end=LogEnd(max(partition.last_fetched_epoch, 0), partition.fetch_offset),
+        end=EpochAndOffset(max(partition.last_fetched_epoch, 0), partition.fetch_offset),
     )
 
 

@@ -1,9 +1,9 @@
-"""RemoveRaftVoter (81): a node does not vote in the metadata quorum any more. If it leads, it resigns when that is
-committed."""
+"""RemoveRaftVoter (81): removes a voter from the metadata quorum. A leader that removes itself resigns when the change
+is committed."""
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import NONE, KafkaError
 from trioka.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from ..network.connection import Call
 
 
-def refuse(request: RemoveRaftVoterRequest, error: KafkaError) -> RemoveRaftVoterResponse:
+def error_response(request: RemoveRaftVoterRequest, error: KafkaError) -> RemoveRaftVoterResponse:
     return RemoveRaftVoterResponse(throttle_time_ms=0, error_code=error.code, error_message=str(error))
 
 
-@handles(RemoveRaftVoterRequest, refuse=refuse, forwards=True)
+@handles(RemoveRaftVoterRequest, error_response=error_response, forwards=True)
 async def remove_raft_voter(broker: "Broker", call: "Call", request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-    broker.guard.must(call, Operation.ALTER)
+    broker.guard.must(call, AclOperation.ALTER)
     check_cluster(broker.quorum, request.cluster_id)
     voter = ReplicaKey(request.voter_id, request.voter_directory_id)
     await remove_voter(broker.quorum, voter, timeout_s=broker.config[REQUEST_TIMEOUT_MS] / 1000)

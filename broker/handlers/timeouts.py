@@ -1,12 +1,12 @@
-"""How long the sender of a request waits, where that says something to the controller.
+"""Timeouts of requests to the controller.
 
-What nobody waits for any more is not begun: a timeout of nothing, or less, is over before the controller has looked.
+As in Kafka, a request whose timeout is zero or negative has expired before the controller starts to process it.
 """
 
 from trioka.protocol.errors import RequestTimedOut
 
 
 def check_timeout(timeout_ms: int) -> None:
-    """RequestTimedOut if the time is up already."""
+    """Raise RequestTimedOut if the timeout is not positive."""
     if timeout_ms <= 0:
         raise RequestTimedOut

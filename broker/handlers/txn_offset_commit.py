@@ -1,9 +1,10 @@
-"""TxnOffsetCommit (28): a group's place in partitions is kept, if a transaction is committed.
+"""TxnOffsetCommit (28): stores the offsets of a group as part of a transaction.
 
-The partition that keeps it takes part in the transaction: that was added before (AddOffsetsToTxn), or is now.
+The group's partition of __consumer_offsets must be part of the transaction: AddOffsetsToTxn has added it, or this
+request does.
 
-v2 leader epochs · v3 flexible; fenced by the group's generation (KIP-447) · v4 TRANSACTION_ABORTABLE · v5 the partition
-is added here (KIP-890)
+v2 leader epochs · v3 flexible; fencing by the group's generation (KIP-447) · v4 TRANSACTION_ABORTABLE · v5 adds the
+partition (KIP-890)
 """
 
 from collections.abc import Coroutine
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.cluster.acls import Operation
-from trioka.coordinator.decision import Decision, Moment, Producer, Ticket
+from trioka.cluster.acls import AclOperation
+from trioka.coordinator.decision import Decision, Now, Producer, RequestId
 from trioka.coordinator.groups import GroupCoordinator
 from trioka.protocol.errors import (
     CoordinatorLoadInProgress,
@@ -30,73 +31,78 @@ from trioka.protocol.schema import Response
 from ..api import handles
 from ..controller.topic_creation import OFFSETS_TOPIC
 from ..coordinators.groups import client_of
-from ..coordinators.txn_verification import Generation, Guard, Outcome
+from ..coordinators.txn_verification import Generation, Outcome, PendingWrite
 from ..replication.partitions import Replica
-from ..security.guard import GROUP, TRANSACTIONAL_ID, take_denied
+from ..security.guard import GROUP, TRANSACTIONAL_ID, pop_denied
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..network.connection import Call, Later
+    from ..network.connection import Call, Pending
 
-Told = TxnOffsetCommitResponse.Topic
+TopicResult = TxnOffsetCommitResponse.Topic
 
 NO_SEQUENCE: Final = -1
 FIRST_VERSION_WITH_LOADING: Final = 2
 FIRST_VERSION_WITH_ABORTABLE: Final = 4
-FIRST_VERSION_OF_SECOND: Final = 5
+FIRST_VERSION_OF_TXN_V2: Final = 5
 
 
-def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=[_refused(topic, error) for topic in request.topics])
+def error_response(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=[_error_result(topic, error) for topic in request.topics])
 
 
-def _refused(topic: TxnOffsetCommitRequest.Topic, error: KafkaError) -> Told:
-    return Told(
+def _error_result(topic: TxnOffsetCommitRequest.Topic, error: KafkaError) -> TopicResult:
+    return TopicResult(
         name=topic.name,
         partitions=[
-            Told.Partition(partition_index=asked.partition_index, error_code=error.code) for asked in topic.partitions
+            TopicResult.Partition(partition_index=partition.partition_index, error_code=error.code)
+            for partition in topic.partitions
         ],
     )
 
 
-@handles(TxnOffsetCommitRequest, refuse=refuse)
+@handles(TxnOffsetCommitRequest, error_response=error_response)
 def txn_offset_commit(
     broker: "Broker", call: "Call", request: TxnOffsetCommitRequest
-) -> "Response | Later | Coroutine[Any, Any, Response]":
-    broker.guard.must(call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
-    broker.guard.must(call, Operation.READ, GROUP, request.group_id)
-    denied = take_denied(broker, call, Operation.READ, request.topics, lambda topic: topic.name)
-    told = [_refused(topic, TopicAuthorizationFailed()) for topic in denied]
+) -> "Response | Pending | Coroutine[Any, Any, Response]":
+    broker.guard.must(call, AclOperation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
+    broker.guard.must(call, AclOperation.READ, GROUP, request.group_id)
+    denied = pop_denied(broker, call, AclOperation.READ, request.topics, lambda topic: topic.name)
+    denied_results = [_error_result(topic, TopicAuthorizationFailed()) for topic in denied]
     if denied and not request.topics:
-        return TxnOffsetCommitResponse(throttle_time_ms=0, topics=told)
-    return _Commit(broker, call, request, told).serve()
+        return TxnOffsetCommitResponse(throttle_time_ms=0, topics=denied_results)
+    return _Commit(broker, call, request, denied_results).serve()
 
 
 class _Commit:
-    def __init__(self, broker: "Broker", call: "Call", request: TxnOffsetCommitRequest, denied: list[Told]) -> None:
+    def __init__(
+        self, broker: "Broker", call: "Call", request: TxnOffsetCommitRequest, denied: list[TopicResult]
+    ) -> None:
         self._broker = broker
         self._call = call
         self._request = request
-        self._denied = denied  # what is said of topics that are left out
+        self._denied = denied  # results of the topics that are not in the request any more
         self._client = client_of(call)
         self._producer = Producer(request.producer_id, request.producer_epoch)
         self._generation = Generation.of(
-            call.version, abortable=FIRST_VERSION_WITH_ABORTABLE, second=FIRST_VERSION_OF_SECOND
+            call.version, abortable=FIRST_VERSION_WITH_ABORTABLE, second=FIRST_VERSION_OF_TXN_V2
         )
-        self._is_wanted = broker.verification.is_wanted(self._generation)
+        self._needs_verification = broker.verification.is_wanted(self._generation)
         self._replica: Replica | None = None
-        self._guard: Guard | None = None
+        self._guard: PendingWrite | None = None
 
-    def serve(self) -> "Response | Later | Coroutine[Any, Any, Response]":
-        if self._is_wanted and any(self._exists(topic, a.partition_index) for topic, a in self._asked()):
+    def serve(self) -> "Response | Pending | Coroutine[Any, Any, Response]":
+        if self._needs_verification and any(self._exists(topic, p.partition_index) for topic, p in self._partitions()):
             try:
                 self._start()
             except KafkaError as error:
-                return self._said(self._refuse(self._request, error))
+                return self._complete(self._error_response(self._request, error))
             if self._guard is not None:
                 return self._verify_and_commit(self._guard)
         groups = self._broker.groups
-        return groups.ask(self._call, self._request, self._refuse, self._request.group_id, self._decide, self._said)
+        return groups.submit(
+            self._call, self._request, self._error_response, self._request.group_id, self._decide, self._complete
+        )
 
     def _start(self) -> None:
         if not self._request.group_id:
@@ -108,63 +114,65 @@ class _Commit:
         verification = self._broker.verification
         self._guard = verification.start(self._replica, self._producer, NO_SEQUENCE, self._generation)
 
-    async def _verify_and_commit(self, guard: Guard) -> Response:
+    async def _verify_and_commit(self, guard: PendingWrite) -> Response:
         assert self._replica is not None
         partition = (self._replica.topic, self._replica.index)
         outcomes: list[Outcome] = []
-        is_there = trio.Event()
+        verified = trio.Event()
 
         def then(outcome: Outcome) -> None:
             outcomes.append(outcome)
-            is_there.set()
+            verified.set()
 
         name = self._request.transactional_id
         self._broker.verification.ask(name, self._producer, [partition], self._generation, then)
-        await is_there.wait()
+        await verified.wait()
         error = outcomes[0][partition]
         try:
             if error is not None:
                 raise error
-            return self._said(await self._broker.groups.answer(self._request.group_id, self._decide))
+            return self._complete(await self._broker.groups.submit_async(self._request.group_id, self._decide))
         except KafkaError as problem:
-            return self._said(self._refuse(self._request, problem))
+            return self._complete(self._error_response(self._request, problem))
 
-    def _decide(self, groups: GroupCoordinator, ticket: Ticket, now: Moment) -> Decision:
+    def _decide(self, groups: GroupCoordinator, request_id: RequestId, now: Now) -> Decision:
         if self._replica is not None:
             self._broker.verification.check(self._replica, self._producer, NO_SEQUENCE, self._guard)
-        return groups.commit_offsets_in_transaction(ticket, self._request, self._client, now)
+        return groups.commit_offsets_in_transaction(request_id, self._request, self._client, now)
 
-    # -- what is said --------------------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------------------
 
-    def _refuse(self, request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
-        """Of what does not exist, that is said first."""
+    def _error_response(self, request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
+        """The error for each partition; UNKNOWN_TOPIC_OR_PARTITION takes precedence."""
         if isinstance(error, NotLeaderOrFollower):
             error = NotCoordinator()
-        topics: dict[str, list[Told.Partition]] = {}
-        for name, asked in self._asked():
-            index = asked.partition_index
+        topics: dict[str, list[TopicResult.Partition]] = {}
+        for name, partition in self._partitions():
+            index = partition.partition_index
             code = error.code if self._exists(name, index) else UnknownTopicOrPartition.code
-            topics.setdefault(name, []).append(Told.Partition(partition_index=index, error_code=code))
+            topics.setdefault(name, []).append(TopicResult.Partition(partition_index=index, error_code=code))
         return TxnOffsetCommitResponse(
-            throttle_time_ms=0, topics=[Told(name=name, partitions=told) for name, told in topics.items()]
+            throttle_time_ms=0, topics=[TopicResult(name=name, partitions=results) for name, results in topics.items()]
         )
 
-    def _said(self, response: Response) -> Response:
-        """The first clients do not expect that a coordinator loads."""
+    def _complete(self, response: Response) -> Response:
+        """Add the denied topics. Versions before 2 do not know COORDINATOR_LOAD_IN_PROGRESS."""
         assert isinstance(response, TxnOffsetCommitResponse)
         response.topics.extend(self._denied)
         if self._call.version < FIRST_VERSION_WITH_LOADING:
             for topic in response.topics:
                 topic.partitions[:] = [
-                    Told.Partition(partition_index=told.partition_index, error_code=CoordinatorNotAvailable.code)
-                    if told.error_code == CoordinatorLoadInProgress.code
-                    else told
-                    for told in topic.partitions
+                    TopicResult.Partition(
+                        partition_index=result.partition_index, error_code=CoordinatorNotAvailable.code
+                    )
+                    if result.error_code == CoordinatorLoadInProgress.code
+                    else result
+                    for result in topic.partitions
                 ]
         return response
 
-    def _asked(self) -> list[tuple[str, TxnOffsetCommitRequest.Topic.Partition]]:
-        return [(topic.name, asked) for topic in self._request.topics for asked in topic.partitions]
+    def _partitions(self) -> list[tuple[str, TxnOffsetCommitRequest.Topic.Partition]]:
+        return [(topic.name, partition) for topic in self._request.topics for partition in topic.partitions]
 
     def _exists(self, name: str, index: int) -> bool:
         topic = self._broker.metadata.topics.by_name(name)

@@ -1,14 +1,14 @@
-"""UpdateFeatures (57): raises or lowers the levels at which the cluster works. All of it is done, or nothing.
+"""UpdateFeatures (57): upgrades or downgrades feature levels of the cluster, all or none of them.
 
-v0 only raises: that it allows a downgrade, Kafka has ceased to hear · v1 says which kind of change, and may only try it
-v2 no longer has a result for each feature, which said nothing: if all is done each is, and if not there are none
+v0 upgrades only; Kafka ignores its flag for downgrades · v1 upgrade type and validate_only · v2 no results per feature:
+they all succeed, or the response has only an error
 """
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.cluster.controller import Controller
-from trioka.cluster.decision import Decision, Outcome
+from trioka.cluster.decision import Decision, ItemResult
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.internal_records.metadata import NoOpRecord
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from ..network.connection import Call
 
 
-def refuse(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
-    return _told(request, Outcome(error=type(error), message=str(error)))
+def error_response(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
+    return _to_result(request, ItemResult(error=type(error), message=str(error)))
 
 
-@handles(UpdateFeaturesRequest, refuse=refuse, forwards=True)
+@handles(UpdateFeaturesRequest, error_response=error_response, forwards=True)
 async def update_features(broker: "Broker", call: "Call", request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    broker.guard.must(call, Operation.ALTER)
+    broker.guard.must(call, AclOperation.ALTER)
 
-    def decide(controller: Controller) -> Decision[Outcome]:
-        controller.settings = broker.controller_settings()  # voters come and go
+    def decide(controller: Controller) -> Decision[ItemResult]:
+        controller.settings = broker.controller_settings()  # the set of voters may have changed
         decision = controller.update_features(request.feature_updates, validate_only=request.validate_only)
         if any(isinstance(record, NoOpRecord) for record in decision.records):
             name_voters(broker)
         return decision
 
     (outcome,) = (await broker.quorum.change(decide)).replies
-    return _told(request, outcome)
+    return _to_result(request, outcome)
 
 
-def _told(request: UpdateFeaturesRequest, outcome: Outcome) -> UpdateFeaturesResponse:
+def _to_result(request: UpdateFeaturesRequest, outcome: ItemResult) -> UpdateFeaturesResponse:
     return UpdateFeaturesResponse(
         throttle_time_ms=0,
         error_code=outcome.code,

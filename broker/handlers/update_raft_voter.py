@@ -1,4 +1,4 @@
-"""UpdateRaftVoter (82): a voter says where it listens now, and which versions of the quorum's protocol it knows."""
+"""UpdateRaftVoter (82): a voter updates its endpoints and its supported versions of kraft.version."""
 
 from typing import TYPE_CHECKING
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from ..network.connection import Call
     from ..quorum.driver import Quorum
 
-Told = UpdateRaftVoterResponse.CurrentLeader
+LeaderResult = UpdateRaftVoterResponse.CurrentLeader
 Voter = VotersRecord.Voter
 
 
-def refuse(request: UpdateRaftVoterRequest, error: KafkaError) -> UpdateRaftVoterResponse:
+def error_response(request: UpdateRaftVoterRequest, error: KafkaError) -> UpdateRaftVoterResponse:
     return UpdateRaftVoterResponse(throttle_time_ms=0, error_code=error.code)
 
 
-@handles(UpdateRaftVoterRequest, refuse=refuse, for_nodes=True)
+@handles(UpdateRaftVoterRequest, error_response=error_response, cluster_only=True)
 async def update_raft_voter(broker: "Broker", call: "Call", request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
     quorum, error_code = broker.quorum, NONE
     try:
@@ -38,7 +38,7 @@ async def update_raft_voter(broker: "Broker", call: "Call", request: UpdateRaftV
         await update_voter(
             quorum,
             ReplicaKey(request.voter_id, request.voter_directory_id),
-            [Voter.Endpoint(name=each.name, host=each.host, port=each.port) for each in request.listeners],
+            [Voter.Endpoint(name=e.name, host=e.host, port=e.port) for e in request.listeners],
             Voter.KRaftVersionFeature(
                 min_supported_version=feature.min_supported_version,
                 max_supported_version=feature.max_supported_version,
@@ -49,7 +49,7 @@ async def update_raft_voter(broker: "Broker", call: "Call", request: UpdateRaftV
     return UpdateRaftVoterResponse(throttle_time_ms=0, error_code=error_code, current_leader=_leader(quorum))
 
 
-def _leader(quorum: "Quorum") -> Told:
+def _leader(quorum: "Quorum") -> LeaderResult:
     for node_id, server in known_endpoints(quorum).items():
-        return Told(leader_id=node_id, leader_epoch=quorum.epoch, host=server.host, port=server.port)
-    return Told(leader_id=number(quorum.leader_id), leader_epoch=quorum.epoch, host="", port=-1)
+        return LeaderResult(leader_id=node_id, leader_epoch=quorum.epoch, host=server.host, port=server.port)
+    return LeaderResult(leader_id=number(quorum.leader_id), leader_epoch=quorum.epoch, host="", port=-1)

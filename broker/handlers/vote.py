@@ -1,8 +1,8 @@
-"""Vote (52): another node asks for this one's vote in an election of the metadata quorum, or whether it would get it.
+"""Vote (52): a candidate requests this node's vote, or a pre-vote, in an election of the metadata quorum.
 
-A vote that is given is durable before the answer leaves (K1).
+A granted vote is durable before the response is sent (K1).
 
-v1 directories: the vote of another disk than this node's is not this node's to give · v2 pre-votes
+v1 directory ids: a request for the vote of another directory is rejected · v2 pre-votes
 """
 
 from typing import TYPE_CHECKING
@@ -12,39 +12,39 @@ from trioka.protocol.errors import NONE, FencedLeaderEpoch, KafkaError
 from trioka.protocol.messages.vote import VoteRequest, VoteResponse
 
 from ..api import handles
-from ..quorum.rpc import number, vote_asked
-from ..quorum.rpc_checks import check_addressee, check_quorum_request, known_endpoints
+from ..quorum.rpc import number, to_vote_request
+from ..quorum.rpc_checks import check_destination, check_quorum_request, known_endpoints
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Told = VoteResponse.Topic
+TopicResult = VoteResponse.Topic
 
 
-def refuse(request: VoteRequest, error: KafkaError) -> VoteResponse:
+def error_response(request: VoteRequest, error: KafkaError) -> VoteResponse:
     return VoteResponse(error_code=error.code, topics=[])
 
 
-@handles(VoteRequest, refuse=refuse, for_nodes=True)
+@handles(VoteRequest, error_response=error_response, cluster_only=True)
 def vote(broker: "Broker", call: "Call", request: VoteRequest) -> VoteResponse:
     quorum = broker.quorum
     check_quorum_request(quorum, request.cluster_id, request.topics)
-    asked, voter = vote_asked(request)
+    candidacy, voter = to_vote_request(request)
     if call.version >= 1:
-        check_addressee(quorum, voter)
-    told, actions = quorum.raft.vote_asked(asked, quorum.now_ms())
+        check_destination(quorum, voter)
+    result, actions = quorum.raft.on_vote_request(candidacy, quorum.now_ms())
     quorum.step(actions)
-    partition = Told.Partition(
+    partition = TopicResult.Partition(
         partition_index=0,
-        error_code=FencedLeaderEpoch.code if asked.epoch < told.epoch else NONE,
-        leader_id=number(told.leader_id),
-        leader_epoch=told.epoch,
-        vote_granted=told.is_granted,
+        error_code=FencedLeaderEpoch.code if candidacy.epoch < result.epoch else NONE,
+        leader_id=number(result.leader_id),
+        leader_epoch=result.epoch,
+        vote_granted=result.is_granted,
     )
     return VoteResponse(
         error_code=NONE,
-        topics=[Told(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
+        topics=[TopicResult(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
         node_endpoints=[
             VoteResponse.NodeEndpoint(node_id=node_id, host=server.host, port=server.port)
             for node_id, server in known_endpoints(quorum).items()

@@ -1,8 +1,8 @@
-"""WriteTxnMarkers (27): partitions are told how a transaction ended, by its coordinator or by somebody who ends it by
-hand.
+"""WriteTxnMarkers (27): writes the commit or abort markers of a transaction to its partitions. The sender is the
+transaction coordinator, or an operator who aborts a hanging transaction.
 
-Each partition answers for itself, once its marker is committed. v2 says which generation of the protocol it was: one
-with an epoch for each transaction refuses a marker of the same epoch.
+The response is sent when all markers are committed; each partition has its own error. v2 the transaction version: with
+version 2 (KIP-890), a marker with the producer's current epoch is rejected.
 """
 
 from functools import partial
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trioka.cluster.acls import Operation
+from trioka.cluster.acls import AclOperation
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.transaction import TopicPartition
 from trioka.protocol.errors import KafkaError
@@ -24,58 +24,62 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call
 
-Asked = WriteTxnMarkersRequest.Marker
-Told = WriteTxnMarkersResponse.Marker
+MarkerRequest = WriteTxnMarkersRequest.Marker
+MarkerResult = WriteTxnMarkersResponse.Marker
 Codes = dict[int, dict[TopicPartition, int]]  # by producer
 
 
-def refuse(request: WriteTxnMarkersRequest, error: KafkaError) -> WriteTxnMarkersResponse:
+def error_response(request: WriteTxnMarkersRequest, error: KafkaError) -> WriteTxnMarkersResponse:
     codes: Codes = {}
-    for asked in request.markers:
-        codes.setdefault(asked.producer_id, {}).update(dict.fromkeys(_partitions(asked), error.code))
-    return _answer(codes)
+    for requested in request.markers:
+        codes.setdefault(requested.producer_id, {}).update(dict.fromkeys(_partitions(requested), error.code))
+    return _response(codes)
 
 
-@handles(WriteTxnMarkersRequest, refuse=refuse)
+@handles(WriteTxnMarkersRequest, error_response=error_response)
 async def write_txn_markers(broker: "Broker", call: "Call", request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    if not broker.guard.may(call, Operation.ALTER, is_attempt=False):
-        broker.guard.must(call, Operation.CLUSTER_ACTION)
+    if not broker.guard.may(call, AclOperation.ALTER, is_attempt=False):
+        broker.guard.must(call, AclOperation.CLUSTER_ACTION)
     codes: Codes = {}
-    left = sum(len(_partitions(asked)) for asked in request.markers)
-    is_done = trio.Event()
+    pending = sum(len(_partitions(requested)) for requested in request.markers)
+    done = trio.Event()
 
-    def tried(told: dict[TopicPartition, int], partition: TopicPartition, error: KafkaError | None) -> None:
-        nonlocal left
-        told[partition] = 0 if error is None else error.code
-        left -= 1
-        if not left:
-            is_done.set()
+    def on_written(results: dict[TopicPartition, int], partition: TopicPartition, error: KafkaError | None) -> None:
+        nonlocal pending
+        results[partition] = 0 if error is None else error.code
+        pending -= 1
+        if not pending:
+            done.set()
 
-    for asked in request.markers:
-        if not _partitions(asked):
+    for requested in request.markers:
+        if not _partitions(requested):
             continue
-        told = codes.setdefault(asked.producer_id, {})
-        producer = Producer(asked.producer_id, asked.producer_epoch)
-        marker = Marker(producer, asked.transaction_result, asked.coordinator_epoch, asked.transaction_version)
-        for partition in _partitions(asked):
-            write_marker(broker, partition, marker, partial(tried, told, partition))
-    if left:
-        await is_done.wait()
-    return _answer(codes)
+        results = codes.setdefault(requested.producer_id, {})
+        producer = Producer(requested.producer_id, requested.producer_epoch)
+        marker = Marker(
+            producer, requested.transaction_result, requested.coordinator_epoch, requested.transaction_version
+        )
+        for partition in _partitions(requested):
+            write_marker(broker, partition, marker, partial(on_written, results, partition))
+    if pending:
+        await done.wait()
+    return _response(codes)
 
 
-def _partitions(asked: Asked) -> list[TopicPartition]:
-    return [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+def _partitions(requested: MarkerRequest) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in requested.topics for index in topic.partition_indexes]
 
 
-def _answer(codes: Codes) -> WriteTxnMarkersResponse:
+def _response(codes: Codes) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
-        markers=[Told(producer_id=producer_id, topics=_topics(told)) for producer_id, told in codes.items()]
+        markers=[
+            MarkerResult(producer_id=producer_id, topics=_topics(results)) for producer_id, results in codes.items()
+        ]
     )
 
 
-def _topics(codes: dict[TopicPartition, int]) -> list[Told.Topic]:
-    topics: dict[str, list[Told.Topic.Partition]] = {}
+def _topics(codes: dict[TopicPartition, int]) -> list[MarkerResult.Topic]:
+    topics: dict[str, list[MarkerResult.Topic.Partition]] = {}
     for (name, index), code in codes.items():
-        topics.setdefault(name, []).append(Told.Topic.Partition(partition_index=index, error_code=code))
-    return [Told.Topic(name=name, partitions=partitions) for name, partitions in topics.items()]
+        topics.setdefault(name, []).append(MarkerResult.Topic.Partition(partition_index=index, error_code=code))
+    return [MarkerResult.Topic(name=name, partitions=partitions) for name, partitions in topics.items()]

@@ -1,14 +1,14 @@
-"""Which HTTP connections stay when there are too many. Pure.
+"""Chooses the HTTP connection to close when there are too many. Pure.
 
-A probe must get through whatever others do, or whoever looks after this process kills it for nothing. So nobody who
-comes is sent away: at a limit an older connection is closed instead. It is one of the newcomer's address, if that has
-as many as one may have; else one of the address that has the most. Of that address it is the connection that has been
-without a request for the longest time; only if all of them are being answered, the oldest.
+A probe must always be served, because its supervisor would otherwise restart the process. So new connections are always
+accepted: at a limit an older connection is closed instead. It has the same address if that has reached its own limit,
+otherwise the address with the most connections. Among these, the connection that has waited longest for a request is
+closed; if all have a request in progress, the oldest.
 """
 
 from typing import Final, Generic, TypeVar
 
-MAX_CONNECTIONS: Final = 64  # a scraper has one, a prober one for each question
+MAX_CONNECTIONS: Final = 64  # a scraper uses one, a prober one for each probe
 MAX_PER_ADDRESS: Final = 32
 
 C = TypeVar("C")
@@ -18,15 +18,15 @@ class HttpConnections(Generic[C]):
     def __init__(self, most: int = MAX_CONNECTIONS, per_address: int = MAX_PER_ADDRESS) -> None:
         self._most = most
         self._per_address = per_address
-        self._waiting: dict[C, str] = {}  # for a request, the longest first; and their addresses
-        self._answered: dict[C, str] = {}  # those whose request is being answered, the oldest first
+        self._waiting: dict[C, str] = {}  # address of each connection without a request, the longest wait first
+        self._answered: dict[C, str] = {}  # the same with a request in progress, the oldest first
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._answered)
 
     def enter(self, connection: C, address: str) -> C | None:
-        """One has come. Another that is to be closed for it, which has left by this."""
-        crowded = self._crowded(address)
+        """Adds a connection. Returns another one to close, if necessary, which is removed here."""
+        crowded = self._address_over_limit(address)
         closed = None if crowded is None else self._oldest(crowded)
         if closed is not None:
             self.leave(closed)
@@ -37,19 +37,19 @@ class HttpConnections(Generic[C]):
         self._waiting.pop(connection, None)
         self._answered.pop(connection, None)
 
-    def is_asked(self, connection: C) -> None:
-        """It has a request, which is whole, and is being answered from now on."""
+    def on_request(self, connection: C) -> None:
+        """The connection's request is complete and is being answered."""
         address = self._waiting.pop(connection, None)
         if address is not None:
             self._answered[connection] = address
 
-    def is_answered(self, connection: C) -> None:
+    def on_response(self, connection: C) -> None:
         address = self._answered.pop(connection, None)
         if address is not None:
             self._waiting[connection] = address
 
-    def _crowded(self, coming: str) -> str | None:
-        """The address that has to give one up, if one has to."""
+    def _address_over_limit(self, coming: str) -> str | None:
+        """The address with a connection to close, if one must be closed."""
         addresses = [*self._waiting.values(), *self._answered.values()]
         if addresses.count(coming) >= self._per_address:
             return coming

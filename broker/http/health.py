@@ -1,24 +1,24 @@
-"""Whether a broker lives, has started, is ready: what it says to those who look after processes.
+"""Liveness, startup and readiness of a broker, for probes of a supervisor.
 
-    live      the event loop answers (if it did not, nobody could say so), and there is a disk to work with
+    live      the event loop answers (if it did not, there would be no response), and there is a disk to work with
     started   the logs are loaded and the cluster has let the broker in
     ready     clients are served: not fenced, not stopping, no log directory offline
 
-Each is a list of reasons why not, in sentences; an empty one is good news.
+Each is a list of reasons why not, as sentences; empty if the state is reached.
 """
 
 from typing import TYPE_CHECKING
 
-from ..membership.log_directories import why_it_must_end
+from ..membership.log_directories import fatal_reason
 
 if TYPE_CHECKING:
     from ..broker import Broker
 
 
 def why_not_alive(broker: "Broker") -> list[str]:
-    """A node that cannot go on ends; until it has, it must not pass for one that lives."""
-    reason = why_it_must_end(broker.directories, broker.node)
-    return [] if reason is None else [f"The node ends: {reason}."]
+    """A failed node ends; until then it must not be reported as live."""
+    reason = fatal_reason(broker.directories, broker.node)
+    return [] if reason is None else [f"The node is stopping: {reason}."]
 
 
 def why_not_started(broker: "Broker") -> list[str]:
@@ -32,7 +32,7 @@ def why_not_ready(broker: "Broker") -> list[str]:
     if broker.is_stopping:
         reasons.append("The broker is stopping.")
     elif not reasons:
-        if not broker.listening.is_open or not broker.network.is_listening:  # those of controllers open earlier
+        if not broker.listener_manager.is_open or not broker.network.is_listening:  # controller listeners open earlier
             reasons.append("No listener for clients is open.")
         itself = broker.metadata.brokers.get(broker.node_id)
         if itself is None or itself.fenced:

@@ -1,8 +1,8 @@
-"""The HTTP door: `/metrics`, `/livez`, `/readyz`, `/startupz`, for those who look after brokers.
+"""The HTTP server: `/metrics`, `/livez`, `/readyz`, `/startupz`, for monitoring and probes.
 
-It is open before the logs are loaded, so that `/startupz` can say what takes so long. What it takes to speak HTTP
-(h11), and to write metrics (prometheus_client), is loaded when the first one knocks, in a worker thread: a broker that
-nobody watches has a listening socket more than without a door, and a task that looks at the clock twice a second.
+It opens before the logs are loaded, so that `/startupz` can report progress. The modules for HTTP (h11) and metrics
+(prometheus_client) are loaded at the first connection, in a worker thread: without clients, the server costs only a
+listening socket and a task that runs twice a second.
 """
 
 import errno
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.http")
 
-SCRAPES_AT_ONCE: Final = 2
+MAX_SCRAPES: Final = 2
 
 
-class Door:
-    """Made by `open_door`. `passed_over` are the ports that somebody else has."""
+class HttpServer:
+    """Made by `open_http_server`. `ports_in_use` are the ports of other processes."""
 
-    def __init__(self, listener: Listener, passed_over: list[int]) -> None:
+    def __init__(self, listener: Listener, ports_in_use: list[int]) -> None:
         self._listener = listener
         self._loading = trio.Lock()
-        self._talk: ModuleType | None = None
-        self.passed_over = passed_over
+        self._protocol: ModuleType | None = None
+        self.ports_in_use = ports_in_use
         self.connections: HttpConnections[trio.CancelScope] = HttpConnections()
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it really is: a port of 0 has become a number."""
+        """The bound address, with a real port where 0 was configured."""
         return self._listener.address
 
     async def serve(self, broker: "Broker") -> None:
-        """Until cancelled."""
-        watch, scrapes = LoopWatch(broker), trio.CapacityLimiter(SCRAPES_AT_ONCE)
+        """Serves until cancelled."""
+        watch, scrapes = LoopWatch(broker), trio.CapacityLimiter(MAX_SCRAPES)
         broker.dispatch.http_address = broker.controller_dispatch.http_address = self.address
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
-            await serve_streams(self._listener, partial(self._meet, (broker, watch, scrapes)))
+            await serve_streams(self._listener, partial(self._handle_connection, (broker, watch, scrapes)))
 
-    async def _meet(
-        self, visit: "tuple[Broker, LoopWatch, trio.CapacityLimiter]", stream: trio.abc.Stream, address: str
+    async def _handle_connection(
+        self, session: "tuple[Broker, LoopWatch, trio.CapacityLimiter]", stream: trio.abc.Stream, address: str
     ) -> None:
-        """One who has connected. Whatever happens here must not end the broker."""
+        """Serve one connection. No exception here may end the broker."""
         life = trio.CancelScope()
         closed = self.connections.enter(life, address)
         if closed is not None:
@@ -62,30 +62,33 @@ class Door:
         try:
             with life:
                 async with self._loading:
-                    if self._talk is None:
-                        self._talk = await trio.to_thread.run_sync(import_module, ".protocol", __package__)
-                is_asked = partial(self.connections.is_asked, life)
-                is_answered = partial(self.connections.is_answered, life)
-                await self._talk.converse(stream, self._talk.Visit(*visit, is_asked, is_answered))
+                    if self._protocol is None:
+                        self._protocol = await trio.to_thread.run_sync(import_module, ".protocol", __package__)
+                on_request = partial(self.connections.on_request, life)
+                on_response = partial(self.connections.on_response, life)
+                await self._protocol.serve_connection(
+                    stream, self._protocol.HttpSession(*session, on_request, on_response)
+                )
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # they have gone
+            pass  # the client has disconnected
         except Exception as mistake:
-            log.error("a mistake of ours: HTTP", exc_info=mistake)
+            log.error("internal error: HTTP", exc_info=mistake)
         finally:
             self.connections.leave(life)
             await trio.aclose_forcefully(stream)
 
 
-def open_door(config: Config) -> Door | None:
-    """The first of `trioka.http.listeners` that is free; None if there are none. PortInUse if all are taken."""
-    passed_over: list[int] = []
+def open_http_server(config: Config) -> HttpServer | None:
+    """Binds the first free address of `trioka.http.listeners`; None if none is configured. PortInUse if all are
+    taken."""
+    ports_in_use: list[int] = []
     taken: PortInUse | None = None
     for text in config[HTTP_LISTENERS]:
         address = http_address(text)
         try:
-            return Door(listen("HTTP", address.host, address.port), passed_over)
+            return HttpServer(listen("HTTP", address.host, address.port), ports_in_use)
         except PortInUse as error:
-            passed_over.append(address.port)
+            ports_in_use.append(address.port)
             taken = error
         except OSError as error:
             raise OSError(error.errno or errno.EIO, f"HTTP cannot be served at {address}: {error.strerror}") from None

@@ -1,7 +1,7 @@
-"""The levels of this process's loggers, in Log4j's words: what DescribeConfigs tells of a BROKER_LOGGER.
+"""The levels of this process's loggers, in Log4j's terms, as DescribeConfigs returns them for a BROKER_LOGGER.
 
-A level that is set holds until the process ends, as it does in Kafka; it is nobody's configuration. A logger without
-one has that of the logger above it.
+A level that is set lasts until the process ends, as in Kafka; it is not persisted. A logger without a level inherits
+that of its parent.
 """
 
 import logging
@@ -11,12 +11,12 @@ from ..config.group_keys import LEVELS, LOGGERS, ROOT_LOGGER
 
 
 def levels() -> dict[str, str]:
-    """Each logger, and the level that counts for it."""
+    """Each logger, with its effective level."""
     return {name: _word(_logger(name).getEffectiveLevel()) for name in LOGGERS}
 
 
 def set_levels(wanted: Mapping[str, str | None]) -> None:
-    """None gives a logger back to the one above it."""
+    """None makes the logger inherit its parent's level."""
     for name, word in wanted.items():
         _logger(name).setLevel(logging.NOTSET if word is None else LEVELS[word])
 
@@ -26,5 +26,5 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _word(level: int) -> str:
-    """The most silent word that still lets this level through; Python has numbers between Log4j's words."""
+    """The highest Log4j level that includes this Python level; Python also has levels in between."""
     return next((word for word, number in LEVELS.items() if number >= level), "FATAL")

@@ -1,4 +1,4 @@
-"""What a start found after a stop that was not clean, told to whoever reads the log."""
+"""Logs what recovery found after an unclean shutdown."""
 
 import logging
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from trioka.storage.directory import LogDirectory
 log = logging.getLogger("trioka.broker")
 
 
-def say_recovered(directories: Sequence[LogDirectory]) -> None:
-    """Damage is worth a warning, a cut of what was never acknowledged as durable is not."""
+def log_recovery(directories: Sequence[LogDirectory]) -> None:
+    """Damage is a warning; a truncation of records that were never durable is not."""
     for directory in directories:
         for name, each in directory.logs.items():
             report = each.report
@@ -17,7 +17,7 @@ def say_recovered(directories: Sequence[LogDirectory]) -> None:
                 continue
             scanned, cut = report.scanned_bytes, report.cut_bytes
             if scanned or cut:
-                log.info("%s was recovered: %d bytes looked at, %d cut", name, scanned, cut)
+                log.info("%s was recovered: %d bytes scanned, %d truncated", name, scanned, cut)
             if report.missing_offsets:
                 log.warning(
                     "%s ends at %d, but the checkpoint of recovery points says that %d more offsets were durable: "
@@ -27,4 +27,4 @@ def say_recovered(directories: Sequence[LogDirectory]) -> None:
                     report.missing_offsets,
                 )
             for damage in (*report.damaged_files, *report.damages):
-                log.warning("%s was recovered, and is not as it was: %s", name, damage)
+                log.warning("%s was recovered with damage: %s", name, damage)

@@ -1,11 +1,11 @@
-"""What must be in a node's directories before it is started for the first time: Kafka's `StorageTool format`.
+"""Formatting of a node's directories before its first start: Kafka's `StorageTool format`.
 
-    <metadata log dir>/bootstrap.checkpoint                        the cluster's first records: levels of features
-    <metadata log dir>/__cluster_metadata-0/00…0-00…0.checkpoint   who votes at first, unless the configuration says so
-    <each log dir>/meta.properties                                 whose directory this is; written last: now it is done
+    <metadata log dir>/bootstrap.checkpoint                        the cluster's first records: feature levels
+    <metadata log dir>/__cluster_metadata-0/00…0-00…0.checkpoint   the first voters, unless they are configured
+    <each log dir>/meta.properties                                 the directory's identity; written last
 
-A node that is the whole quorum by itself is formatted when it starts, if nobody has done it. All others must be told
-which cluster they belong to: if each made up an id of its own, they would never find to each other.
+A node that is a quorum by itself formats its directories when it starts. All others must be given a cluster id: if each
+generated its own, they could not form a cluster.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,17 +22,17 @@ from trioka.storage.disk import Disk, make_durable_directory
 from trioka.storage.layout import BOOTSTRAP, META_PROPERTIES
 
 from ..config.listeners import Node
-from ..quorum.store import METADATA_PARTITION, OF_NOTHING
+from ..quorum.store import EMPTY_SNAPSHOT, METADATA_PARTITION
 
 METADATA_FOLDER: Final = f"{METADATA_PARTITION.topic}-{METADATA_PARTITION.partition}"
 
 
 class AlreadyFormatted(Exception):
-    """There is something in a directory that formatting would overwrite."""
+    """A directory contains something that formatting would overwrite."""
 
 
-class Founder(NamedTuple):
-    """One of the first voters of a quorum."""
+class InitialVoter(NamedTuple):
+    """One of the initial voters of a quorum."""
 
     id: int
     directory: bytes
@@ -40,7 +40,7 @@ class Founder(NamedTuple):
     port: int
 
 
-def voters_record(founders: Iterable[Founder], listener: str) -> VotersRecord:
+def voters_record(initial_voters: Iterable[InitialVoter], listener: str) -> VotersRecord:
     voter, kraft = VotersRecord.Voter, SUPPORTED[KRAFT_VERSION]
     return VotersRecord(
         version=0,
@@ -53,13 +53,13 @@ def voters_record(founders: Iterable[Founder], listener: str) -> VotersRecord:
                     min_supported_version=kraft.first, max_supported_version=kraft.last
                 ),
             )
-            for each in sorted(founders)
+            for each in sorted(initial_voters)
         ],
     )
 
 
 def directories_of(node: Node) -> list[str]:
-    """All that a node has, each once: those of the logs, and that of the metadata's."""
+    """All directories of a node without duplicates: of the logs and of the metadata log."""
     return list(dict.fromkeys(path.rstrip("/") or "/" for path in (*node.log_dirs, node.metadata_log_dir)))
 
 
@@ -69,27 +69,27 @@ def format_node(
     *,
     cluster_id: str,
     records: Sequence[MetadataRecord],
-    founders: Sequence[Founder],
+    initial_voters: Sequence[InitialVoter],
     has_voters_in_log: bool,
     random: Random,
     now_ms: int,
     ignore_formatted: bool = False,
 ) -> list[str]:
-    """The directories that were formatted. With `has_voters_in_log` and no founders, this node joins a quorum that is
-    there, and learns who votes. Blocks."""
+    """Returns the directories that were formatted. With `has_voters_in_log` and without initial_voters, this node joins
+    an existing quorum and learns its voters. Blocks."""
     paths = directories_of(node)
     formatted = [path for path in paths if disk.exists(f"{path}/{META_PROPERTIES}")]
     if formatted and not ignore_formatted:
         raise AlreadyFormatted(f"{formatted[0]} is formatted already; --ignore-formatted leaves it as it is")
     fresh = [path for path in paths if path not in formatted]
     metadata_path = node.metadata_log_dir.rstrip("/") or "/"
-    own = next((each.directory for each in founders if each.id == node.id), None)
+    own = next((each.directory for each in initial_voters if each.id == node.id), None)
     for path in fresh:
         make_durable_directory(disk, path)
     if metadata_path in fresh:
         if disk.exists(f"{metadata_path}/{METADATA_FOLDER}"):
-            raise AlreadyFormatted(f"{metadata_path} has no meta.properties, and a log of metadata all the same")
-        if founders and has_voters_in_log:
+            raise AlreadyFormatted(f"{metadata_path} has no meta.properties, but a metadata log")
+        if initial_voters and has_voters_in_log:
             listener = node.controller_names[0]
             first_voters = build_snapshot(
                 [],
@@ -97,10 +97,10 @@ def format_node(
                 now_ms=now_ms,
                 last_contained_log_timestamp_ms=now_ms,
                 kraft_version=1,
-                voters=voters_record(founders, listener),
+                voters=voters_record(initial_voters, listener),
             )
             disk.make_directory(f"{metadata_path}/{METADATA_FOLDER}")
-            disk.replace(f"{metadata_path}/{METADATA_FOLDER}/{snapshot_name(OF_NOTHING)}", b"".join(first_voters))
+            disk.replace(f"{metadata_path}/{METADATA_FOLDER}/{snapshot_name(EMPTY_SNAPSHOT)}", b"".join(first_voters))
         first = build_snapshot(records, epoch=0, now_ms=now_ms, last_contained_log_timestamp_ms=0)
         disk.replace(f"{metadata_path}/{BOOTSTRAP}", b"".join(first))
     for path in fresh:

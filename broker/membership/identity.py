@@ -1,8 +1,7 @@
-"""Who this node is, as its log directories say: the cluster's id, the node's, and each directory's own.
+"""The identity of this node in its log directories: cluster id, node id, and the id of each directory.
 
-Directories that hold nothing yet are given an identity. Kafka wants a separate step for that (`StorageTool format`),
-and what that step wrote is found in order here. Directories of another node or another cluster are refused, and before
-anything in them is touched: to open a log directory is to take it for one's own.
+Empty directories get an identity. Kafka requires a separate step for that (`StorageTool format`), whose result is
+accepted here too. Directories of another node or cluster are rejected before anything in them is read or written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +26,7 @@ NO_EPOCH: Final = -1
 
 
 class NotFormatted(Exception):
-    """A log directory that belongs to nobody yet, where that must be decided by somebody."""
+    """A log directory is not formatted, and must be formatted explicitly."""
 
 
 @frozen
@@ -35,12 +34,12 @@ class Identity:
     cluster_id: str
     directory_ids: tuple[bytes, ...]
     metadata_directory: LogDirectory
-    previous_broker_epoch: int  # of a clean stop; NO_EPOCH if the stop was not, or there was none
+    previous_broker_epoch: int  # of a clean shutdown; NO_EPOCH after an unclean one, or before the first
 
 
-def check_whose(disk: Disk, paths: Iterable[str], node_id: int) -> None:
-    """ForeignDirectory if one of them is not this node's, or they are not all of one cluster. What cannot be read is
-    left to whoever opens it. Blocks."""
+def check_directory_owner(disk: Disk, paths: Iterable[str], node_id: int) -> None:
+    """Raises ForeignDirectory if a directory belongs to another node, or if they belong to different clusters.
+    Directories that cannot be read are left to the code that opens them. Blocks."""
     metas: dict[str, MetaProperties] = {}
     for path in paths:
         with suppress(OSError):
@@ -60,18 +59,18 @@ def identify(
     node_id: int,
     metadata_path: str,
     random: Random,
-    may_found: bool = True,
+    may_bootstrap: bool = True,
 ) -> Identity:
-    """Reads, and where nothing is written yet writes, `meta.properties`. Only a node that `may_found` a cluster begins
-    where there is nothing at all. Blocks."""
+    """Reads `meta.properties`, or writes it in new directories. Only a node that `may_bootstrap` a cluster starts with
+    empty directories. Blocks."""
     metadata_directory = next(d for d in directories if d.path == metadata_path.rstrip("/"))
-    if metadata_directory.meta is None and not may_found:
+    if metadata_directory.meta is None and not may_bootstrap:
         raise NotFormatted(
             f"{metadata_directory.path} is not formatted, and this node is not the only voter: "
             "use trioka storage format, with the same cluster id on every node"
         )
     known = {directory.meta.cluster_id for directory in directories if directory.meta is not None}
-    assert len(known) <= 1, "whose directories these are was checked before they were opened"
+    assert len(known) <= 1, "the owner of the directories was checked before they were opened"
     cluster = known.pop() if known else uuid_text(random_uuid(random))
     for directory in directories:
         if directory.failure is None:
@@ -100,18 +99,18 @@ def _own(directory: LogDirectory, cluster_id: str, node_id: int, random: Random)
     directory.meta = meta
 
 
-def may_found(node: Node) -> bool:
+def may_bootstrap(node: Node) -> bool:
     """Whether this node is the whole quorum by itself."""
     if not node.is_controller:
         return False
     return len(node.voters) == 1 if node.voters else len(node.bootstrap_servers) <= 1
 
 
-def founders(identity: Identity, node: Node) -> VotersRecord | None:
-    """The voters of a quorum that begins on this node: itself. None where the configuration names the voters, and where
-    this is no controller."""
+def initial_voters(identity: Identity, node: Node) -> VotersRecord | None:
+    """The voters of a quorum that starts on this node: the node itself. None if the configuration names the voters, or
+    if the node is no controller."""
     meta = identity.metadata_directory.meta
-    if node.voters or not may_found(node) or meta is None or meta.directory_id is None:
+    if node.voters or not may_bootstrap(node) or meta is None or meta.directory_id is None:
         return None
     voter, kraft = VotersRecord.Voter, SUPPORTED[KRAFT_VERSION]
     return VotersRecord(

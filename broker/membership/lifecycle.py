@@ -1,16 +1,15 @@
-"""How this broker joins its cluster, stays in it, and leaves it. All of it is said to the active controller, whoever
-that is.
+"""How this broker joins its cluster, stays in it, and leaves it. All requests go to the active controller.
 
-register     who and where it is; the answer is its epoch, and it is fenced. While its former life may still be alive it
-             is refused, and tries again until that one's session is over. It takes up its replicas when it has replayed
-             that: nothing that it led before is led by it then
-heartbeat    it is alive, and how far it has come with the metadata. Once it has replayed its own registration (K9) it
-             is let in. A broker that was fenced for its silence is let in again in the same way; one that is told that
-             its epoch is stale was forgotten, or another has taken its id, and registers anew
-recovered    it has looked at the logs that an unclean stop left, and knows what is in them
-directories  which of its log directories each replica is in, where the controller left that to it
-leave        it stops: others lead in its place, and know it, before it goes. It is fenced then, so that its next life
-             need not wait for the session of this one to end
+register     identity and endpoints; the response has the broker epoch, and the broker is fenced. While the session of
+             its former process lasts, registration is refused and tried again. The broker takes up its replicas when
+             it has replayed the registration: it leads nothing from before
+heartbeat    liveness and the replayed metadata offset. Once the broker has replayed its registration (K9) it is
+             unfenced, as is one that was fenced for missing heartbeats. A broker with a stale epoch was unregistered,
+             or another took its id: it registers again
+recovered    recovery after an unclean shutdown is complete, and the content of the logs is known
+directories  the log directory of each replica, where the controller left the choice to the broker
+leave        controlled shutdown: other replicas take over, and the cluster knows the new leaders, before the broker
+             stops. It is fenced then, so that its next start need not wait for the session to end
 """
 
 import logging
@@ -52,21 +51,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.membership")
 
-CATCH_UP_S: Final = 0.02  # between heartbeats of a broker that waits to be let in
-AGAIN_S: Final = 0.2  # before a registration that was refused is tried again
-SHUT_DOWN_S: Final = 0.05  # between heartbeats of a broker that waits to be let go
-UNREACHABLE_S: Final = 3.0  # without a controller for so long, a broker that nobody can replace goes without leave
-COMPLAINT_S: Final = 30.0  # between two lines about a controller that cannot be reached
+CATCH_UP_S: Final = 0.02  # between heartbeats of a broker that waits to be unfenced
+AGAIN_S: Final = 0.2  # before a rejected registration is repeated
+SHUT_DOWN_S: Final = 0.05  # between heartbeats of a broker that waits for its controlled shutdown
+UNREACHABLE_S: Final = 3.0  # without a controller for so long, a broker stops even without a successor
+COMPLAINT_S: Final = 30.0  # between two log lines about an unreachable controller
 
 
-class CannotJoin(Exception):
-    """The cluster does not take this broker; the sentence says why."""
+class JoinRefused(Exception):
+    """The cluster rejects this broker; the message gives the reason."""
 
 
 class Membership:
     def __init__(self, broker: "Broker") -> None:
-        self.incarnation_id = broker.random.randbytes(16)  # of this life
-        self.has_joined = False  # it was let in; what it leads it coordinates from then on
+        self.incarnation_id = broker.random.randbytes(16)  # of this process
+        self.has_joined = False  # it was unfenced once; from then on it coordinates the partitions that it leads
         self.has_left = False
         self._broker = broker
         self._advertised: tuple[Endpoint, ...] = ()
@@ -76,8 +75,9 @@ class Membership:
     # -- joining -------------------------------------------------------------------------------------------------------
 
     async def register(self, advertised: Iterable[Endpoint]) -> None:
-        """Returns when this node has replayed it. Until then the metadata may say that it leads what it led in a former
-        life, in an epoch whose last records it may have lost: it must not take up any replica before."""
+        """Registers, and returns when this node has replayed the registration. Until then the metadata may still name
+        this broker as leader in an epoch before its restart, whose last records it may have lost: it must not adopt
+        replicas yet."""
         broker = self._broker
         self._advertised = tuple(advertised)
         timeout_s = broker.config[INITIAL_BROKER_REGISTRATION_TIMEOUT_MS] / 1000
@@ -87,7 +87,7 @@ class Membership:
             await broker.quorum.moved.wait()
 
     async def join(self) -> None:
-        """Returns when the broker is let in."""
+        """Returns when the broker is unfenced."""
         broker = self._broker
         while True:
             try:
@@ -95,7 +95,7 @@ class Membership:
             except StaleBrokerEpoch:
                 await self._register_again()
             except KafkaError as error:
-                self._complain("it is not let in yet", error)
+                self._complain("not registered yet", error)
             if self._is_let_in:
                 break
             await trio.sleep(CATCH_UP_S)
@@ -105,18 +105,18 @@ class Membership:
 
     @property
     def _is_let_in(self) -> bool:
-        """As this broker knows it: it has replayed that it was."""
+        """Whether this broker has replayed that it was unfenced."""
         known = self._broker.metadata.brokers.get(self._broker.node_id)
         return known is not None and known.epoch == self._broker.broker_epoch and not known.fenced
 
     async def _introduce(self) -> None:
-        """What the controller must be told once in each life."""
+        """Reports to the controller once per registration."""
         try:
-            await self._say_recovered()
-            await self.say_directories()
+            await self._report_recovered()
+            await self.report_directories()
             self._is_introduced = True
         except KafkaError as error:
-            self._complain("the controller does not know all about its replicas", error)
+            self._complain("not all replica directories are reported to the controller", error)
 
     def _about_this_broker(self, previous_epoch: int) -> BrokerRegistrationRequest:
         broker = self._broker
@@ -142,37 +142,38 @@ class Membership:
         )
 
     async def _register(self, previous_epoch: int, timeout_s: float) -> None:
-        """CannotJoin if it has not succeeded in time, or never will. What was said twice because nobody knows whether
-        it was heard counts once: it is the same life."""
+        """Sends the registration. Raises JoinRefused if it is rejected finally or not accepted in time. A repeated
+        request counts once, because it has the same incarnation id."""
         broker, registration = self._broker, self._about_this_broker(previous_epoch)
         until = broker.clock.now() + timeout_s
         while True:
             left_s = until - broker.clock.now()
             try:
-                answer = await self._ask(registration, max(left_s, AGAIN_S))
+                answer = await self._send(registration, max(left_s, AGAIN_S))
             except (DuplicateBrokerRegistration, RequestTimedOut) as error:
                 if left_s <= 0:
-                    raise CannotJoin(_why_not(broker.node_id, error)) from None
+                    raise JoinRefused(_why_not(broker.node_id, error)) from None
                 await trio.sleep(AGAIN_S)
             except KafkaError as error:
-                raise CannotJoin(f"the controller does not take broker {broker.node_id}: {error.name}") from None
+                raise JoinRefused(f"the controller refused broker {broker.node_id}: {error.name}") from None
             else:
                 broker.broker_epoch = answer.broker_epoch
                 self._is_introduced = False
                 return
 
     async def _register_again(self) -> None:
-        """In the same process, whose logs have lost nothing: that is a clean restart if nobody had the id meanwhile."""
+        """Registers again in the same process, whose logs are complete: this is a clean restart if no other broker has
+        used the id meanwhile."""
         try:
             await self._register(self._broker.broker_epoch, self._session_s)
-        except CannotJoin as error:
-            self._complain("its registration is gone", error)
+        except JoinRefused as error:
+            self._complain("the registration was lost", error)
 
-    # -- staying -------------------------------------------------------------------------------------------------------
+    # -- heartbeats ----------------------------------------------------------------------------------------------------
 
     async def _stay(self) -> None:
-        """A heartbeat now and then. Nothing that it is told ends the broker: a leader without a controller may go on
-        with what it leads (I15)."""
+        """Sends heartbeats. No response ends the broker: a leader without a controller may continue with its partitions
+        (I15)."""
         while True:
             await trio.sleep(max(self._broker.config[BROKER_HEARTBEAT_INTERVAL_MS] / 1000, CATCH_UP_S))
             if self.has_left:
@@ -182,13 +183,13 @@ class Membership:
             except StaleBrokerEpoch:
                 await self._register_again()
             except KafkaError as error:
-                self._complain("its heartbeat has no answer", error)
+                self._complain("no response to the heartbeat", error)
             if self._is_let_in and not self._is_introduced:
                 await self._introduce()
 
     async def _heartbeat(self, *, wants_to_stop: bool = False, timeout_s: float | None = None) -> Any:
-        """With what is true now. Disks that failed are told with it; a broker that has none left wants to be fenced, if
-        there are others."""
+        """A heartbeat with the current state, including failed directories. A broker without working directories asks
+        to be fenced, if there are other brokers."""
         broker = self._broker
         offline = [
             directory.meta.directory_id
@@ -204,17 +205,17 @@ class Membership:
             want_shut_down=wants_to_stop,
             offline_log_dirs=[] if has_none else offline,
         )
-        answer = await self._ask(request, self._session_s if timeout_s is None else timeout_s)
+        answer = await self._send(request, self._session_s if timeout_s is None else timeout_s)
         assert isinstance(answer, BrokerHeartbeatResponse)
         return answer
 
     @property
     def _session_s(self) -> float:
-        """How long an answer is waited for: after that, it is fenced anyway."""
+        """The timeout of a heartbeat: after the session timeout, the broker is fenced anyway."""
         return max(self._broker.config[BROKER_SESSION_TIMEOUT_MS] / 1000, AGAIN_S)
 
-    async def _ask(self, request: Request, timeout_s: float) -> Any:
-        # With a connection of its own: no heartbeat waits behind somebody's slow question.
+    async def _send(self, request: Request, timeout_s: float) -> Any:
+        # Heartbeats have their own connection, so none waits behind a slow request.
         answer: Any = await self._broker.controller.ask(request, timeout_s=timeout_s, purpose="membership")
         if answer.error_code != NONE:
             raise error_class(answer.error_code)()
@@ -227,11 +228,11 @@ class Membership:
             why = error.name if isinstance(error, KafkaError) else str(error)
             log.warning("broker %d: %s: %s", self._broker.node_id, what, why)
 
-    # -- leaving -------------------------------------------------------------------------------------------------------
+    # -- controlled shutdown -------------------------------------------------------------------------------------------
 
     async def leave(self) -> None:
-        """The controlled shutdown, while the broker still serves. It goes without leave if that takes too long, or if
-        there is no controller, nor another broker that could lead in its place once there is one."""
+        """The controlled shutdown, while the broker still serves. It is given up after its timeout, or if there is
+        neither a controller nor another broker that could take over."""
         broker = self._broker
         if self.has_left or broker.broker_epoch == NOT_REGISTERED:
             return
@@ -245,27 +246,27 @@ class Membership:
                         return
                     await trio.sleep(SHUT_DOWN_S)
             except KafkaError as error:
-                log.warning("broker %d stops without saying so: %s", broker.node_id, error.name)
+                log.warning("broker %d stops without a controlled shutdown: %s", broker.node_id, error.name)
                 return
-        log.warning("broker %d stops, and may still lead partitions", broker.node_id)
+        log.warning("broker %d stops while it may still lead partitions", broker.node_id)
 
     async def _is_let_go(self) -> bool:
         broker = self._broker
         try:
-            told = await self._heartbeat(wants_to_stop=True, timeout_s=UNREACHABLE_S)
+            response = await self._heartbeat(wants_to_stop=True, timeout_s=UNREACHABLE_S)
         except RequestTimedOut as error:
             if not broker.alive - {broker.node_id}:
                 raise
-            self._complain("it waits for a controller before it stops", error)
+            self._complain("waiting for a controller before stopping", error)
             return False
-        return bool(told.should_shut_down)
+        return bool(response.should_shut_down)
 
-    # -- what else the controller is told ------------------------------------------------------------------------------
+    # -- other reports to the controller -------------------------------------------------------------------------------
 
-    async def _say_recovered(self) -> None:
-        """After an unclean stop the controller takes partitions for damaged until their leader says otherwise. Recovery
-        has run when the logs were opened, so there is nothing to wait for. A leader that has followers says it with
-        its ISR (replication/isr_proposals.py); this is for those that stand alone."""
+    async def _report_recovered(self) -> None:
+        """After an unclean shutdown the controller considers partitions damaged until their leader reports otherwise.
+        Recovery ran when the logs were opened, so there is nothing to wait for. A leader with followers reports it with
+        its ISR (replication/isr_proposals.py); this report is for unreplicated partitions."""
         broker = self._broker
         recovering = [
             (topic, partition)
@@ -283,11 +284,11 @@ class Membership:
                     for topic, partition in recovering
                 ],
             )
-            await self._ask(request, self._session_s)
+            await self._send(request, self._session_s)
 
-    async def say_directories(self) -> None:
-        """Where each replica is, if the metadata does not know it, or knows it otherwise. An older cluster never
-        asks."""
+    async def report_directories(self) -> None:
+        """Reports the directories of replicas that the metadata does not have, or has otherwise. Clusters with an older
+        metadata version do not need it."""
         broker = self._broker
         if broker.metadata.features.metadata_version < DIRECTORIES_SINCE:
             return
@@ -308,21 +309,21 @@ class Membership:
                 for place, found in sorted(moved.items())
             ],
         )
-        await self._ask(request, self._session_s)
+        await self._send(request, self._session_s)
 
 
 def _why_not(node_id: int, error: KafkaError) -> str:
     if isinstance(error, DuplicateBrokerRegistration):
         return f"another broker {node_id} is alive in this cluster; no two nodes share a node.id"
-    return f"broker {node_id} has found no active controller that would take it"
+    return f"broker {node_id} found no active controller to register with"
 
 
 def _recovered(broker: "Broker", partition: Partition) -> AlterPartitionRequest.Topic.Partition:
-    told = AlterPartitionRequest.Topic.Partition
-    return told(
+    response = AlterPartitionRequest.Topic.Partition
+    return response(
         partition_index=partition.index,
         leader_epoch=partition.leader_epoch,
-        new_isr_with_epochs=[told.NewIsrWithEpoch(broker_id=broker.node_id, broker_epoch=broker.broker_epoch)],
+        new_isr_with_epochs=[response.NewIsrWithEpoch(broker_id=broker.node_id, broker_epoch=broker.broker_epoch)],
         leader_recovery_state=RecoveryState.RECOVERED,
         partition_epoch=partition.partition_epoch,
     )
@@ -338,11 +339,11 @@ def _places(broker: "Broker") -> dict[TopicPartition, bytes]:
 
 
 def _topics(found: Sequence[tuple[Topic, Partition]]) -> list[AssignReplicasToDirsRequest.Directory.Topic]:
-    told = AssignReplicasToDirsRequest.Directory.Topic
+    response = AssignReplicasToDirsRequest.Directory.Topic
     by_topic: dict[bytes, list[int]] = {}
     for topic, partition in found:
         by_topic.setdefault(topic.topic_id, []).append(partition.index)
     return [
-        told(topic_id=topic_id, partitions=[told.Partition(partition_index=index) for index in indexes])
+        response(topic_id=topic_id, partitions=[response.Partition(partition_index=index) for index in indexes])
         for topic_id, indexes in by_topic.items()
     ]

@@ -1,8 +1,7 @@
-"""The log directories of a broker: opened when it starts, before anything else, and closed last when it stops.
+"""The log directories of a broker: opened first when it starts, closed last when it stops.
 
-One that fails is offline until the next start, and the others go on. A node without a single one that works has nothing
-to do, and neither has one that cannot write the metadata: as in Kafka, it ends, and whoever looks after processes sees
-that it did.
+A directory that fails is offline until the next start; the others stay in use. A node without a working directory, or
+whose metadata directory has failed, ends, as in Kafka, so that its supervisor notices it.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,35 +17,36 @@ from trioka.storage.log_config import LogConfig
 from ..clock import Clock
 from ..config.layers import Config, log_config
 from ..config.listeners import Node
-from ..quorum.store import METADATA_PARTITION, QuorumFiles, QuorumSettings
-from .identity import Identity, check_whose, founders, identify, may_found
+from ..quorum.store import METADATA_PARTITION, QuorumSettings, QuorumStore
+from .identity import Identity, check_directory_owner, identify, initial_voters, may_bootstrap
 
 
 class LogDirectoriesOffline(Exception):
-    """This node cannot go on: no log directory works, or that of the metadata does not. The sentence says why."""
+    """This node cannot continue: no log directory works, or the metadata directory has failed. The message says
+    which."""
 
 
 class Opened(NamedTuple):
     directories: list[LogDirectory]
     identity: Identity
-    quorum_files: QuorumFiles
+    quorum_files: QuorumStore
 
 
 def open_directories(
     disk: Disk, config: Config, node: Node, clock: Clock, random: Random, on_failure: Callable[[OSError], None]
 ) -> Opened:
-    """Those of log.dirs, and that of the metadata's log, if it has one of its own. LogDirectoriesOffline if the node
-    cannot do with those that work. Blocks."""
+    """Opens the directories of log.dirs and that of the metadata log. Raises LogDirectoriesOffline if the working ones
+    are not sufficient. Blocks."""
     default = log_config(config.topic())
     of_quorum = QuorumSettings.of(config)
 
     def config_of(name: TopicPartition) -> LogConfig:
-        # The topics' own settings stand in the metadata, which is in one of these directories; they follow later.
+        # The topics' own settings are in the metadata, which is in one of these directories; they are applied later.
         return of_quorum.log if name == METADATA_PARTITION else default
 
     directories: list[LogDirectory] = []
     paths = list(dict.fromkeys((*node.log_dirs, node.metadata_log_dir)))
-    check_whose(disk, paths, node.id)
+    check_directory_owner(disk, paths, node.id)
     try:
         for path in paths:
             opened = LogDirectory.open(
@@ -59,7 +59,7 @@ def open_directories(
                 pools=len(paths),
             )
             directories.append(opened)
-        reason = why_it_must_end(directories, node)
+        reason = fatal_reason(directories, node)
         if reason is not None:
             raise LogDirectoriesOffline(reason)
         identity = identify(
@@ -67,30 +67,30 @@ def open_directories(
             node_id=node.id,
             metadata_path=node.metadata_log_dir,
             random=random,
-            may_found=may_found(node),
+            may_bootstrap=may_bootstrap(node),
         )
-        quorum_files = QuorumFiles.open(
+        quorum_files = QuorumStore.open(
             identity.metadata_directory,
             clock,
             of_quorum,
             VoterSet.of(ReplicaKey(voter.id) for voter in node.voters),
-            founders(identity, node),
+            initial_voters(identity, node),
         )
     except BaseException:
         for directory in directories:
-            directory.let_go()
+            directory.close_handles()
         raise
     return Opened(directories, identity, quorum_files)
 
 
 def of_partitions(directories: Sequence[LogDirectory], node: Node) -> list[LogDirectory]:
-    """Those of log.dirs. The metadata's log may have one of its own, where no partition goes."""
+    """The directories of log.dirs. The metadata log may have one of its own, without partitions."""
     paths = {path.rstrip("/") for path in node.log_dirs}
     return [directory for directory in directories if directory.path in paths]
 
 
-def why_it_must_end(directories: Sequence[LogDirectory], node: Node) -> str | None:
-    """Why a node with these directories cannot go on; None if it can."""
+def fatal_reason(directories: Sequence[LogDirectory], node: Node) -> str | None:
+    """Why a node with these directories cannot continue; None if it can."""
     of_metadata = node.metadata_log_dir.rstrip("/")
     for directory in directories:
         if directory.path == of_metadata and directory.failure is not None:

@@ -1,5 +1,5 @@
-"""Where a client finds what this broker does not lead: who leads instead, in which epoch, and where (KIP-951). It need
-not ask for the metadata then.
+"""Leader hints in Produce and Fetch responses (KIP-951): the current leader, its epoch and its address for partitions
+that this broker does not lead. They save clients a Metadata request.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,11 +17,11 @@ class Leader(NamedTuple):
     epoch: int
 
 
-NOBODY = Leader(-1, -1)
+NO_LEADER = Leader(-1, -1)
 
 
-class Elsewhere:
-    """Made for one answer, with the first partition that is not led here."""
+class LeaderHints:
+    """The leader hints of one response."""
 
     def __init__(self, broker: "Broker", listener: str) -> None:
         self._broker = broker
@@ -29,20 +29,20 @@ class Elsewhere:
         self._leaders: set[int] = set()
 
     def leader(self, topic: str, topic_id: bytes, index: int) -> Leader:
-        """Of a partition, by the name or by the id of its topic."""
+        """The leader of a partition, whose topic is given by name or by id. Its address joins the endpoints."""
         partition = self._partition(topic, topic_id, index)
         if partition is None:
-            return NOBODY
+            return NO_LEADER
         self._leaders.add(partition.leader)
         return Leader(partition.leader, partition.leader_epoch)
 
     def _partition(self, topic: str, topic_id: bytes, index: int) -> Partition | None:
         topics = self._broker.metadata.topics
-        found = topics.by_name(topic) if topic else topics.by_id(topic_id)
-        return None if found is None else found.partitions.get(index)
+        image = topics.by_name(topic) if topic else topics.by_id(topic_id)
+        return None if image is None else image.partitions.get(index)
 
     def _addresses(self) -> list[tuple[int, str, int, str | None]]:
-        return [found for found in self._broker.endpoints(self._listener) if found[0] in self._leaders]
+        return [endpoint for endpoint in self._broker.endpoints(self._listener) if endpoint[0] in self._leaders]
 
     def fetch_endpoints(self) -> list[FetchResponse.NodeEndpoint]:
         return [

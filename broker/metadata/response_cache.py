@@ -1,14 +1,13 @@
-"""What Metadata has told of topics, encoded, for the next one who asks.
+"""Cache of encoded topics for Metadata responses.
 
-Every client asks when it starts, every few minutes, and whenever a leader has moved; all at once, then. To put together
-what is told of a partition takes 4 µs, and nobody else is served meanwhile: of ten thousand, that was 45 ms for each
-who asked. Nearly always the answer is the one that somebody else had, so each topic is kept as the bytes of its answer.
+Clients request metadata when they start, every few minutes, and all at once after a leader change. Encoding a partition
+takes 4 µs on the event loop: 45 ms per request for ten thousand partitions. Nearly all responses are equal, so the
+cache keeps the encoding of each topic.
 
-They hold as long as nothing of what they say has changed: the topic is the same object, and its partitions have not
-changed (`Topic.revision`); and brokers are seen as they were, through this listener (`TopicDescription`). That is
-asked each time, and nobody has to remember to tell this cache of a change. What depends on who asks, as what he may do
-with a topic, is not kept. Nor is a topic with an error in it: errors are counted as they are told, and it will change
-soon.
+An entry is valid while the topic is the same object with the same `Topic.revision`, and the view of the brokers through
+the listener (`TopicDescription`) is unchanged. Each lookup checks this, so that changes need not invalidate the cache.
+Not cached are topics with authorized operations, which depend on the client, and topics with errors, which are counted
+in each response and do not last.
 """
 
 from typing import Final, NamedTuple, cast
@@ -19,71 +18,73 @@ from trioka.protocol.messages.metadata import MetadataResponse
 
 from .topic_description import TopicDescription
 
-# About 50 bytes for a partition with three replicas: eighty thousand of them. The clients of a cluster ask in a handful
-# of versions, by one or two listeners; a view too many costs them what it cost before there were any.
+# A partition with three replicas takes about 50 bytes, so a view holds eighty thousand of them. The clients of a
+# cluster use a few versions and one or two listeners. Further views evict the oldest, so that their topics are encoded
+# again.
 MAX_VIEW_BYTES: Final = 4 * 1024 * 1024
 MAX_VIEWS: Final = 8
-ENTRY_BYTES: Final = 300  # of what is kept beside the bytes
+ENTRY_OVERHEAD_BYTES: Final = 300  # per topic, besides the encoded bytes
 
-Told = MetadataResponse.Topic
+TopicResult = MetadataResponse.Topic
 
 
-class _Kept(NamedTuple):
+class _CacheEntry(NamedTuple):
     topic: Topic
     revision: int
-    told: Told  # encoded
+    result: TopicResult  # encoded
     size_bytes: int
 
 
-class View:
-    """Topics as they are seen through one listener, in one version of the answer, while brokers stay as they are."""
+class CacheView:
+    """Encoded topics for one (listener, version), valid while the view of the brokers is unchanged."""
 
-    __slots__ = ("_kept", "_version", "description", "size_bytes")
+    __slots__ = ("_entries", "_version", "description", "size_bytes")
 
     def __init__(self, version: int, description: TopicDescription) -> None:
         self.description = description
         self._version = version
-        self._kept: dict[bytes, _Kept] = {}  # by id
+        self._entries: dict[bytes, _CacheEntry] = {}  # by id
         self.size_bytes = 0
 
-    def get(self, topic: Topic) -> Told | None:
-        """What stands for the topic in an answer; None if it must be told anew."""
-        kept = self._kept.get(topic.topic_id)
-        if kept is None or kept.topic is not topic or kept.revision != topic.revision:
+    def get(self, topic: Topic) -> TopicResult | None:
+        """The encoded topic for a response; None if it is not cached or outdated."""
+        entry = self._entries.get(topic.topic_id)
+        if entry is None or entry.topic is not topic or entry.revision != topic.revision:
             return None
-        return kept.told
+        return entry.result
 
-    def keep(self, topic: Topic, told: Told) -> Told:
-        """What may stand in the answer for what was told."""
-        if told.error_code or any(partition.error_code for partition in told.partitions):
-            return told
-        encoded = encode_part(MetadataResponse, self._version, told)
-        instead = cast(Told, encoded)  # a list that may hold either is declared as one of structs: so clients find it
-        size_bytes = len(encoded.data) + ENTRY_BYTES
+    def put(self, topic: Topic, result: TopicResult) -> TopicResult:
+        """Cache a topic unless it has errors. Returns its encoding, or `result` itself, for use in a response."""
+        if result.error_code or any(partition.error_code for partition in result.partitions):
+            return result
+        encoded = encode_part(MetadataResponse, self._version, result)
+        # Messages declare lists of structs; the encoder also accepts encoded parts in them.
+        cached = cast(TopicResult, encoded)
+        size_bytes = len(encoded.data) + ENTRY_OVERHEAD_BYTES
         if size_bytes > MAX_VIEW_BYTES:
-            return instead
-        if self.size_bytes + size_bytes > MAX_VIEW_BYTES:  # it is full, if only of topics that are gone
-            self._kept.clear()
+            return cached
+        if self.size_bytes + size_bytes > MAX_VIEW_BYTES:  # full, perhaps of deleted topics: start over
+            self._entries.clear()
             self.size_bytes = 0
-        before = self._kept.get(topic.topic_id)
-        self.size_bytes += size_bytes - (0 if before is None else before.size_bytes)
-        self._kept[topic.topic_id] = _Kept(topic, topic.revision, instead, size_bytes)
-        return instead
+        previous = self._entries.get(topic.topic_id)
+        self.size_bytes += size_bytes - (0 if previous is None else previous.size_bytes)
+        self._entries[topic.topic_id] = _CacheEntry(topic, topic.revision, cached, size_bytes)
+        return cached
 
 
-class ToldTopics:
+class MetadataResponseCache:
     def __init__(self) -> None:
-        self._views: dict[tuple[str, int], View] = {}
+        self._views: dict[tuple[str, int], CacheView] = {}
 
     def __len__(self) -> int:
         return len(self._views)
 
-    def seen(self, listener: str, version: int, description: TopicDescription) -> View:
-        """What was told of topics to others who asked so, while brokers were seen so."""
+    def view_for(self, listener: str, version: int, description: TopicDescription) -> CacheView:
+        """The view for (listener, version). A new, empty one if the description of the brokers has changed."""
         view = self._views.get((listener, version))
         if view is None or view.description != description:
             self._views.pop((listener, version), None)
             while len(self._views) >= MAX_VIEWS:
                 del self._views[next(iter(self._views))]
-            view = self._views[listener, version] = View(version, description)
+            view = self._views[listener, version] = CacheView(version, description)
         return view

@@ -1,7 +1,7 @@
-"""What Metadata and DescribeTopicPartitions tell of a partition, seen from one listener.
+"""Descriptions of partitions in Metadata and DescribeTopicPartitions responses, for the clients of one listener.
 
-A leader that cannot be reached through the listener on which the question came is none for that client. Replicas on
-brokers that are fenced, gone, or not on this listener are offline, and so are those in a directory that has failed.
+A leader that has no address on the client's listener is reported as not available. Replicas are offline if their broker
+is fenced, unregistered or not on this listener, or if their log directory has failed.
 """
 
 from typing import NamedTuple
@@ -18,22 +18,22 @@ from trioka.protocol.errors import (
 )
 
 
-class Described(NamedTuple):
+class PartitionDescription(NamedTuple):
     partition: Partition
     error_code: int
-    leader_id: int  # -1 if it cannot be reached
+    leader_id: int  # -1 if it is not reachable through the listener
     offline: list[int]  # replicas
 
 
 class TopicDescription:
-    """Made for one answer. Two that are equal tell the same of a partition."""
+    """The state of the brokers that descriptions depend on. Equal instances describe a partition equally."""
 
-    __slots__ = ("_directories", "_knows_listeners", "_registered", "_within_reach")
+    __slots__ = ("_directories", "_knows_listeners", "_reachable", "_registered")
 
     def __init__(self, metadata: Metadata, listener: str, *, knows_listeners: bool = False) -> None:
-        """A client that `knows_listeners` is told when a leader is there and only not on this one."""
+        """Clients that `knows_listeners` get LISTENER_NOT_FOUND if the leader is only missing on this listener."""
         self._registered = {broker.broker_id for broker in metadata.brokers}
-        self._within_reach = {
+        self._reachable = {
             broker.broker_id
             for broker in metadata.brokers
             if not broker.fenced and broker.listener(listener) is not None
@@ -44,12 +44,12 @@ class TopicDescription:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TopicDescription):
             return NotImplemented
-        return self._all() == other._all()
+        return self._state() == other._state()
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _all(self) -> tuple[object, ...]:
-        return self._registered, self._within_reach, self._directories, self._knows_listeners
+    def _state(self) -> tuple[object, ...]:
+        return self._registered, self._reachable, self._directories, self._knows_listeners
 
     def _is_lost(self, broker_id: int, directory: bytes) -> bool:
         online = self._directories[broker_id]
@@ -57,22 +57,22 @@ class TopicDescription:
             return False
         return directory == LOST_DIRECTORY or not is_reserved_directory(directory)
 
-    def partition(self, partition: Partition) -> Described:
-        reach = self._within_reach
+    def partition(self, partition: Partition) -> PartitionDescription:
+        reach = self._reachable
         offline = [
             broker_id
             for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
             if broker_id not in reach or self._is_lost(broker_id, directory)
         ]
         if partition.leader in reach:
-            return Described(partition, 0, partition.leader, offline)
-        elsewhere = self._knows_listeners and partition.leader in self._registered
-        error: type[KafkaError] = ListenerNotFound if elsewhere else LeaderNotAvailable
-        return Described(partition, error.code, -1, offline)
+            return PartitionDescription(partition, 0, partition.leader, offline)
+        is_registered = self._knows_listeners and partition.leader in self._registered
+        error: type[KafkaError] = ListenerNotFound if is_registered else LeaderNotAvailable
+        return PartitionDescription(partition, error.code, -1, offline)
 
 
-def why_unknown(name: str) -> type[KafkaError]:
-    """A topic that is not there may not be there, or never can be."""
+def unknown_topic_error(name: str) -> type[KafkaError]:
+    """The error for a topic that does not exist: InvalidTopic if its name is invalid."""
     try:
         check_topic_name(name)
     except InvalidTopic:
@@ -80,8 +80,8 @@ def why_unknown(name: str) -> type[KafkaError]:
     return UnknownTopicOrPartition
 
 
-def whom_to_ask(metadata: Metadata, node_id: int) -> int:
-    """The broker that is told to be the controller: this one, since it passes on what it is asked to change. If it is
-    not part of the cluster now, another; -1 if there is none."""
+def advertised_controller(metadata: Metadata, node_id: int) -> int:
+    """The id that clients see as the controller: this broker, since it forwards requests to the active controller. If
+    this broker is fenced, another live broker; -1 if there is none."""
     alive = [broker.broker_id for broker in metadata.brokers if not broker.fenced]
     return node_id if node_id in alive else min(alive, default=-1)

@@ -1,7 +1,7 @@
-"""Alert rules for Prometheus, each with the runbook that says what to do: docs/monitoring/alerts.yml.
+"""Alert rules for Prometheus, each with its runbook: docs/monitoring/alerts.yml.
 
-A runbook is a heading of docs/OPERATIONS.md. Thresholds are what most clusters can begin with; the file is there to be
-copied and changed. Names of series are taken from their declarations, so that none can be misspelt.
+A runbook is a heading of docs/OPERATIONS.md. The thresholds suit most clusters as a start; operators copy and change
+the file. Series names are taken from their declarations, so that none can be misspelt.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ ALERTS: Final = (
         f"sum({s.OFFLINE_PARTITIONS.name}) > 0",
         "1m",
         CRITICAL,
-        "{{ $value }} partitions have no leader: nobody can write to or read from them.",
+        "{{ $value }} partitions have no leader: they can be neither written nor read.",
         "under-replicated",
     ),
     Alert(
@@ -88,7 +88,7 @@ ALERTS: Final = (
         f"{s.UNHEALED_RANGES.name} > 0 or {s.DAMAGED_PARTITIONS.name} > 0",
         "10m",
         CRITICAL,
-        "Records on {{ $labels.instance }} are damaged, and are not healed by other replicas.",
+        "Records on {{ $labels.instance }} are damaged, and other replicas have not healed them.",
         "corrupt-segment",
     ),
     Alert(
@@ -104,14 +104,14 @@ ALERTS: Final = (
         f"{s.LOOP_LAG.name} > 0.25 or {s.NETWORK_IDLE.name} < 0.1",
         "5m",
         WARNING,
-        "The event loop of {{ $labels.instance }} is late, or has hardly any time left.",
+        "The event loop of {{ $labels.instance }} is late or nearly saturated.",
         "busy-loop",
     ),
 )
 
 
 def alert_rules() -> str:
-    """The file. A JSON string is a YAML string, too."""
+    """The file. JSON strings are also YAML strings."""
     return "\n".join(_lines()) + "\n"
 
 

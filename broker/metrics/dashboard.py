@@ -1,4 +1,4 @@
-"""A dashboard for Grafana: docs/monitoring/dashboard.json. First "is it well", then traffic, times and groups."""
+"""A dashboard for Grafana: docs/monitoring/dashboard.json. First the state, then traffic, latencies and groups."""
 
 from json import dumps
 from typing import Any, Final, NamedTuple
@@ -13,11 +13,11 @@ SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 class Panel(NamedTuple):
     title: str
-    queries: tuple[tuple[str, str], ...]  # an expression, and how its lines are called
+    queries: tuple[tuple[str, str], ...]  # expression and legend
     unit: str = "short"
     width: int = 8
     kind: str = "timeseries"
-    alarm: float | None = None  # from here on it is red
+    alarm: float | None = None  # red from here on
 
 
 def _number(title: str, expression: str, alarm: float | None = None, unit: str = "short") -> Panel:
@@ -44,7 +44,7 @@ PANELS: Final = (
     Panel("Bytes out", ((_rate(s.BYTES_OUT, "topic", OF_TOPICS), "{{topic}}"),), "Bps"),
     Panel("Records in", ((_rate(s.MESSAGES_IN, "topic", OF_TOPICS), "{{topic}}"),), "ops"),
     Panel("Requests", ((_rate(s.REQUESTS, "request"), "{{request}}"),), "reqps"),
-    Panel("Request time, 99 of 100", ((_p99("api"), "{{api}}"),), "s"),
+    Panel("Request time, 99th percentile", ((_p99("api"), "{{api}}"),), "s"),
     Panel(
         "Refused",
         (
@@ -60,8 +60,8 @@ PANELS: Final = (
         "s",
     ),
     Panel("Members", ((f"sum by (consumergroup) ({s.GROUP_MEMBERS.name})", "{{consumergroup}}"),)),
-    Panel("Event loop: late by", ((s.LOOP_LAG.name, "{{instance}}"),), "s", alarm=0.25),
-    Panel("Event loop: at rest", ((s.NETWORK_IDLE.name, "{{instance}}"),), "percentunit"),
+    Panel("Event loop: lag", ((s.LOOP_LAG.name, "{{instance}}"),), "s", alarm=0.25),
+    Panel("Event loop: idle", ((s.NETWORK_IDLE.name, "{{instance}}"),), "percentunit"),
     Panel("CPU", ((f"rate({s.PROCESS_CPU.name}[{RATE}])", "{{instance}}"),), "percentunit"),
     Panel("Memory", ((s.PROCESS_RESIDENT.name, "{{instance}}"),), "bytes"),
     Panel("Connections", ((f"sum by (listener) ({s.CONNECTIONS.name})", "{{listener}}"),)),
@@ -78,7 +78,7 @@ PANELS: Final = (
 
 def dashboard() -> str:
     """The file."""
-    said = {
+    dashboard = {
         "title": "trioka",
         "uid": "trioka",
         "tags": ["trioka", "kafka"],
@@ -89,11 +89,11 @@ def dashboard() -> str:
         "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}]},
         "panels": _placed(),
     }
-    return dumps(said, indent=1, ensure_ascii=False) + "\n"
+    return dumps(dashboard, indent=1, ensure_ascii=False) + "\n"
 
 
 def _placed() -> list[dict[str, Any]]:
-    """From left to right, and then the next row."""
+    """Places panels from left to right, then in the next row."""
     placed: list[dict[str, Any]] = []
     x = y = 0
     for number, panel in enumerate(PANELS, start=1):

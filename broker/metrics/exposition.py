@@ -1,11 +1,10 @@
 """Readings as text, in Prometheus' format, a slice at a time.
 
-prometheus_client knows how the format is written: quotes, numbers, what stands above a series. It writes all of a
-scrape at once, 8 µs for each sample, so that ten thousand partitions would stop the event loop for more than a second.
-So it is given a hundred samples at a time (a millisecond), and what it says above a series is kept from the first slice
-only.
+prometheus_client implements the format: quotes, numbers, headers of series. It would write a whole scrape at once, 8 µs
+for each sample, so ten thousand partitions would block the event loop for more than a second. So it gets a hundred
+samples at a time (a millisecond), and the header of a series is kept from its first slice only.
 
-Importing it takes a tenth of a second and five megabytes: this module is imported when somebody scrapes.
+Importing it takes a tenth of a second and five megabytes: this module is imported at the first scrape.
 """
 
 import platform
@@ -18,7 +17,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from .loop_watch import LoopWatch
-from .readings import Room, readings
+from .readings import DiskSpace, readings
 from .samples import Reading, Sample
 from .series import SERIES, Kind, Series
 
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SAMPLES_AT_ONCE: Final = 100
-SMALL_BYTES: Final = 16 * 1024  # short series are sent together, up to this
+SMALL_BYTES: Final = 16 * 1024  # short series are sent together, up to this size
 
 
-def scrape(broker: "Broker", watch: LoopWatch, rooms: Mapping[str, Room]) -> Iterator[bytes]:
-    """The text in pieces. Whoever takes them serves others in between; an empty piece is a pause and nothing else."""
+def scrape(broker: "Broker", watch: LoopWatch, disk_space: Mapping[str, DiskSpace]) -> Iterator[bytes]:
+    """The text in pieces. The consumer yields to other tasks in between; an empty piece is only a pause."""
     waiting = b""
     made = 0
-    for reading in readings(broker, watch, rooms, platform.python_version()):
+    for reading in readings(broker, watch, disk_space, platform.python_version()):
         if reading is None:
             made = 0
             yield b""
@@ -51,7 +50,7 @@ def scrape(broker: "Broker", watch: LoopWatch, rooms: Mapping[str, Room]) -> Ite
 
 
 def slices(series: Series, samples: Iterable[Sample]) -> Iterator[tuple[bytes, int]]:
-    """A series as text, and how many samples each piece has. Without any sample, it is not there at all."""
+    """A series as text, with the number of samples in each piece. Empty without samples."""
     left = iter(samples)
     is_first = True
     while some := list(islice(left, SAMPLES_AT_ONCE)):
@@ -79,7 +78,7 @@ def _written(series: Series, samples: Iterable[Sample]) -> bytes:
 
 
 def _process() -> Iterator[Reading]:
-    """CPU and memory, as the library reads them from the system; nothing where it cannot."""
+    """CPU and memory of the process, as the library reads them from the system; empty if it cannot."""
     for metric in ProcessCollector(registry=None).collect():
         for sample in metric.samples:
             if sample.name in SERIES:

@@ -1,7 +1,7 @@
-"""What groups have committed, how far they are behind, and how long until that costs them records.
+"""Committed offsets of groups, their lag, and the time until retention deletes unread records.
 
-A group is told of by its coordinator. How far it is behind can be said of partitions of which this broker has a
-replica: of others, nobody here knows where they end.
+A group is reported by its coordinator. Its lag is known for partitions of which this broker has a replica: the log end
+offsets of others are unknown here.
 """
 
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ from .samples import PAUSE, Sample, Steps, one
 if TYPE_CHECKING:
     from ..broker import Broker
 
-MAX_PLACES: Final = 100_000  # of all groups together: a group may have committed in every partition there is
+MAX_PLACES: Final = 100_000  # of all groups together: each may have commits in every partition
 
 
 class Place(NamedTuple):
-    """Where a group is in a partition. `lag` and `loss_in_s` are None where nobody can say."""
+    """A group's commit in one partition. `lag` and `loss_in_s` are None if unknown."""
 
     group: str
     topic: str
@@ -39,7 +39,7 @@ class _Groups:
 
 
 def group_readings(broker: "Broker") -> Steps[dict[str, int]]:
-    """The result is how much was left out, and of what."""
+    """Returns how many samples were omitted, and of what."""
     found = yield from _look(broker)
     yield one(s.GROUPS, found.count)
     yield one(s.OFFSETS, found.offsets)
@@ -72,7 +72,7 @@ def _look(broker: "Broker") -> Steps[_Groups]:
         found.offsets += len(coordinator.offsets)
         for name in sorted(coordinator.groups):
             group = coordinator.groups.get(name)
-            if group is None:  # it went while others were looked at
+            if group is None:  # it was deleted meanwhile
                 continue
             if len(found.members) >= most:
                 found.left_out += 1
@@ -99,8 +99,8 @@ def _places(broker: "Broker", coordinator: GroupCoordinator, group: str, found: 
 
 
 def loss_in_s(log: Log, offset: int, now_ms: int) -> float | None:
-    """How long until retention.ms lets go of the segment with this offset, which is the next that somebody will read;
-    None if it will not, or if that could only be said by reading a file."""
+    """The time until retention.ms deletes the segment with the next offset to read; None if it will not, or if that is
+    only known from a file."""
     config = log.config
     if not config.deletes or config.retention_ms < 0 or offset >= log.high_watermark:
         return None

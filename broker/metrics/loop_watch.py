@@ -1,8 +1,8 @@
-"""The event loop, watched from inside: how late it is, how much of the time it rests, what happened of late.
+"""Measures the event loop: its lag, its idle share, and the longest recent delay.
 
-A task sleeps for half a second, again and again, and looks at the clock when it is woken: by as much as that is too
-late, everyone else who was ready had to wait as well. The numbers kept are of the last half minute, which is more than
-usually lies between two scrapes, so that a stall is seen though it is over.
+A task repeatedly sleeps for half a second and compares the clock with its deadline: every other ready task was delayed
+by the same lag. The samples cover the last half minute, longer than the usual scrape interval, so that a stall is
+reported after it is over.
 """
 
 import time
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from ..broker import Broker
 
 INTERVAL_S: Final = 0.5
-WINDOW: Final = 60  # looks
-QUANTILE_WINDOW: Final = 120  # looks, after which the quantiles of request times begin a new window
+WINDOW: Final = 60  # samples
+QUANTILE_WINDOW: Final = 120  # samples, after which the quantiles of request latencies start a new window
 
 
 class Look(NamedTuple):
     at: float
-    busy: float  # CPU seconds of the loop's thread, so far
-    records: int  # in the metadata's log
+    busy: float  # total CPU seconds of the loop's thread
+    records: int  # total records in the metadata log
     late: float
 
 
@@ -32,7 +32,7 @@ class LoopWatch:
         self._looks: deque[Look] = deque([self._look(0.0)], maxlen=WINDOW)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         count = 0
         while True:
             expected = self._broker.clock.now() + INTERVAL_S
@@ -56,14 +56,14 @@ class LoopWatch:
 
     @property
     def idle(self) -> float:
-        """The share of time in which there was nothing to do."""
+        """The share of time in which the loop was idle."""
         first, last = self._looks[0], self._looks[-1]
         elapsed = last.at - first.at
         return 1.0 if elapsed <= 0 else min(1.0, max(0.0, 1.0 - (last.busy - first.busy) / elapsed))
 
     @property
     def metadata_rate(self) -> float:
-        """Records of the metadata in a second."""
+        """Metadata records per second."""
         first, last = self._looks[0], self._looks[-1]
         elapsed = last.at - first.at
         return 0.0 if elapsed <= 0 or not first.records else (last.records - first.records) / elapsed

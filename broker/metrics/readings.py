@@ -1,8 +1,8 @@
-"""What each series is at this moment: the broker's state, read when somebody asks.
+"""The current values of each series, read from the broker's state at each scrape.
 
-A broker may have ten thousand partitions, and clients that wait. So everything that goes over partitions or groups is a
-generator which stops now and then (`PAUSE`), and samples are made while they are written out; between two pieces the
-event loop serves whoever is ready. What is read may be a few milliseconds older or newer than its neighbour.
+A broker may have ten thousand partitions, and clients that wait. So everything that iterates over partitions or groups
+is a generator with pauses (`PAUSE`), and samples are made while they are written; between two pieces the event loop
+serves ready connections. Values may be some milliseconds apart.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,32 +14,34 @@ from trioka.cluster.partition import Partition
 from trioka.protocol.errors import error_class
 
 from ..config.trioka_keys import METRICS_MAX_PARTITIONS
-from ..counters.latency import BOUNDS_S, ApiTimes, api_name
+from ..counters.latency import BOUNDS_S, ApiLatency, api_name
+from ..counters.logins import NO_LOGINS, LoginCounts
 from ..counters.traffic import Traffic
 from ..quorum.remote import PURPOSES as QUORUM_PURPOSES
 from ..replication.partitions import Replica
 from . import series as s
 from .groups import group_readings
 from .loop_watch import LoopWatch
+from .quotas import quota_readings
 from .samples import NO_LABELS, PAUSE, Sample, Steps, one
 
 if TYPE_CHECKING:
     from ..broker import Broker
 
-PARTITIONS_AT_ONCE: Final = 500  # for sums, which cost a microsecond each
+PARTITIONS_AT_ONCE: Final = 500  # for sums, at a microsecond each
 QUANTILES: Final = {"0.50": 0.5, "0.75": 0.75, "0.95": 0.95, "0.98": 0.98, "0.99": 0.99, "0.999": 0.999}
-ONE_LOOP: Final = "0"  # there is one network processor, and this is its number
+ONE_LOOP: Final = "0"  # the id of the only network processor
 
 
-class Room(NamedTuple):
-    """What a volume has, in bytes; None where it does not say."""
+class DiskSpace(NamedTuple):
+    """Sizes of a volume in bytes; None if unknown."""
 
     free: int | None
     total: int | None
 
 
-def readings(broker: "Broker", watch: LoopWatch, rooms: Mapping[str, Room], python: str) -> Steps[None]:
-    """All of them, series by series. Of a broker that has not joined yet, those that make sense."""
+def readings(broker: "Broker", watch: LoopWatch, disk_space: Mapping[str, DiskSpace], python: str) -> Steps[None]:
+    """All readings, series by series. Before the broker has joined, only those that are available."""
     yield one(s.BUILD_INFO, 1, version=__version__, python=python)
     yield one(s.LOOP_LAG, watch.lag_s)
     yield one(s.NETWORK_IDLE, watch.idle)
@@ -53,38 +55,48 @@ def readings(broker: "Broker", watch: LoopWatch, rooms: Mapping[str, Room], pyth
         ],
     )
     yield from _connections(broker)
-    yield from _directories(broker, rooms)
+    yield from _directories(broker, disk_space)
     if broker.is_joined:
         left_out = yield from _partitions(broker)
         yield from _cluster(broker)
         yield from _quorum(broker, watch)
         left_out |= yield from group_readings(broker)
+        left_out |= yield from quota_readings(broker)
         yield s.LEFT_OUT, [Sample({"what": what}, count) for what, count in left_out.items()]
 
 
 # -- requests and connections ------------------------------------------------------------------------------------------
 
 
-def _requests(times: Mapping[str, ApiTimes]) -> Steps[None]:
+def _requests(times: Mapping[str, ApiLatency]) -> Steps[None]:
     yield s.REQUESTS, [Sample({"request": name}, api.count) for name, api in times.items()]
     yield s.TOTAL_TIME, [sample for name, api in times.items() for sample in _summary(name, api)]
     yield s.REQUEST_DURATION, [sample for name, api in times.items() for sample in _histogram(name, api)]
 
 
-def _summary(name: str, api: ApiTimes) -> Iterator[Sample]:
+def _summary(name: str, api: ApiLatency) -> Iterator[Sample]:
     for word, seconds in zip(QUANTILES, api.quantiles(list(QUANTILES.values())), strict=True):
         yield Sample({"request": name, "quantile": word}, seconds * 1000)
     yield Sample({"request": name}, api.count, "_count")
     yield Sample({"request": name}, api.seconds * 1000, "_sum")
 
 
-def _histogram(name: str, api: ApiTimes) -> Iterator[Sample]:
+def _histogram(name: str, api: ApiLatency) -> Iterator[Sample]:
     below = 0
     for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), api.buckets, strict=True):
         below += count
         yield Sample({"api": name, "le": bound}, below, "_bucket")
     yield Sample({"api": name}, below, "_count")
     yield Sample({"api": name}, api.seconds, "_sum")
+
+
+_LOGINS: Final[tuple[tuple[s.Series, Callable[[LoginCounts], int]], ...]] = (
+    (s.SUCCESSFUL_AUTHENTICATIONS, lambda counts: counts.successful),
+    (s.FAILED_AUTHENTICATIONS, lambda counts: counts.failed),
+    (s.SUCCESSFUL_REAUTHENTICATIONS, lambda counts: counts.reauthentications),
+    (s.FAILED_REAUTHENTICATIONS, lambda counts: counts.failed_reauthentications),
+    (s.EXPIRED_CONNECTIONS_KILLED, lambda counts: counts.expired_killed),
+)
 
 
 def _connections(broker: "Broker") -> Steps[None]:
@@ -95,8 +107,17 @@ def _connections(broker: "Broker") -> Steps[None]:
     yield s.CONNECTIONS, [Sample({"listener": name}, count) for name, count in by_listener.items()]
     yield s.CONNECTION_COUNT, [_of_loop(name, count) for name, count in by_listener.items()]
     yield s.CONNECTION_CREATIONS, [_of_loop(name, accepted.get(name, 0)) for name in by_listener]
+    logins = broker.login_counts
+    for series, read in _LOGINS:
+        yield series, [_of_loop(name, read(logins.get(name, NO_LOGINS))) for name in by_listener]
+    if (tls := broker.listener_manager.tls) is not None:
+        left_s = tls.seconds_left()
+        yield s.TLS_CERTIFICATE_EXPIRY, [Sample({"listener": name}, seconds) for name, seconds in left_s.items()]
+    if (handshakes := broker.network.handshakes) is not None:
+        for series, counts in ((s.TLS_HANDSHAKES, handshakes.succeeded), (s.TLS_FAILURES, handshakes.failed)):
+            yield series, [Sample({"listener": name}, count) for name, count in counts.items()]
     yield one(s.FETCH_SESSIONS, len(broker.fetch_sessions))
-    yield one(s.PARKED, len(broker.delayed) + broker.dispatch.running)
+    yield one(s.PARKED, len(broker.purgatory) + broker.dispatch.running)
 
 
 def _of_loop(listener: str, value: float) -> Sample:
@@ -106,20 +127,20 @@ def _of_loop(listener: str, value: float) -> Sample:
 # -- replicas ----------------------------------------------------------------------------------------------------------
 
 
-def _directories(broker: "Broker", rooms: Mapping[str, Room]) -> Steps[None]:
+def _directories(broker: "Broker", disk_space: Mapping[str, DiskSpace]) -> Steps[None]:
     offline = {directory.path: directory.failure is not None for directory in broker.directories}
     yield s.LOG_DIRECTORY_OFFLINE, [Sample({"directory": path}, failed) for path, failed in offline.items()]
     yield s.DIRECTORY_OFFLINE, [Sample({"logDirectory": path}, failed) for path, failed in offline.items()]
     yield one(s.OFFLINE_DIRECTORIES, sum(offline.values()))
     for series, values in (
-        (s.LOG_DIRECTORY_FREE, {path: room.free for path, room in rooms.items()}),
-        (s.LOG_DIRECTORY_TOTAL, {path: room.total for path, room in rooms.items()}),
+        (s.LOG_DIRECTORY_FREE, {path: space.free for path, space in disk_space.items()}),
+        (s.LOG_DIRECTORY_TOTAL, {path: space.total for path, space in disk_space.items()}),
     ):
         yield series, [Sample({"directory": path}, size) for path, size in values.items() if size is not None]
 
 
 class _Sums:
-    """What is added up over all replicas."""
+    """Sums over all replicas."""
 
     def __init__(self, departed: Traffic) -> None:
         self.all = departed.copy()
@@ -176,12 +197,12 @@ def _partitions(broker: "Broker") -> Steps[dict[str, int]]:
     most = broker.config[METRICS_MAX_PARTITIONS]
     yield from _topics(broker, sums, most)
     replicas.sort(key=lambda each: (each.topic, each.index))
-    told = replicas[:most]
+    reported = replicas[:most]
     for series, value in OF_REPLICAS.items():
-        yield series, (Sample(_place(each), value(each)) for each in told)
+        yield series, (Sample(_place(each), value(each)) for each in reported)
     for series, value in OF_LEADERS.items():
-        yield series, (Sample(_place(each), value(each)) for each in told if each.leads)
-    return {"topics": max(0, len(sums.topics) - most), "partitions": len(replicas) - len(told)}
+        yield series, (Sample(_place(each), value(each)) for each in reported if each.leads)
+    return {"topics": max(0, len(sums.topics) - most), "partitions": len(replicas) - len(reported)}
 
 
 def _place(replica: Replica) -> dict[str, str]:
@@ -209,7 +230,7 @@ OF_LEADERS: Final[Mapping[s.Series, Callable[[Replica], float]]] = {
 
 
 def _topics(broker: "Broker", sums: _Sums, most: int) -> Steps[None]:
-    """Each series of all topics together, and of each."""
+    """Each series for all topics together, and for each topic."""
     produces, fetches = broker.counts.failed_produces, broker.counts.failed_fetches
     topics = list(islice(sorted(sums.topics.items()), most))
     plain: tuple[tuple[s.Series, Callable[[Traffic], int]], ...] = (
@@ -236,11 +257,11 @@ def _topics(broker: "Broker", sums: _Sums, most: int) -> Steps[None]:
 
 
 class _Map:
-    """What the metadata says of all partitions, and those of which this node is to tell."""
+    """Counts from the metadata, over all partitions and over those that this node reports."""
 
     def __init__(self) -> None:
         self.partitions = self.offline = self.not_preferred = self.here_offline = self.reassigning = 0
-        self.told: list[tuple[str, Partition]] = []
+        self.reported: list[tuple[str, Partition]] = []
         self.topics: list[tuple[str, int]] = []
 
 
@@ -249,7 +270,7 @@ def _cluster(broker: "Broker") -> Steps[None]:
     is_controller = broker.quorum.is_active
     for number, topic in enumerate(list(broker.metadata.topics)):
         first = topic.partitions.get(0)
-        if first is not None and _is_told(broker, first, is_controller):
+        if first is not None and _is_reported(broker, first, is_controller):
             found.topics.append((topic.name, len(topic.partitions)))
         for index, partition in enumerate(list(topic.partitions.values())):
             _locate(broker, found, topic.name, partition, is_controller)
@@ -264,12 +285,12 @@ def _cluster(broker: "Broker") -> Steps[None]:
     for series, value in OF_PARTITIONS.items():
         yield (
             series,
-            (Sample({"topic": name, "partition": str(each.index)}, value(each)) for name, each in found.told),
+            (Sample({"topic": name, "partition": str(each.index)}, value(each)) for name, each in found.reported),
         )
 
 
-def _is_told(broker: "Broker", partition: Partition, is_controller: bool) -> bool:
-    """By its leader; by the controller if there is none."""
+def _is_reported(broker: "Broker", partition: Partition, is_controller: bool) -> bool:
+    """A partition is reported by its leader, or by the controller if it has none."""
     return partition.leader == broker.node_id or (is_controller and not partition.has_leader)
 
 
@@ -282,8 +303,8 @@ def _locate(broker: "Broker", found: _Map, topic: str, partition: Partition, is_
         found.here_offline += replica is None or replica.log.closed or _is_offline(broker, replica)
     if partition.leader == broker.node_id:
         found.reassigning += partition.is_reassigning
-    if _is_told(broker, partition, is_controller) and len(found.told) < broker.config[METRICS_MAX_PARTITIONS]:
-        found.told.append((topic, partition))
+    if _is_reported(broker, partition, is_controller) and len(found.reported) < broker.config[METRICS_MAX_PARTITIONS]:
+        found.reported.append((topic, partition))
 
 
 def _is_offline(broker: "Broker", replica: Replica) -> bool:

@@ -15,24 +15,24 @@ _OPENING: Final = """\
 
 <!-- Written by `make docs` from broker/metrics/ and broker/logs/formatters.py. Change it there. -->
 
-`trioka dev` serves HTTP at the port of Kafka plus 1000 (`--http-port N`, `--http-port off`); `trioka serve` does where
-`trioka.http.listeners` says, and nowhere if it says nothing:
+`trioka dev` serves HTTP at Kafka's port plus 1000 (`--http-port N`, `--http-port off`). `trioka serve` serves it at
+`trioka.http.listeners`, and not at all if that key is empty:
 
 ```
 trioka serve server.properties --override trioka.http.listeners=:10092
 curl http://localhost:10092/readyz
 ```
 
-| path | 200 means | 503 says why not |
+| path | 200 means | 503 with the reason |
 |---|---|---|
-| `/livez` | the event loop answers, and there is a log directory to work with | until the node has ended |
-| `/startupz` | the logs are loaded, and the cluster has let the broker in | yes |
+| `/livez` | the event loop answers, and at least one log directory works | until the node has ended |
+| `/startupz` | the logs are loaded, and the controller has unfenced the broker | yes |
 | `/readyz` | clients are served: not fenced, not stopping, no log directory offline | yes |
-| `/metrics` | everything below, as Prometheus reads it | never |
+| `/metrics` | the series below, in Prometheus' format | never |
 
-Only GET and HEAD are served, and only to those who ask by an address, by `localhost` or by one of `trioka.http.hosts`.
+Only GET and HEAD are served, and only if the Host header is an address, `localhost` or one of `trioka.http.hosts`.
 
-A scrape in Prometheus:
+A scrape configuration for Prometheus:
 
 ```yaml
 scrape_configs:
@@ -42,12 +42,12 @@ scrape_configs:
 ```
 
 [monitoring/alerts.yml](monitoring/alerts.yml) has alert rules, [monitoring/dashboard.json](monitoring/dashboard.json) a
-dashboard for Grafana. Dashboards that were made for Strimzi or for kafka_exporter find the names that they ask for,
-but for what is about the JVM, and about things that trioka does not have ([SKIPPED.md](SKIPPED.md)).
+dashboard for Grafana. Dashboards for Strimzi or kafka_exporter find the names that they use, except those of the JVM
+and of features that trioka does not have ([SKIPPED.md](SKIPPED.md)).
 
-Counters count from the start of the process, and go on when a topic is deleted. In a cluster, a partition is told of by
-its leader, a topic by the leader of its partition 0, a group by its coordinator, and what concerns the cluster by the
-active controller; so a sum over all brokers counts nothing twice.
+Counters start with the process, and keep their value when a topic is deleted. In a cluster the leader reports a
+partition, the leader of partition 0 a topic, the coordinator a group, and the active controller the cluster. So a sum
+over all brokers counts nothing twice.
 """
 
 
@@ -74,10 +74,10 @@ def _lines() -> Iterator[str]:
             labels = ", ".join(f"`{label}`" for label in series.labels)
             yield f"| `{series.name}` | {labels} | {series.kind.value} | {series.doc} |"
         yield ""
-    yield "The series of `kafka_server_brokertopicmetrics_…` are there once for each topic, and once without a label,"
-    yield "for all of them together.\n"
+    yield "The series of `kafka_server_brokertopicmetrics_…` exist once for each topic, and once without a label, as"
+    yield "the sum of all topics.\n"
     yield "## Alerts\n"
-    yield "What to do is said in [OPERATIONS.md](OPERATIONS.md), under the heading in the last column"
+    yield "[OPERATIONS.md](OPERATIONS.md) says what to do, under the heading in the last column"
     yield f"(`{RUNBOOKS}#…` in the rules).\n"
     yield "| alert | if | for | severity | runbook |"
     yield "|---|---|---|---|---|"
@@ -85,13 +85,13 @@ def _lines() -> Iterator[str]:
         yield f"| {alert.name} | `{alert.expression}` | {alert.after} | {alert.severity} | {alert.runbook} |"
     yield ""
     yield "## Log events\n"
-    yield "Log lines go to standard error: for people on a terminal, one JSON object to a line otherwise"
-    yield "(`--log-format`, `--log-level`). A warning that is said again in the same words is written once a minute,"
-    yield "with the number of those left out (`repeated`). `event` is one of these, and stays what it is when"
-    yield "sentences change; `bug.…` is a mistake in trioka, and worth a report.\n"
+    yield "Log lines go to standard error: as text on a terminal, otherwise as one JSON object per line"
+    yield "(`--log-format`, `--log-level`). A repeated warning is written once a minute, with the number of omitted"
+    yield "ones (`repeated`). `event` is one of the names below; it stays the same when the text of a message changes."
+    yield "`bug.…` is an internal error: please report it.\n"
     yield "| event | logger | fields |"
     yield "|---|---|---|"
-    told = {(event.name, logger, event.fields) for (logger, _), event in EVENTS.items()}
-    for name, logger, fields in sorted(told):
+    events = {(event.name, logger, event.fields) for (logger, _), event in EVENTS.items()}
+    for name, logger, fields in sorted(events):
         yield f"| `{name}` | `{logger}` | {', '.join(f'`{field}`' for field in fields)} |"
     yield ""

@@ -1,4 +1,4 @@
-"""The shape of what is read: a series and its samples, one after the other."""
+"""The types of readings: a series and its samples."""
 
 from collections.abc import Generator, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 Reading = tuple[Series, Iterable[Sample]]
 Steps = Generator[Reading | None, None, T]
-"""Readings, and among them `PAUSE`, where whoever takes them should look after others; in the end, a result."""
+"""Readings, with `PAUSE` where the consumer should yield to other tasks; the generator returns a result."""
 
 PAUSE: Final = None
 NO_LABELS: Final[Mapping[str, str]] = {}

@@ -1,14 +1,13 @@
-"""Every series that a scrape may hold, declared once: its name, its kind, its labels, and what it means.
+"""Every series of a scrape, declared once: name, type, labels and meaning.
 
-Three dialects stand side by side, so that dashboards and alerts which people already have go on to work:
+There are three naming schemes, so that existing dashboards and alerts keep working:
 
     JMX       as jmx_exporter names Kafka's own metrics with the rules of Strimzi: kafka_server_brokertopicmetrics_…
     EXPORTER  as kafka_exporter does: kafka_consumergroup_lag, kafka_topic_partition_current_offset …
-    OWN       ours, in base units: trioka_…, and process_… as every Prometheus client has them
+    OWN       trioka's, in base units: trioka_…, and process_… as every Prometheus client has them
 
-A cluster has many brokers, and whoever adds up a series over all of them should count nothing twice. So a partition is
-told of by its leader, a topic by the leader of its partition 0, a group by its coordinator, and what concerns the
-cluster as a whole by the active controller.
+A sum of a series over all brokers of a cluster must count nothing twice. So a partition is reported by its leader, a
+topic by the leader of its partition 0, a group by its coordinator, and cluster-wide state by the active controller.
 """
 
 from enum import Enum
@@ -22,7 +21,7 @@ class Dialect(Enum):
 
 
 class Kind(Enum):
-    """The words are Prometheus'."""
+    """Prometheus' metric types."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -71,17 +70,17 @@ def _kind_of(name: str) -> Kind:
 BYTES_IN = _jmx("server_brokertopicmetrics_bytesin_total",
     "Bytes of record batches that leaders here have appended.", "topic")
 BYTES_OUT = _jmx("server_brokertopicmetrics_bytesout_total",
-    "Bytes of record batches that were sent to those who fetch.", "topic")
+    "Bytes of record batches that were sent to consumers and followers.", "topic")
 MESSAGES_IN = _jmx("server_brokertopicmetrics_messagesin_total",
     "Records that leaders here have appended.", "topic")
 PRODUCE_REQUESTS = _jmx("server_brokertopicmetrics_totalproducerequests_total",
-    "Batches that producers wanted to have appended, whether or not they were.", "topic")
+    "Batches that producers sent, whether or not they were appended.", "topic")
 FAILED_PRODUCE_REQUESTS = _jmx("server_brokertopicmetrics_failedproducerequests_total",
-    "Those of them that were refused.", "topic")
+    "Batches that producers sent and that were refused.", "topic")
 FETCH_REQUESTS = _jmx("server_brokertopicmetrics_totalfetchrequests_total",
-    "How often partitions were asked for records, whether or not that was possible.", "topic")
+    "Partitions read by fetches, whether or not the read succeeded.", "topic")
 FAILED_FETCH_REQUESTS = _jmx("server_brokertopicmetrics_failedfetchrequests_total",
-    "How often that was refused.", "topic")
+    "Reads of a partition by fetches that were refused.", "topic")
 
 REPLICATION_BYTES_IN = _jmx("server_brokertopicmetrics_replicationbytesin_total",
     "Bytes of record batches that replicas here have fetched from their leaders.")
@@ -102,10 +101,10 @@ OFFLINE_REPLICAS = _jmx("server_replicamanager_offlinereplicacount",
     "Replicas of this broker in log directories that are offline.")
 REASSIGNING = _jmx("server_replicamanager_reassigningpartitions", "Partitions led here that are being reassigned.")
 ISR_SHRINKS = _jmx("server_replicamanager_isrshrinks_total",
-    "How often a leader here had fewer replicas in sync than before.")
-ISR_EXPANDS = _jmx("server_replicamanager_isrexpands_total", "How often it had more of them.")
+    "How often the ISR of a partition led here shrank.")
+ISR_EXPANDS = _jmx("server_replicamanager_isrexpands_total", "How often the ISR of a partition led here expanded.")
 FAILED_ISR_UPDATES = _jmx("server_replicamanager_failedisrupdates_total",
-    "How often the controller did not take what a leader here said of that; it is said again.")
+    "How often the controller refused an ISR proposed by a leader here; the leader proposes again.")
 PARTITION_AT_MIN_ISR = _jmx("cluster_partition_atminisr",
     "1 if just min.insync.replicas are in sync.", "topic", "partition")
 PARTITION_UNDER_MIN_ISR = _jmx("cluster_partition_underminisr",
@@ -128,22 +127,23 @@ FENCED_BROKERS = _jmx("controller_kafkacontroller_fencedbrokercount", "Brokers t
 GLOBAL_TOPICS = _jmx("controller_kafkacontroller_globaltopiccount", "Topics of the cluster.")
 GLOBAL_PARTITIONS = _jmx("controller_kafkacontroller_globalpartitioncount", "Partitions of the cluster.")
 OFFLINE_PARTITIONS = _jmx("controller_kafkacontroller_offlinepartitionscount",
-    "Partitions of the cluster without a leader: nobody can write to or read from them.")
+    "Partitions of the cluster without a leader: they can be neither written nor read.")
 PREFERRED_IMBALANCE = _jmx("controller_kafkacontroller_preferredreplicaimbalancecount",
-    "Partitions that another than their preferred replica leads.")
+    "Partitions that are not led by their preferred replica.")
 UNCLEAN_ELECTIONS = _jmx("controller_controllerstats_uncleanleaderelections_total",
     "Leaders that were elected though they may lack records which were acknowledged.")
 CURRENT_LEADER = _jmx("server_raftmetrics_current_leader", "The node that leads the quorum; -1 if none is known.")
 CURRENT_EPOCH = _jmx("server_raftmetrics_current_epoch", "The quorum's epoch.")
-QUORUM_HIGH_WATERMARK = _jmx("server_raftmetrics_high_watermark", "The metadata's log is committed up to here.")
-QUORUM_LOG_END = _jmx("server_raftmetrics_log_end_offset", "Where this node's metadata log ends.")
-QUORUM_STATE = _jmx("server_raftmetrics_current_state", "1 for what this node is in the quorum.", "current_state")
+QUORUM_HIGH_WATERMARK = _jmx("server_raftmetrics_high_watermark", "The high watermark of the metadata log.")
+QUORUM_LOG_END = _jmx("server_raftmetrics_log_end_offset", "The end offset of this node's metadata log.")
+QUORUM_STATE = _jmx("server_raftmetrics_current_state",
+    "1 for this node's current state in the quorum.", "current_state")
 COMMIT_LATENCY_AVERAGE = _jmx("server_raftmetrics_commit_latency_avg",
-    "Milliseconds that the last commits of the metadata took, on average.")
+    "Average milliseconds to commit to the metadata log, over the last commits.")
 COMMIT_LATENCY_MAX = _jmx("server_raftmetrics_commit_latency_max",
-    "Milliseconds that the longest of them took.")
+    "Maximum milliseconds to commit to the metadata log, over the last commits.")
 APPEND_RATE = _jmx("server_raftmetrics_append_records_rate",
-    "Records a second that were appended to the metadata's log, over the last half minute.")
+    "Records per second appended to the metadata log, over the last half minute.")
 # The same without Strimzi's rule for this group of metrics.
 CURRENT_LEADER_PLAIN = _jmx("server_raft_metrics_current_leader",
     "The same as kafka_server_raftmetrics_current_leader.")
@@ -154,89 +154,122 @@ LOG_END_PLAIN = _jmx("server_raft_metrics_log_end_offset", "The same as kafka_se
 COMMIT_LATENCY_PLAIN = _jmx("server_raft_metrics_commit_latency_avg",
     "The same as kafka_server_raftmetrics_commit_latency_avg.")
 CHANNEL_BYTES_IN = _jmx("server_raftchannelmetrics_incoming_byte_total",
-    "Bytes of answers that nodes of the quorum gave this one.")
-CHANNEL_BYTES_OUT = _jmx("server_raftchannelmetrics_outgoing_byte_total", "Bytes of what it asked them.")
-CHANNEL_REQUESTS = _jmx("server_raftchannelmetrics_request_total", "Requests to nodes of the quorum.")
-CHANNEL_RESPONSES = _jmx("server_raftchannelmetrics_response_total", "Those of them that were answered.")
+    "Bytes of responses received from nodes of the quorum.")
+CHANNEL_BYTES_OUT = _jmx("server_raftchannelmetrics_outgoing_byte_total",
+    "Bytes of requests sent to nodes of the quorum.")
+CHANNEL_REQUESTS = _jmx("server_raftchannelmetrics_request_total", "Requests sent to nodes of the quorum.")
+CHANNEL_RESPONSES = _jmx("server_raftchannelmetrics_response_total", "Responses received from nodes of the quorum.")
 LAST_APPLIED = _jmx("server_brokermetadatametrics_last_applied_record_offset",
-    "The last record of the metadata that this broker has replayed.")
+    "Offset of the last metadata record that this broker has replayed.")
 
 # -- Kafka's own: requests and connections -----------------------------------------------------------------------------
 
-REQUESTS = _jmx("network_requestmetrics_requests_total", "Requests that were answered.", "request")
+REQUESTS = _jmx("network_requestmetrics_requests_total", "Requests that were answered, by API and version.", "request")
 ERRORS = _jmx("network_requestmetrics_errors_total",
-    "Errors that clients were answered with: of a whole request, or of each partition, topic or group in it.",
+    "Errors in responses: of a whole request, or of each partition, topic or group in it.",
     "request", "error")
 TOTAL_TIME = _jmx("network_requestmetrics_totaltimems",
-    "Milliseconds from a request to its answer; quantiles of the last minute or two.", "request", "quantile",
+    "Milliseconds from a request to its response; quantiles of the last minute or two.", "request", "quantile",
     kind=Kind.SUMMARY)
 NETWORK_IDLE = _jmx("network_socketserver_networkprocessoravgidle_percent",
-    "The share of time, 0 to 1, in which the event loop had nothing to do; it does what Kafka's network threads do.")
+    "The share of time, 0 to 1, in which the event loop was idle; it does the work of Kafka's network threads.")
 HANDLER_IDLE = _jmx("server_kafkarequesthandlerpool_requesthandleravgidle_percent",
-    "The same; the event loop does what Kafka's request handlers do, too.")
+    "The same; the event loop does the work of Kafka's request handlers, too.")
 CONNECTION_COUNT = _jmx("server_socket_server_metrics_connection_count",
     "Connections that are open.", "listener", "networkProcessor")
 CONNECTION_CREATIONS = _jmx("server_socket_server_metrics_connection_creation_total",
     "Connections that were ever accepted.", "listener", "networkProcessor")
-FETCH_SESSIONS = _jmx("server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions that are kept.")
-GROUPS = _jmx("coordinator_group_groupmetadatamanager_numgroups", "Groups that are coordinated here.")
-OFFSETS = _jmx("coordinator_group_groupmetadatamanager_numoffsets", "Offsets that they have committed.")
+SUCCESSFUL_AUTHENTICATIONS = _jmx("server_socket_server_metrics_successful_authentication_total",
+    "SASL logins that succeeded.", "listener", "networkProcessor")
+FAILED_AUTHENTICATIONS = _jmx("server_socket_server_metrics_failed_authentication_total",
+    "SASL logins that failed.", "listener", "networkProcessor")
+SUCCESSFUL_REAUTHENTICATIONS = _jmx("server_socket_server_metrics_successful_reauthentication_total",
+    "SASL re-authentications that succeeded.", "listener", "networkProcessor")
+FAILED_REAUTHENTICATIONS = _jmx("server_socket_server_metrics_failed_reauthentication_total",
+    "SASL re-authentications that failed.", "listener", "networkProcessor")
+EXPIRED_CONNECTIONS_KILLED = _jmx("server_socket_server_metrics_expired_connections_killed_total",
+    "Connections that were closed because their SASL session had ended.", "listener", "networkProcessor")
+# Of clients, while any quota of the type is set; the labels are the tags by which a client is counted.
+QUOTA_BYTE_RATE = _jmx("server_quota_byte_rate",
+    "Bytes in a second that count for a quota: of Produce requests, of Fetch responses.",
+    "resource", "user", "clientId")
+QUOTA_REQUEST_TIME = _jmx("server_quota_request_time",
+    "Time of the event loop that counts for request_percentage, in percent.", "resource", "user", "clientId")
+QUOTA_MUTATION_RATE = _jmx("server_quota_mutation_rate",
+    "Partitions in a second that were created or deleted; told by the active controller.",
+    "resource", "user", "clientId")
+QUOTA_TOKENS = _jmx("server_quota_tokens",
+    "How many partitions may be created or deleted now; negative while the quota is overdrawn.",
+    "resource", "user", "clientId")
+QUOTA_THROTTLE_TIME = _jmx("server_quota_throttle_time",
+    "Milliseconds for which throttled clients had to wait, on average; 0 if none had to.",
+    "resource", "user", "clientId")
+FETCH_SESSIONS = _jmx("server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions in the cache.")
+GROUPS = _jmx("coordinator_group_groupmetadatamanager_numgroups", "Groups coordinated by this broker.")
+OFFSETS = _jmx("coordinator_group_groupmetadatamanager_numoffsets",
+    "Committed offsets of the groups coordinated by this broker.")
 
 # -- kafka_exporter's --------------------------------------------------------------------------------------------------
 
 BROKERS = _exporter("brokers", "Brokers in the cluster, without those that are fenced.")
-BROKER_INFO = _exporter("broker_info", "1 for each of them.", "id", "address")
+BROKER_INFO = _exporter("broker_info", "1 for each broker that is not fenced.", "id", "address")
 TOPIC_PARTITIONS = _exporter("topic_partitions", "Partitions of a topic.", "topic")
 CURRENT_OFFSET = _exporter("topic_partition_current_offset",
-    "The high watermark: where those who read are at the end.", "topic", "partition")
+    "The high watermark: the end offset for consumers.", "topic", "partition")
 OLDEST_OFFSET = _exporter("topic_partition_oldest_offset", "The first offset that can be read.", "topic", "partition")
 PARTITION_LEADER = _exporter("topic_partition_leader",
     "The broker that leads; -1 if there is none.", "topic", "partition")
 PARTITION_REPLICAS = _exporter("topic_partition_replicas", "Replicas of a partition.", "topic", "partition")
-IN_SYNC_REPLICAS = _exporter("topic_partition_in_sync_replica", "Those of them that are in sync.", "topic", "partition")
+IN_SYNC_REPLICAS = _exporter("topic_partition_in_sync_replica",
+    "In-sync replicas of a partition.", "topic", "partition")
 LEADER_IS_PREFERRED = _exporter("topic_partition_leader_is_preferred",
-    "1 if the first of the replicas leads.", "topic", "partition")
+    "1 if the preferred replica leads.", "topic", "partition")
 UNDER_REPLICATED_PARTITION = _exporter("topic_partition_under_replicated_partition",
     "1 if a replica is not in sync.", "topic", "partition")
 GROUP_OFFSET = _exporter("consumergroup_current_offset",
-    "What a group has committed.", "consumergroup", "topic", "partition")
+    "The offset that a group has committed.", "consumergroup", "topic", "partition")
 GROUP_OFFSET_SUM = _exporter("consumergroup_current_offset_sum", "The same of a whole topic.", "consumergroup", "topic")
 GROUP_LAG = _exporter("consumergroup_lag",
-    "Records that a group has not committed yet, in a partition of which a replica is here.",
+    "Lag of a group: records between its committed offset and the high watermark, in a partition with a replica here.",
     "consumergroup", "topic", "partition")
 GROUP_LAG_SUM = _exporter("consumergroup_lag_sum", "The same of a whole topic.", "consumergroup", "topic")
 GROUP_MEMBERS = _exporter("consumergroup_members", "Members of a group.", "consumergroup")
 
-# -- ours --------------------------------------------------------------------------------------------------------------
+# -- own ---------------------------------------------------------------------------------------------------------------
 
-BUILD_INFO = _own("trioka_build_info", "1; the labels say what runs.", "version", "python")
+BUILD_INFO = _own("trioka_build_info", "1; the labels name the versions.", "version", "python")
 REQUEST_DURATION = _own("trioka_request_duration_seconds",
-    "From a request to its answer, by API.", "api", kind=Kind.HISTOGRAM)
+    "Seconds from a request to its response, by API.", "api", kind=Kind.HISTOGRAM)
 LOOP_LAG = _own("trioka_loop_lag_seconds",
-    "By how much the event loop was late, at worst, in the last half minute: whoever was ready had to wait so long.")
+    "The longest delay of the event loop in the last half minute: a ready request waited so long.")
 SECONDS_TO_DATA_LOSS = _own("trioka_group_seconds_to_data_loss",
     "How long until retention.ms lets go of the oldest records that a group has not read; 0 if it has begun to."
     " Only where a group is behind and records expire.", "consumergroup", "topic")
 CONNECTIONS = _own("trioka_connections", "Connections that are open.", "listener")
-PARKED = _own("trioka_waiting_requests", "Requests that wait for records, replicas, members or time.")
+TLS_CERTIFICATE_EXPIRY = _own("trioka_tls_certificate_expiry_seconds",
+    "Time until the certificate of a TLS listener ends; negative once it has.", "listener")
+TLS_HANDSHAKES = _own("trioka_tls_handshakes_total", "TLS handshakes that succeeded.", "listener")
+TLS_FAILURES = _own("trioka_tls_handshake_failures_total", "TLS handshakes that failed.", "listener")
+PARKED = _own("trioka_waiting_requests", "Requests parked until records, replicas, members or a timeout complete them.")
 LOG_DIRECTORY_OFFLINE = _own("trioka_log_directory_offline", "1 if a log directory is offline.", "directory")
 LOG_DIRECTORY_FREE = _own("trioka_log_directory_free_bytes",
-    "What may still be written to the volume of a log directory.", "directory")
-LOG_DIRECTORY_TOTAL = _own("trioka_log_directory_size_bytes", "The size of that volume.", "directory")
+    "Free bytes on the volume of a log directory.", "directory")
+LOG_DIRECTORY_TOTAL = _own("trioka_log_directory_size_bytes",
+    "Total bytes of the volume of a log directory.", "directory")
 DAMAGED_PARTITIONS = _own("trioka_damaged_partitions",
-    "Replicas with damaged records: they serve what is whole, refuse what is not, and are being healed.")
+    "Replicas with damaged records: they serve intact records, refuse damaged ones, and are being healed.")
 DAMAGED_RANGES = _own("trioka_damaged_ranges", "Ranges of records on this broker that are damaged now.")
-UNHEALED_RANGES = _own("trioka_unhealed_ranges", "Those of them of which no replica had a good copy.")
+UNHEALED_RANGES = _own("trioka_unhealed_ranges", "Damaged ranges on this broker of which no replica had a good copy.")
 HEALED_RANGES = _own("trioka_healed_ranges_total", "Damaged ranges that were replaced by a copy of another replica.")
 SCRUBBED_BYTES = _own("trioka_scrub_bytes_total", "Bytes of logs that the scrubber has compared with their checksums.")
 SCRUB_FOUND = _own("trioka_scrub_damaged_ranges_total", "Damaged ranges that the scrubber has found.")
 SCRUB_LAST = _own("trioka_scrub_last_complete_timestamp_seconds",
-    "When all of a replica was last scrubbed, since the broker was started; 0 if it was not yet.", "topic", "partition")
+    "When a replica was last scrubbed completely, since the broker started; 0 if not yet.", "topic", "partition")
 LEFT_OUT = _own("trioka_metrics_left_out",
-    "What is not told of one by one, because there are more than trioka.metrics.max.…", "what")
+    "Objects without a series of their own, because there are more than trioka.metrics.max.…", "what")
 PROCESS_CPU = _own("process_cpu_seconds_total", "CPU time of this process.")
-PROCESS_RESIDENT = _own("process_resident_memory_bytes", "Its memory that is not swapped out.")
-PROCESS_VIRTUAL = _own("process_virtual_memory_bytes", "Its address space.")
-PROCESS_START = _own("process_start_time_seconds", "When it was started, in seconds since 1970.")
-PROCESS_FILES = _own("process_open_fds", "Its open files and connections.")
-PROCESS_MAX_FILES = _own("process_max_fds", "How many it may have.")
+PROCESS_RESIDENT = _own("process_resident_memory_bytes", "Resident memory of this process.")
+PROCESS_VIRTUAL = _own("process_virtual_memory_bytes", "Virtual memory of this process.")
+PROCESS_START = _own("process_start_time_seconds", "Start time of this process, in seconds since 1970.")
+PROCESS_FILES = _own("process_open_fds", "Open file descriptors of this process.")
+PROCESS_MAX_FILES = _own("process_max_fds", "The limit of open file descriptors.")

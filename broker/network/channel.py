@@ -1,38 +1,37 @@
-"""A socket and its connection, and how bytes leave: by one call what is small, by sendfile what is large (decision 13).
+"""A connection with its transport. Sends responses: small parts by one `sendmsg`, large file ranges by zero-copy
+`sendfile` (decision 13).
 
-What a connection has to say is a queue of buffers and ranges of files. Everything up to the next large range leaves by
-one `sendmsg`: a small range of a file is read for it, a larger one is sent from a map. A range above `BULK_BYTES` goes
-by sendfile, corked together with what stands before and behind it, so that it leaves in whole segments.
+The outgoing queue of a connection holds buffers and file ranges. Everything up to the next large range is sent by one
+`sendmsg`: a small range is read into memory for it, a larger one is sent from a memory map. A range above `BULK_BYTES`
+is sent by `sendfile`, corked together with the parts before and behind it, so that it leaves in full TCP segments. A
+transport without `sendfile` (TLS) gets the bytes of all ranges, `CHUNK_BYTES` at a time.
 """
 
 import errno
 import os
 import select
-import socket
 from typing import Final, Protocol
 
 from trioka.storage.file_pool import FileRange
 
 from .connection import Connection
+from .transport import Buffer, Transport
 
-BUFFERS_AT_ONCE: Final = min(os.sysconf("SC_IOV_MAX"), 256)
+MAX_IOVECS: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 SMALL_RANGE_BYTES: Final = 32 * 1024
 BULK_BYTES: Final = 512 * 1024
-PORTION_BYTES: Final = 256 * 1024  # of what is large, at a time, where others would wait for it
+CHUNK_BYTES: Final = 256 * 1024  # of a large response, sent at once while other clients wait
 
 READ: Final = select.EPOLLIN | select.EPOLLRDHUP
-CORK: Final = getattr(socket, "TCP_CORK", None)  # Linux has it
-
-Buffer = bytes | bytearray | memoryview
 
 
-class Turns(Protocol):
-    """What a channel that has much to send wants to know of the others."""
+class SendPolicy(Protocol):
+    """Tells a channel with much to send whether other connections are waiting."""
 
     @property
-    def is_shared(self) -> bool: ...
+    def has_small_clients(self) -> bool: ...
 
-    def is_asked_by_others(self, channel: "Channel") -> bool: ...
+    def has_other_events(self, channel: "Channel") -> bool: ...
 
 
 class Channel:
@@ -45,32 +44,38 @@ class Channel:
         "range_sent",
         "receive",
         "send",
-        "socket",
+        "transport",
     )
 
-    def __init__(self, sock: socket.socket, connection: Connection) -> None:
-        self.socket = sock
-        self.receive = sock.recv_into
-        self.send = sock.send
-        self.descriptor = sock.fileno()
+    def __init__(self, transport: Transport, connection: Connection) -> None:
+        self.transport = transport
+        self.receive = transport.receive_into
+        self.send = transport.send
+        self.descriptor = transport.descriptor
         self.connection = connection
         self.interest = READ
         self.range_sent = 0  # of the file range at the head of the queue
-        self.held = 0  # bytes, by a request that has begun
-        self.is_corked = False  # the kernel keeps what does not fill a segment, until all has been sent
+        self.held = 0  # bytes of an incomplete request
+        self.is_corked = False  # TCP_CORK: the kernel holds back partial segments until all is sent
 
     def cork(self, is_corked: bool) -> None:
         self.is_corked = is_corked
-        if CORK is not None:
-            self.socket.setsockopt(socket.IPPROTO_TCP, CORK, is_corked)
+        self.transport.cork(is_corked)
 
-    def flush(self, turns: Turns) -> None:
-        """Sends what the kernel takes. What it does not take stays in the queue, and the epoll says when to go on."""
+    def flush(self, policy: SendPolicy) -> None:
+        """Sends what the kernel takes. The rest stays in the queue until the epoll reports the socket writable."""
         queue = self.connection.outgoing
         try:
             while queue:
                 buffers = self._buffers()
-                if not (self._send_buffers(buffers) if buffers else self._send_range(turns)):
+                if not (self._send_buffers(buffers) if buffers else self._send_range(policy)):
+                    return
+                if (
+                    queue
+                    and not self.transport.can_sendfile
+                    and policy.has_small_clients
+                    and policy.has_other_events(self)
+                ):
                     return
         except BlockingIOError:
             return
@@ -78,11 +83,14 @@ class Channel:
             self.cork(False)
 
     def _buffers(self) -> list[Buffer]:
-        """What leaves by the next call: all up to the next range that is for sendfile. None, if that is the first."""
+        """The buffers of the next `sendmsg`: everything up to the next range for `sendfile`. Empty if that comes
+        first."""
         buffers: list[Buffer] = []
         if self.range_sent:
             return buffers
         queue = self.connection.outgoing
+        if not self.transport.can_sendfile:
+            return self._read_buffers()
         for index, piece in enumerate(queue):
             if type(piece) is FileRange:
                 if piece.size > BULK_BYTES:
@@ -92,15 +100,32 @@ class Channel:
                     break
                 piece = queue[index] = found
             buffers.append(piece)  # type: ignore[arg-type]
-            if len(buffers) == BUFFERS_AT_ONCE:
+            if len(buffers) == MAX_IOVECS:
+                break
+        return buffers
+
+    def _read_buffers(self) -> list[Buffer]:
+        """The same for a transport without `sendfile`: up to the end of the first chunk of a file."""
+        buffers: list[Buffer] = []
+        queue = self.connection.outgoing
+        for index, piece in enumerate(queue):
+            if type(piece) is FileRange:
+                if piece.size > CHUNK_BYTES:
+                    first, queue[index] = piece.split(CHUNK_BYTES)
+                    queue.insert(index, first.read())
+                else:
+                    queue[index] = piece.read()
+                buffers.append(queue[index])  # type: ignore[arg-type]
+                break
+            buffers.append(piece)  # type: ignore[arg-type]
+            if len(buffers) == MAX_IOVECS:
                 break
         return buffers
 
     def _send_buffers(self, buffers: list[Buffer]) -> bool:
-        """In one call. False if the kernel did not take all."""
+        """Sends the buffers by one call. False if the kernel did not take all of them."""
         queue = self.connection.outgoing
-        more = socket.MSG_MORE if len(queue) > len(buffers) else 0
-        sent = total = self.socket.sendmsg(buffers, (), more)
+        sent = total = self.transport.send_pieces(buffers, len(queue) > len(buffers))
         if total == self.connection.outgoing_bytes:
             queue.clear()
             sent = 0
@@ -114,30 +139,30 @@ class Channel:
         self.connection.sent(total)
         return not sent
 
-    def _send_range(self, turns: Turns) -> bool:
-        """Of the range at the head of the queue, what the kernel takes. Whether to go on."""
-        descriptor, file, position, left = self._rest_of_range()
-        if not turns.is_shared:
-            return self._range_is_sent(os.sendfile(descriptor, file, position, left))
-        portion = min(left, PORTION_BYTES)
-        sent = os.sendfile(descriptor, file, position, portion)
-        return self._range_is_sent(sent) or (sent == portion and not turns.is_asked_by_others(self))
+    def _send_range(self, policy: SendPolicy) -> bool:
+        """Sends from the range at the head of the queue what the kernel takes. Whether to continue."""
+        file, position, left = self._rest_of_range()
+        if not policy.has_small_clients:
+            return self._range_is_sent(self.transport.sendfile(file, position, left))
+        portion = min(left, CHUNK_BYTES)
+        sent = self.transport.sendfile(file, position, portion)
+        return self._range_is_sent(sent) or (sent == portion and not policy.has_other_events(self))
 
-    def _rest_of_range(self) -> tuple[int, int, int, int]:
-        """What sendfile is to be told. What comes before and behind leaves with it."""
+    def _rest_of_range(self) -> tuple[int, int, int]:
+        """Descriptor, position and size for `sendfile`. Corks the parts before and behind the range with it."""
         queue = self.connection.outgoing
         piece = queue[0]
         assert isinstance(piece, FileRange)
         if not self.is_corked and len(queue) > 1:
             self.cork(True)
         sent = self.range_sent
-        return self.descriptor, piece.file.fileno(), piece.position + sent, piece.size - sent
+        return piece.file.fileno(), piece.position + sent, piece.size - sent
 
     def _range_is_sent(self, sent: int) -> bool:
-        """Takes note of so much. Whether that was all of the range."""
+        """Records that `sent` bytes were sent. Whether the range is finished."""
         connection = self.connection
         if sent == 0:
-            raise OSError(errno.EIO, "a file ended before the range that was promised")
+            raise OSError(errno.EIO, "the file ends before the range that the response announced")
         connection.sent(sent)
         self.range_sent += sent
         if self.range_sent < len(connection.outgoing[0]):

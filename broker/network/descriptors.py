@@ -1,6 +1,7 @@
-"""What a broker does when it runs out of descriptors: it closes files that it can open again, and waits a moment.
+"""File descriptor shortage: the broker closes files that it can reopen, and waits a moment.
 
-Descriptors are the process's, not a directory's. Connections come and go, so that a moment later there may be some.
+The limit holds for the whole process, so the files of all log directories are closed. A moment later connections may
+have ended too, which frees further descriptors.
 """
 
 from collections.abc import Iterable
@@ -10,10 +11,10 @@ import trio
 
 from trioka.storage.file_pool import FilePool
 
-SHORTAGE_WAIT_S: Final = 0.1  # after storage.sync.SHORTAGE_TRIES of these it is the client's turn to try again
+SHORTAGE_WAIT_S: Final = 0.1  # after storage.sync.SHORTAGE_TRIES waits the client gets a retriable error
 
 
 async def free_descriptors(pools: Iterable[FilePool]) -> None:
     for pool in pools:
-        pool.give_back()
+        pool.release_descriptors()
     await trio.sleep(SHORTAGE_WAIT_S)

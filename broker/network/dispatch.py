@@ -1,67 +1,75 @@
-"""From (key, version) to handler, and from whatever a handler does to an answer.
+"""Dispatch: finds the handler of an API key and version, and turns its result into a response.
 
-    an answer            is sent
-    a coroutine          runs in a task of its own, and answers when it returns
-    a KafkaError         is mapped by the handler's `refuse` to a response that says so
-    anything else        is a mistake of ours: logged, answered UNKNOWN_SERVER_ERROR, and the connection is closed
+    a response              is sent
+    a coroutine             runs in a task of its own, which responds when it returns
+    a KafkaError            is mapped by the handler's `error_response` to a response with that error code
+    any other exception     is an internal error: it is logged and answered UNKNOWN_SERVER_ERROR, and the connection is
+                            closed
 
-Bytes that are no request close the connection, as they do in Kafka; so does an API or a version that is not served. One
-exception: a client that asks ApiVersions in a version of the future is answered in version 0, with the range that is
-served, because that question is how it finds out.
+Bytes that are no request close the connection, as in Kafka; so does an API or version that is not served. One
+exception: ApiVersions in an unknown version is answered in version 0 with the supported range, because that is how
+clients find the range.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from importlib import import_module
+from struct import Struct
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
+
+import trio
 
 from trioka.protocol.codec import decoder
 from trioka.protocol.decoding import MAX_ELEMENTS
 from trioka.protocol.errors import KafkaError, NotController, ProtocolError, UnknownServerError, UnsupportedVersion
-from trioka.protocol.frame import StrangeProtocol
+from trioka.protocol.frame import NotKafka
 from trioka.protocol.header import API_VERSIONS_KEY
+from trioka.protocol.sasl.exchange import Computation, Failed
 from trioka.protocol.schema import Request
 
-from ..api import BROKER, CONTROLLER, OF_CONTROLLERS, SERVED, Handler, Served
+from ..api import BROKER, CONTROLLER, CONTROLLER_HANDLERS, SUPPORTED_APIS, ApiSpec, Handler
 from ..counters.errors import ErrorCounts
-from ..counters.latency import RequestTimes
-from .connection import FETCH_KEY, LATER, Answer, Call, Connection, Later
+from ..counters.latency import RequestLatencies
+from ..security.pre_auth import PreAuth, Refused
+from .charge import timed
+from .connection import FETCH_KEY, PENDING, Call, CallResponse, Connection, Pending
 
 if TYPE_CHECKING:
-    from trioka.protocol.messages.fetch import FetchRequest
-
     from ..broker import Broker
-    from ..fastpath.fetch import FetchLane
-    from ..fastpath.produce import ProduceLanes
+    from ..fastpath.fast_path import FastPath
+    from ..fastpath.registry import FastPathRegistry
+    from ..security.logins import Logins
+    from .request_quotas import RequestQuotas
 
 log = logging.getLogger("trioka.dispatch")
 
-COMPLAINT_INTERVAL_S: Final = 60.0  # one line a minute for each client that sends nonsense
-MAX_COMPLAINTS: Final = 1000  # clients that are remembered for it
-EVERYWHERE: Final = ("0.0.0.0", "::")  # where one listens, and where nobody can be reached
+WARN_INTERVAL_S: Final = 60.0  # one warning per host in this time
+MAX_WARNED_HOSTS: Final = 1000  # hosts whose last warning is remembered
+SIZE: Final = Struct(">i")
+WILDCARD_HOSTS: Final = ("0.0.0.0", "::")  # to listen on all addresses; clients cannot connect to them
 
 
 class Route:
-    """What serves one version of one API."""
+    """Serves one version of one API."""
 
     __slots__ = (
         "_broker",
         "_decode",
         "_handler",
+        "fast_path_key",
         "is_flexible",
         "is_for_clients",
         "key",
-        "lane_key",
         "response_version",
         "version",
     )
 
     def __init__(self, broker: "Broker", handler: Handler[Any], key: int, version: int) -> None:
         self.key = key
-        self.is_for_clients = True  # False on a listener of controllers
-        self.lane_key = key  # another one if its requests must not be in a lane
+        self.is_for_clients = True  # False on a controller listener
+        self.fast_path_key = key  # another key if its requests must not use a fast path
         self.version = self.response_version = version
         self.is_flexible = version in handler.request.__flexible__
         self._broker = broker
@@ -70,12 +78,12 @@ class Route:
 
     @property
     def api(self) -> str:
-        """Kafka's name of it."""
+        """Kafka's name of the API."""
         name: str = self._handler.request.__name__
         return name.removesuffix("Request")
 
     def decode(self, frame: memoryview, body: int) -> Request:
-        # What follows the request in its frame is ignored, as Kafka ignores it.
+        # Bytes behind the request in its frame are ignored, as in Kafka.
         request: Request = self._decode(frame, body, MAX_ELEMENTS)[0]
         return request
 
@@ -83,81 +91,87 @@ class Route:
     def handler(self) -> Handler[Any]:
         return self._handler
 
-    def serve(self, call: Call, request: Request) -> Answer | Later:
+    def serve(self, call: Call, request: Request) -> CallResponse | Pending:
         try:
-            if self._handler.forwards and self._may_be_passed_on():
-                answer: Any = self._broker.forwarding.forward(call, request, self._handler)
-            else:
-                answer = self._handler.serve(self._broker, call, request)
+            handler = self._handler
+            answer: Any = None if handler.refusal is None else handler.refusal(self._broker, call, request)
+            if answer is None and handler.forwards and self._should_forward():
+                answer = self._broker.forwarding.forward(call, request, handler)
+            elif answer is None:
+                answer = handler.serve(self._broker, call, request)
         except KafkaError as error:
-            if self.key <= FETCH_KEY:  # the others' answers are looked into
+            if self.key <= FETCH_KEY:  # for other APIs, errors are counted from the response
                 self._broker.dispatch.errors.add(self.key, error.code)
-            return self._handler.refuse(request, error)
-        except Exception as mistake:
-            return self._our_mistake(call, request, mistake)
+            return self._handler.error_response(request, error)
+        except Exception as error:
+            return self._internal_error(call, request, error)
         if type(answer) is CoroutineType:
+            if self._broker.dispatch.quotas is not None and hasattr(call, "charge"):
+                answer = timed(answer, call.charge)
             self._broker.dispatch.running += 1
             self._broker.nursery.start_soon(self._finish, call, request, answer)
-            return LATER
+            return PENDING
         return answer  # type: ignore[no-any-return]
 
-    def _may_be_passed_on(self) -> bool:
-        """An active controller may cease to be one before it has answered, if there are others; then one of them is
-        asked. A client that was told NOT_CONTROLLER might take that for the answer."""
+    def _should_forward(self) -> bool:
+        """Whether the request goes to the active controller through `forwarding`, which retries if that resigns before
+        it has answered: a client might take NOT_CONTROLLER for the final answer."""
         quorum = self._broker.quorum
         if self.is_for_clients:
-            return quorum.has_company or not quorum.is_active
+            return quorum.has_peers or not quorum.is_active
         if not quorum.is_active:
             raise NotController
         return False
 
-    async def _finish(self, call: Call, request: Request, coroutine: Coroutine[Any, Any, Answer]) -> None:
+    async def _finish(self, call: Call, request: Request, coroutine: Coroutine[Any, Any, CallResponse]) -> None:
         try:
             answer = await coroutine
         except KafkaError as error:
-            answer = self._handler.refuse(request, error)
-        except Exception as mistake:
-            answer = self._our_mistake(call, request, mistake)
+            answer = self._handler.error_response(request, error)
+        except Exception as error:
+            answer = self._internal_error(call, request, error)
         finally:
             self._broker.dispatch.running -= 1
         call.reply(answer)
 
-    def _our_mistake(self, call: Call, request: Request, mistake: Exception) -> Answer:
+    def _internal_error(self, call: Call, request: Request, error: Exception) -> CallResponse:
         where = f"{type(request).__name__} v{self.version} from {call.connection.peer}"
-        log.error("a mistake of ours: %s", where, exc_info=mistake)
+        log.error("internal error: %s", where, exc_info=error)
         call.connection.is_closing = True
-        return self._handler.refuse(request, UnknownServerError())
+        return self._handler.error_response(request, UnknownServerError())
 
 
 class _UnknownApiVersions(Route):
-    """ApiVersions in a version that nobody here knows: its body is not looked at."""
+    """ApiVersions in an unknown version: its body is not decoded."""
 
     __slots__ = ()
 
     def decode(self, frame: memoryview, body: int) -> Request:
-        return self._handler.request.nothing()  # type: ignore[no-any-return]
+        return self._handler.request.with_defaults()  # type: ignore[no-any-return]
 
-    def serve(self, call: Call, request: Request) -> Answer:
-        return self._handler.refuse(request, UnsupportedVersion())
+    def serve(self, call: Call, request: Request) -> CallResponse:
+        return self._handler.error_response(request, UnsupportedVersion())
 
 
 class Dispatch:
-    """For one kind of listeners: those for clients, or those of controllers."""
+    """The routes of one kind of listener: client or controller."""
 
     def __init__(self, broker: "Broker", listeners: int = BROKER) -> None:
         self._broker = broker
         self._listeners = listeners
         self._routes: dict[tuple[int, int], Route] = {}
         self._new: Callable[[Broker, Handler[Any], int, int], Route] = Route
-        self.together = broker.together
-        self._produce_lanes: ProduceLanes | None = None
-        self._complaints: dict[str, float] = {}
-        self._going_on: deque[Connection] = deque()
-        self._is_going_on = False
-        self.running = 0  # requests that are being served, and wait for something
-        self.times = RequestTimes(broker.clock.now)
+        self.coalescer = broker.coalescer
+        self.guard = broker.guard
+        self.quotas: RequestQuotas | None = None  # None unless the metadata contains a quota
+        self._fast_paths: FastPathRegistry | None = None
+        self._warned_at: dict[str, float] = {}  # by host
+        self._resuming: deque[Connection] = deque()
+        self._is_resuming = False
+        self.running = 0  # requests served by a task of their own
+        self.times = RequestLatencies(broker.clock.now)
         self.errors = ErrorCounts()
-        self.http_address: tuple[str, int] | None = None  # of metrics and health, for who knocks here instead
+        self.http_address: tuple[str, int] | None = None  # of metrics and health, for HTTP clients at the wrong port
 
     def route(self, key: int, version: int) -> Route:
         found = self._routes.get((key, version))
@@ -174,99 +188,109 @@ class Dispatch:
         raise ProtocolError(f"{handler.request.__name__} v{version} is not served: {served.first}-{served.last} are")
 
     def reroute(self, new: "Callable[[Broker, Handler[Any], int, int], Route]" = Route) -> None:
-        """From the next request on, `new` makes the routes: how a test gets into the way of requests. Connections
-        forget what they know, and their lanes, which lead past every route."""
+        """From the next request on, `new` makes the routes, so that tests can intercept requests. Connections drop
+        cached routes and fast paths, which bypass routes."""
         self._new = new
         self._routes.clear()
         for connection in self._broker.network.connections:
             connection.forget_route()
 
     def handler(self, key: int) -> Handler[Any]:
-        """For who asks without a wire in between, and needs no decoder."""
+        """The handler of an API, for calls inside this node, which need no decoder."""
         return self._served(key)[1]
 
-    def _served(self, key: int) -> tuple[Served, Handler[Any]]:
-        served = SERVED.get(key)
+    def _served(self, key: int) -> tuple[ApiSpec, Handler[Any]]:
+        served = SUPPORTED_APIS.get(key)
         if served is None or not served.listeners & self._listeners:
             raise ProtocolError(f"API {key} is not served")
-        name = OF_CONTROLLERS.get(key, served.name) if self._listeners == CONTROLLER else served.name
+        name = CONTROLLER_HANDLERS.get(key, served.name) if self._listeners == CONTROLLER else served.name
         handler: Handler[Any] = getattr(import_module(f"..handlers.{name}", __package__), name)
         return served, self._broker.guard.handler(handler)
 
+    def find_fast_path(self, frame: memoryview, body: int, request: Request, route: Route) -> "FastPath | None":
+        """The fast path for requests like this one, whose body begins at `body`; None if it is not eligible. Imported
+        when first needed, as handlers are."""
+        if self._fast_paths is None:
+            made: FastPathRegistry = import_module("..fastpath.registry", __package__).FastPathRegistry(self._broker)
+            self._fast_paths = made
+        return self._fast_paths.find(frame, body, request, route)
+
     @property
-    def produce_lanes(self) -> "ProduceLanes":
-        """Imported with the first Produce, as its handler is."""
-        if self._produce_lanes is None:
-            made: ProduceLanes = import_module("..fastpath.produce", __package__).ProduceLanes(self._broker)
-            self._produce_lanes = made
-        return self._produce_lanes
+    def logins(self) -> "Logins":
+        return self._broker.logins
+
+    def serve_raw_login(self, connection: Connection, gate: PreAuth, message: memoryview) -> None:
+        """A SASL message after a SaslHandshake of version 0, which has no header. Neither has the response, and a
+        failure gets no response: the connection is closed later."""
+        outcome = self.logins.step(connection, gate, bytes(message))
+        if not isinstance(outcome, Refused | Computation):
+            connection.respond(SIZE.pack(len(outcome.data)) + outcome.data)
+            return
+        if isinstance(outcome, Computation):  # for delegation tokens, which such old clients do not support
+            self.logins.refuse(connection, gate, Failed("delegation tokens need SaslHandshake version 1"))
+        self._broker.nursery.start_soon(self._abort_later, connection)
+
+    async def _abort_later(self, connection: Connection) -> None:
+        await trio.sleep(self.logins.failure_delay_s)
+        if not connection.is_closed:
+            connection.abort()
 
     def release_replicas(self) -> None:
-        """Some have left this broker: the lanes look for theirs anew."""
-        if self._produce_lanes is not None:
-            self._produce_lanes.quiet()
+        """Replicas have left this broker: the fast paths look up their replicas again."""
+        if self._fast_paths is not None:
+            self._fast_paths.release()
         for connection in self._broker.network.connections:
             connection.release_replicas()
 
-    def fetch_lane(self, frame: memoryview, body: int, request: "FetchRequest", version: int) -> "FetchLane | None":
-        """For more of its kind, if it is one for a lane (fastpath/fetch.py, imported here for the same reason). Where
-        there is an authorizer there are no lanes: each request is asked about."""
-        if self._broker.guard.is_closed:
-            return None
-        lane: FetchLane | None = import_module("..fastpath.fetch", __package__).lane_for(
-            self._broker, frame, body, request, version
-        )
-        return lane
-
     def go_on(self, connection: Connection) -> None:
-        """A request that held up others of its connection was answered, or may be passed. These are served before this
-        returns, unless it is called while others are served in this way: then they are next. A request that is served
-        may be what those of other connections wait for, and so on, as far as clients have sent; so nothing calls itself
-        here."""
-        self._going_on.append(connection)
-        if self._is_going_on:
+        """A request that blocked others of its connection was answered, or may be overtaken. Those are served before
+        this returns, unless it is called while another connection is resumed: then they are queued. Serving a request
+        may unblock requests of further connections, and so on; the queue replaces an unbounded recursion."""
+        self._resuming.append(connection)
+        if self._is_resuming:
             return
-        self._is_going_on = True
+        self._is_resuming = True
         try:
-            while self._going_on:
-                self._going_on.popleft().serve_on()
+            while self._resuming:
+                self._resuming.popleft().resume_serving()
         finally:
-            self._is_going_on = False
+            self._is_resuming = False
 
-    # -- what is no request -------------------------------------------------------------------------------------------
+    # -- input that is no request --------------------------------------------------------------------------------------
 
     def malformed(self, connection: Connection, problem: ProtocolError) -> None:
         connection.is_closing = True
-        self.complain(connection.peer, "closed %s on %s: %s", connection.peer, connection.listener, problem)
+        self.warn_once(connection.peer, "closed %s on %s: %s", connection.peer, connection.listener, problem)
 
-    def met_a_stranger(self, connection: Connection, stranger: StrangeProtocol) -> None:
-        if stranger.spoken.startswith("HTTP"):
-            connection.say(http_answer(self.http_address))
+    def on_foreign_protocol(self, connection: Connection, foreign: NotKafka) -> None:
+        if foreign.spoken.startswith("HTTP"):
+            connection.send_raw(wrong_port_response(self.http_address))
         connection.is_closing = True
-        self.complain(
+        self.warn_once(
             connection.peer,
             "client %s speaks %s to the %s listener",
             connection.peer,
-            stranger.spoken,
+            foreign.spoken,
             connection.listener,
         )
 
-    def complain(self, peer: str, message: str, *arguments: object) -> None:
+    def warn_once(self, peer: str, message: str, *arguments: object) -> None:
+        """Logs a warning, once in WARN_INTERVAL_S for each host."""
         now = self._broker.clock.now()
         host = peer.rpartition(":")[0]
-        if now - self._complaints.get(host, -COMPLAINT_INTERVAL_S) >= COMPLAINT_INTERVAL_S:
-            if len(self._complaints) >= MAX_COMPLAINTS:
-                self._complaints.clear()
-            self._complaints[host] = now
+        if now - self._warned_at.get(host, -WARN_INTERVAL_S) >= WARN_INTERVAL_S:
+            if len(self._warned_at) >= MAX_WARNED_HOSTS:
+                self._warned_at.clear()
+            self._warned_at[host] = now
             log.warning(message, *arguments)
 
 
-def http_answer(elsewhere: tuple[str, int] | None) -> bytes:
-    """To a browser or a scraper at the wrong door; `elsewhere` is the right one, if there is any."""
+def wrong_port_response(http_address: tuple[str, int] | None) -> bytes:
+    """Response to HTTP clients at a Kafka port; `http_address` is the right one, if HTTP is served."""
     text = "This is a Kafka broker's port. It speaks Kafka's binary protocol, not HTTP.\n"
-    if elsewhere is not None:
-        host, port = elsewhere
-        at = f"http://[{host}]:{port}/metrics" if ":" in host else f"http://{host}:{port}/metrics"
-        text += f"Metrics and health are at {f'port {port}' if host in EVERYWHERE else at}.\n"
+    if http_address is not None:
+        host, port = http_address
+        url = f"http://[{host}]:{port}/metrics" if ":" in host else f"http://{host}:{port}/metrics"
+        text += f"Metrics and health are at {f'port {port}' if host in WILDCARD_HOSTS else url}.\n"
     head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\n"
     return f"{head}Connection: close\r\n\r\n{text}".encode()

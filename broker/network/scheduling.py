@@ -1,16 +1,16 @@
-"""Short turns on the processor, and so early ones.
+"""Short scheduler timeslices, for the process and for Python's threads, so that the broker runs soon after it wakes.
 
-Whoever computes has the processor for some milliseconds at a time, and a broker that wakes for a request beside such
-neighbours waits until a turn is over. Linux gives those who ask for shorter turns theirs sooner, and no more of the
-processor in all (EEVDF, from 6.12 on; before that it takes the wish, and does nothing). Beside two processes that
-compute, on two processors, that makes the p99 of a thousand records a second half as long in the median, and a sixth of
-it in the best of six rounds (docs/PERFORMANCE.md).
+A CPU-bound process keeps the processor for some milliseconds, and a broker that wakes for a request waits until that
+timeslice ends. Linux schedules threads with shorter timeslices sooner, without giving them more CPU time in all (EEVDF,
+from 6.12 on; older kernels accept the request and ignore it). Beside two CPU-bound processes on two processors, that
+halves the p99 of a thousand records a second in the median of six rounds, and cuts it to a sixth in the best
+(docs/PERFORMANCE.md).
 
-The same goes for the threads of the broker itself, of which one at a time has the interpreter: who wants it waits until
-it is let go for a system call, or for 5 ms. That is long for the thread that serves everybody, if another one computes
-(a large group is loaded). So turns are asked for that are as long as a request takes.
+The same holds for Python's threads, of which one holds the GIL at a time: another thread waits until the holder makes a
+system call, or for 5 ms. That is long for the event loop if a worker thread computes (a large group is loaded), so the
+switch interval is set to about the time of one request.
 
-Only imported when a broker is ready: loading ctypes takes some milliseconds, and nobody waits for this.
+Imported only when a broker is ready, because loading ctypes takes some milliseconds.
 """
 
 import ctypes
@@ -19,23 +19,23 @@ import sys
 from struct import Struct
 from typing import Final
 
-TURN_NS: Final = 300_000  # long enough for a round of requests
-INTERPRETER_TURN_S: Final = 20e-6
+SLICE_NS: Final = 300_000  # long enough for a round of requests
+SWITCH_INTERVAL_S: Final = 20e-6
 
-_SET_ATTRIBUTES: Final = {"x86_64": 314, "aarch64": 274, "riscv64": 274}  # the number of `sched_setattr`
-# `struct sched_attr`: its size, policy, flags, nice, priority, length of a turn, deadline, period.
+_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274, "riscv64": 274}  # the number of `sched_setattr`
+# `struct sched_attr`: its size, policy, flags, nice, priority, runtime (the timeslice), deadline, period.
 _ATTRIBUTES: Final = Struct("=IIQiIQQQ")
 
 
-def ask_for_short_turns() -> bool:
-    """For the thread that calls, and those that it starts from then on; those of the interpreter for all. Whether the
-    system has granted them: a process to which somebody has given another policy keeps it, and so does one on a system
-    that does not know of this."""
-    sys.setswitchinterval(INTERPRETER_TURN_S)
-    number = _SET_ATTRIBUTES.get(os.uname().machine)
+def request_short_timeslice() -> bool:
+    """Sets the timeslice of the calling thread and of threads that it starts later, and the switch interval of all
+    threads. Whether the system accepted the timeslice: a process with another scheduling policy keeps that, and other
+    systems than Linux do not support it."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    number = _SCHED_SETATTR.get(os.uname().machine)
     if number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return False
     nice = os.getpriority(os.PRIO_PROCESS, 0)
-    wished = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, TURN_NS, 0, 0)
-    answer: int = ctypes.CDLL(None).syscall(number, 0, wished, 0)
-    return answer == 0
+    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, SLICE_NS, 0, 0)
+    result: int = ctypes.CDLL(None).syscall(number, 0, attributes, 0)
+    return result == 0

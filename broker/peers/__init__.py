@@ -1,1 +1,1 @@
-"""Connections to other nodes: a peer with its request queue, its link, and the socket below it."""
+"""Connections to other nodes: a peer with its request queue, its connection, and the socket below it."""

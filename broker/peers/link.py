@@ -1,29 +1,39 @@
-"""Links to other nodes: the asking side of sockets. A task sends a request and waits for its answer, one at a time."""
+"""Client connections to other nodes: one request at a time, whole frames."""
 
 import errno
 import socket
-from typing import Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from .peer_socket import QuickSocket
+from .peer_socket import PeerSocket
 
-MAX_ANSWER_BYTES: Final = 128 * 1024 * 1024  # a fetch has fetch.max.bytes at most, 55 MiB, and one batch more
-FIRST_ANSWER_BYTES: Final = 64 * 1024
-KEPT_BYTES: Final = 16 * 1024 * 1024  # a buffer up to this size is used again; a follower's responses have 10 MiB
-SMALL_RESPONSES: Final = 100  # after so many in a row that need little, a large buffer is given back
+if TYPE_CHECKING:
+    from ..security.tls_context import ClientTls
+
+MAX_RESPONSE_BYTES: Final = 128 * 1024 * 1024  # a Fetch response has at most fetch.max.bytes (55 MiB) plus one batch
+INITIAL_BUFFER_BYTES: Final = 64 * 1024
+KEPT_BYTES: Final = 16 * 1024 * 1024  # a buffer up to this size is reused; replication fetches have 10 MiB
+SMALL_RESPONSES: Final = 100  # after so many small responses in a row, a large buffer is released
 
 
-class Link:
-    """A connection to another node: whole frames out, whole frames in."""
+class PeerConnection:
+    """A connection to another node that sends and receives whole frames."""
 
     __slots__ = ("_buffer", "_size_bytes", "_small_responses", "_socket")
 
     def __init__(self, sock: "trio.socket.SocketType") -> None:
         self._socket = sock
         self._size_bytes = bytearray(4)
-        self._buffer = bytearray(FIRST_ANSWER_BYTES)
+        self._buffer = bytearray(INITIAL_BUFFER_BYTES)
         self._small_responses = 0
+
+    async def start_tls(self, tls: "ClientTls", host: str) -> None:
+        """From here on all bytes are encrypted. Raises OSError if the other node cannot prove its name."""
+        sock = import_module(".tls_socket", __package__).TlsSocket(self._socket, tls, host)
+        await sock.handshake(tls)
+        self._socket = sock
 
     async def exchange(self, frame: bytes | bytearray) -> memoryview:
         """Sends a request, its size first, and returns the response without its size. The memory belongs to the caller
@@ -39,29 +49,29 @@ class Link:
     async def receive(self) -> memoryview:
         await self._receive_into(self._size_bytes, 4)
         size = int.from_bytes(self._size_bytes, signed=True)
-        if not 4 <= size <= MAX_ANSWER_BYTES:
-            raise OSError(errno.EBADMSG, f"an answer of {size} bytes")
+        if not 4 <= size <= MAX_RESPONSE_BYTES:
+            raise OSError(errno.EBADMSG, f"a response has an impossible size: {size} bytes")
         buffer = self._free_buffer(size)
         await self._receive_into(buffer, size)
-        self._buffer = buffer if len(buffer) <= KEPT_BYTES else bytearray(FIRST_ANSWER_BYTES)
+        self._buffer = buffer if len(buffer) <= KEPT_BYTES else bytearray(INITIAL_BUFFER_BYTES)
         return memoryview(buffer)[:size]
 
     def _free_buffer(self, size: int) -> bytearray:
-        """The buffer of the last response, unless a view of it still exists or its size was not needed for long: then a
-        new, small one."""
-        self._small_responses = self._small_responses + 1 if size <= FIRST_ANSWER_BYTES else 0
-        if self._small_responses <= SMALL_RESPONSES or len(self._buffer) <= FIRST_ANSWER_BYTES:
+        """The buffer of the last response, or a new, small one if a view of the buffer still exists or the last
+        SMALL_RESPONSES did not need its size."""
+        self._small_responses = self._small_responses + 1 if size <= INITIAL_BUFFER_BYTES else 0
+        if self._small_responses <= SMALL_RESPONSES or len(self._buffer) <= INITIAL_BUFFER_BYTES:
             try:
-                self._buffer.append(0)  # a bytearray of which a view exists cannot be resized
+                self._buffer.append(0)  # raises BufferError while a memoryview of it exists
             except BufferError:
                 pass
             else:
                 self._buffer.pop()
                 return self._buffer
-        return bytearray(FIRST_ANSWER_BYTES)
+        return bytearray(INITIAL_BUFFER_BYTES)
 
     async def _receive_into(self, buffer: bytearray, size: int) -> None:
-        """A size is a claim of the other side, so the buffer grows only with the bytes that arrive."""
+        """Grows the buffer only as bytes arrive, because the peer may announce any size."""
         received = 0
         while received < size:
             if received == len(buffer):
@@ -69,20 +79,20 @@ class Link:
             with memoryview(buffer) as view:
                 more = await self._socket.recv_into(view[received : min(size, len(view))])
             if more == 0:
-                raise OSError(errno.ECONNRESET, "the other side has hung up")
+                raise OSError(errno.ECONNRESET, "the peer closed the connection")
             received += more
 
-    def size_receive_buffer(self, size: int) -> None:
+    def set_receive_buffer(self, size: int) -> None:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
     def close(self) -> None:
-        """Whoever waits for an answer gets an error."""
+        """A task that waits for a response gets an error."""
         self._socket.close()
 
 
-async def dial(host: str, port: int, timeout_s: float) -> Link:
-    """Connects to another node. OSError if that cannot be done in time."""
+async def dial(host: str, port: int, timeout_s: float) -> PeerConnection:
+    """Connects to another node. Raises OSError if it does not accept in time."""
     with trio.move_on_after(timeout_s):
-        stream = await trio.open_tcp_stream(host, port)  # which does not wait for more before it sends
-        return Link(QuickSocket(socket.socket(fileno=stream.socket.detach())))  # type: ignore[arg-type]
-    raise OSError(errno.ETIMEDOUT, "it does not accept connections")
+        stream = await trio.open_tcp_stream(host, port)  # sets TCP_NODELAY
+        return PeerConnection(PeerSocket(socket.socket(fileno=stream.socket.detach())))  # type: ignore[arg-type]
+    raise OSError(errno.ETIMEDOUT, f"{host}:{port} did not accept the connection within {timeout_s:g} s")

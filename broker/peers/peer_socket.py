@@ -1,20 +1,24 @@
-"""A connected socket for who asks another node, with fewer turns of trio's loop than trio's own socket takes.
+"""A client socket with fewer checkpoints than trio's own.
 
-A turn costs as much as the answer to a small request, and trio's socket takes one with each call, even if nothing has
-to be waited for: so that tasks which never wait do not keep others from running. Whoever asks waits in any case, for
-the answer; here that is the one turn that it takes. What the kernel takes is sent at once, and what has come with the
-first bytes of an answer is there when the rest of it is asked for.
+trio's socket passes a checkpoint in each call, even if the call does not block, so that no task starves others. A
+checkpoint costs as much CPU time as a small request. A client waits for its response in any case, and that is a
+checkpoint; here it is the only one. `send` passes none while the kernel takes the data, and `recv_into` returns data
+that has already been received without waiting.
 """
 
 from typing import Final, Protocol
 
 import trio
 
-AHEAD_BYTES: Final = 16 * 1024  # how much is received at least, where there is so much
+AHEAD_BYTES: Final = 16 * 1024  # read-ahead buffer for small receives
 
 
-class Connected(Protocol):
-    """Of the system's socket, what is used here."""
+class NotSecured(OSError):
+    """TLS or the login has failed: a node cannot prove its identity, or the settings of the nodes do not match."""
+
+
+class RawSocket(Protocol):
+    """The methods of socket.socket that are used here."""
 
     def fileno(self) -> int: ...
 
@@ -22,7 +26,7 @@ class Connected(Protocol):
 
     def send(self, data: memoryview, /) -> int: ...
 
-    def recv_into(self, room: memoryview, /) -> int: ...
+    def recv_into(self, buffer: memoryview, /) -> int: ...
 
     def getsockopt(self, level: int, option: int, /) -> int: ...
 
@@ -31,14 +35,14 @@ class Connected(Protocol):
     def close(self) -> None: ...
 
 
-class QuickSocket:
+class PeerSocket:
     __slots__ = ("_ahead", "_came", "_socket", "_taken")
 
-    def __init__(self, sock: Connected) -> None:
+    def __init__(self, sock: RawSocket) -> None:
         sock.setblocking(False)
         self._socket = sock
         self._ahead = memoryview(bytearray(AHEAD_BYTES))
-        self._came = self._taken = 0  # of what was received ahead
+        self._came = self._taken = 0  # bytes in the read-ahead buffer: received, and handed out
 
     async def send(self, data: memoryview) -> int:
         while True:
@@ -47,23 +51,24 @@ class QuickSocket:
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(self._socket)
 
-    async def recv_into(self, room: memoryview) -> int:
-        """How many bytes came; 0 if the other side has hung up. It does not wait if there are some already."""
+    async def recv_into(self, buffer: memoryview) -> int:
+        """Returns how many bytes were received; 0 if the peer closed the connection. Does not wait if the read-ahead
+        buffer has data."""
         if self._taken == self._came:
-            if len(room) >= AHEAD_BYTES:
-                return await self._receive(room)
+            if len(buffer) >= AHEAD_BYTES:
+                return await self._receive(buffer)
             self._came = await self._receive(self._ahead)
             self._taken = 0
-        size = min(len(room), self._came - self._taken)
-        room[:size] = self._ahead[self._taken : self._taken + size]
+        size = min(len(buffer), self._came - self._taken)
+        buffer[:size] = self._ahead[self._taken : self._taken + size]
         self._taken += size
         return size
 
-    async def _receive(self, room: memoryview) -> int:
+    async def _receive(self, buffer: memoryview) -> int:
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             try:
-                return self._socket.recv_into(room)
+                return self._socket.recv_into(buffer)
             except BlockingIOError:
                 continue
 
@@ -74,7 +79,7 @@ class QuickSocket:
         self._socket.setsockopt(level, option, value)
 
     def close(self) -> None:
-        """Whoever waits gets a ClosedResourceError."""
+        """Tasks that wait for this socket get a ClosedResourceError."""
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()

@@ -1,18 +1,17 @@
-"""The metadata quorum, from this node's side: it decides, writes, and follows what is written.
+"""The metadata quorum on this node: carries out Raft's actions, appends the controller's decisions, replays the log.
 
-`cluster/raft.py` knows what is to be done; here it is done, one thing after the other: what must not be forgotten is
-saved before anything that follows is sent (K1), records are appended, cut off, called committed.
+`cluster/raft.py` decides; this module acts in the given order: state is persisted before any later message is sent
+(K1), records are appended, truncated, committed.
 
-    decided by the controller ─→ appended ─→ durable here and at a majority ─→ replayed ─→ acted upon ─→ answered
+    decided by the controller ─→ appended ─→ durable here and at a majority ─→ replayed ─→ applied ─→ answered
     fetched from the leader   ─→ appended ─→ durable here, and acknowledged ─┘
 
-The image, `metadata`, knows what is committed and nothing else, on the leader too, so that nothing has to be unlearned.
-Changes are made one after the other: the controller must see the last one before it decides the next. A quorum of one
-is a quorum: its majority is this node.
+The image, `metadata`, holds committed records only, on the leader too, so that nothing has to be reverted. Changes are
+made one after the other: the controller must see the last one before it decides the next.
 
 A leader is *active* when the first record of its epoch is committed and replayed: then its image has everything that
-leaders before it have committed. On any other node, and when leadership is lost in between, `change` is NotController;
-whether the change comes true is unknown then.
+leaders before it have committed. On any other node, and when leadership is lost in between, `change` raises
+NotController; whether the change takes effect is unknown then.
 """
 
 import logging
@@ -33,41 +32,51 @@ from trioka.cluster.image_diff import differences
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.metadata_log import ControlMessage, MetadataRecord, build_batch, build_control_batch, read_batch
 from trioka.cluster.raft import Leader, Raft, RaftSettings
-from trioka.cluster.raft_messages import Action, AppendVoters, Ask, Cease, Commit, Lead, LoadSnapshot, Save, Truncate
+from trioka.cluster.raft_messages import (
+    Action,
+    AppendVoters,
+    BecomeLeader,
+    Commit,
+    LoadSnapshot,
+    Persist,
+    SendRequest,
+    StepDown,
+    Truncate,
+)
 from trioka.cluster.snapshot import Snapshot, SnapshotId, build_snapshot
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol import batch
 from trioka.protocol.errors import KafkaError, KafkaStorageError, NotController
 from trioka.protocol.internal_records.control import KRaftVersionRecord, LeaderChangeMessage, Voter, VotersRecord
 from trioka.storage.directory import ForeignDirectory
-from trioka.storage.sync import despite_shortages
+from trioka.storage.sync import retry_out_of_descriptors
 
 from ..clock import Clock
 from ..config.addresses import Endpoint, Server
 from ..config.listeners import Node
 from ..network.descriptors import free_descriptors
-from .store import METADATA_PARTITION, READ_BYTES, QuorumFiles, QuorumSettings
+from .store import METADATA_PARTITION, READ_BYTES, QuorumSettings, QuorumStore
 
 __all__ = ["METADATA_PARTITION", "Quorum", "QuorumSettings"]
 
 log = logging.getLogger("trioka.quorum")
 
 UNKNOWN: Final = -1
-SNAPSHOT_PIECE_BYTES: Final = 8 * 1024 * 1024  # of a snapshot, in one answer
-COMMITS_KEPT: Final = 64  # whose length is remembered, for metrics
+SNAPSHOT_CHUNK_BYTES: Final = 8 * 1024 * 1024  # of a snapshot, in one answer
+MAX_COMMIT_SAMPLES: Final = 64  # commits whose duration is kept, for metrics
 
 T = TypeVar("T")
 Act = Callable[[Sequence[Change]], Awaitable[None]]
-Send = Callable[[Ask], None]
+Send = Callable[[SendRequest], None]
 
 
 class Quorum:
-    """`files` were opened before; `run` begins. `send` puts a question to another node, and its answer comes back by
-    one of the methods of `raft`, whose actions `step` carries out."""
+    """`files` are open; `run` starts the node. `send` sends a request to another node; the response is passed to a
+    method of `raft`, whose actions `step` executes."""
 
     def __init__(
         self,
-        files: QuorumFiles,
+        files: QuorumStore,
         clock: Clock,
         node: Node,
         directory_id: bytes,
@@ -83,21 +92,21 @@ class Quorum:
         self.cluster_id = cluster_id
         self.metadata = Metadata()
         self.raft_settings = raft_settings
-        self.endpoints: tuple[Endpoint, ...] = ()  # where this node's controller listens
+        self.endpoints: tuple[Endpoint, ...] = ()  # of this node's controller listener
         self.controller: Controller | None = None
-        self.snapshot_bytes = SNAPSHOT_PIECE_BYTES
-        self.introduced: dict[int, VotersRecord.Voter] = {}  # what voters have told this leader, while no log has it
-        self.is_voter_joining = False  # one is asked what it understands; nobody else joins meanwhile
-        self.disk = trio.Lock()  # while somebody appends as a follower, cuts, or makes durable
-        self.send: Send = _nobody
-        self.on_failure: Callable[[KafkaError], None] = lambda error: None  # the broker cannot go on without metadata
+        self.snapshot_bytes = SNAPSHOT_CHUNK_BYTES
+        self.introduced: dict[int, VotersRecord.Voter] = {}  # reported to this leader, and not in the log yet
+        self.is_voter_joining = False  # its supported versions are being requested; no other voter may join meanwhile
+        self.disk = trio.Lock()  # held by a follower append, a truncation or a flush
+        self.send: Send = _no_peers
+        self.on_failure: Callable[[KafkaError], None] = lambda error: None  # ends the broker
         self._settings = settings
         self._clock = clock
         self._me = ReplicaKey(node.id, directory_id)
         self._lock = trio.Lock()  # of changes
         self._applying = trio.Lock()
         self._act: Act | None = None
-        self._applied = 0  # everything before it is in the image
+        self._applied = 0  # records before it are in the image
         self._active_epoch = -1
         self._activating_epoch = -1
         self._failure: KafkaError | None = None
@@ -106,15 +115,15 @@ class Quorum:
         self._moved = trio.Event()
         self._unsynced = trio.Event()
         self._learned: dict[int, Server] = {}
-        self._leader_high_watermark = -1  # of the leader, as first heard of in this life
-        self._snapshot_end = 0  # of the newest
+        self._leader_high_watermark = -1  # the first one that a leader has sent since the start
+        self._snapshot_end = 0  # of the newest snapshot
         self._snapshot_ms = clock.now_ms()
         self._bytes_since_snapshot = 0
-        self._contained_ms = -1  # when the newest record in the image was written
-        self._commits_s: deque[float] = deque([0.0], maxlen=COMMITS_KEPT)  # how long the last ones took
+        self._contained_ms = -1  # timestamp of the newest record in the image
+        self._commits_s: deque[float] = deque([0.0], maxlen=MAX_COMMIT_SAMPLES)  # durations of the last commits
         self._load_snapshot()
-        self.raft = Raft(self._me, files, files.voters, files.load_standing(), raft_settings, random, self.now_ms())
-        self._role = self.raft.role  # as it was after the last step
+        self.raft = Raft(self._me, files, files.voters, files.load_state(), raft_settings, random, self.now_ms())
+        self._role = self.raft.role  # after the last step
         self._nursery: trio.Nursery
 
     def _load_snapshot(self) -> None:
@@ -125,7 +134,7 @@ class Quorum:
             self._snapshot_end = self._applied = newest.offset
             self._contained_ms = content.last_contained_log_timestamp_ms
 
-    # -- what others want to know --------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
@@ -146,12 +155,12 @@ class Quorum:
 
     @property
     def applied(self) -> int:
-        """Everything before this offset is in the image, and acted upon."""
+        """The offset before which all records are in the image and applied."""
         return self._applied
 
     @property
     def commit_latency_ms(self) -> tuple[float, float]:
-        """Of the last commits: how long they took on average, and at most."""
+        """Average and maximum duration of the last commits."""
         return 1000 * sum(self._commits_s) / len(self._commits_s), 1000 * max(self._commits_s)
 
     @property
@@ -160,21 +169,21 @@ class Quorum:
 
     @property
     def voters(self) -> VotersRecord | None:
-        """Who votes, if the log says so (kraft.version 1); None where the configuration does."""
+        """The voters, if they are in the log (kraft.version 1); None if they are in the configuration."""
         return self.files.voters_record
 
     @property
     def voter_ranges(self) -> dict[int, FeatureRange]:
-        """What other voters understand of kraft.version, as they have told this leader."""
-        told = {node_id: voter.kraft_version_feature for node_id, voter in self.introduced.items()}
+        """The kraft.version ranges that other voters reported to this leader."""
+        kraft_versions = {node_id: voter.kraft_version_feature for node_id, voter in self.introduced.items()}
         return {
             node_id: FeatureRange(name=KRAFT_VERSION, first=said.min_supported_version, last=said.max_supported_version)
-            for node_id, said in told.items()
+            for node_id, said in kraft_versions.items()
         }
 
     @property
     def caught_up(self) -> bool:
-        """Whether the image is as new as the leader's was when this node first heard of it."""
+        """Whether the image has reached the first high watermark that this node got from a leader."""
         if self.raft.is_leader:
             return self.is_active
         return 0 <= self._leader_high_watermark <= self._applied
@@ -185,16 +194,16 @@ class Quorum:
 
     @property
     def moved(self) -> trio.Event:
-        """Set when anything changes: the log's end, what is committed, what is replayed, who leads."""
+        """Set when anything changes: the log end offset, the high watermark, the replayed offset, the leader."""
         return self._moved
 
     def refuse(self, reason: str) -> None:
-        """It cannot join, and never will. One that has joined is not concerned: it has talked to the right ones."""
+        """This node cannot join its cluster. Ignored if it has joined already."""
         self._refusal = reason
         self._wake()
 
     async def wait_caught_up(self) -> None:
-        """ForeignDirectory if it turns out that it is not of this cluster."""
+        """Raises ForeignDirectory if this node belongs to another cluster."""
         while not self.caught_up:
             self.check()
             if self._refusal is not None:
@@ -202,7 +211,7 @@ class Quorum:
             await self._moved.wait()
 
     def leader_address(self) -> Server | None:
-        """Where the leader's controller listens."""
+        """The endpoints of the leader's controller listener."""
         return None if self.leader_id is None else self.address_of(self.leader_id)
 
     def address_of(self, node_id: int) -> Server | None:
@@ -218,12 +227,12 @@ class Quorum:
         return self._learned.get(node_id)
 
     def learn(self, node_id: int, host: str, port: int) -> None:
-        """Somebody said where a leader is. One is remembered: there is one at a time."""
+        """Remember the endpoint of a leader; there is one at a time."""
         if host and 0 < port < 65536:
             self._learned = {node_id: Server(host, port)}
 
-    def heard(self, high_watermark: int) -> None:
-        """A leader said how far it is."""
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Record the high watermark of a leader."""
         if self._leader_high_watermark < 0:
             self._leader_high_watermark = high_watermark
             self._wake()
@@ -231,10 +240,10 @@ class Quorum:
     def now_ms(self) -> int:
         return int(self._clock.now() * 1000)
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- lifecycle -----------------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled."""
+        """Runs the node until cancelled."""
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._tick)
             self._nursery.start_soon(self._make_durable)
@@ -242,41 +251,41 @@ class Quorum:
             task_status.started()
 
     def resign(self) -> None:
-        """A leader says that it stops, so that the others need not find out."""
-        if self.raft.is_leader and self.has_company:
+        """Resigns as leader, so that the other nodes need not detect it."""
+        if self.raft.is_leader and self.has_peers:
             self.step(self.raft.resign(self.now_ms()))
 
     @property
-    def has_company(self) -> bool:
-        """Whether there is anybody to ask, or to follow."""
+    def has_peers(self) -> bool:
+        """Whether this node has peers to request votes from or to follow."""
         return not self.raft.is_voter or len(self.raft.voters.latest) > 1
 
     @property
-    def may_have_company(self) -> bool:
-        """Now or later: where the log says who votes, there may be others tomorrow."""
-        return self.has_company or self.kraft_version > 0
+    def may_have_peers(self) -> bool:
+        """The same, now or later: voters in the log may be changed at any time."""
+        return self.has_peers or self.kraft_version > 0
 
     @property
-    def is_followed(self) -> bool:
-        """Whether somebody fetches what this leader writes."""
+    def has_followers(self) -> bool:
+        """Whether another node fetches from this leader."""
         role = self.raft.role
         return isinstance(role, Leader) and bool(role.progress)
 
     @property
-    def told_high_watermark(self) -> int:
-        """What a leader may tell. As long as nothing of its epoch is committed it does not know how much is: others
-        would take the little that it knows for all there is."""
+    def advertised_high_watermark(self) -> int:
+        """The high watermark that a leader may send; unknown until it has committed a record of its epoch, because
+        other nodes would take a low value for the end of all committed records."""
         role = self.raft.role
         known = self.log.high_watermark
         return UNKNOWN if isinstance(role, Leader) and known <= role.epoch_start else known
 
     def act_with(self, act: Act) -> None:
-        """From here on `act` is called with what has changed."""
+        """From now on `act` is called with the changes."""
         self._act = act
 
     @property
     def applying(self) -> trio.Lock:
-        """Whoever holds it sees an image that stands still."""
+        """Holding it prevents changes of the image."""
         return self._applying
 
     async def _tick(self) -> None:
@@ -287,8 +296,8 @@ class Quorum:
             with self.failing():
                 self.step(self.raft.tick(self.now_ms()))
 
-    def poke(self) -> None:
-        """What the ticking waits for may be earlier than it was."""
+    def wake(self) -> None:
+        """The next deadline may be earlier than the one that is waited for."""
         self._wake()
 
     def _wake(self) -> None:
@@ -296,43 +305,43 @@ class Quorum:
         self._moved = trio.Event()
 
     def check(self) -> None:
-        """KafkaStorageError if this node has no part in the quorum any more."""
+        """Raises KafkaStorageError if this node no longer takes part in the quorum."""
         if self._failure is not None:
             raise self._failure
 
-    # -- what Raft wants done ------------------------------------------------------------------------------------------
+    # -- actions of Raft -----------------------------------------------------------------------------------------------
 
     def step(self, actions: Sequence[Action]) -> None:
-        """In order. Saving waits for the disk right here: it happens when leaders change, and nothing may come in
-        between."""
+        """Executes the actions in order. Persisting blocks the loop, so that no other action comes in between."""
         for action in actions:
             match action:
-                case Save(standing=standing):
+                case Persist(persisted=persisted):
                     with self.failing(is_raised=True):
-                        self.files.save(standing)
-                case Ask():
+                        self.files.save(persisted)
+                case SendRequest():
                     self.send(action)
-                case Lead(epoch=epoch, granted=granted):
+                case BecomeLeader(epoch=epoch, granted=granted):
                     self._begin_epoch(epoch, granted)
-                case Cease(epoch=epoch):
-                    log.info("node %d does not lead the metadata any more (epoch %d)", self.node_id, epoch)
+                case StepDown(epoch=epoch):
+                    log.info("node %d is no longer the quorum leader (epoch %d)", self.node_id, epoch)
                 case Truncate(offset=offset):
                     self.files.truncate(offset)
                 case Commit(high_watermark=high_watermark):
                     self.log.advance_high_watermark(high_watermark)
                 case AppendVoters() | LoadSnapshot():
-                    pass  # these are done by those who asked for them, with what only they know
+                    pass  # the callers of these actions execute them, with their own context
         if actions or self._role is not self.raft.role:
             self._role = self.raft.role
             self._wake()
 
     def _begin_epoch(self, epoch: int, granted: Sequence[ReplicaKey]) -> None:
-        """Who leads. The first leader also writes who votes, which until then only the snapshot of nothing says."""
-        log.info("node %d leads the metadata in epoch %d", self.node_id, epoch)
+        """Becomes leader. The first leader also writes the voters, which until then are only in the bootstrap
+        snapshot."""
+        log.info("node %d is the quorum leader in epoch %d", self.node_id, epoch)
         self.introduced.clear()
         messages: list[ControlMessage] = [
             LeaderChangeMessage(
-                version=0,  # Kafka writes no other, whatever the quorum's version is
+                version=0,  # the only version that Kafka writes
                 leader_id=self.node_id,
                 voters=[Voter(voter_id=voter.id) for voter in self.raft.voters.latest],
                 granting_voters=[Voter(voter_id=voter.id) for voter in granted],
@@ -350,7 +359,8 @@ class Quorum:
         return self._append(data)
 
     def _append(self, data: bytearray) -> int:
-        """Where the log ends then. A failure of the disk is final: the directory is offline from then on."""
+        """Appends the batch and returns the log end offset. A disk failure is final: the directory is offline from then
+        on."""
         assert self.raft.is_leader
         with self.failing(is_raised=True):
             self.files.append(data, self.epoch)
@@ -371,23 +381,23 @@ class Quorum:
 
     @property
     def is_durable(self) -> bool:
-        """All that is in the log."""
+        """Flushes the whole log."""
         return self.files.durable_offset >= self.log.log_end_offset
 
     async def sync(self) -> None:
-        """Everything that is in the log now is durable then. Whoever calls holds `disk`."""
+        """Flush everything that is in the log now. The caller holds `disk`."""
         end = self.log.log_end_offset
         if end > self.files.durable_offset:
             with trio.CancelScope(shield=True):
-                await despite_shortages(
+                await retry_out_of_descriptors(
                     lambda: trio.to_thread.run_sync(self.files.sync), lambda: free_descriptors([self.log.files])
                 )
             self.files.durable_offset = max(self.files.durable_offset, end)
 
     @contextmanager
     def failing(self, *, is_raised: bool = False) -> Iterator[None]:
-        """Around what writes: a failure of the disk is the end of this node in its quorum, and not of the process. A
-        leader that cannot write must not go on to lead, though its followers hear of it all the time."""
+        """Wraps disk writes: a failure ends this node's part in the quorum, but not the process. A leader that cannot
+        write must resign, although it can still send messages to its followers."""
         try:
             yield
         except KafkaStorageError as error:
@@ -396,23 +406,24 @@ class Quorum:
                 raise
 
     def _fail(self, error: KafkaError) -> None:
-        """The metadata's directory is offline: this node can neither vote nor lead nor follow any more."""
+        """The metadata directory is offline: this node can no longer vote, lead or follow."""
         if self._failure is not None:
             return
-        log.error("the metadata cannot be written any more: %s", error)
+        log.error("the metadata log can no longer be written: %s", error)
         self._failure = error
-        if self.raft.is_leader and self.has_company:
+        if self.raft.is_leader and self.has_peers:
             self.step(self.raft.resign(self.now_ms()))
         self._wake()
         self.on_failure(error)
 
-    # -- what is committed comes true ----------------------------------------------------------------------------------
+    # -- committed records ---------------------------------------------------------------------------------------------
 
     async def _apply(self) -> None:
-        while True:
+        while self._failure is None:
             if self._applied < self.log.high_watermark:
                 async with self._applying:
-                    await self._apply_some()
+                    with self.failing():  # the records are read from the log again
+                        await self._apply_some()
                 self._wake()
             elif self._is_to_be_activated():
                 self._activating_epoch = self.epoch
@@ -430,7 +441,7 @@ class Quorum:
             except Exception as error:
                 self._act_failure = (read.next_offset, error)
                 if not isinstance(error, KafkaError):
-                    log.error("a mistake of ours: what was decided did not come true", exc_info=error)
+                    log.error("internal error: replaying decided records failed", exc_info=error)
         else:
             await trio.lowlevel.checkpoint()
         self._applied = read.next_offset
@@ -453,7 +464,7 @@ class Quorum:
         return isinstance(role, Leader) and self._applied > role.epoch_start and self._activating_epoch != self.epoch
 
     async def _activate(self, epoch: int) -> None:
-        """The image has everything that leaders before this one have committed."""
+        """Whether the image has all records that earlier leaders have committed."""
         assert self.controller is not None
         try:
             async with self._lock:
@@ -462,25 +473,25 @@ class Quorum:
                     await self._commit(first, epoch)
                 self._active_epoch = epoch
         except KafkaError as error:
-            log.warning("node %d does not become the active controller: %s", self.node_id, error)
+            log.warning("node %d could not become the active controller: %s", self.node_id, error)
         self._wake()
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
     @property
     def is_changing(self) -> bool:
-        """Whether a decision is on its way, and has not yet come true."""
+        """Whether a decision is not yet committed and applied."""
         return self._lock.locked()
 
     async def change(self, decide: Callable[[Controller], Decision[T]]) -> Decision[T]:
-        """Lets the controller decide, and returns when its decision has come true on this node."""
+        """Runs a decision of the controller, and returns when it is applied on this node."""
         async with self._lock:
             self.check()
             if not self.is_active:
                 raise NotController
             assert self.controller is not None
             epoch = self.epoch
-            await self._wait_applied(self.log.log_end_offset, epoch)  # somebody may have gone away before
+            await self._wait_applied(self.log.log_end_offset, epoch)  # an earlier call may have been cancelled
             decision = decide(self.controller)
             if decision.records:
                 await self._commit(decision.records, epoch)
@@ -506,8 +517,8 @@ class Quorum:
             raise failure
 
     async def wait_committed(self, end: int) -> None:
-        """Until this leader's records before `end` are committed; NotController if it ceases to lead before. A leader
-        that was voted out ceases with the very record that says so, and that one is committed."""
+        """Waits until this leader's records before `end` are committed; NotController if it loses leadership before. A
+        leader that was removed from the voters resigns with that very record, which is then committed."""
         epoch = self.epoch
         while not self._is_written(end, epoch, self.log.high_watermark):
             await self._moved.wait()
@@ -517,7 +528,8 @@ class Quorum:
             await self._moved.wait()
 
     def _is_written(self, end: int, epoch: int, reached: int) -> bool:
-        """Whether what this leader of `epoch` has appended before `end` is there for good, as far as was `reached`."""
+        """Whether the records that this leader of `epoch` appended before `end` are committed, according to
+        `reached`."""
         self.check()
         if self.raft.is_leader and self.epoch == epoch:
             return reached >= end
@@ -529,13 +541,13 @@ class Quorum:
 
     @property
     def wants_snapshot(self) -> bool:
-        """An hour has passed, by default, and something has happened in it."""
+        """Whether a snapshot is due: by default after an hour with changes."""
         interval_ms = self._settings.snapshot_after_ms
         is_late = interval_ms > 0 and self._clock.now_ms() - self._snapshot_ms >= interval_ms
         return is_late and self.metadata.offset + 1 > self._snapshot_end
 
     async def take_snapshot(self) -> SnapshotId | None:
-        """The metadata as it is now, as a file. What the log has before the snapshot before this one is let go."""
+        """Writes the image as a snapshot. Log records before the previous snapshot are deleted."""
         async with self._applying:
             return await self._take_snapshot()
 
@@ -559,19 +571,18 @@ class Quorum:
         async with self.disk:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self.files.write_snapshot, snapshot, data)
-            self.files.let_go_before_snapshots()
+            self.files.delete_before_snapshots()
         self._snapshot_end, self._snapshot_ms = snapshot.offset, self._clock.now_ms()
         self._bytes_since_snapshot = 0
         log.info("metadata snapshot at offset %d, %d bytes", snapshot.offset, len(data))
         return snapshot
 
-    async def begin_anew(self, snapshot: SnapshotId, content: Snapshot) -> None:
-        """The leader's snapshot, which is written down already, takes the place of all that this node knew. What is
-        different now is acted upon like any other change."""
+    async def reset_to_snapshot(self, snapshot: SnapshotId, content: Snapshot) -> None:
+        """Replaces the image by the leader's snapshot, which is on disk already, and applies the differences."""
         with trio.CancelScope(shield=True):
             async with self._applying:
                 async with self.disk:
-                    await trio.to_thread.run_sync(self.files.begin_anew, snapshot, content)
+                    await trio.to_thread.run_sync(self.files.reset_to_snapshot, snapshot, content)
                 before, after = self.metadata, Metadata()
                 after.load(content.records, snapshot.offset - 1, snapshot.epoch)
                 self.metadata = after
@@ -585,5 +596,5 @@ class Quorum:
         self._wake()
 
 
-def _nobody(ask: Ask) -> None:
-    raise AssertionError(f"a quorum of one has nobody to ask: {ask}")
+def _no_peers(ask: SendRequest) -> None:
+    raise AssertionError(f"a single-node quorum cannot send {ask}")

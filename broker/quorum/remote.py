@@ -1,17 +1,20 @@
-"""What a node of the quorum asks others: for votes, and for what the leader has written.
+"""The requests of a quorum node to other nodes: votes, fetches and snapshots.
 
-Whoever does not lead fetches from whoever does, all the time. A fetch says where this node's log ends, and that all of
-it is durable: it is both question and acknowledgement. The leader holds it until it has something new. When it is
-learnt from elsewhere that another node leads, the fetch that waits is given up.
+A node that is not the leader fetches from the leader continuously. A fetch has this node's log end offset, up to which
+its log is durable: it is both request and acknowledgement. The leader holds it until it has new records. When this
+node learns of another leader, the pending fetch is cancelled.
 
-A leader's log may begin behind the end of this one. Then its snapshot is fetched, piece by piece, and written down as a
-whole before it counts.
+A leader's log may begin after the end of this one. Then its snapshot is fetched in pieces, and is used only once it is
+written completely.
 
-A node whose directories belong to another cluster is told so by everybody. It gives up then, if it has never been told
-anything else: nobody would ever talk to it.
+All voters also refuse a node without the right CLUSTER_ACTION. It logs that and retries, as after any failure: the
+right may be granted later.
 
-Questions of an election are sent to all voters at once, each by a task of its own; a newer question of the same kind
-takes the place of one that was not answered.
+A node whose directories belong to another cluster is refused by all voters. It stops then, if no voter has ever
+accepted it.
+
+Requests of an election are sent to all voters at once, each by a task of its own; a newer request of the same kind
+replaces one without a response.
 """
 
 import logging
@@ -21,21 +24,22 @@ import trio
 
 from trioka.cluster.raft import Follower
 from trioka.cluster.raft_messages import (
-    Ask,
-    EpochBegun,
-    EpochEnded,
-    FetchAsked,
-    FetchTold,
+    BeginEpoch,
+    EndEpoch,
+    EpochAndOffset,
     LoadSnapshot,
-    LogEnd,
-    Question,
-    VoteAsked,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftRequest,
+    RaftVoteRequest,
+    SendRequest,
 )
 from trioka.cluster.snapshot import Snapshot, SnapshotId, read_snapshot
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
 from trioka.cluster.voters import ReplicaKey
 from trioka.protocol.errors import (
     NONE,
+    ClusterAuthorizationFailed,
     InconsistentClusterId,
     KafkaError,
     KafkaStorageError,
@@ -49,19 +53,20 @@ from trioka.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchS
 from ..config.addresses import Server
 from ..peers.peer import Peers
 from .driver import Quorum
-from .rpc import fetch_request, fetch_told, node, request_of, vote_told
+from .rpc import fetch_request, node, request_of, to_fetch_response, to_vote_response
 
 log = logging.getLogger("trioka.quorum")
 
-MAX_WAIT_MS: Final = 500  # for news of the leader, as Kafka's nodes wait
+MAX_WAIT_MS: Final = 500  # long poll of the leader, as in Kafka
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
 FETCH, SNAPSHOT = "quorum fetch", "quorum snapshot"
-PURPOSES: Final = (FETCH, SNAPSHOT, *(each.__name__ for each in (VoteAsked, EpochBegun, EpochEnded)))
-"""What nodes of the quorum have connections for."""
+PURPOSES: Final = (FETCH, SNAPSHOT, *(each.__name__ for each in (RaftVoteRequest, BeginEpoch, EndEpoch)))
+"""The purposes of connections between quorum nodes."""
 COMPLAINT_INTERVAL_S: Final = 60.0
+REFUSED_S: Final = 1.0  # before a rejected fetch is repeated: the leader logs each rejection
 
 
-class Following:
+class QuorumClient:
     def __init__(
         self, quorum: Quorum, peers: Peers, *, request_timeout_s: float, backoff_s: float, fetch_bytes: int
     ) -> None:
@@ -72,9 +77,10 @@ class Following:
         self._fetch_bytes = fetch_bytes
         self._asking: dict[tuple[int, str], trio.CancelScope] = {}
         self._fetching = trio.CancelScope()
-        self._source: tuple[int | None, int] = (None, -1)  # the leader and the epoch that are fetched from
+        self._source: tuple[int | None, int] = (None, -1)  # leader and epoch that are fetched from
         self._complained = -COMPLAINT_INTERVAL_S
-        self._foreign: set[Server] = set()  # who belongs to another cluster
+        self._is_refused = False  # the latest fetch was not authorized
+        self._foreign: set[Server] = set()  # peers that belong to another cluster
         self._nursery: trio.Nursery
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -82,52 +88,57 @@ class Following:
             self._quorum.send = self.send
             task_status.started()
             self._nursery.start_soon(self._fetch_on)
-            self._nursery.start_soon(self._mind_leader)
+            self._nursery.start_soon(self._watch_leader)
 
-    async def said_goodbye(self) -> None:
-        """All questions are answered, or will not be."""
+    async def send_resignation(self) -> None:
+        """Whether all requests have a response or have failed."""
         while self._asking:  # noqa: ASYNC110 - many things, and once in a life
             await trio.sleep(0.01)
 
     # -- elections -----------------------------------------------------------------------------------------------------
 
-    def send(self, ask: Ask) -> None:
+    def send(self, ask: SendRequest) -> None:
         purpose = type(ask.question).__name__
         if (earlier := self._asking.get((ask.to.id, purpose))) is not None:
             earlier.cancel()
         scope = self._asking[ask.to.id, purpose] = trio.CancelScope()
-        self._nursery.start_soon(self._ask, ask.to, ask.question, purpose, scope)
+        self._nursery.start_soon(self._send, ask.to, ask.question, purpose, scope)
 
-    async def _ask(self, voter: ReplicaKey, question: Question, purpose: str, scope: trio.CancelScope) -> None:
+    async def _send(self, voter: ReplicaKey, question: RaftRequest, purpose: str, scope: trio.CancelScope) -> None:
         address = self._quorum.address_of(voter.id)
         try:
             with scope, self._quorum.failing():
                 if address is not None:
                     await self._put(voter, question, address, purpose)
         except NetworkException as error:
-            log.debug("%s is not answered: %s", purpose, error)
-            if isinstance(question, VoteAsked):
+            log.debug("no response to %s: %s", purpose, error)
+            if isinstance(question, RaftVoteRequest):
                 quorum = self._quorum
-                quorum.step(quorum.raft.vote_unanswered(question, voter, quorum.now_ms()))
+                quorum.step(quorum.raft.on_vote_timeout(question, voter, quorum.now_ms()))
         finally:
             if self._asking.get((voter.id, purpose)) is scope:
                 del self._asking[voter.id, purpose]
 
-    async def _put(self, voter: ReplicaKey, question: Question, address: Server, purpose: str) -> None:
+    async def _put(self, voter: ReplicaKey, question: RaftRequest, address: Server, purpose: str) -> None:
         quorum = self._quorum
         request = request_of(question, voter, quorum.cluster_id, quorum.endpoints)
-        peer = self._peers.peer(address.host, address.port, purpose)
+        peer = self._peers.peer(address.host, address.port, purpose, is_controller=True)
         response = await peer.ask(request, timeout_s=self._request_timeout_s)
-        self._note_cluster(response.error_code, address)
-        if isinstance(question, VoteAsked):
-            told = vote_told(response, voter, question)
-            if told is not None:
-                quorum.step(quorum.raft.vote_told(told, quorum.now_ms()))
+        self._note_refusal(response.error_code, address)
+        if isinstance(question, RaftVoteRequest):
+            raft_response = to_vote_response(response, voter, question)
+            if raft_response is not None:
+                quorum.step(quorum.raft.on_vote_response(raft_response, quorum.now_ms()))
         elif response.error_code == NONE and response.topics and response.topics[0].partitions:
-            said = response.topics[0].partitions[0]
-            quorum.step(quorum.raft.heard(said.leader_epoch, node(said.leader_id), quorum.now_ms()))
+            partition = response.topics[0].partitions[0]
+            quorum.step(quorum.raft.on_leader_known(partition.leader_epoch, node(partition.leader_id), quorum.now_ms()))
 
-    def _note_cluster(self, error_code: int, address: Server) -> None:
+    def _note_refusal(self, error_code: int, address: Server) -> None:
+        if error_code == ClusterAuthorizationFailed.code:
+            self._complain(
+                f"the controller at {address} refuses the requests of this node, CLUSTER_AUTHORIZATION_FAILED: "
+                "name the principal of this node in super.users of all nodes, or give it CLUSTER_ACTION"
+            )
         if error_code != InconsistentClusterId.code:
             self._foreign.discard(address)
             return
@@ -149,8 +160,8 @@ class Following:
 
     # -- fetching ------------------------------------------------------------------------------------------------------
 
-    async def _mind_leader(self) -> None:
-        """A fetch from somebody who does not lead any more is of no use."""
+    async def _watch_leader(self) -> None:
+        """Cancel a fetch from a former leader."""
         quorum = self._quorum
         while True:
             if (quorum.leader_id, quorum.epoch) != self._source:
@@ -163,9 +174,14 @@ class Following:
             with quorum.failing():
                 await self._fetch_once()
 
+    @property
+    def pause_s(self) -> float:
+        """The pause before the next fetch after a failed one."""
+        return REFUSED_S if self._is_refused else self._backoff_s
+
     async def _fetch_once(self) -> None:
         quorum = self._quorum
-        while not quorum.raft.is_leader and not quorum.is_durable:  # it may have led meanwhile, and written
+        while not quorum.raft.is_leader and not quorum.is_durable:  # it may have been leader meanwhile, and written
             async with quorum.disk:
                 await quorum.sync()
         wanted = quorum.raft.fetch()
@@ -175,29 +191,30 @@ class Following:
         with trio.CancelScope() as self._fetching:
             self._source = (quorum.leader_id, quorum.epoch)
             if not await self._fetch(*wanted):
-                await trio.sleep(self._backoff_s)
+                await trio.sleep(self.pause_s)
 
-    async def _fetch(self, leader_id: int | None, asked: FetchAsked) -> bool:
-        """Whether it makes sense to ask again at once."""
+    async def _fetch(self, leader_id: int | None, raft_request: RaftFetchRequest) -> bool:
+        """Fetches from the leader. Returns whether to fetch again at once."""
+        self._is_refused = False
         address = self._address(leader_id)
         if address is None:
             return False
         quorum = self._quorum
         request = fetch_request(
-            asked,
+            raft_request,
             quorum.cluster_id,
             high_watermark=quorum.high_watermark,
             log_start=quorum.log.log_start_offset,
             max_wait_ms=min(MAX_WAIT_MS, quorum.raft_settings.fetch_timeout_ms // 3),
             max_bytes=self._fetch_bytes,
         )
-        peer = self._peers.peer(address.host, address.port, FETCH)
+        peer = self._peers.peer(address.host, address.port, FETCH, is_controller=True)
         try:
             response: FetchResponse = await peer.ask(request, timeout_s=self._request_timeout_s)
         except NetworkException as error:
-            log.debug("the metadata's leader: %s", error)
+            log.debug("quorum leader: %s", error)
             return False
-        return await self._fetched(response, asked, address)
+        return await self._fetched(response, raft_request, address)
 
     def _address(self, leader_id: int | None) -> Server | None:
         quorum = self._quorum
@@ -206,35 +223,38 @@ class Following:
         servers = quorum.node.bootstrap_servers
         return quorum.raft.choose(servers) if servers else None
 
-    async def _fetched(self, response: FetchResponse, asked: FetchAsked, address: Server) -> bool:
+    async def _fetched(self, response: FetchResponse, request: RaftFetchRequest, address: Server) -> bool:
         quorum = self._quorum
-        self._note_cluster(response.error_code, address)
-        found = fetch_told(response)
+        self._note_refusal(response.error_code, address)
+        self._is_refused = response.error_code == ClusterAuthorizationFailed.code
+        found = to_fetch_response(response)
         if found is None:
             return False
-        told, records = found
+        raft_response, records = found
         for endpoint in response.node_endpoints:
-            if endpoint.node_id == told.leader_id:
+            if endpoint.node_id == raft_response.leader_id:
                 quorum.learn(endpoint.node_id, endpoint.host, endpoint.port)
         async with quorum.disk:
-            if quorum.files.end != asked.end or quorum.epoch > told.epoch:
+            if quorum.files.end != request.end or quorum.epoch > raft_response.epoch:
                 return True
-            actions = quorum.raft.fetch_told(told, asked, quorum.now_ms())
+            actions = quorum.raft.on_fetch_response(raft_response, request, quorum.now_ms())
             quorum.step(actions)
-            is_plain = not told.is_refused and told.diverging is None and told.snapshot is None
-            if is_plain and self._is_from_leader(asked, told):
-                await self._append(told, records)
+            is_plain = (
+                not raft_response.is_refused and raft_response.diverging is None and raft_response.snapshot is None
+            )
+            if is_plain and self._is_from_leader(request, raft_response):
+                await self._append(raft_response, records)
         for action in actions:
             if isinstance(action, LoadSnapshot):
                 return await self._load_snapshot(SnapshotId(action.snapshot.offset, action.snapshot.epoch), address)
-        return not told.is_refused or bool(actions)
+        return not raft_response.is_refused or bool(actions)
 
-    def _is_from_leader(self, asked: FetchAsked, told: FetchTold) -> bool:
+    def _is_from_leader(self, request: RaftFetchRequest, response: RaftFetchResponse) -> bool:
         role = self._quorum.raft.role
-        is_followed = isinstance(role, Follower) and role.leader_id == told.leader_id
-        return is_followed and self._quorum.epoch == asked.epoch == told.epoch
+        has_followers = isinstance(role, Follower) and role.leader_id == response.leader_id
+        return has_followers and self._quorum.epoch == request.epoch == response.epoch
 
-    async def _append(self, told: FetchTold, records: memoryview) -> None:
+    async def _append(self, response: RaftFetchResponse, records: memoryview) -> None:
         quorum = self._quorum
         if records:
             try:
@@ -242,19 +262,20 @@ class Following:
             except KafkaStorageError:
                 raise
             except (KafkaError, ProtocolError) as error:
-                self._complain(f"the metadata's leader sends what cannot be appended: {error}")
+                self._complain(f"the quorum leader sent records that cannot be appended: {error}")
                 return
             await quorum.sync()
-        if told.high_watermark >= 0:  # a new leader does not know it yet
-            quorum.heard(told.high_watermark)
-            quorum.step(quorum.raft.followed(told.high_watermark))
+        if response.high_watermark >= 0:  # a new leader does not know it yet
+            quorum.on_high_watermark(response.high_watermark)
+            quorum.step(quorum.raft.followed(response.high_watermark))
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
     async def _load_snapshot(self, snapshot: SnapshotId, address: Server) -> bool:
-        """Whether it stands here now. A leader that has let it go meanwhile names another with the next fetch."""
+        """Fetches the snapshot and starts with it. Returns whether that succeeded. If the leader has deleted the
+        snapshot, its response to the next fetch names another."""
         quorum = self._quorum
-        log.info("fetching the metadata's snapshot at offset %d from %s", snapshot.offset, address)
+        log.info("fetching the metadata snapshot at offset %d from %s", snapshot.offset, address)
         epoch = quorum.epoch
         try:
             data = await self._snapshot_bytes(snapshot, address, epoch)
@@ -267,7 +288,8 @@ class Following:
         return await self._begin_with(snapshot, data, content, epoch)
 
     async def _begin_with(self, snapshot: SnapshotId, data: bytearray, content: Snapshot, epoch: int) -> bool:
-        """Unless this node leads, or knows as much, by now (K8): also after it has waited for the disk."""
+        """Install the snapshot unless this node leads or has its records by now (K8); checked again after disk
+        waits."""
         quorum = self._quorum
         if quorum.epoch != epoch or quorum.raft.is_leader or snapshot.offset <= quorum.high_watermark:
             return False
@@ -275,11 +297,11 @@ class Following:
             await trio.to_thread.run_sync(quorum.files.write_snapshot, snapshot, bytes(data))
         if quorum.raft.is_leader or snapshot.offset <= quorum.high_watermark:
             return False
-        await quorum.begin_anew(snapshot, content)
+        await quorum.reset_to_snapshot(snapshot, content)
         return True
 
     async def _snapshot_bytes(self, snapshot: SnapshotId, address: Server, epoch: int) -> bytearray:
-        peer = self._peers.peer(address.host, address.port, SNAPSHOT)
+        peer = self._peers.peer(address.host, address.port, SNAPSHOT, is_controller=True)
         data, size = bytearray(), 1
         while len(data) < size:
             response: FetchSnapshotResponse = await peer.ask(
@@ -288,19 +310,21 @@ class Following:
             if response.error_code != NONE:
                 raise error_class(response.error_code)()
             if not response.topics or not response.topics[0].partitions:
-                raise ProtocolError("an answer without a snapshot")
-            told = response.topics[0].partitions[0]
-            if told.error_code != NONE:
-                raise error_class(told.error_code)()
-            piece, size = told.unaligned_records, told.size
+                raise ProtocolError("a response without a snapshot")
+            raft_response = response.topics[0].partitions[0]
+            if raft_response.error_code != NONE:
+                raise error_class(raft_response.error_code)()
+            piece, size = raft_response.unaligned_records, raft_response.size
             assert isinstance(piece, bytes | bytearray | memoryview)
-            if told.position != len(data) or not len(piece) or size > MAX_SNAPSHOT_BYTES:
-                raise ProtocolError(f"{len(piece)} bytes at {told.position} of {size}, where {len(data)} was asked for")
+            if raft_response.position != len(data) or not len(piece) or size > MAX_SNAPSHOT_BYTES:
+                raise ProtocolError(
+                    f"{len(piece)} bytes at {raft_response.position} of {size}, where offset {len(data)} was requested"
+                )
             data += piece
-            # As long as pieces come, the leader is there.
-            told_nothing = FetchTold(leader_id=self._quorum.leader_id, epoch=epoch)
-            asked = FetchAsked(replica=self._quorum.raft.me, epoch=epoch, end=LogEnd(0, 0))
-            self._quorum.step(self._quorum.raft.fetch_told(told_nothing, asked, self._quorum.now_ms()))
+            # Each piece shows that the leader is alive.
+            told_nothing = RaftFetchResponse(leader_id=self._quorum.leader_id, epoch=epoch)
+            request = RaftFetchRequest(replica=self._quorum.raft.me, epoch=epoch, end=EpochAndOffset(0, 0))
+            self._quorum.step(self._quorum.raft.on_fetch_response(told_nothing, request, self._quorum.now_ms()))
         return data
 
     def _piece(self, snapshot: SnapshotId, position: int, epoch: int) -> FetchSnapshotRequest:

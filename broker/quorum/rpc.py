@@ -1,21 +1,21 @@
-"""What nodes of the quorum say to each other: from `raft_messages` to the wire, and back.
+"""Converts the messages of `raft_messages` to protocol requests and responses, and back.
 
-There is one partition, `__cluster_metadata-0`, so that every request has one topic with one partition in it. What has
-any other shape is an INVALID_REQUEST.
+There is one partition, `__cluster_metadata-0`, so every request has one topic with one partition. Any other shape is
+INVALID_REQUEST.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 from trioka.cluster.raft_messages import (
-    EpochBegun,
-    EpochEnded,
-    FetchAsked,
-    FetchTold,
-    LogEnd,
-    Question,
-    VoteAsked,
-    VoteTold,
+    BeginEpoch,
+    EndEpoch,
+    EpochAndOffset,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftRequest,
+    RaftVoteRequest,
+    RaftVoteResponse,
 )
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from trioka.cluster.voters import ReplicaKey
@@ -35,8 +35,8 @@ from trioka.protocol.schema import Struct
 
 from ..config.addresses import Endpoint, Server
 
-NOBODY: Final = -1
-BEGINNING: Final = LogEnd(0, 0)
+NO_NODE: Final = -1
+BEGINNING: Final = EpochAndOffset(0, 0)
 _REFUSED: Final = frozenset({FencedLeaderEpoch.code, UnknownLeaderEpoch.code, NotLeaderOrFollower.code})
 
 T = TypeVar("T", bound=Struct)
@@ -44,7 +44,7 @@ T = TypeVar("T", bound=Struct)
 
 def only(items: Sequence[T]) -> T:
     if len(items) != 1:
-        raise InvalidRequest(f"{len(items)} of what there is one of")
+        raise InvalidRequest(f"{len(items)} entries instead of one")
     return items[0]
 
 
@@ -53,19 +53,19 @@ def node(leader_id: int) -> int | None:
 
 
 def number(leader_id: int | None) -> int:
-    return NOBODY if leader_id is None else leader_id
+    return NO_NODE if leader_id is None else leader_id
 
 
-# -- questions ---------------------------------------------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------------------
 
 
 def request_of(
-    question: Question, to: ReplicaKey, cluster_id: str, endpoints: Iterable[Endpoint]
+    question: RaftRequest, to: ReplicaKey, cluster_id: str, endpoints: Iterable[Endpoint]
 ) -> VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest:
     match question:
-        case VoteAsked():
+        case RaftVoteRequest():
             return _vote_request(question, to, cluster_id)
-        case EpochBegun():
+        case BeginEpoch():
             begun = BeginQuorumEpochRequest.Topic
             return BeginQuorumEpochRequest(
                 cluster_id=cluster_id,
@@ -87,11 +87,11 @@ def request_of(
                     BeginQuorumEpochRequest.LeaderEndpoint(name=e.name, host=e.host, port=e.port) for e in endpoints
                 ],
             )
-        case EpochEnded():
+        case EndEpoch():
             return _end_request(question, cluster_id, endpoints)
 
 
-def _vote_request(question: VoteAsked, to: ReplicaKey, cluster_id: str) -> VoteRequest:
+def _vote_request(question: RaftVoteRequest, to: ReplicaKey, cluster_id: str) -> VoteRequest:
     partition = VoteRequest.Topic.Partition(
         partition_index=0,
         replica_epoch=question.epoch,
@@ -106,15 +106,15 @@ def _vote_request(question: VoteAsked, to: ReplicaKey, cluster_id: str) -> VoteR
     return VoteRequest(cluster_id=cluster_id, voter_id=to.id, topics=[topic])
 
 
-def _end_request(question: EpochEnded, cluster_id: str, endpoints: Iterable[Endpoint]) -> EndQuorumEpochRequest:
-    told = EndQuorumEpochRequest.Topic.Partition
-    partition = told(
+def _end_request(question: EndEpoch, cluster_id: str, endpoints: Iterable[Endpoint]) -> EndQuorumEpochRequest:
+    response = EndQuorumEpochRequest.Topic.Partition
+    partition = response(
         partition_index=0,
         leader_id=question.leader_id,
         leader_epoch=question.epoch,
         preferred_successors=[],
         preferred_candidates=[
-            told.PreferredCandidate(candidate_id=each.id, candidate_directory_id=each.directory)
+            response.PreferredCandidate(candidate_id=each.id, candidate_directory_id=each.directory)
             for each in question.successors
         ],
     )
@@ -127,32 +127,37 @@ def _end_request(question: EpochEnded, cluster_id: str, endpoints: Iterable[Endp
     )
 
 
-def vote_asked(request: VoteRequest) -> tuple[VoteAsked, ReplicaKey]:
-    """What is asked, and of whom."""
-    asked = only(only(request.topics).partitions)
-    if asked.last_offset < 0 or asked.last_offset_epoch < 0 or asked.replica_epoch < 0 or asked.replica_id < 0:
+def to_vote_request(request: VoteRequest) -> tuple[RaftVoteRequest, ReplicaKey]:
+    """The message in a request, and its destination."""
+    raft_request = only(only(request.topics).partitions)
+    if (
+        raft_request.last_offset < 0
+        or raft_request.last_offset_epoch < 0
+        or raft_request.replica_epoch < 0
+        or raft_request.replica_id < 0
+    ):
         raise InvalidRequest("a candidate with a negative number")
-    question = VoteAsked(
-        candidate=ReplicaKey(asked.replica_id, asked.replica_directory_id),
-        epoch=asked.replica_epoch,
-        end=LogEnd(asked.last_offset_epoch, asked.last_offset),
-        is_pre_vote=asked.pre_vote,
+    question = RaftVoteRequest(
+        candidate=ReplicaKey(raft_request.replica_id, raft_request.replica_directory_id),
+        epoch=raft_request.replica_epoch,
+        end=EpochAndOffset(raft_request.last_offset_epoch, raft_request.last_offset),
+        is_pre_vote=raft_request.pre_vote,
     )
-    return question, ReplicaKey(request.voter_id, asked.voter_directory_id)
+    return question, ReplicaKey(request.voter_id, raft_request.voter_directory_id)
 
 
-def vote_told(response: VoteResponse, voter: ReplicaKey, asked: VoteAsked) -> VoteTold | None:
-    """None for an answer that says nothing."""
+def to_vote_response(response: VoteResponse, voter: ReplicaKey, request: RaftVoteRequest) -> RaftVoteResponse | None:
+    """The message in a response; None if the response has no result."""
     if response.error_code != NONE or not response.topics or not response.topics[0].partitions:
         return None
-    told = response.topics[0].partitions[0]
-    return VoteTold(
+    raft_response = response.topics[0].partitions[0]
+    return RaftVoteResponse(
         voter=voter,
-        epoch=told.leader_epoch,
-        leader_id=node(told.leader_id),
-        is_granted=told.vote_granted and told.error_code == NONE,
-        asked_epoch=asked.epoch,
-        is_pre_vote=asked.is_pre_vote,
+        epoch=raft_response.leader_epoch,
+        leader_id=node(raft_response.leader_id),
+        is_granted=raft_response.vote_granted and raft_response.error_code == NONE,
+        request_epoch=request.epoch,
+        is_pre_vote=request.is_pre_vote,
     )
 
 
@@ -160,21 +165,21 @@ def vote_told(response: VoteResponse, voter: ReplicaKey, asked: VoteAsked) -> Vo
 
 
 def fetch_request(
-    asked: FetchAsked, cluster_id: str, *, high_watermark: int, log_start: int, max_wait_ms: int, max_bytes: int
+    request: RaftFetchRequest, cluster_id: str, *, high_watermark: int, log_start: int, max_wait_ms: int, max_bytes: int
 ) -> FetchRequest:
     partition = FetchRequest.Topic.Partition(
         partition=0,
-        current_leader_epoch=asked.epoch,
-        fetch_offset=asked.end.offset,
-        last_fetched_epoch=asked.end.epoch,
+        current_leader_epoch=request.epoch,
+        fetch_offset=request.end.offset,
+        last_fetched_epoch=request.end.epoch,
         log_start_offset=log_start,
         partition_max_bytes=max_bytes,
-        replica_directory_id=asked.replica.directory,
+        replica_directory_id=request.replica.directory,
         high_watermark=high_watermark,
     )
     return FetchRequest(
         cluster_id=cluster_id,
-        replica_state=FetchRequest.ReplicaState(replica_id=asked.replica.id, replica_epoch=-1),
+        replica_state=FetchRequest.ReplicaState(replica_id=request.replica.id, replica_epoch=-1),
         max_wait_ms=max_wait_ms,
         min_bytes=0,
         max_bytes=max_bytes,
@@ -185,35 +190,40 @@ def fetch_request(
     )
 
 
-def fetch_told(response: FetchResponse) -> tuple[FetchTold, memoryview] | None:
-    """What the leader says, and the records that it sends. None for an answer that says nothing of use."""
+def to_fetch_response(response: FetchResponse) -> tuple[RaftFetchResponse, memoryview] | None:
+    """The leader's state, and the records that it sends. None if the response has no result."""
     if response.error_code != NONE or not response.responses or not response.responses[0].partitions:
         return None
-    told = response.responses[0].partitions[0]
-    if told.error_code != NONE and told.error_code not in _REFUSED:
+    raft_response = response.responses[0].partitions[0]
+    if raft_response.error_code != NONE and raft_response.error_code not in _REFUSED:
         return None
-    diverging, snapshot = told.diverging_epoch, told.snapshot_id
-    records = told.records
+    diverging, snapshot = raft_response.diverging_epoch, raft_response.snapshot_id
+    records = raft_response.records
     assert records is None or isinstance(records, bytes | bytearray | memoryview)
-    return FetchTold(
-        leader_id=node(told.current_leader.leader_id),
-        epoch=told.current_leader.leader_epoch,
-        high_watermark=told.high_watermark,
-        diverging=LogEnd(diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
-        snapshot=LogEnd(snapshot.epoch, snapshot.end_offset) if snapshot.end_offset >= 0 else None,
-        is_refused=told.error_code != NONE,
+    return RaftFetchResponse(
+        leader_id=node(raft_response.current_leader.leader_id),
+        epoch=raft_response.current_leader.leader_epoch,
+        high_watermark=raft_response.high_watermark,
+        diverging=EpochAndOffset(diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
+        snapshot=EpochAndOffset(snapshot.epoch, snapshot.end_offset) if snapshot.end_offset >= 0 else None,
+        is_refused=raft_response.error_code != NONE,
     ), memoryview(records or b"")
 
 
 def fetch_response(
-    told: FetchTold, *, asked_epoch: int, log_start: int, records: RecordBytes, addresses: dict[int, Server]
+    response: RaftFetchResponse,
+    *,
+    request_epoch: int,
+    log_start: int,
+    records: RecordBytes,
+    addresses: dict[int, Server],
 ) -> FetchResponse:
     partition = FetchResponse.Topic.Partition
     diverging, snapshot = partition.DivergingEpoch(), partition.SnapshotId()
-    if told.diverging is not None:
-        diverging = partition.DivergingEpoch(epoch=told.diverging.epoch, end_offset=told.diverging.offset)
-    if told.snapshot is not None:
-        snapshot = partition.SnapshotId(epoch=told.snapshot.epoch, end_offset=told.snapshot.offset)
+    if response.diverging is not None:
+        diverging = partition.DivergingEpoch(epoch=response.diverging.epoch, end_offset=response.diverging.offset)
+    if response.snapshot is not None:
+        snapshot = partition.SnapshotId(epoch=response.snapshot.epoch, end_offset=response.snapshot.offset)
     return FetchResponse(
         throttle_time_ms=0,
         error_code=NONE,
@@ -225,13 +235,13 @@ def fetch_response(
                 partitions=[
                     partition(
                         partition_index=0,
-                        error_code=refusal(told, asked_epoch),
-                        high_watermark=told.high_watermark,
-                        last_stable_offset=told.high_watermark,
+                        error_code=refusal(response, request_epoch),
+                        high_watermark=response.high_watermark,
+                        last_stable_offset=response.high_watermark,
                         log_start_offset=log_start,
                         diverging_epoch=diverging,
                         current_leader=partition.CurrentLeader(
-                            leader_id=number(told.leader_id), leader_epoch=told.epoch
+                            leader_id=number(response.leader_id), leader_epoch=response.epoch
                         ),
                         snapshot_id=snapshot,
                         aborted_transactions=None,
@@ -247,10 +257,11 @@ def fetch_response(
     )
 
 
-def refusal(told: FetchTold, asked_epoch: int) -> int:
-    """An older epoch than this node's is fenced; with a newer one, or the same, this node is not the leader."""
-    if not told.is_refused:
+def refusal(response: RaftFetchResponse, request_epoch: int) -> int:
+    """The error code of a rejected fetch: an older epoch is fenced; with the same or a newer one, this node is not the
+    leader."""
+    if not response.is_refused:
         return NONE
-    if asked_epoch < told.epoch:
+    if request_epoch < response.epoch:
         return FencedLeaderEpoch.code
-    return NotLeaderOrFollower.code if asked_epoch == told.epoch else UnknownLeaderEpoch.code
+    return NotLeaderOrFollower.code if request_epoch == response.epoch else UnknownLeaderEpoch.code

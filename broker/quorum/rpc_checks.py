@@ -1,4 +1,4 @@
-"""What is checked of every question of the quorum: it is of this cluster, of the one partition, and for this node."""
+"""Checks of every quorum request: its cluster, its partition, and its destination must be this node's."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -34,19 +34,19 @@ def check_cluster(quorum: "Quorum", cluster_id: str | None) -> None:
 def check_quorum_request(quorum: "Quorum", cluster_id: str | None, topics: Sequence[_Topic]) -> None:
     quorum.check()
     check_cluster(quorum, cluster_id)
-    asked = [(topic.topic_name, partition.partition_index) for topic in topics for partition in topic.partitions]
-    if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
-        raise InvalidRequest(f"{asked[:3]} is not the metadata's partition")
+    requested = [(topic.topic_name, partition.partition_index) for topic in topics for partition in topic.partitions]
+    if requested != [(CLUSTER_METADATA_TOPIC, 0)]:
+        raise InvalidRequest(f"{requested[:3]} is not the metadata partition")
 
 
-def check_addressee(quorum: "Quorum", voter: ReplicaKey) -> None:
-    """A voter is a node with a certain directory: what was meant for its former disk is not for this one."""
+def check_destination(quorum: "Quorum", voter: ReplicaKey) -> None:
+    """A voter is a node with a directory id: a request for a former directory is rejected."""
     if voter.id >= 0 and not voter.matches(quorum.raft.me):
-        raise InvalidVoterKey(f"this is node {quorum.node_id}, with another directory or another number")
+        raise InvalidVoterKey(f"this is node {quorum.node_id}, with another directory or node id")
 
 
 def known_endpoints(quorum: "Quorum") -> dict[int, Server]:
-    """Where the leader listens, if that is known."""
+    """The leader's endpoint, if it is known."""
     leader_id = quorum.leader_id
     if leader_id is None:
         return {}

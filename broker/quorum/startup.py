@@ -1,5 +1,6 @@
-"""A quorum, and who follows in it, from a broker's configuration. Only a node with others needs to know what is said to
-them, and loads it then."""
+"""Opens the quorum of this node from the broker's configuration. The modules for other nodes are imported only with
+other nodes.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -18,21 +19,23 @@ from ..config.node_keys import (
 )
 from ..network.listener import local_host_name
 from .driver import Quorum
-from .store import QuorumFiles, QuorumSettings
+from .store import QuorumSettings, QuorumStore
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..controller.duties import ControllerDuties
-    from .remote import Following
+    from ..controller.duties import ControllerTasks
+    from .remote import QuorumClient
 
 
-async def join_quorum(broker: "Broker", files: QuorumFiles) -> None:
-    """Its own listener first: the others must be able to reach it. Returns when the image is as new as the leader's."""
-    listeners = [broker.listening.listen(endpoint) for endpoint in broker.node.controller_listeners]
+async def join_quorum(broker: "Broker", files: QuorumStore) -> None:
+    """Opens the own listener first, so that other nodes can connect. Returns when the image has caught up with the
+    leader."""
+    listeners = [broker.listener_manager.listen(endpoint) for endpoint in broker.node.controller_listeners]
     for listener in listeners:
         broker.network.add(listener)
+    broker.listener_manager.watch_stores()
     quorum = broker.quorum = _new_quorum(broker, files)
-    quorum.on_failure = broker.lost_metadata
+    quorum.on_failure = broker.on_metadata_lost
     quorum.endpoints = tuple(
         endpoint._replace(host=endpoint.host or local_host_name(), port=listener.address[1])
         for endpoint, listener in zip(broker.node.controller_listeners, listeners, strict=True)
@@ -41,30 +44,31 @@ async def join_quorum(broker: "Broker", files: QuorumFiles) -> None:
         quorum.controller = Controller(quorum.metadata, broker.controller_settings(), broker.random)
         broker.nursery.start_soon(broker.active_controller.run)
         broker.nursery.start_soon(broker.active_controller.write_on)
-    if quorum.may_have_company:
-        await keep_company(broker)
+    if quorum.may_have_peers:
+        await start_multi_node(broker)
     await broker.nursery.start(quorum.run)
     await quorum.wait_caught_up()
-    if broker.node.is_controller and not quorum.has_company:
+    if broker.node.is_controller and not quorum.has_peers:
         await _duties(broker).register()
 
 
-async def keep_company(broker: "Broker") -> None:
-    """This node follows, or is followed. A quorum of one comes to it while it runs, when its log says who votes."""
-    if broker.following is not None:
+async def start_multi_node(broker: "Broker") -> None:
+    """Starts following or being followed. A single-node quorum calls it at run time, when its log contains the
+    voters."""
+    if broker.quorum_client is not None:
         return
-    broker.following = _new_following(broker)
-    await broker.nursery.start(broker.following.run)
+    broker.quorum_client = _new_quorum_client(broker)
+    await broker.nursery.start(broker.quorum_client.run)
     if broker.node.is_controller:
         broker.nursery.start_soon(_duties(broker).run)
 
 
-def _duties(broker: "Broker") -> "ControllerDuties":
-    duties: type[ControllerDuties] = import_module("..controller.duties", __package__).ControllerDuties
+def _duties(broker: "Broker") -> "ControllerTasks":
+    duties: type[ControllerTasks] = import_module("..controller.duties", __package__).ControllerTasks
     return duties(broker)
 
 
-def _new_quorum(broker: "Broker", files: QuorumFiles) -> Quorum:
+def _new_quorum(broker: "Broker", files: QuorumStore) -> Quorum:
     config = broker.config
     meta = broker.identity.metadata_directory.meta
     assert meta is not None and meta.directory_id is not None
@@ -86,9 +90,9 @@ def _new_quorum(broker: "Broker", files: QuorumFiles) -> Quorum:
     return quorum
 
 
-def _new_following(broker: "Broker") -> "Following":
+def _new_quorum_client(broker: "Broker") -> "QuorumClient":
     config = broker.config
-    following: type[Following] = import_module(".remote", __package__).Following
+    following: type[QuorumClient] = import_module(".remote", __package__).QuorumClient
     return following(
         broker.quorum,
         broker.peers,

@@ -1,16 +1,14 @@
-"""What a node of the quorum keeps: the metadata's log, its snapshots, and the file `quorum-state`. All of this blocks.
+"""The durable state of a quorum node: the metadata log, its snapshots, and the file `quorum-state`. All of this blocks.
 
 A directory without a metadata log begins one. The files are those of Kafka's `StorageTool format`:
-`bootstrap.checkpoint` holds the cluster's first records; where the voters shall stand in the log and not in the
-configuration, the snapshot of nothing, `00000000000000000000-0000000000.checkpoint`, says who they are, and the first
-leader writes that into the log.
+`bootstrap.checkpoint` holds the cluster's first records; if the voters are in the log and not in the configuration, the
+bootstrap snapshot `00000000000000000000-0000000000.checkpoint` has them, and the first leader writes them to the log.
 
-Who votes, and which version of the quorum's protocol is spoken, counts from the moment it stands in the log, committed
-or not, and not any more when it is cut off. So both are read from all of the log, when it is opened, and kept with
-their offsets.
+The voters and kraft.version are effective from the moment they are in the log, committed or not, until they are
+truncated. So both are read from the whole log when it is opened, and kept with their offsets.
 
 Snapshots: the last two are kept. The log starts where the older of them ends; each snapshot begins a segment, so that
-what lies before can go.
+older segments can be deleted.
 """
 
 from collections.abc import Sequence
@@ -19,7 +17,7 @@ from typing import Final
 from trioka.cluster.bootstrap import fresh_records
 from trioka.cluster.metadata_log import MetadataRecord, read_batch
 from trioka.cluster.quorum_state import decode_quorum_state, encode_quorum_state
-from trioka.cluster.raft_messages import LogEnd, Standing
+from trioka.cluster.raft_messages import EpochAndOffset, PersistentState
 from trioka.cluster.snapshot import (
     Snapshot,
     SnapshotId,
@@ -36,7 +34,7 @@ from trioka.protocol.internal_records.quorum_state import QuorumStateData
 from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.primitives import NULL_UUID
 from trioka.storage import retention
-from trioka.storage.append_validation import Origin
+from trioka.storage.append_validation import AppendOrigin
 from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import BOOTSTRAP, QUORUM_STATE, TopicPartition
 from trioka.storage.log import Log
@@ -55,22 +53,22 @@ from ..config.node_keys import (
 METADATA_PARTITION: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 READ_BYTES: Final = 1024 * 1024
-SNAPSHOTS_KEPT: Final = 2
-OF_NOTHING: Final = SnapshotId(0, 0)
-NOBODY: Final = -1
+MAX_SNAPSHOTS: Final = 2
+EMPTY_SNAPSHOT: Final = SnapshotId(0, 0)
+NO_NODE: Final = -1
 
 
 class VotersDisagree(Exception):
-    """The configuration names other voters than those among whom this node has voted."""
+    """The configuration names other voters than those among which this node has voted."""
 
 
 @frozen
 class QuorumSettings:
-    """What the configuration says of the metadata's log."""
+    """The configuration of the metadata log."""
 
     log: LogConfig
     snapshot_after_bytes: int
-    snapshot_after_ms: int  # 0: only bytes count
+    snapshot_after_ms: int  # 0: only the size counts
 
     @classmethod
     def of(cls, config: Config) -> "QuorumSettings":
@@ -89,8 +87,8 @@ class QuorumSettings:
         )
 
 
-class QuorumFiles:
-    """Made by `open`. To Raft, this is the log."""
+class QuorumStore:
+    """The files of the quorum node, created by `open`; Raft's view of the log."""
 
     def __init__(self, directory: LogDirectory, metadata_log: Log, clock: Clock, configured: VoterSet) -> None:
         self.log = metadata_log
@@ -110,9 +108,9 @@ class QuorumFiles:
         clock: Clock,
         settings: QuorumSettings,
         configured: VoterSet,
-        founders: VotersRecord | None = None,
-    ) -> "QuorumFiles":
-        """`founders` vote in a quorum that begins here, and `configured` where the log does not say who votes."""
+        initial_voters: VotersRecord | None = None,
+    ) -> "QuorumStore":
+        """`initial_voters` are the voters of a new quorum; `configured` are the voters if the log has none."""
         metadata_log = directory.logs.get(METADATA_PARTITION)
         if metadata_log is None:
             metadata_log = directory.create(
@@ -120,57 +118,60 @@ class QuorumFiles:
             )
         files = cls(directory, metadata_log, clock, configured)
         if not files.is_formatted:
-            files.format(fresh_records(), founders)
+            files.format(fresh_records(), initial_voters)
         files._begin_with_snapshot()
         files._read_controls()
         return files
 
-    # -- the log, as Raft sees it --------------------------------------------------------------------------------------
+    # -- the log, for Raft ---------------------------------------------------------------------------------------------
 
     @property
-    def start(self) -> LogEnd:
+    def start(self) -> EpochAndOffset:
         offset = self.log.log_start_offset
         for snapshot in self._snapshots:
             if snapshot.offset == offset:
-                return LogEnd(snapshot.epoch, offset)
-        return LogEnd(max(self.log.epochs.epoch_for_offset(offset - 1), 0), offset)
+                return EpochAndOffset(snapshot.epoch, offset)
+        return EpochAndOffset(max(self.log.epochs.epoch_for_offset(offset - 1), 0), offset)
 
     @property
-    def end(self) -> LogEnd:
+    def end(self) -> EpochAndOffset:
         if self.log.epochs.latest_epoch < 0:
             return self.start
-        return LogEnd(self.log.epochs.latest_epoch, self.log.log_end_offset)
+        return EpochAndOffset(self.log.epochs.latest_epoch, self.log.log_end_offset)
 
     @property
     def high_watermark(self) -> int:
         return self.log.high_watermark
 
-    def end_of_epoch(self, epoch: int) -> LogEnd:
+    def end_of_epoch(self, epoch: int) -> EpochAndOffset:
         end = self.end
         if epoch >= end.epoch:
             return end
         earliest = self.log.epochs.earliest
         if earliest is None or epoch < earliest.epoch:
-            return LogEnd(min(self.start.epoch, epoch), self.start.offset)
-        return LogEnd(*self.log.end_offset_for_epoch(epoch))
+            return EpochAndOffset(min(self.start.epoch, epoch), self.start.offset)
+        return EpochAndOffset(*self.log.end_offset_for_epoch(epoch))
 
     def append(self, data: bytearray, epoch: int) -> int:
-        """What this node, the leader, has decided. It is durable after the next sync. Where it ends."""
+        """Appends a decision of this node, the leader. It is durable after the next sync. Returns the log end
+        offset."""
         for header in list(batch.headers(data)):
             one = memoryview(data)[header.position : header.end]
-            self.log.append_as_leader(one, leader_epoch=epoch, now_ms=self._clock.now_ms(), origin=Origin.RAFT_LEADER)
+            self.log.append_as_leader(
+                one, leader_epoch=epoch, now_ms=self._clock.now_ms(), origin=AppendOrigin.RAFT_LEADER
+            )
         self._note_controls(data)
         return self.log.log_end_offset
 
     def append_fetched(self, data: memoryview) -> None:
-        """What the leader has sent. A batch that did not come whole is left out."""
+        """Appends records from the leader. An incomplete batch is skipped."""
         before = self.log.log_end_offset
         self.log.append_as_follower(data, now_ms=self._clock.now_ms())
         if self.log.log_end_offset > before:
             self._note_controls(data)
 
     def sync(self) -> None:
-        """In a worker thread. Whoever calls sets `durable_offset` afterwards, to where the log ended before."""
+        """Runs in a worker thread. The caller then sets `durable_offset` to the former log end offset."""
         self.log.sync()
 
     def truncate(self, offset: int) -> None:
@@ -181,7 +182,7 @@ class QuorumFiles:
         self._kraft_versions = [found for found in self._kraft_versions if found[0] < offset]
         self.are_voters_logged = any(found[0] != BEFORE_THE_LOG for found in self._voter_records)
 
-    # -- who votes -----------------------------------------------------------------------------------------------------
+    # -- voters --------------------------------------------------------------------------------------------------------
 
     @property
     def kraft_version(self) -> int:
@@ -189,11 +190,11 @@ class QuorumFiles:
 
     @property
     def voters_record(self) -> VotersRecord | None:
-        """Who votes, if the log says so (kraft.version 1); None where the configuration does."""
+        """The voters, if they are in the log (kraft.version 1); None if they are in the configuration."""
         return self._voter_records[-1][1] if self._voter_records else None
 
     def voters_before(self, offset: int) -> tuple[int, VotersRecord | None]:
-        """What a snapshot that ends there says of the quorum itself."""
+        """The kraft.version and the voters before this offset, for a snapshot that ends there."""
         versions = [version for at, version in self._kraft_versions if at < offset]
         records = [record for at, record in self._voter_records if at < offset]
         return versions[-1], records[-1] if records else None
@@ -221,22 +222,22 @@ class QuorumFiles:
 
     # -- quorum-state --------------------------------------------------------------------------------------------------
 
-    def load_standing(self) -> Standing:
-        """What this node has promised. A log whose epochs are ahead of the file is believed more than the file."""
+    def load_state(self) -> PersistentState:
+        """Reads quorum-state. If the log has newer epochs than the file, the log's apply."""
         volume, path = self._directory.volume, self._path(QUORUM_STATE)
-        epoch, leader_id, voted = 0, NOBODY, None
+        epoch, leader_id, voted = 0, NO_NODE, None
         if volume.exists(path):
             state, _ = decode_quorum_state(volume.read(path).decode())
             self._check_voters(path, state)
             epoch, leader_id = max(state.leader_epoch, 0), state.leader_id
-            if state.voted_id != NOBODY:
+            if state.voted_id != NO_NODE:
                 voted = ReplicaKey(state.voted_id, state.voted_directory_id)
         if self.end.epoch > epoch:
-            return Standing(epoch=self.end.epoch)
-        return Standing(epoch=epoch, leader_id=None if leader_id == NOBODY else leader_id, voted=voted)
+            return PersistentState(epoch=self.end.epoch)
+        return PersistentState(epoch=epoch, leader_id=None if leader_id == NO_NODE else leader_id, voted=voted)
 
     def _check_voters(self, path: str, state: QuorumStateData) -> None:
-        """Two sets of voters could elect a leader each, so that those of the configuration must never change (K3)."""
+        """Two sets of voters could elect a leader each, so the configured set must never change (K3)."""
         known = sorted(voter.voter_id for voter in state.current_voters or ())
         configured = [voter.id for voter in self.voters.latest]
         if known and not self.kraft_version and known != configured:
@@ -245,17 +246,17 @@ class QuorumFiles:
                 "voters that stand in the configuration cannot be changed"
             )
 
-    def save(self, standing: Standing) -> None:
-        """Durable when this returns (K1)."""
+    def save(self, persisted: PersistentState) -> None:
+        """Durable on return (K1)."""
         version = 1 if self.kraft_version else 0
-        voted = standing.voted
+        voted = persisted.voted
         state = QuorumStateData(
-            leader_id=NOBODY if standing.leader_id is None else standing.leader_id,
-            leader_epoch=standing.epoch,
-            # Kafka forgets the vote once it knows who has won it, and so do its readers of this file.
-            voted_id=NOBODY if voted is None or standing.leader_id is not None else voted.id,
+            leader_id=NO_NODE if persisted.leader_id is None else persisted.leader_id,
+            leader_epoch=persisted.epoch,
+            # Kafka omits the vote once the leader is known; its readers of this file require that.
+            voted_id=NO_NODE if voted is None or persisted.leader_id is not None else voted.id,
             voted_directory_id=(
-                NULL_UUID if voted is None or standing.leader_id is not None or not version else voted.directory
+                NULL_UUID if voted is None or persisted.leader_id is not None or not version else voted.directory
             ),
             cluster_id="",
             applied_offset=0,
@@ -265,20 +266,26 @@ class QuorumFiles:
         )
         self._directory.volume.replace(self._path(QUORUM_STATE), encode_quorum_state(state, version).encode())
 
-    # -- beginning -----------------------------------------------------------------------------------------------------
+    # -- creation ------------------------------------------------------------------------------------------------------
 
     @property
     def is_formatted(self) -> bool:
         return self.log.log_end_offset > 0 or self._directory.volume.exists(f"{self._directory.path}/{BOOTSTRAP}")
 
-    def format(self, first: Sequence[MetadataRecord], founders: VotersRecord | None) -> None:
-        """What `StorageTool format` writes. bootstrap.checkpoint comes last: it says that this is done."""
+    def format(self, first: Sequence[MetadataRecord], initial_voters: VotersRecord | None) -> None:
+        """Writes what `StorageTool format` writes. bootstrap.checkpoint comes last: it marks the directory as
+        complete."""
         volume, now_ms = self._directory.volume, self._clock.now_ms()
-        if founders is not None:
+        if initial_voters is not None:
             snapshot = build_snapshot(
-                [], epoch=0, now_ms=now_ms, last_contained_log_timestamp_ms=now_ms, kraft_version=1, voters=founders
+                [],
+                epoch=0,
+                now_ms=now_ms,
+                last_contained_log_timestamp_ms=now_ms,
+                kraft_version=1,
+                voters=initial_voters,
             )
-            volume.replace(self._path(snapshot_name(OF_NOTHING)), b"".join(snapshot))
+            volume.replace(self._path(snapshot_name(EMPTY_SNAPSHOT)), b"".join(snapshot))
             self._snapshots = self._find_snapshots()
         made = build_snapshot(first, epoch=0, now_ms=now_ms, last_contained_log_timestamp_ms=0)
         volume.replace(f"{self._directory.path}/{BOOTSTRAP}", b"".join(made))
@@ -293,7 +300,7 @@ class QuorumFiles:
 
     @property
     def snapshots(self) -> list[SnapshotId]:
-        """Those that are there, the oldest first."""
+        """The snapshots in the directory, the oldest first."""
         return self._snapshots
 
     def _find_snapshots(self) -> list[SnapshotId]:
@@ -303,8 +310,8 @@ class QuorumFiles:
     def read_snapshot(self, snapshot: SnapshotId) -> Snapshot:
         return read_snapshot(self._directory.volume.read(self._path(snapshot_name(snapshot))))
 
-    def snapshot_piece(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
-        """Some bytes of the file, and how many it has."""
+    def snapshot_chunk(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
+        """A piece of the file, and the file's size."""
         file = self._directory.volume.open(self._path(snapshot_name(snapshot)))
         try:
             size = file.size()
@@ -316,18 +323,18 @@ class QuorumFiles:
         volume = self._directory.volume
         volume.replace(self._path(snapshot_name(snapshot)), data)
         found = self._find_snapshots()
-        for old in found[:-SNAPSHOTS_KEPT]:
+        for old in found[:-MAX_SNAPSHOTS]:
             volume.remove(self._path(snapshot_name(old)))
-        self._snapshots = found[-SNAPSHOTS_KEPT:]
+        self._snapshots = found[-MAX_SNAPSHOTS:]
 
-    def let_go_before_snapshots(self) -> None:
+    def delete_before_snapshots(self) -> None:
         now_ms = self._clock.now_ms()
         self.log.roll(now_ms=now_ms)
         self.log.delete_records_before(self._snapshots[0].offset)
         retention.enforce(self.log, now_ms=now_ms)
 
-    def begin_anew(self, snapshot: SnapshotId, content: Snapshot) -> None:
-        """A snapshot of the leader's stands here now, and the log goes on behind it."""
+    def reset_to_snapshot(self, snapshot: SnapshotId, content: Snapshot) -> None:
+        """Installs a snapshot of the leader; the log continues behind it."""
         for old in self._find_snapshots():
             if old != snapshot:
                 self._directory.volume.remove(self._path(snapshot_name(old)))
@@ -346,8 +353,8 @@ class QuorumFiles:
         self._begin_with(newest, self.read_snapshot(newest))
 
     def _leads_to(self, snapshot: SnapshotId) -> bool:
-        """Whether the log has the records that the snapshot stands for, or begins behind them. If it does not, a crash
-        came between the snapshot of a leader and the log's new beginning."""
+        """Whether the log has the snapshot's records or starts behind them. If not, the node crashed after it had
+        received a leader's snapshot and before the log was restarted."""
         metadata_log = self.log
         if not metadata_log.log_start_offset < snapshot.offset:
             return metadata_log.log_start_offset == snapshot.offset
@@ -355,7 +362,7 @@ class QuorumFiles:
         return is_there and metadata_log.epochs.epoch_for_offset(snapshot.offset - 1) == snapshot.epoch
 
     def _begin_with(self, snapshot: SnapshotId, content: Snapshot) -> None:
-        """What it says of voters counts from its last record on: what the log has before is older."""
+        """The voters of a snapshot apply from its last record on; records before it are older."""
         self.log.advance_high_watermark(snapshot.offset)
         at = snapshot.offset - 1 if snapshot.offset else BEFORE_THE_LOG
         self._kraft_versions = [(BEFORE_THE_LOG, content.kraft_version)]

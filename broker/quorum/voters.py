@@ -1,14 +1,12 @@
-"""Who votes in the metadata quorum, changed while it works (KIP-853): one at a time, in the log, counting from there.
+"""Changes of the voters while the quorum runs (KIP-853): one at a time, in the log, effective when appended.
 
-Raft says whether it may be (K7); here it is written down with what Raft does not look at: where a voter listens, and
-what it understands. Only where the log says who votes, from kraft.version 1 on.
+Raft decides whether a change is safe (K7); this module handles what Raft does not: the endpoints of a voter and its
+supported versions. Requires voters in the log, that is kraft.version 1.
 
-A quorum whose voters stand in the configuration is raised to that: each voter tells every new leader about itself; that
-one keeps it in memory, and when kraft.version is raised it is written into the log, for all voters at once. They are
-the same nodes as before, now with their directories.
+A quorum with configured voters is upgraded as follows: each voter reports itself to every new leader, which keeps that
+in memory; when kraft.version is raised, all voters are written to the log at once, now with directories.
 
-A node that is to vote is asked first, at the place where it says that it listens, what it understands. Meanwhile nobody
-else can join.
+Before a node becomes a voter, its supported versions are requested at its endpoint. Meanwhile no other node can join.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +31,7 @@ from trioka.protocol.internal_records.control import KRaftVersionRecord, VotersR
 from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 from ..config.node_keys import CONTROLLER_QUORUM_REQUEST_TIMEOUT_MS
-from .startup import keep_company
+from .startup import start_multi_node
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -58,12 +56,12 @@ async def add_voter(
         raise RequestTimedOut("another node is about to join")
     quorum.is_voter_joining = True
     try:
-        understood = await _ask_range(broker, place, timeout_s)
+        understood = await _fetch_kraft_version_range(broker, place, timeout_s)
     finally:
         quorum.is_voter_joining = False
-    record = _record(quorum)  # much may have happened meanwhile
+    record = _record(quorum)  # the voters may have changed meanwhile
     if not _is_understood(quorum, understood):
-        raise InvalidRequest(f"node {voter.id} does not understand kraft.version {quorum.kraft_version}")
+        raise InvalidRequest(f"node {voter.id} does not support kraft.version {quorum.kraft_version}")
     quorum.raft.add_voter(voter, quorum.now_ms())
     added = Voter(
         voter_id=voter.id,
@@ -84,12 +82,12 @@ async def remove_voter(quorum: "Quorum", voter: ReplicaKey, *, timeout_s: float)
 async def update_voter(
     quorum: "Quorum", voter: ReplicaKey, endpoints: Sequence[Voter.Endpoint], feature: Range
 ) -> None:
-    """It listens elsewhere, or knows more. What is as it was is not written again; where the configuration says who
-    votes, nothing is written, but it is remembered until another leads."""
+    """Updates a voter's endpoints or supported versions. An unchanged voter is not written again; with configured
+    voters nothing is written, but the leader keeps it in memory."""
     record = _lead(quorum)
     _check_endpoints(quorum, endpoints)
     if not _is_understood(quorum, feature):
-        raise InvalidRequest(f"this quorum speaks kraft.version {quorum.kraft_version}")
+        raise InvalidRequest(f"this quorum is at kraft.version {quorum.kraft_version}")
     updated = Voter(
         voter_id=voter.id,
         voter_directory_id=voter.directory,
@@ -98,13 +96,13 @@ async def update_voter(
     )
     if record is None:
         if ReplicaKey(voter.id) not in quorum.raft.voters.latest:
-            raise VoterNotFound(f"node {voter.id} does not vote")
+            raise VoterNotFound(f"node {voter.id} is not a voter")
         quorum.raft.may_change_voters()
         quorum.introduced[voter.id] = updated
         return
     known = [each for each in record.voters if (each.voter_id, each.voter_directory_id) == voter]
     if not known:
-        raise VoterNotFound(f"node {voter.id} with that directory does not vote")
+        raise VoterNotFound(f"node {voter.id} with that directory is not a voter")
     if known[0] == updated:
         return
     quorum.raft.may_change_voters()
@@ -112,8 +110,8 @@ async def update_voter(
 
 
 def name_voters(broker: "Broker") -> None:
-    """From here on the log says who votes (kraft.version 1). That all of them understand it was found out before. A
-    quorum of one may have company now."""
+    """Writes the voters to the log (kraft.version 1), after a check that all of them support it. A single-node quorum
+    may get further voters from now on."""
     quorum = broker.quorum
     own = Voter(
         voter_id=quorum.node_id,
@@ -127,11 +125,11 @@ def name_voters(broker: "Broker") -> None:
         [KRaftVersionRecord(version=0, kraft_version=KRAFT.last), VotersRecord(version=0, voters=named)]
     )
     quorum.introduced.clear()
-    broker.nursery.start_soon(keep_company, broker)
+    broker.nursery.start_soon(start_multi_node, broker)
 
 
 def _lead(quorum: "Quorum") -> VotersRecord | None:
-    """Who votes, as the log of this leader says; None where the configuration does."""
+    """The voters in the log of this leader; None if they are in the configuration."""
     if not quorum.raft.is_leader:
         raise NotLeaderOrFollower()
     return quorum.voters if quorum.kraft_version else None
@@ -140,7 +138,7 @@ def _lead(quorum: "Quorum") -> VotersRecord | None:
 def _record(quorum: "Quorum") -> VotersRecord:
     record = _lead(quorum)
     if record is None:
-        raise UnsupportedVersion("the configuration says who votes, and kraft.version is 0")
+        raise UnsupportedVersion("the voters are set in the configuration, because kraft.version is 0")
     return record
 
 
@@ -149,32 +147,35 @@ def _is_understood(quorum: "Quorum", feature: Range) -> bool:
 
 
 def _check_endpoints(quorum: "Quorum", endpoints: Sequence[Voter.Endpoint]) -> Voter.Endpoint:
-    """Where a voter is asked."""
-    wanted = quorum.node.controller_names[0]
-    found = [endpoint for endpoint in endpoints if endpoint.name == wanted]
+    """The endpoint of a voter's controller listener."""
+    listener_name = quorum.node.controller_names[0]
+    found = [endpoint for endpoint in endpoints if endpoint.name == listener_name]
     if not found or len(endpoints) > MAX_ENDPOINTS:
-        raise InvalidRequest(f"a voter must have a listener {wanted}")
+        raise InvalidRequest(f"a voter must have a listener {listener_name}")
     return found[0]
 
 
-async def _ask_range(broker: "Broker", place: Voter.Endpoint, timeout_s: float) -> Range:
-    """What a node understands of kraft.version. RequestTimedOut if it does not answer, or not with that."""
+async def _fetch_kraft_version_range(broker: "Broker", place: Voter.Endpoint, timeout_s: float) -> Range:
+    """The kraft.version range of a node. RequestTimedOut if it does not respond, or without that range."""
     timeout_s = min(timeout_s, broker.config[CONTROLLER_QUORUM_REQUEST_TIMEOUT_MS] / 1000)
     address = (place.host, place.port, "its versions")
     request = ApiVersionsRequest(client_software_name="trioka", client_software_version=__version__)
     try:
-        told: ApiVersionsResponse = await broker.peers.peer(*address).ask(request, timeout_s=max(timeout_s, 0))
+        peer = broker.peers.peer(*address, is_controller=True)
+        response: ApiVersionsResponse = await peer.ask(request, timeout_s=max(timeout_s, 0))
     except NetworkException as error:
-        raise RequestTimedOut(f"the new voter does not answer: {error}") from None
+        raise RequestTimedOut(f"the new voter did not respond: {error}") from None
     finally:
         with trio.CancelScope(shield=True):
             await broker.peers.forget(*address)
-    if told.error_code != NONE:
-        raise RequestTimedOut(f"the new voter does not say what it understands: {error_class(told.error_code).name}")
-    for feature in told.supported_features:
+    if response.error_code != NONE:
+        raise RequestTimedOut(
+            f"the new voter did not report its supported versions: {error_class(response.error_code).name}"
+        )
+    for feature in response.supported_features:
         if feature.name == KRAFT_VERSION:
             return Range(min_supported_version=feature.min_version, max_supported_version=feature.max_version)
-    return Range(min_supported_version=0, max_supported_version=0)  # a node that has never heard of it
+    return Range(min_supported_version=0, max_supported_version=0)  # a node without this feature
 
 
 async def _append(quorum: "Quorum", voters: Iterable[Voter], timeout_s: float) -> None:
@@ -185,4 +186,4 @@ async def _append(quorum: "Quorum", voters: Iterable[Voter], timeout_s: float) -
     with trio.move_on_after(min(timeout_s, MAX_TIMEOUT_S)):
         await quorum.wait_committed(end)
         return
-    raise RequestTimedOut("the change is written, and not committed yet")
+    raise RequestTimedOut("the change is appended but not committed yet")

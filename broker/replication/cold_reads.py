@@ -1,7 +1,7 @@
-"""Reads that would wait for a disk, in threads of their own.
+"""Reads ahead in worker threads, so that the event loop does not wait for a disk.
 
-A few at a time (`THREADS`), so that consumers of old records neither take all worker threads, which appends need for
-their fsyncs, nor set the disk against itself. Others wait for their turn; their connections wait with them.
+At most `THREADS` reads run at once, so that consumers of old records neither take all worker threads, which appends
+need for fsyncs, nor cause too many seeks. Further reads, and their connections, wait.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from trioka.storage.page_cache_probe import ColdPart, warm, warmed
+from trioka.storage.page_cache_probe import UncachedRange, warm, warmed
 
 THREADS: Final = 4
 
@@ -20,10 +20,10 @@ class ColdReads:
     __slots__ = ("_limiter",)
 
     def __init__(self) -> None:
-        self._limiter: trio.CapacityLimiter | None = None  # made with the first one: it needs a running loop
+        self._limiter: trio.CapacityLimiter | None = None  # created on first use, because it needs a running loop
 
-    async def warm(self, parts: Sequence[ColdPart]) -> None:
-        """All of them are in memory when it returns. KafkaStorageError if a disk fails."""
+    async def warm(self, parts: Sequence[UncachedRange]) -> None:
+        """Load the ranges into the page cache. Raises KafkaStorageError if a disk fails."""
         if self._limiter is None:
             self._limiter = trio.CapacityLimiter(THREADS)
         for part in parts:

@@ -1,14 +1,14 @@
-"""Waiting until what was appended is committed: all replicas that must have it, have it.
+"""Waits until appended records are committed: all in-sync replicas have them.
 
-Where flush.messages asks for it, to have it is to have it on the disk: a leader syncs what it appends, and what it
-finds in its log when it begins to lead, and its high watermark does not pass what is not synced.
+With flush.messages a replica only counts what is on its disk: a leader syncs its appends, and the log that it starts
+with, and its high watermark does not pass the last sync.
 """
 
 import logging
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-from trioka.cluster.purgatory import Waiter
+from trioka.cluster.purgatory import DelayedOperation
 from trioka.protocol.errors import KafkaError, RequestTimedOut, UnknownServerError
 
 from .partitions import Replica
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.partitions")
 
-Then = Callable[[KafkaError | None], None]
+OnDone = Callable[[KafkaError | None], None]
 
 
-def when_committed(broker: "Broker", replica: Replica, until: int, timeout_s: float, then: Then) -> None:
-    """Everything before `until`, which this broker has appended: at once, nearly always, if nobody else has to have it.
-    If it takes too long nobody knows whether it ever will be: RequestTimedOut. NotLeaderOrFollower if the replica
-    ceases to lead before, NotEnoughReplicasAfterAppend if too few are left."""
+def on_committed(broker: "Broker", replica: Replica, until: int, timeout_s: float, then: OnDone) -> None:
+    """Wait until the records before `until` are committed. Without other replicas they nearly always are. Raises
+    RequestTimedOut if it takes too long (the outcome is then unknown), NotLeaderOrFollower if the replica loses
+    leadership before, NotEnoughReplicasAfterAppend if too few replicas remain in sync."""
     if replica.wants_flush:
         commit = _Commit(replica, until, then)
         broker.nursery.start_soon(_flush, broker, commit, broker.clock.now() + timeout_s)
         return
-    outcome = replica.outcome(until, replica.reign)
+    outcome = replica.commit_status(until, replica.term)
     if outcome is False:
         broker.park(_Commit(replica, until, then), (replica,), broker.clock.now() + timeout_s)
     else:
@@ -37,10 +37,10 @@ def when_committed(broker: "Broker", replica: Replica, until: int, timeout_s: fl
 
 
 async def make_durable(broker: "Broker", replica: Replica) -> None:
-    """What it has appended so far. Others who wait for the same log share the fsync."""
+    """Flush the log up to its present end. Callers that wait for the same log share the fsync."""
     await broker.commit.flush(replica.log)
     if replica.advance():
-        broker.delayed.touch(replica)
+        broker.purgatory.notify(replica)
 
 
 async def _flush(broker: "Broker", commit: "_Commit", deadline: float) -> None:
@@ -52,26 +52,26 @@ async def _flush(broker: "Broker", commit: "_Commit", deadline: float) -> None:
     try:
         if error is not None:
             commit.tell(error)
-        elif not commit.look(commit.replica):
+        elif not commit.try_complete(commit.replica):
             broker.park(commit, (commit.replica,), deadline)
     except Exception as mistake:  # the task must not end the broker
         commit.fail(mistake)
 
 
-class _Commit(Waiter):
-    """Waits until the high watermark has passed what was written."""
+class _Commit(DelayedOperation):
+    """Waits until the high watermark has passed the appended records."""
 
-    __slots__ = ("_reign", "_then", "_until", "replica")
+    __slots__ = ("_term", "_then", "_until", "replica")
 
-    def __init__(self, replica: Replica, until: int, then: Then) -> None:
+    def __init__(self, replica: Replica, until: int, then: OnDone) -> None:
         super().__init__()
         self.replica = replica
-        self._then: Then | None = then
+        self._then: OnDone | None = then
         self._until = until
-        self._reign = replica.reign
+        self._term = replica.term
 
-    def look(self, key: Hashable) -> bool:
-        outcome = self.replica.outcome(self._until, self._reign)
+    def try_complete(self, key: Hashable) -> bool:
+        outcome = self.replica.commit_status(self._until, self._term)
         if outcome is False:
             return False
         self.tell(None if outcome is True else outcome)
@@ -81,11 +81,11 @@ class _Commit(Waiter):
         self.tell(RequestTimedOut())
 
     def tell(self, error: KafkaError | None) -> None:
-        """Once."""
+        """Calls the callback, at most once."""
         then, self._then = self._then, None
         if then is not None:
             then(error)
 
     def fail(self, mistake: Exception) -> None:
-        log.error("a mistake of ours: %s-%d", self.replica.topic, self.replica.index, exc_info=mistake)
+        log.error("internal error: %s-%d", self.replica.topic, self.replica.index, exc_info=mistake)
         self.tell(UnknownServerError())

@@ -1,28 +1,28 @@
-"""Fetch sessions (KIP-227): a client names its partitions once, and from then on both sides speak of changes only.
+"""Fetch sessions (KIP-227): a client names its partitions once; later requests and responses have only changes.
 
-    (session id, epoch)      what the request is
-    (0, -1)                  a full fetch and nothing more; so is every request before v7, which has no sessions
-    (0, 0)                   a full fetch after which there may be a session; the response says its id, or 0
+    (session id, epoch)      kind of request
+    (0, -1)                  a full fetch without a session; so is every request before v7, which has no sessions
+    (0, 0)                   a full fetch that may open a session; the response has its id, or 0
     (id, -1), (id, 0)        the same two, and they close the session `id` if there is one
     (id, 1), (id, 2) …       an incremental fetch: partitions to add or change, partitions to forget
 
-The epoch counts the requests of a session, so that a request which is repeated, late or lost is noticed; behind 2³¹-1
-comes 1. An incremental request changes its session when it is opened, and its response leaves out every partition of
-which the client has heard all there is: no records, no error, the high watermark and log start of last time. What it
-was told is noted when it is answered. Partitions which had records move to the end, so that no partition starves when
-the bytes of a response run out before its partitions do.
+The epoch counts the requests of a session, so that a repeated, late or lost request is detected; 1 follows 2³¹-1.
+An incremental request changes its session when it is opened, and its response omits every unchanged partition: no
+records, no error, the same high watermark and log start offset. The last result is noted when the response is built.
+Partitions which had records move to the end, so that no partition starves when the bytes of a response run out before
+its partitions do.
 
-A session speaks of topics by name (before v13) or by id, never both. An id that nobody knows yet stays in the session
-and gets its name when there is one.
+A session names topics by name (before v13) or by id, never both. An unknown id stays in the session and gets its name
+when there is one.
 
 Sessions cost memory, so their number is limited, and so is the number of their partitions, which Kafka does not limit.
-Where there is no room, a new session may take the place of one that is worth less (see `_evict`); otherwise the client
-gets none and goes on with full fetches, which is always correct. The number of a session is no secret and proves
-nothing: what its client may read is asked at every fetch.
+Without room, a new session may replace one that is worth less (see `_evict`); otherwise the client gets none and goes
+on with full fetches, which is always correct. A session id is not a secret and proves nothing: every fetch is
+authorized.
 
 This is walked for every partition of every fetch, hence plain slots that are changed in place. In a session of 1,000
-partitions where nothing happens, `Asked.knows` lets its reader pass one by without building an answer to be dropped:
-0.1 µs. Where there is an answer, `FetchContext.answer` takes 0.2 µs to drop it and 0.3 µs to keep it.
+partitions where nothing happens, `CachedPartition.is_up_to_date` lets the reader skip one without building a result:
+0.1 µs. Where there is a result, `FetchContext.answer` takes 0.2 µs to drop it and 0.3 µs to keep it.
 """
 
 from bisect import bisect_left, insort
@@ -40,31 +40,31 @@ INITIAL_EPOCH: Final = 0
 MAX_EPOCH: Final = 0x7FFFFFFF
 MAX_SESSION_ID: Final = 0x7FFFFFFF
 FIRST_VERSION_BY_ID: Final = 13
-NOTHING_TOLD: Final = -1
+NOTHING_SENT: Final = -1
 
 # Of all sessions together: 1,000 consumers of 1,000 partitions, at about 0.3 kB each.
 MAX_CACHED_PARTITIONS: Final = 1_000_000
 
-Wanted: TypeAlias = FetchRequest.Topic.Partition
+RequestedPartition: TypeAlias = FetchRequest.Topic.Partition
 Result: TypeAlias = FetchResponse.Topic.Partition
-Names: TypeAlias = Callable[[bytes], str | None]  # of topics, by their ids
-Key: TypeAlias = tuple[str | bytes, int]  # the topic's name or id, whichever the session speaks; the partition
-Rank: TypeAlias = tuple[bool, int, int]  # is it a follower's, how many partitions, session id
+TopicNames: TypeAlias = Callable[[bytes], str | None]  # topic names by id
+Key: TypeAlias = tuple[str | bytes, int]  # topic name or id, depending on the session's version; partition
+EvictionRank: TypeAlias = tuple[bool, int, int]  # whether it is a follower's, number of partitions, session id
 
 
 class Watch(Protocol):
-    """Knows what has changed (replication/follower_session.py), and wants to hear of what the requests of its session
-    change."""
+    """The tracker of changed partitions (replication/follower_session.py); it is notified of the changes that requests
+    of the session make."""
 
-    def named(self, asked: "Asked") -> None: ...
+    def named(self, asked: "CachedPartition") -> None: ...
 
     def forget(self, key: Key) -> None: ...
 
     def close(self) -> None: ...
 
 
-class Asked:
-    """One partition that a fetch is about: what is asked of it, and what its client was told last."""
+class CachedPartition:
+    """One partition of a session: the last request for it and the last response."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -74,55 +74,55 @@ class Asked:
         "log_start_offset",
         "max_bytes",
         "partition",
-        "told_high_watermark",
-        "told_log_start_offset",
+        "sent_high_watermark",
+        "sent_log_start_offset",
         "topic",
         "topic_id",
     )
 
-    def __init__(self, key: Key, topic: str, topic_id: bytes, wanted: Wanted) -> None:
+    def __init__(self, key: Key, topic: str, topic_id: bytes, wanted: RequestedPartition) -> None:
         self.key = key
-        self.topic = topic  # "" as long as nobody knows its id
+        self.topic = topic  # "" while its id is unknown
         self.topic_id = topic_id
         self.partition = wanted.partition
-        self.told_high_watermark = NOTHING_TOLD
-        self.told_log_start_offset = NOTHING_TOLD
-        self.ask(wanted)
+        self.sent_high_watermark = NOTHING_SENT
+        self.sent_log_start_offset = NOTHING_SENT
+        self.update(wanted)
 
-    def ask(self, wanted: Wanted) -> None:
+    def update(self, wanted: RequestedPartition) -> None:
         self.fetch_offset = wanted.fetch_offset
         self.current_leader_epoch = wanted.current_leader_epoch
         self.last_fetched_epoch = wanted.last_fetched_epoch
         self.log_start_offset = wanted.log_start_offset  # of a follower's own log
         self.max_bytes = wanted.partition_max_bytes
 
-    def knows(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Its client was told just this: without records, an incremental answer need not speak of the partition."""
-        return high_watermark == self.told_high_watermark and log_start_offset == self.told_log_start_offset
+    def is_up_to_date(self, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether the last result was the same: without records, an incremental response omits the partition."""
+        return high_watermark == self.sent_high_watermark and log_start_offset == self.sent_log_start_offset
 
-    def tell(self, result: Result) -> bool:
-        """Notes that the client is told this, and says whether any of it is news."""
-        is_news = (
-            not self.knows(result.high_watermark, result.log_start_offset)
+    def note_sent(self, result: Result) -> bool:
+        """Note a result that is sent; returns whether it differs from the last one."""
+        has_findings = (
+            not self.is_up_to_date(result.high_watermark, result.log_start_offset)
             or bool(result.records)
             or result.error_code != NONE
             or result.preferred_read_replica != -1
             or result.diverging_epoch.epoch >= 0
         )
-        # When the error has gone, the partition is told of again, even if all else is as before.
-        self.told_high_watermark = result.high_watermark if result.error_code == NONE else NOTHING_TOLD
-        self.told_log_start_offset = result.log_start_offset
-        return is_news
+        # After an error the partition is sent again, even if nothing else changed.
+        self.sent_high_watermark = result.high_watermark if result.error_code == NONE else NOTHING_SENT
+        self.sent_log_start_offset = result.log_start_offset
+        return has_findings
 
 
 class FetchSession:
-    """What one client fetches, in the order of its turn."""
+    """The partitions that one client fetches, in the order in which they are read."""
 
     __slots__ = (
         "by_id",
         "created_ms",
         "epoch",
-        "has_nameless",
+        "has_unresolved",
         "id",
         "is_follower",
         "is_settled",
@@ -132,44 +132,46 @@ class FetchSession:
         "watch",
     )
 
-    def __init__(self, id: int, partitions: dict[Key, Asked], now_ms: int, *, by_id: bool, is_follower: bool) -> None:
+    def __init__(
+        self, id: int, partitions: dict[Key, CachedPartition], now_ms: int, *, by_id: bool, is_follower: bool
+    ) -> None:
         self.id = id
         self.partitions = partitions
         self.by_id = by_id
         self.is_follower = is_follower
         self.epoch = next_epoch(INITIAL_EPOCH)  # of the next request
-        self.has_nameless = by_id and any(not asked.topic for asked in partitions.values())
+        self.has_unresolved = by_id and any(not asked.topic for asked in partitions.values())
         self.created_ms = self.last_used_ms = now_ms
         self.watch: Watch | None = None
-        # As the cache has counted and ranked it:
+        # The size and rank with which the cache has counted this session:
         self.size = len(partitions)
         self.is_settled = False
 
     @property
-    def rank(self) -> Rank:
-        """What it is worth, among sessions that may be evicted."""
+    def rank(self) -> EvictionRank:
+        """The rank of this session among those that may be evicted."""
         return self.is_follower, self.size, self.id
 
-    def update(self, request: FetchRequest, names: Names) -> None:
-        """What is added and forgotten in one request is forgotten."""
+    def update(self, request: FetchRequest, names: TopicNames) -> None:
+        """Add and forget partitions. A partition that is both added and forgotten in one request is forgotten."""
         partitions, watch = self.partitions, self.watch
-        self.has_nameless |= _ask(partitions, request, names, by_id=self.by_id, watch=watch)
+        self.has_unresolved |= _add_partitions(partitions, request, names, by_id=self.by_id, watch=watch)
         for topic in request.forgotten_topics_data:
             name = topic.topic_id if self.by_id else topic.topic
             for partition in topic.partitions:
                 partitions.pop((name, partition), None)
                 if watch is not None:
                     watch.forget((name, partition))
-        if self.has_nameless:
+        if self.has_unresolved:
             nameless = [asked for asked in partitions.values() if not asked.topic]
             for asked in nameless:
                 asked.topic = names(asked.topic_id) or ""
-            self.has_nameless = any(not asked.topic for asked in nameless)
+            self.has_unresolved = any(not asked.topic for asked in nameless)
 
-    def tell(self, results: Sequence[tuple[Asked, Result]]) -> list[tuple[Asked, Result]]:
-        """The results that are news. Of these, the ones with records go to the end of the queue."""
+    def take_changed(self, results: Sequence[tuple[CachedPartition, Result]]) -> list[tuple[CachedPartition, Result]]:
+        """The results that have changed. Partitions with records move to the end of the queue."""
         partitions = self.partitions
-        news = [pair for pair in results if pair[0].tell(pair[1])]
+        news = [pair for pair in results if pair[0].note_sent(pair[1])]
         for asked, result in news:
             if result.records:
                 partitions[asked.key] = partitions.pop(asked.key)
@@ -177,13 +179,14 @@ class FetchSession:
 
 
 class FetchContext:
-    """One fetch, from its request to its response. With an `error_code` nothing is asked, and it is the response."""
+    """One fetch, from its request to its response. With an `error_code`, no partition is read and the response has the
+    error."""
 
     __slots__ = ("_by_id", "_epoch", "_is_follower", "_session", "_sessions", "asked", "error_code")
 
     def __init__(
         self,
-        asked: Collection[Asked] = (),
+        asked: Collection[CachedPartition] = (),
         *,
         error_code: int = NONE,
         session: FetchSession | None = None,
@@ -192,16 +195,16 @@ class FetchContext:
         is_follower: bool = False,
     ) -> None:
         self.error_code = error_code
-        self.asked = asked  # in the order in which the bytes of the response are shared out
+        self.asked = asked  # in the order in which the response's limit is divided
         self._session = session
         self._epoch = INITIAL_EPOCH if session is None else session.epoch
-        self._sessions = creator  # None: do not even try to make a session
+        self._sessions = creator  # None: do not try to create a session
         self._by_id = by_id
         self._is_follower = is_follower
 
     @property
     def is_incremental(self) -> bool:
-        """Results that hold no news need not be given to `answer`; in a full fetch, all must be."""
+        """Whether unchanged results may be omitted from the call of `answer`; a full fetch needs all results."""
         return self._session is not None
 
     @property
@@ -210,24 +213,24 @@ class FetchContext:
 
     @property
     def is_current(self) -> bool:
-        """Unless the next request of its session has come."""
+        """Whether this is the session's latest request."""
         return self._session is None or self._session.epoch == self._epoch
 
     def answer(
         self,
-        results: Sequence[tuple[Asked, Result]],
+        results: Sequence[tuple[CachedPartition, Result]],
         now_ms: int,
         *,
         throttle_time_ms: int = 0,
         node_endpoints: Sequence[FetchResponse.NodeEndpoint] = (),
     ) -> FetchResponse:
-        """The response, with what the client must hear, in the order of `results`. To be asked for once."""
+        """The response, with the changed results in the order of `results`. Must be called once."""
         session = self._session
         if self.error_code != NONE or (session is not None and session.epoch != self._epoch):
             return self.throttled(throttle_time_ms)
         session_id = NO_SESSION
         if session is not None:
-            results = session.tell(results)
+            results = session.take_changed(results)
             session_id = session.id
         else:
             assert len(results) == len(self.asked), f"{len(results)} results, {len(self.asked)} asked"
@@ -241,9 +244,9 @@ class FetchContext:
         )
 
     def throttled(self, throttle_time_ms: int) -> FetchResponse:
-        """A response without partitions, as it is given instead of the answer when a quota says so. The session goes
-        on; there is no new one. Also what is left to say when the client did not wait for its answer: the next request
-        of the session has come, the epoch is not ours any more, and what was read may not be what is asked now."""
+        """A response without partitions, for a throttled client. An existing session continues; no new one is created.
+        Also the response to an outdated request: the client has sent the session's next request without waiting, and
+        the partitions of the session may have changed since."""
         session, error_code = self._session, self.error_code
         if session is not None and session.epoch != self._epoch:
             error_code = InvalidFetchSessionEpoch.code
@@ -267,10 +270,11 @@ class FetchSessions:
         self._eviction_ms = eviction_ms
         self._random = random
         self._max_partitions = max_partitions
-        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the one that was used last is last
-        # What a new session may evict, the least first: one list for new sessions of followers, one for all others.
-        self._evictable_by_followers: list[Rank] = []
-        self._evictable: list[Rank] = []
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the least recently used first
+        # Sessions that a new one may evict, the lowest rank first: one list for new sessions of followers, one for all
+        # others.
+        self._evictable_by_followers: list[EvictionRank] = []
+        self._evictable: list[EvictionRank] = []
         self.partitions = 0
         self.evictions = 0
 
@@ -278,9 +282,9 @@ class FetchSessions:
         return len(self._sessions)
 
     def open(
-        self, request: FetchRequest, version: int, now_ms: int, names: Names, *, is_follower: bool
+        self, request: FetchRequest, version: int, now_ms: int, names: TopicNames, *, is_follower: bool
     ) -> FetchContext:
-        """What the request asks. `names` are needed from v13 on, where topics come by id."""
+        """The fetch context of a request. `names` resolves topic ids, which requests have from v13 on."""
         by_id = version >= FIRST_VERSION_BY_ID
         session = self._sessions.get(request.session_id)
         epoch = request.session_epoch
@@ -288,39 +292,43 @@ class FetchSessions:
             if session is not None:
                 self._remove(session)
             creator = self if epoch == INITIAL_EPOCH else None
-            return FetchContext(_asked(request, names, by_id), creator=creator, by_id=by_id, is_follower=is_follower)
+            return FetchContext(
+                _new_partitions(request, names, by_id), creator=creator, by_id=by_id, is_follower=is_follower
+            )
         if session is None:
             return FetchContext(error_code=FetchSessionIdNotFound.code)
         if session.epoch != epoch:
             return FetchContext(error_code=InvalidFetchSessionEpoch.code)
         if session.by_id != by_id:
             return FetchContext(error_code=FetchSessionTopicIdError.code)
-        # From here on an earlier request of this session that still waits for its answer is out of date.
+        # An earlier request of this session that still waits is outdated from here on.
         session.epoch = next_epoch(epoch)
         session.update(request, names)
         if not session.partitions:
             self._remove(session)
-            return FetchContext(_asked(request, names, by_id))
+            return FetchContext(_new_partitions(request, names, by_id))
         self._touch(session, now_ms)
         if self.partitions > self._max_partitions:
-            # A session that grew too large ends; its client will come back with a full fetch.
+            # A session that has grown too large is closed; the client then sends a full fetch.
             self._remove(session)
             return FetchContext(error_code=FetchSessionIdNotFound.code)
         return FetchContext(session.partitions.values(), session=session)
 
-    def expecting(self, session_id: int, epoch: int) -> FetchSession | None:
-        """The session of which this is the next request. For who reads the rest himself (fastpath/fetch.py): nothing
-        changes before `go_on`. None also if it has a topic without a name."""
+    def find_at_epoch(self, session_id: int, epoch: int) -> FetchSession | None:
+        """The session whose next request this is, for callers that parse the rest of the request themselves
+        (fastpath/fetch.py). Changes nothing before `go_on`. None also if a topic of the session has no name."""
         session = self._sessions.get(session_id)
-        return None if session is None or session.epoch != epoch or session.has_nameless else session
+        return None if session is None or session.epoch != epoch or session.has_unresolved else session
 
-    def go_on(self, session: FetchSession, now_ms: int) -> None:
-        """That request is served; it has added no partition, and forgotten none."""
+    def advance(self, session: FetchSession, now_ms: int) -> None:
+        """Advance the session after that request was served; the request has neither added nor forgotten partitions."""
         session.epoch = next_epoch(session.epoch)
         self._touch(session, now_ms)
 
-    def create(self, results: Sequence[tuple[Asked, Result]], now_ms: int, *, by_id: bool, is_follower: bool) -> int:
-        """A session of the partitions which a full fetch has just been told of. Its id, or 0 if there is no room."""
+    def create(
+        self, results: Sequence[tuple[CachedPartition, Result]], now_ms: int, *, by_id: bool, is_follower: bool
+    ) -> int:
+        """Open a session with the partitions of a full fetch. Returns its id, or 0 if there is no room."""
         size = len(results)
         if size > self._max_partitions:
             return NO_SESSION
@@ -328,7 +336,7 @@ class FetchSessions:
             if not self._evict((is_follower, size, NO_SESSION), now_ms):
                 return NO_SESSION
         for asked, result in results:
-            asked.tell(result)
+            asked.note_sent(result)
         partitions = {asked.key: asked for asked, _ in results}
         session = FetchSession(self._new_id(), partitions, now_ms, by_id=by_id, is_follower=is_follower)
         self._sessions[session.id] = session
@@ -342,10 +350,11 @@ class FetchSessions:
             if id not in self._sessions:
                 return id
 
-    def _evict(self, rank: Rank, now_ms: int) -> bool:
-        """Makes room for a session of that rank. The session that was not used for longest goes, if that is longer than
-        `eviction_ms`. Else the least among those that are older than that goes; to a follower, a consumer's session
-        gives way however young it is. But it must be worth less: consumers before followers, then the smaller one."""
+    def _evict(self, rank: EvictionRank, now_ms: int) -> bool:
+        """Make room for a session of this rank. Evicts the least recently used session if it was unused for
+        `eviction_ms`; otherwise the lowest-ranked of the sessions older than that, or, for a follower, a consumer's
+        session of any age. The evicted session must have a lower rank: consumers before followers, then the smaller
+        one."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False
@@ -396,34 +405,39 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == MAX_EPOCH else epoch + 1
 
 
-def _asked(request: FetchRequest, names: Names, by_id: bool) -> Collection[Asked]:
-    partitions: dict[Key, Asked] = {}
-    _ask(partitions, request, names, by_id=by_id)
+def _new_partitions(request: FetchRequest, names: TopicNames, by_id: bool) -> Collection[CachedPartition]:
+    partitions: dict[Key, CachedPartition] = {}
+    _add_partitions(partitions, request, names, by_id=by_id)
     return partitions.values()
 
 
-def _ask(
-    partitions: dict[Key, Asked], request: FetchRequest, names: Names, *, by_id: bool, watch: Watch | None = None
+def _add_partitions(
+    partitions: dict[Key, CachedPartition],
+    request: FetchRequest,
+    names: TopicNames,
+    *,
+    by_id: bool,
+    watch: Watch | None = None,
 ) -> bool:
-    """Adds and changes what the request asks; said twice, the last word counts. True if a topic has no name yet."""
-    has_nameless = False
+    """Add and change the requested partitions; of duplicates, the last one counts. True if a topic has no name yet."""
+    has_unresolved = False
     for topic in request.topics:
         name = (names(topic.topic_id) or "") if by_id else topic.topic
-        has_nameless |= by_id and not name
+        has_unresolved |= by_id and not name
         for wanted in topic.partitions:
             key = (topic.topic_id if by_id else name, wanted.partition)
             asked = partitions.get(key)
             if asked is None:
-                asked = partitions[key] = Asked(key, name, topic.topic_id, wanted)
+                asked = partitions[key] = CachedPartition(key, name, topic.topic_id, wanted)
             else:
-                asked.ask(wanted)
+                asked.update(wanted)
             if watch is not None:
                 watch.named(asked)
-    return has_nameless
+    return has_unresolved
 
 
-def _by_topic(results: Sequence[tuple[Asked, Result]]) -> list[FetchResponse.Topic]:
-    """Neighbours of one topic are said together. A topic may come twice: the order of the partitions matters more."""
+def _by_topic(results: Sequence[tuple[CachedPartition, Result]]) -> list[FetchResponse.Topic]:
+    """Groups adjacent partitions of a topic. A topic may appear twice, because the order of partitions must be kept."""
     topics: list[FetchResponse.Topic] = []
     last: str | bytes | None = None
     for asked, result in results:

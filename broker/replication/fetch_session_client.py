@@ -1,8 +1,7 @@
-"""The asking side of a fetch session (KIP-227; replication/fetch_session_cache.py is the answering one): a follower
-names its partitions once, and from then on speaks of changes only.
+"""The client side of a fetch session (KIP-227): a follower names its partitions once, later requests have only changes.
 
-Whatever goes wrong (the leader was started anew, has forgotten the session, or an answer was lost) the next request
-names everything again.
+After any failure (the leader was restarted, has evicted the session, or a response was lost) the next request is a full
+fetch again. The broker side is replication/fetch_session_cache.py.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,18 +12,18 @@ from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 
 from .fetch_session_cache import INITIAL_EPOCH, NO_SESSION, next_epoch
 
-VERSION: Final = 17  # from 18 on an asker tells its high watermark, which only the metadata's followers do
+VERSION: Final = 17  # 18 adds the high watermark, which only followers of the metadata log send
 
-Key: TypeAlias = tuple[bytes, int]  # the topic's id, the partition
+Key: TypeAlias = tuple[bytes, int]  # topic id, partition
 
 
 class Position(NamedTuple):
-    """Where a follower is."""
+    """The fetch position of a follower."""
 
     offset: int
-    last_epoch: int  # of what it has
+    last_epoch: int  # of the last record in the log
     log_start_offset: int
-    leader_epoch: int  # whom it follows
+    leader_epoch: int  # of the leader that this replica follows
 
 
 class Limits(NamedTuple):
@@ -34,38 +33,38 @@ class Limits(NamedTuple):
     partition_max_bytes: int
 
 
-class StandingFetch:
-    """One session, with one leader."""
+class FetchSessionClient:
+    """A fetch session with one leader."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
-        """The next request says all."""
+    def reset(self) -> None:
+        """Makes the next request a full fetch."""
         self._id = NO_SESSION
         self._epoch = INITIAL_EPOCH
-        self._said: dict[Key, Position] = {}
+        self._sent: dict[Key, Position] = {}
 
     def request(
         self,
         wanted: Mapping[Key, Position],
         broker_epoch: int,
         limits: Limits,
-        looked_at: Collection[Key] | None = None,
+        changed_keys: Collection[Key] | None = None,
     ) -> FetchRequest:
-        """For all that is wanted. If it is known which keys may be wanted otherwise than in the last request, or no
-        longer, no other is looked at."""
+        """The request for all of `wanted`. If `changed_keys` is given, only these keys are compared with the last
+        request."""
         changed, forgotten = wanted, []
         if self._id == NO_SESSION:
-            self._said = dict(wanted)
+            self._sent = dict(wanted)
         else:
-            keys = {**self._said, **wanted} if looked_at is None else looked_at
-            changed = {key: wanted[key] for key in keys if key in wanted and self._said.get(key) != wanted[key]}
-            forgotten = [key for key in keys if key in self._said and key not in wanted]
-            self._said |= changed
+            keys = {**self._sent, **wanted} if changed_keys is None else changed_keys
+            changed = {key: wanted[key] for key in keys if key in wanted and self._sent.get(key) != wanted[key]}
+            forgotten = [key for key in keys if key in self._sent and key not in wanted]
+            self._sent |= changed
             for key in forgotten:
-                del self._said[key]
+                del self._sent[key]
         return FetchRequest(
             replica_state=FetchRequest.ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
             max_wait_ms=limits.max_wait_ms,
@@ -76,7 +75,7 @@ class StandingFetch:
             topics=[
                 FetchRequest.Topic(
                     topic_id=topic_id,
-                    partitions=[_asked(index, changed[topic_id, index], limits) for index in indexes],
+                    partitions=[_to_request(index, changed[topic_id, index], limits) for index in indexes],
                 )
                 for topic_id, indexes in _by_topic(changed)
             ],
@@ -86,18 +85,18 @@ class StandingFetch:
             ],
         )
 
-    def answered(self, response: FetchResponse) -> bool:
-        """Whether the answer counts. If not, all is asked anew."""
+    def handle_response(self, response: FetchResponse) -> bool:
+        """Whether the response is valid for the session. If not, the next request is a full fetch."""
         is_ours = self._id in (NO_SESSION, response.session_id)
         if response.error_code != NONE or not is_ours:
-            self.begin_anew()
+            self.reset()
             return False
         self._id = response.session_id
         self._epoch = INITIAL_EPOCH if self._id == NO_SESSION else next_epoch(self._epoch)
         return True
 
 
-def _asked(index: int, at: Position, limits: Limits) -> FetchRequest.Topic.Partition:
+def _to_request(index: int, at: Position, limits: Limits) -> FetchRequest.Topic.Partition:
     return FetchRequest.Topic.Partition(
         partition=index,
         current_leader_epoch=at.leader_epoch,

@@ -1,110 +1,119 @@
-"""Which partitions of a follower's fetch session have something to say, so that a leader need not look at all of them.
+"""Tracks which partitions of a follower's fetch session have changed, so that a leader need not check all of them.
 
-A follower fetches again with every record, and a session may have thousands of partitions, of which few are written to.
-To look at each of them costs 5 µs, with each fetch and again when it is answered: at 1,000 partitions that was thirty
-times the rest. So the session watches its replicas (cluster/purgatory.py), whether a fetch of it waits or not, and a
-fetch looks at those only that
+A follower fetches again with every record, and a session may have thousands of partitions, few of which get records.
+Checking a partition costs 5 µs, for each fetch and again for its response: at 1,000 partitions thirty times the rest of
+the work. So the session watches its replicas (cluster/purgatory.py), whether a fetch is parked or not, and a fetch only
+checks the partitions that
 
-    the follower has named       it has moved on, or is new
-    were touched                 somebody has written, or the high watermark moved, or the leader
-    are not done                 there was no room, or an error; or the follower is not in sync, and waits to be
+    are in the request      the fetch offset has moved, or the partition is new
+    were notified           records were appended, or the high watermark or the leader has changed
+    are unfinished          the response had no room, there was an error, or the follower is not in the ISR yet
 
-Everything is looked at once in a while all the same. A leader notes when it has last heard of each follower, which it
-must not take for lost because nobody writes; and what may have been missed, or happens without a touch, comes then.
+All partitions are checked from time to time. A leader records when each follower last fetched, and must not consider
+one lagging only because there are no writes; and some changes happen without a notification.
 """
 
 from collections.abc import Collection, Hashable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from trioka.cluster.purgatory import Delayed
+from trioka.cluster.purgatory import Purgatory
 
-from .fetch_session_cache import Asked, FetchSession, Key
+from .fetch_session_cache import CachedPartition, FetchSession, Key
 from .partitions import Replica
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-LOOK_AT_ALL_S: Final = 1.0
-LOOKS_PER_LAG: Final = 4  # and no more seldom than so often while replica.lag.time.max.ms lasts
+FULL_SCAN_S: Final = 1.0
+SCANS_PER_LAG: Final = 4  # minimum number of full checks in replica.lag.time.max.ms
 
 
 class Parked(Protocol):
-    """A fetch that waits; when it is answered, it leaves."""
+    """A parked fetch; it unregisters when it is answered."""
 
-    def look(self, key: Hashable) -> bool:
-        """Something changed. True if it has now been answered."""
+    def try_complete_for(self, replicas: "Sequence[Hashable]") -> bool:
+        """Called when these replicas have changed. Returns whether the fetch was answered."""
 
     def fail(self, mistake: Exception) -> None:
-        """`look` has raised this, which it must not."""
+        """Called with an exception of `try_complete_for`, which is an internal error."""
 
 
-class FollowerWatch:
-    """Of one session."""
+class ChangedPartitions:
+    """The changed partitions of one session."""
 
-    __slots__ = ("_delayed", "_keys", "_looked", "_replicas", "_session", "news", "parked")
+    __slots__ = ("_keys", "_looked", "_notified", "_purgatory", "_replicas", "_session", "dirty", "parked")
 
-    def __init__(self, delayed: Delayed, session: FetchSession) -> None:
-        self._delayed = delayed
+    def __init__(self, delayed: Purgatory, session: FetchSession) -> None:
+        self._purgatory = delayed
         self._session = session
         self._replicas: dict[Key, Replica] = {}
         self._keys: dict[Hashable, Key] = {}
         self._looked = float("-inf")
-        self.news: dict[Key, Asked] = {}
-        self.parked: Parked | None = None  # the fetch that waits
+        self._notified: list[Hashable] = []  # replicas that changed since the parked fetch last checked
+        self.dirty: dict[Key, CachedPartition] = {}
+        self.parked: Parked | None = None  # the waiting fetch
 
-    def asked(self, now: float, max_lag_s: float) -> Collection[Asked]:
-        """What a fetch looks at that comes now."""
-        if now - self._looked >= min(LOOK_AT_ALL_S, max_lag_s / LOOKS_PER_LAG):
+    def asked(self, now: float, max_lag_s: float) -> Collection[CachedPartition]:
+        """The partitions that a fetch checks now."""
+        if now - self._looked >= min(FULL_SCAN_S, max_lag_s / SCANS_PER_LAG):
             self._looked = now
-            self.news = dict(self._session.partitions)
-        return self.news.values()
+            self.dirty = dict(self._session.partitions)
+        return self.dirty.values()
 
-    def see(self, asked: Asked, replica: Replica) -> None:
-        """This is the replica that is asked for. A topic that was deleted and made again has others."""
+    def see(self, asked: CachedPartition, replica: Replica) -> None:
+        """Watch the replica of a requested partition. A topic that was deleted and created again has new replicas."""
         if self._replicas.get(asked.key) is not replica:
             self.forget(asked.key)
             self._replicas[asked.key] = replica
             self._keys[replica] = asked.key
-            self._delayed.watch(replica, self)
+            self._purgatory.watch(replica, self)
 
-    def named(self, asked: Asked) -> None:
-        """By the follower, in its request."""
-        self.news[asked.key] = asked
+    def named(self, asked: CachedPartition) -> None:
+        """The follower's request has this partition."""
+        self.dirty[asked.key] = asked
 
     def forget(self, key: Key) -> None:
-        self.news.pop(key, None)
+        self.dirty.pop(key, None)
         replica = self._replicas.pop(key, None)
         if replica is not None:
             del self._keys[replica]
-            self._delayed.unwatch(replica, self)
+            self._purgatory.unwatch(replica, self)
 
     def close(self) -> None:
-        """The session is over; or its follower is gone, and if it comes back, it is looked at all again."""
+        """Stop watching: the session has ended, or the follower has disconnected. Its next fetch checks all
+        partitions."""
         self._looked = float("-inf")
         for key in list(self._replicas):
             self.forget(key)
 
-    def touched(self, key: Hashable) -> None:
-        """Something changed; `key` is a replica."""
+    def on_notify(self, key: Hashable) -> None:
+        """Called when something has changed; `key` is a replica."""
         place = self._keys.get(key)
         asked = None if place is None else self._session.partitions.get(place)
         if asked is not None:
-            self.news[asked.key] = asked
-            parked = self.parked
-            if parked is not None:
-                try:
-                    parked.look(key)
-                except Exception as mistake:  # others watch, and wait, too
-                    parked.fail(mistake)
+            self.dirty[asked.key] = asked
+            if self.parked is not None:
+                self._notified.append(key)
 
-    def keep(self, left: "Iterable[Asked]") -> None:
-        """What was looked at is told, or has nothing to say; but for these."""
-        self.news = {asked.key: asked for asked in left}
+    def on_notified(self) -> None:
+        """Lets the parked fetch check all changed replicas at once."""
+        notified, self._notified = self._notified, []
+        parked = self.parked
+        changed = [replica for replica in notified if self._keys.get(replica) in self.dirty]
+        if parked is not None and changed:
+            try:
+                parked.try_complete_for(changed)
+            except Exception as mistake:  # must not reach other watchers
+                parked.fail(mistake)
 
-    def seen(self) -> "Iterator[tuple[Asked, Replica]]":
-        """The news, with the replicas that they are of."""
-        return ((asked, self._replicas[key]) for key, asked in self.news.items() if key in self._replicas)
+    def keep(self, left: "Iterable[CachedPartition]") -> None:
+        """Clear the changed partitions, except these."""
+        self.dirty = {asked.key: asked for asked in left}
 
-    def of(self, replica: Hashable) -> Asked:
-        """What is asked of a replica that was touched."""
-        return self.news[self._keys[replica]]
+    def seen(self) -> "Iterator[tuple[CachedPartition, Replica]]":
+        """The changed partitions with their replicas."""
+        return ((asked, self._replicas[key]) for key, asked in self.dirty.items() if key in self._replicas)
+
+    def of(self, replica: Hashable) -> CachedPartition:
+        """The requested partition of a replica that has changed."""
+        return self.dirty[self._keys[replica]]

@@ -1,15 +1,15 @@
 """Healing: damaged ranges of this broker's logs are replaced by good copies from other replicas.
 
-What is to be done about a range, and who is asked, is decided in cluster/healing.py; whether an answer is good, and how
-it gets into the log, in storage/segment_repair.py. Here others are asked: by an ordinary Fetch of a consumer, from the
-leader or from a follower, since what is committed may be read from both. It says that it is a broker's (`HEALER`), so
-that where there is an authorizer the right to replicate is enough.
+cluster/healing.py decides the action for a range and the replicas to copy from; storage/segment_repair.py checks the
+copies and writes them into the log. This module fetches them by an ordinary consumer Fetch, from the leader or a
+follower, since both have committed records. The request is marked as a broker's (`HEALER`), so that with an authorizer
+the permission to replicate is sufficient.
 
-One segment at a time, and for each at most `MAX_PATCH_BYTES` before it is written. A segment file is made in a worker
-thread; the event loop only swaps it in.
+Segments are healed one at a time, each with at most `MAX_PATCH_BYTES` before it is written. A worker thread builds the
+segment file; the event loop only swaps it in.
 
-If no replica has a good copy, the range stays as it is: readers get CORRUPT_MESSAGE for it, everything else is served,
-producers go on, and it is tried again, less and less often. It is said once, as an error, and counted.
+If no replica has a good copy, the range stays as it is: reads of it get CORRUPT_MESSAGE, everything else is served,
+producers continue, and the repair is retried less and less often. It is logged once, as an error, and counted.
 """
 
 import logging
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.healing import HEALER, Cure, cure_of, sources
+from trioka.cluster.healing import HEALER, RepairAction, repair_action, sources
 from trioka.cluster.partition import Partition
 from trioka.protocol.errors import NONE, KafkaError, error_class
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -29,15 +29,15 @@ from trioka.storage.scrub import SegmentScrub
 from trioka.storage.segment import Segment
 from trioka.storage.segment_repair import (
     BadPatch,
-    Changed,
+    LogChanged,
     Patch,
     accept,
     begin,
     build,
     epochs_around,
-    mendable,
+    install_repair,
     prepare,
-    put_in,
+    repairable_segments,
 )
 
 from .fetch_session_client import VERSION
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("trioka.healing")
 
 PURPOSE: Final = "healing"
-LOOK_S: Final = 0.5
+CHECK_INTERVAL_S: Final = 0.5
 FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 60.0
-ANSWER_S: Final = 10.0
+MAX_PAUSE_S: Final = 60.0
+RESPONSE_TIMEOUT_S: Final = 10.0
 FETCH_BYTES: Final = 4 * 1024 * 1024
 MAX_PATCH_BYTES: Final = 32 * 1024 * 1024
-"""Of one segment at a time. The rest of a wider range follows."""
+"""Limit for one segment. The rest of a larger range is healed afterwards."""
 
 
 class Unavailable(Exception):
-    """A replica has no good copy, or does not answer."""
+    """A replica has no good copy or does not respond."""
 
 
 class Healing:
@@ -68,28 +68,28 @@ class Healing:
         self._not_before: dict[Log, float] = {}
         self._pause_s: dict[Log, float] = {}
         self._offered: dict[Log, bytes] = {}
-        self._lamented: dict[Log, tuple[Damage, ...]] = {}
+        self._reported: dict[Log, tuple[Damage, ...]] = {}
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self) -> None:
-        """For as long as the broker does."""
+        """Runs until the broker stops."""
         while True:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(CHECK_INTERVAL_S)
             await self.look()
 
     def unhealed(self, its_log: Log) -> int:
-        """Ranges of which no replica had a good copy when it was last asked for."""
-        return len(self._lamented.get(its_log, ()))
+        """Ranges for which the last attempt found no good copy."""
+        return len(self._reported.get(its_log, ()))
 
     def offer(self, replica: Replica, records: bytes) -> None:
-        """A leader's answer to a follower that said that it has what lies before its damage."""
+        """Takes the records that a leader returned to a follower's fetch at its damage."""
         self._offered[replica.log] = records
         self._not_before.pop(replica.log, None)
 
     async def look(self) -> None:
-        """Heals what is due."""
+        """Heals the logs whose next attempt is due."""
         damaged = [each for each in self._broker.partitions if each.log.quarantine.damages and not each.log.closed]
-        for known in (self._not_before, self._pause_s, self._offered, self._lamented):
+        for known in (self._not_before, self._pause_s, self._offered, self._reported):
             for gone in known.keys() - {each.log for each in damaged}:
                 known.pop(gone, None)
         for replica in damaged:
@@ -97,14 +97,14 @@ class Healing:
                 continue
             try:
                 await self._heal(replica)
-            except (KafkaError, OSError, Changed) as error:
+            except (KafkaError, OSError, LogChanged) as error:
                 log.info("%r: not healed yet: %s", replica, error)
-            except Exception as mistake:  # ours; the broker has other things to do, and the next try may go better
-                log.error("a mistake of ours: healing %r", replica, exc_info=mistake)
+            except Exception as mistake:  # an internal error; the next attempt may succeed
+                log.error("internal error: healing %r", replica, exc_info=mistake)
             self._rest(replica.log)
 
     def _rest(self, its_log: Log) -> None:
-        pause_s = min(2 * self._pause_s.get(its_log, FIRST_PAUSE_S / 2), LONGEST_PAUSE_S)
+        pause_s = min(2 * self._pause_s.get(its_log, FIRST_PAUSE_S / 2), MAX_PAUSE_S)
         self._pause_s[its_log] = pause_s
         self._not_before[its_log] = self._broker.clock.now() + pause_s
 
@@ -116,7 +116,7 @@ class Healing:
         if its_log.is_compacting:
             return
         missing: list[Damage] = []
-        for segment, damages in mendable(its_log).items():
+        for segment, damages in repairable_segments(its_log).items():
             patches: list[Patch] = []
             for damage in damages:
                 if sum(len(patch.data) for patch in patches) >= MAX_PATCH_BYTES:
@@ -126,23 +126,23 @@ class Healing:
                     patches.append(patch)
             if patches:
                 await self._mend(replica, segment, patches)
-        self._lament(replica, tuple(missing))
+        self._log_unrepairable(replica, tuple(missing))
 
     async def _patch(self, replica: Replica, damage: Damage, missing: list[Damage]) -> Patch | None:
-        """A good copy, if one can be had. What nobody has is missing."""
+        """Good copies from other replicas; ranges without one are missing from the result."""
         its_log = replica.log
-        cure = cure_of(
+        cure = repair_action(
             damage,
             leads=replica.leads,
             high_watermark=its_log.high_watermark,
             log_end_offset=its_log.log_end_offset,
         )
-        if cure is Cure.FETCH_AGAIN and its_log in self._offered:
+        if cure is RepairAction.FETCH_AGAIN and its_log in self._offered:
             try:
                 return self._accept(its_log, damage, self._offered.pop(its_log))
             except BadPatch as reason:
-                log.info("%r: what its leader sent for %s is of no use: %s", replica, damage, reason)
-        if cure is not Cure.FETCH or damage.end_offset <= its_log.log_start_offset:
+                log.info("%r: invalid copy of %s from the leader: %s", replica, damage, reason)
+        if cure is not RepairAction.FETCH or damage.end_offset <= its_log.log_start_offset:
             return None
         topic = self._broker.metadata.topics.by_id(replica.topic_id)
         partition = None if topic is None else topic.partitions.get(replica.index)
@@ -169,7 +169,7 @@ class Healing:
         )
 
     async def _fetch(self, node: int, replica: Replica, damage: Damage) -> Patch:
-        """All of the range, or as much of it as may be taken at once."""
+        """Fetches the range from a replica, or as much of it as the limit allows."""
         data, end = b"", max(damage.first_offset, replica.log.log_start_offset)
         while True:
             data += await self._ask(node, replica, end)
@@ -179,7 +179,7 @@ class Healing:
             end = patch.end_offset
 
     async def _ask(self, node: int, replica: Replica, offset: int) -> bytes:
-        """Whole batches from this offset on, as another replica has them."""
+        """Batches from this offset on, as another replica has them."""
         broker = self._broker.metadata.brokers.get(node)
         listener = None if broker is None else broker.listener(self._broker.node.inter_broker)
         if listener is None:
@@ -198,7 +198,7 @@ class Healing:
             topics=[FetchRequest.Topic(topic_id=replica.topic_id, partitions=[asked])],
         )
         peer = self._broker.peers.peer(listener.host, listener.port, PURPOSE)
-        response: FetchResponse = await peer.ask(request, VERSION, timeout_s=ANSWER_S)
+        response: FetchResponse = await peer.ask(request, VERSION, timeout_s=RESPONSE_TIMEOUT_S)
         for topic in response.responses:
             for told in topic.partitions:
                 if told.error_code != NONE:
@@ -206,7 +206,7 @@ class Healing:
                 if told.records:
                     assert isinstance(told.records, memoryview | bytes)
                     return bytes(told.records)
-        raise Unavailable(f"it has nothing from offset {offset} on")
+        raise Unavailable(f"it has no records from offset {offset} on")
 
     async def _mend(self, replica: Replica, segment: Segment, patches: Sequence[Patch]) -> None:
         its_log, now_ms = replica.log, self._broker.clock.now_ms()
@@ -214,27 +214,27 @@ class Healing:
         await self._broker.commit.flush(its_log)
         work = begin(its_log, segment, now_ms=now_ms)
         try:
-            with segment.checked.suspended():  # bytes come into memory before they are checked (storage/scrub.py)
+            with segment.checked.suspended():  # bytes are loaded before they are checked (storage/scrub.py)
                 built = await trio.to_thread.run_sync(build, work, patches, limiter=self._limiter)
         except BadBatch:
             scrub = SegmentScrub(its_log, segment)
             with scrub.distrusted():
                 await trio.to_thread.run_sync(scrub.run, limiter=self._limiter)
             scrub.note(its_log)
-            raise Changed(f"{segment} has more damage than was known") from None
-        put_in(work, built, patches)
+            raise LogChanged(f"{segment} has new damage") from None
+        install_repair(work, built, patches)
         for patch in patches:
             self._broker.counts.damage_healed += patch.is_whole
             log.warning("%r: healed by a copy from another replica: %s", replica, patch.damage)
         self._has_gone_well(its_log)
-        self._broker.delayed.touch(replica)  # who waits may read on
+        self._broker.purgatory.notify(replica)  # parked fetches may continue
 
-    def _lament(self, replica: Replica, missing: tuple[Damage, ...]) -> None:
-        known = self._lamented.get(replica.log, ())
+    def _log_unrepairable(self, replica: Replica, missing: tuple[Damage, ...]) -> None:
+        known = self._reported.get(replica.log, ())
         for damage in missing:
             if damage not in known:
                 log.error("%r: no replica has a good copy of %s", replica, damage)
         if missing:
-            self._lamented[replica.log] = missing
+            self._reported[replica.log] = missing
         else:
-            self._lamented.pop(replica.log, None)
+            self._reported.pop(replica.log, None)

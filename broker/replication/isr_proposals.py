@@ -1,15 +1,15 @@
-"""What leaders tell the controller: who is in sync with them.
+"""AlterPartition: leaders propose their ISR to the controller.
 
-What to propose is decided in cluster/leader_state.py, when a follower has caught up, or has not for too long. Here it
-is sent, with AlterPartition, all that has come together in one request, and one request at a time; and its answer goes
-back to the leader that waits for it. Nobody waits with it: a proposal whose answer is lost is made again, until it is
-answered or the metadata tells.
+cluster/leader_state.py decides what to propose, when a follower has caught up or has been behind for too long. This
+module sends all pending proposals in one AlterPartition, one request at a time, and hands the results to the leaders.
+No client request waits for it: a proposal whose response is lost is sent again, until it is answered or the metadata
+has the new state.
 
-A replica whose log is damaged stays in sync while it is mended (healing.py), unless what is damaged is not committed
-yet (cluster/healing.py): a leader then cannot give it to its followers, and the end of a follower is simply missing.
-It cannot leave the ISR by itself, but it can say that it is in a directory that is lost: then it is neither in sync nor
-eligible, and somebody else leads. If nobody else has it all it stays where it is: what is whole can be read, the damage
-is refused, and records are taken. That is for a person to decide, and is said aloud.
+A replica with a damaged log stays in sync while it is healed (healing.py), unless the damage is not committed yet
+(cluster/healing.py): a leader then cannot send it to its followers, and a follower lacks the end of its log. It cannot
+leave the ISR by itself, but it can report that it is in a lost directory: then it is neither in sync nor eligible, and
+another replica leads. If no other replica has everything, it stays leader: intact records are served, damaged ones are
+refused, and new ones are accepted. An operator has to decide then, so an error is logged.
 """
 
 import logging
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.healing import Cure, cure_of
-from trioka.cluster.leader_state import Proposal, may_step_aside
+from trioka.cluster.healing import RepairAction, repair_action
+from trioka.cluster.leader_state import Proposal, may_demote
 from trioka.cluster.partition import LOST_DIRECTORY, RecoveryState
 from trioka.protocol.errors import NONE, KafkaError, UnknownServerError, error_class
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.in_sync")
 
-ANSWER_S: Final = 10.0  # so long is one answer waited for
-PAUSE_S: Final = 0.05  # before it is tried again
-SHORTEST_LOOK_S: Final = 0.05
-DAMAGE_LOOK_S: Final = 1.0
+RESPONSE_TIMEOUT_S: Final = 10.0  # timeout of a request
+PAUSE_S: Final = 0.05  # before a retry
+MIN_CHECK_S: Final = 0.05
+DAMAGE_CHECK_S: Final = 1.0
 
-Asked = AlterPartitionRequest.Topic.Partition
-Told = AlterPartitionResponse.Topic.Partition
+PartitionRequest = AlterPartitionRequest.Topic.Partition
+PartitionResult = AlterPartitionResponse.Topic.Partition
 
 
-class InSync:
+class AlterPartitionSender:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._waiting: dict[Replica, Proposal] = {}
         self._wake = trio.Event()
-        self._lamented: set[Replica] = set()  # damaged, and nobody can take their place; said once
+        self._reported: set[Replica] = set()  # damaged, without a replica to take over; logged once
 
     def submit(self, replica: Replica, proposal: Proposal | None) -> None:
-        """To be sent soon; None is nothing to send."""
+        """Queues a proposal; None means that there is none."""
         if proposal is not None:
-            log.debug("%r: the ISR shall be %s", replica, proposal.isr)
+            log.debug("%r: proposing ISR %s", replica, proposal.isr)
             self._waiting[replica] = proposal
             self._wake.set()
 
     async def send(self) -> None:
-        """For as long as the broker runs."""
+        """Runs until the broker stops."""
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
@@ -65,39 +65,40 @@ class InSync:
             is_done = not current
             try:
                 is_done = is_done or await self._ask(current)
-            except Exception as mistake:  # ours; the broker has other things to do, and the next try may go better
-                log.error("a mistake of ours: %d proposals", len(current), exc_info=mistake)
+            except Exception as mistake:  # an internal error; the next attempt may succeed
+                log.error("internal error: %d ISR proposals", len(current), exc_info=mistake)
                 for replica, made in current.items():
                     self.submit(replica, made)
             if not is_done:
                 await trio.sleep(PAUSE_S)
 
     async def watch(self) -> None:
-        """Looks for followers that have fallen behind, at half the time that they may."""
+        """Looks for followers that lag, at intervals of half the allowed lag."""
         while True:
-            await trio.sleep(max(self._broker.config[REPLICA_LAG_TIME_MAX_MS] / 2000, SHORTEST_LOOK_S))
+            await trio.sleep(max(self._broker.config[REPLICA_LAG_TIME_MAX_MS] / 2000, MIN_CHECK_S))
             self.look()
 
-    async def mind_damage(self) -> None:
+    async def watch_damage(self) -> None:
         while True:
-            await trio.sleep(DAMAGE_LOOK_S)
+            await trio.sleep(DAMAGE_CHECK_S)
             try:
-                await self._step_aside()
+                await self._leave_isr()
             except KafkaError as error:
-                log.warning("a replica whose log is damaged cannot step aside: %s", error)
+                log.warning("a replica with a damaged log could not leave the ISR: %s", error)
 
     def look(self) -> None:
         now = self._broker.clock.now()
         for replica in self._broker.partitions:
             leadership = replica.leadership
             if leadership is not None:
-                proposal = leadership.shrinkage(replica.log.log_end_offset, now, replica.max_lag_s)
+                proposal = leadership.propose_shrink(replica.log.log_end_offset, now, replica.max_lag_s)
                 if proposal is not None:
-                    log.info("%r: the ISR %s shall shrink to %s", replica, leadership.isr, proposal.isr)
+                    log.info("%r: shrinking the ISR from %s to %s", replica, leadership.isr, proposal.isr)
                     self.submit(replica, proposal)
 
-    async def _step_aside(self) -> None:
-        """Those that are damaged and not needed say so; the controller learns where they are when they are out."""
+    async def _leave_isr(self) -> None:
+        """Reports damaged replicas that are not needed. The controller learns their directories when they are out of
+        the ISR."""
         broker, damaged, is_astray = self._broker, [], False
         for replica in broker.partitions:
             topic = broker.metadata.topics.by_id(replica.topic_id)
@@ -105,23 +106,23 @@ class InSync:
             if partition is None or broker.node_id not in partition.replicas:
                 continue
             is_astray |= partition.directory(broker.node_id) == LOST_DIRECTORY
-            if not _lacks_what_is_not_committed(replica):
-                self._lamented.discard(replica)
-            elif may_step_aside(partition, broker.node_id, broker.metadata.brokers.is_active):
+            if not _lacks_uncommitted(replica):
+                self._reported.discard(replica)
+            elif may_demote(partition, broker.node_id, broker.metadata.brokers.is_active):
                 damaged.append(replica)
-            elif replica.leads and replica not in self._lamented:
-                self._lamented.add(replica)
-                log.error("%r: its log is damaged, and nobody else has it all", replica)
+            elif replica.leads and replica not in self._reported:
+                self._reported.add(replica)
+                log.error("%r: log damaged, and no other replica is in sync", replica)
         if damaged:
-            await self._say_lost(damaged)
+            await self._log_lost(damaged)
         elif is_astray:
-            broker.say_directories_soon()
+            broker.report_directories_soon()
 
-    async def _say_lost(self, damaged: list[Replica]) -> None:
+    async def _log_lost(self, damaged: list[Replica]) -> None:
         told = AssignReplicasToDirsRequest.Directory.Topic
         topics: dict[bytes, list[AssignReplicasToDirsRequest.Directory.Topic.Partition]] = {}
         for replica in damaged:
-            log.warning("%r: its log is damaged, others shall do without it", replica)
+            log.warning("%r: log damaged, leaving the ISR", replica)
             topics.setdefault(replica.topic_id, []).append(told.Partition(partition_index=replica.index))
         lost = AssignReplicasToDirsRequest.Directory(
             id=LOST_DIRECTORY, topics=[told(topic_id=topic_id, partitions=each) for topic_id, each in topics.items()]
@@ -129,14 +130,14 @@ class InSync:
         request = AssignReplicasToDirsRequest(
             broker_id=self._broker.node_id, broker_epoch=self._broker.broker_epoch, directories=[lost]
         )
-        await self._broker.controller.ask(request, timeout_s=ANSWER_S)
+        await self._broker.controller.ask(request, timeout_s=RESPONSE_TIMEOUT_S)
 
     async def _ask(self, proposals: dict[Replica, Proposal]) -> bool:
-        """False if something has to be asked again."""
-        answers: dict[tuple[bytes, int], Told] = {}
-        failure: KafkaError = UnknownServerError("the controller has not answered")
+        """Sends the proposals. Returns False if some must be sent again."""
+        answers: dict[tuple[bytes, int], PartitionResult] = {}
+        failure: KafkaError = UnknownServerError("the controller has not responded")
         try:
-            response = await self._broker.controller.ask(self._request(proposals), timeout_s=ANSWER_S)
+            response = await self._broker.controller.ask(self._request(proposals), timeout_s=RESPONSE_TIMEOUT_S)
             assert isinstance(response, AlterPartitionResponse)
             if response.error_code != NONE:
                 failure = error_class(response.error_code)()
@@ -148,11 +149,11 @@ class InSync:
             told = answers.get((replica.topic_id, replica.index))
             is_done &= self._settle(replica, proposal, told, failure)
         if not is_done:
-            log.info("an ISR is proposed again: %s", failure)
+            log.info("AlterPartition failed, retrying: %s", failure)
         return is_done
 
-    def _settle(self, replica: Replica, proposal: Proposal, told: Told | None, failure: KafkaError) -> bool:
-        """False if it is asked again."""
+    def _settle(self, replica: Replica, proposal: Proposal, told: PartitionResult | None, failure: KafkaError) -> bool:
+        """Applies the result to the leader. Returns False if the proposal must be sent again."""
         leadership = replica.leadership
         if leadership is None:
             return True
@@ -167,11 +168,11 @@ class InSync:
         ):
             log.info("%r: the ISR is %s", replica, leadership.isr)
         replica.advance()
-        self._broker.delayed.touch(replica)  # it may be committed now, or too few may be left
+        self._broker.purgatory.notify(replica)  # requests may be committed now, or too few replicas may remain
         return True
 
     def _request(self, proposals: dict[Replica, Proposal]) -> AlterPartitionRequest:
-        topics: dict[bytes, list[Asked]] = {}
+        topics: dict[bytes, list[PartitionRequest]] = {}
         for replica, proposal in proposals.items():
             topics.setdefault(replica.topic_id, []).append(self._asked(replica, proposal))
         return AlterPartitionRequest(
@@ -183,13 +184,15 @@ class InSync:
             ],
         )
 
-    def _asked(self, replica: Replica, proposal: Proposal) -> Asked:
+    def _asked(self, replica: Replica, proposal: Proposal) -> PartitionRequest:
         own_id, own_epoch = self._broker.node_id, self._broker.broker_epoch
-        return Asked(
+        return PartitionRequest(
             partition_index=replica.index,
             leader_epoch=proposal.leader_epoch,
             new_isr_with_epochs=[
-                Asked.NewIsrWithEpoch(broker_id=member, broker_epoch=own_epoch if member == own_id else epoch)
+                PartitionRequest.NewIsrWithEpoch(
+                    broker_id=member, broker_epoch=own_epoch if member == own_id else epoch
+                )
                 for member, epoch in zip(proposal.isr, proposal.broker_epochs, strict=True)
             ],
             leader_recovery_state=RecoveryState.RECOVERED,
@@ -197,16 +200,16 @@ class InSync:
         )
 
 
-def _lacks_what_is_not_committed(replica: Replica) -> bool:
+def _lacks_uncommitted(replica: Replica) -> bool:
     its_log = replica.log
     return any(
-        cure_of(
+        repair_action(
             damage,
             leads=replica.leads,
             high_watermark=its_log.high_watermark,
             log_end_offset=its_log.log_end_offset,
         )
-        in (Cure.STEP_ASIDE, Cure.CUT)
+        in (RepairAction.DEMOTE, RepairAction.CUT)
         for damage in its_log.quarantine.damages
     )
 

@@ -1,14 +1,14 @@
 """Replicas that move from one log directory of this broker to another, while they are read and written.
 
-storage/log_move.py says how a log moves, and what a crash leaves. Here is who does it: a task for each replica, of
-which as many copy at a time as num.replica.alter.log.dirs.threads says. Pieces are planned by the event loop, which has
-the log, and copied by a worker thread, which has the copy; replica.alter.log.dirs.io.max.bytes.per.second limits how
-many bytes that are in a second, for all moves together. Clients notice nothing: the copy takes the log's place between
-two requests. Afterwards the controller is told in which directory the replica is.
+storage/log_move.py defines how a log moves and what a crash leaves. This module runs the moves: a task for each
+replica, of which num.replica.alter.log.dirs.threads copy at a time. Pieces are planned by the event loop, which owns
+the log, and copied by a worker thread, which owns the copy; replica.alter.log.dirs.io.max.bytes.per.second limits all
+moves together. The copy replaces the log between two requests. Afterwards the new directory is reported to the
+controller.
 
-A move ends early if it is called off: the replica shall stay, or go elsewhere, or its topic is deleted. If one of the
-two disks fails it is given up. A broker that stops leaves the copy, and the next start begins it anew: that a replica
-shall move is not forgotten.
+A move ends early if it is cancelled: the replica stays, moves elsewhere, or its topic is deleted. A failure of one of
+the two disks ends it, too. A broker that stops leaves the copy, and the next start begins the move again: the target
+directory of a replica is durable.
 """
 
 import logging
@@ -20,7 +20,7 @@ import trio
 from trioka.protocol.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartition
 from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import TopicPartition, parse_partition_directory
-from trioka.storage.log_move import Future, start_of
+from trioka.storage.log_move import FutureLog, start_of
 
 from ..config.replication_keys import (
     NUM_REPLICA_ALTER_LOG_DIRS_THREADS,
@@ -35,7 +35,7 @@ log = logging.getLogger("trioka.moves")
 
 
 class Move:
-    """One replica on its way."""
+    """The move of one replica."""
 
     __slots__ = ("begun", "called_off", "done", "failure", "future", "replica", "scope", "source", "target")
 
@@ -43,10 +43,10 @@ class Move:
         self.replica = replica
         self.source = source
         self.target = target
-        self.future: Future | None = None
+        self.future: FutureLog | None = None
         self.scope = trio.CancelScope()
         self.called_off = False
-        self.begun = trio.Event()  # there is a copy, or it has failed
+        self.begun = trio.Event()  # set when the copy exists or creating it has failed
         self.done = trio.Event()
         self.failure: Exception | None = None
 
@@ -58,17 +58,17 @@ class Move:
         return TopicPartition(self.replica.topic, self.replica.index)
 
 
-class ReplicaMoves:
+class LogDirMoves:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._moves: dict[TopicPartition, Move] = {}
         self._asking = trio.Lock()
         threads = broker.config[NUM_REPLICA_ALTER_LOG_DIRS_THREADS] or len(broker.data_directories)
         self._working = trio.CapacityLimiter(max(threads, 1))
-        self._next_turn = 0.0  # when the limit of bytes allows the next piece
+        self._next_turn = 0.0  # when the rate limit allows the next piece
 
     async def move(self, replica: Replica, target: LogDirectory) -> None:
-        """Let a replica be in this directory. Returns when the copy has begun to be, or nothing has to be done."""
+        """Move a replica to this directory. Returns when its copy exists or nothing is to be done."""
         name = TopicPartition(replica.topic, replica.index)
         async with self._asking:
             going_on = self._moves.get(name)
@@ -86,16 +86,16 @@ class ReplicaMoves:
             raise KafkaStorageError(f"{move}: {move.failure}")
 
     def _directory_of(self, replica: Replica) -> LogDirectory:
-        """UnknownTopicOrPartition if the topic was deleted meanwhile."""
+        """Waits until the copy exists. Raises UnknownTopicOrPartition if the topic was deleted meanwhile."""
         name = TopicPartition(replica.topic, replica.index)
         known = self._broker.metadata.topics.by_id(replica.topic_id)
         for directory in self._broker.data_directories:
             if known is not None and directory.logs.get(name) is replica.log:
                 return directory
-        raise UnknownTopicOrPartition(f"{name} is not here any more")
+        raise UnknownTopicOrPartition(f"{name} is no longer on this broker")
 
     async def call_off(self, name: TopicPartition) -> None:
-        """A replica stays where it is, and nothing is left of its copy. One that has moved, has moved."""
+        """Cancel the move of a replica and delete its copy. A finished move stays."""
         move = self._moves.get(name)
         if move is not None:
             move.called_off = True
@@ -109,8 +109,8 @@ class ReplicaMoves:
     # -- the start -----------------------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[tuple[LogDirectory, str]]:
-        """Copies that the last process did not finish, of logs that are here. (What they are copies of may be in a
-        directory that is offline: then they are all that there is, and left alone.)"""
+        """Unfinished copies from before the restart whose original log is here. (If the original may be in an offline
+        directory, the copy may be the only one left and is kept.)"""
         directories = self._broker.data_directories
         here = {name for directory in directories for name in directory.logs}
         found = []
@@ -122,7 +122,7 @@ class ReplicaMoves:
         return found
 
     async def resume(self, unfinished: list[tuple[LogDirectory, str]]) -> None:
-        """Moves that were going on when the last process stopped begin anew."""
+        """Restarts the moves that were in progress when the broker stopped."""
         for directory, copy in unfinished:
             parsed = parse_partition_directory(copy)
             assert parsed is not None
@@ -144,10 +144,10 @@ class ReplicaMoves:
                     await self._copy(move)
                     await self._take_place(move)
         except (KafkaError, OSError) as error:
-            log.warning("%s is given up: %s", move, error)
+            log.warning("%s failed: %s", move, error)
             move.failure = error
-        except Exception as mistake:  # ours; it must not end the broker
-            log.error("%s is given up, a mistake of ours", move, exc_info=mistake)
+        except Exception as mistake:  # an internal error must not end the broker
+            log.error("%s failed: internal error", move, exc_info=mistake)
             move.failure = mistake
         finally:
             with trio.CancelScope(shield=True):
@@ -158,21 +158,23 @@ class ReplicaMoves:
         current, now_ms = move.replica.log, broker.clock.now_ms()
         start_offset = start_of(current)
         move.future = await trio.to_thread.run_sync(
-            partial(Future.begin, move.source, move.target, current, unique, start_offset=start_offset, now_ms=now_ms)
+            partial(
+                FutureLog.begin, move.source, move.target, current, unique, start_offset=start_offset, now_ms=now_ms
+            )
         )
         log.info("%s begins", move)
         move.begun.set()
 
     async def _copy(self, move: Move) -> None:
-        """Until the rest is small: twice, because most of it becomes durable in between, which takes its time."""
+        """Copies until the rest is small: twice, because the flush of the first part takes time."""
         assert move.future is not None
         await self._catch_up(move.future)
         await trio.to_thread.run_sync(move.future.settle)
         await self._catch_up(move.future)
 
-    async def _catch_up(self, future: Future) -> None:
-        while not future.is_near:
-            piece = future.next_piece()
+    async def _catch_up(self, future: FutureLog) -> None:
+        while not future.is_nearly_caught_up:
+            piece = future.next_copy_step()
             assert piece is not None
             await trio.to_thread.run_sync(partial(future.take, piece, now_ms=self._broker.clock.now_ms()))
             await self._wait_for_turn(piece.size)
@@ -185,10 +187,11 @@ class ReplicaMoves:
             await trio.sleep(self._next_turn - now)
 
     async def _take_place(self, move: Move) -> None:
-        """Up to `replica.log` nothing waits: requests see the former log or the copy, and both are whole."""
+        """Swaps the logs without waiting before `replica.log` is set: each request sees either the old log or the
+        copy."""
         broker, future = self._broker, move.future
         assert future is not None
-        copy = future.take_place(now_ms=broker.clock.now_ms())
+        copy = future.promote(now_ms=broker.clock.now_ms())
         copy.count_on(move.replica.log)
         move.replica.log = copy
         with trio.CancelScope(shield=True):
@@ -196,11 +199,11 @@ class ReplicaMoves:
             unique = f"{broker.random.getrandbits(128):032x}"
             await trio.to_thread.run_sync(partial(future.retire, unique, now_ms=broker.clock.now_ms()))
         log.info("%s is done", move)
-        broker.say_directories_soon()
+        broker.report_directories_soon()
 
     async def _end(self, move: Move) -> None:
-        """The copy of a move that was called off goes; so does one that failed by itself. What is left is for the next
-        start, or if the other disk has failed, for people."""
+        """Deletes the copy of a move that was cancelled or failed. If that fails too, the next start deletes it; if the
+        other disk has failed, the operator has to."""
         is_left = move.future is not None and move.name in move.target.futures
         if is_left and (move.called_off or move.failure is not None) and move.source.failure is None:
             try:

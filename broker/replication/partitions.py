@@ -1,13 +1,14 @@
-"""The partitions of which this broker has a replica: from a name or an id to its log.
+"""The partitions of which this broker has a replica: finds a log by topic name or id.
 
-What is here follows the metadata (`replication/applier.py` adds and removes); requests only look up. A lookup is one
-dictionary for the topic and one for the partition, because every Produce and Fetch passes through.
+`replication/applier.py` adds and removes partitions as the metadata changes; requests only look up. A lookup is one
+dictionary access for the topic and one for the partition, because every Produce and Fetch needs it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from trioka.cluster.leader_state import Leadership
+from trioka.cluster.leader_state import LeaderState
+from trioka.protocol.batch import HEADER_SIZE
 from trioka.protocol.errors import (
     FencedLeaderEpoch,
     KafkaError,
@@ -19,30 +20,30 @@ from trioka.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from trioka.protocol.record import NO_TIMESTAMP
-from trioka.storage.append_validation import Origin
-from trioka.storage.batch_append import append_run
+from trioka.storage.append_validation import AppendOrigin
+from trioka.storage.batch_append import try_append_batches
 from trioka.storage.log import Log
-from trioka.storage.log_end import Appended
-from trioka.storage.plain_batch import NOT_PLAIN, append_one
+from trioka.storage.log_end import AppendResult
 
 from ..counters.traffic import Traffic
 
-ALL_REPLICAS: Final = -1  # what `acks` says
+ALL_REPLICAS: Final = -1  # the value of `acks`
 NO_EPOCH: Final = -1
 NEVER_SCRUBBED: Final = 0
 
 
 class Replica:
-    """A partition's log on this broker, and what the metadata says of the partition.
+    """A partition's log on this broker, with the partition's state in the metadata.
 
-    A leader that has followers keeps a `leadership` (cluster/leader_state.py), and the high watermark follows from it.
-    One that is the only replica `stands_alone`: what is appended is committed, and it pays for nothing else.
+    A leader with followers has a `leadership` (cluster/leader_state.py), which determines the high watermark. With a
+    single replica `is_unreplicated` is set: appended records are committed at once.
     """
 
     __slots__ = (
         "bytes_out",
         "fetches",
         "index",
+        "is_unreplicated",
         "leader_epoch",
         "leader_id",
         "leadership",
@@ -51,10 +52,9 @@ class Replica:
         "max_lag_s",
         "min_in_sync",
         "now",
-        "reign",
         "replica_count",
         "scrubbed_ms",
-        "stands_alone",
+        "term",
         "topic",
         "topic_id",
     )
@@ -65,57 +65,64 @@ class Replica:
         self.topic_id = topic_id
         self.index = index
         self.log = log
-        self.bytes_out = 0  # to clients, and how often they fetched: for metrics
+        self.bytes_out = 0  # to clients; with `fetches`, for metrics
         self.fetches = 0
         self.leads = False
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
         self.replica_count = 1
-        self.min_in_sync = 1  # how many must be, for acks=all; never more than there are replicas
-        self.leadership: Leadership | None = None
+        self.min_in_sync = 1  # required for acks=all; at most the number of replicas
+        self.leadership: LeaderState | None = None
         self.max_lag_s = 30.0  # replica.lag.time.max.ms
-        self.stands_alone = False  # it leads, and nobody else has to have what is appended
-        self.scrubbed_ms = NEVER_SCRUBBED  # when all of its log was last compared with its checksums
-        self.reign = 0  # how often it has begun to lead: in between, its log may have been cut
+        self.is_unreplicated = False  # it leads and is the only replica
+        self.scrubbed_ms = NEVER_SCRUBBED  # when the whole log was last verified
+        self.term = 0  # number of times it became leader: its log may have been truncated between two terms
 
     def __repr__(self) -> str:
         return f"<Replica {self.topic}-{self.index} {'leads' if self.leads else 'follows'} epoch {self.leader_epoch}>"
 
-    def must_lead(self, epoch: int = NO_EPOCH) -> None:
-        """NotLeaderOrFollower if it does not; and the client's idea of the epoch, if it has one, must be ours."""
-        self.must_be_of(epoch)
+    def require_leader(self, epoch: int = NO_EPOCH) -> None:
+        """Raise NotLeaderOrFollower if it does not lead. The client's epoch, if given, must be current."""
+        self.require_epoch(epoch)
         if not self.leads:
             raise NotLeaderOrFollower(f"{self.topic}-{self.index}: leader is {self.leader_id}")
 
-    def must_be_of(self, epoch: int) -> None:
-        """The client's idea of the epoch, if it has one, must be ours (I7)."""
+    def require_epoch(self, epoch: int) -> None:
+        """The client's leader epoch, if given, must be current (I7)."""
         if epoch != NO_EPOCH and epoch != self.leader_epoch:
             if epoch < self.leader_epoch:
-                raise FencedLeaderEpoch(f"{self.topic}-{self.index}: epoch {epoch}, it is {self.leader_epoch}")
-            raise UnknownLeaderEpoch(f"{self.topic}-{self.index}: epoch {epoch}, it is {self.leader_epoch}")
+                raise FencedLeaderEpoch(
+                    f"{self.topic}-{self.index}: leader epoch {epoch} instead of {self.leader_epoch}"
+                )
+            raise UnknownLeaderEpoch(f"{self.topic}-{self.index}: leader epoch {epoch} instead of {self.leader_epoch}")
 
     @property
     def wants_flush(self) -> bool:
-        """flush.messages: what was appended must be durable before anybody reads it or is told of it."""
+        """flush.messages: whether records must be durable before they are read or acknowledged."""
         log = self.log
-        if log.run_limits is not None:  # there is no such rule
+        if log.append_limits is not None:  # no flush required
             return False
         return log.log_end_offset - log.recovery_point >= log.config.flush_messages
 
     @property
     def _own_end(self) -> int:
-        """How far this replica has what it must have."""
+        """The end offset that this replica counts with: of durable records if they must be flushed."""
         return self.log.recovery_point if self.wants_flush else self.log.log_end_offset
 
     @property
     def in_sync(self) -> int:
-        """How many replicas are, as far as a leader's word counts: those that the controller knows."""
+        """The number of in-sync replicas that the controller has confirmed."""
         return 1 if self.leadership is None else len(self.leadership.isr)
 
     @property
+    def has_min_in_sync(self) -> bool:
+        """Whether enough replicas are in sync for an append with acks=all (min.insync.replicas)."""
+        return self.is_unreplicated or self.in_sync >= self.min_in_sync
+
+    @property
     def offsets_are_known(self) -> bool:
-        """A new leader does not know at once what its predecessor committed: not before all that it began with is
-        committed again does it say where its log ends (I10)."""
+        """Whether the end offset may be returned: a new leader does not know its predecessor's high watermark, so it
+        waits until all records that it started with are committed (I10)."""
         return self.leadership is None or self.log.high_watermark >= self.leadership.epoch_start
 
     def append(
@@ -123,21 +130,23 @@ class Replica:
         records: memoryview | bytearray,
         acks: int,
         now_ms: int,
-        origin: Origin = Origin.CLIENT,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_version: int = 0,
-    ) -> Appended:
-        """One batch, as its leader. With acks=all it is refused if too few replicas are in sync to begin with (I1).
-        Whether it is committed then, `outcome` says."""
+    ) -> AppendResult:
+        """Append one batch as leader. With acks=all it is rejected if too few replicas are in sync (I1).
+        `commit_status` returns whether it is committed."""
         if not self.leads:
-            self.must_lead()
-        if acks == ALL_REPLICAS and not self.stands_alone and self.in_sync < self.min_in_sync:
-            raise NotEnoughReplicas(f"{self.topic}-{self.index}: {self.in_sync} in sync, {self.min_in_sync} wanted")
+            self.require_leader()
+        if acks == ALL_REPLICAS and not self.has_min_in_sync:
+            raise NotEnoughReplicas(
+                f"{self.topic}-{self.index}: {self.in_sync} in sync, min.insync.replicas is {self.min_in_sync}"
+            )
         log = self.log
-        if origin is Origin.CLIENT:
-            first_offset = self.append_plain(records, now_ms)
-            if first_offset != NOT_PLAIN:
+        if origin is AppendOrigin.CLIENT and len(records) >= HEADER_SIZE:
+            firsts = self.try_append_batches(memoryview(records), ((0, len(records)),), now_ms)
+            if firsts:
                 last_offset = log.log_end_offset - 1
-                return tuple.__new__(Appended, (first_offset, last_offset, NO_TIMESTAMP, log.log_start_offset, False))
+                return tuple.__new__(AppendResult, (firsts[0], last_offset, NO_TIMESTAMP, log.log_start_offset, False))
         appended = log.append_as_leader(
             records,
             leader_epoch=self.leader_epoch,
@@ -145,59 +154,50 @@ class Replica:
             origin=origin,
             transaction_version=transaction_version,
         )
-        if self.stands_alone:
-            log.advance_high_watermark(self._own_end)  # nobody else has to have it
-        else:
-            self.advance()  # nor, perhaps, for a while
+        self.advance()
         return appended
 
-    def append_plain(self, records: memoryview | bytearray, now_ms: int) -> int:
-        """The same for one that stands alone, and a batch that is plain (storage/plain_batch.py). Its first offset, or
-        NOT_PLAIN."""
-        if not self.stands_alone:
-            return NOT_PLAIN
+    def try_append_batches(self, buffer: memoryview, ranges: Sequence[tuple[int, int]], now_ms: int) -> list[int]:
+        """Append the batches in these ranges of a buffer as leader, up to the first one that is not eligible for the
+        fast path (storage/batch_append.py). Returns their first offsets."""
         log = self.log
-        first_offset = append_one(log, records, self.leader_epoch, now_ms)
-        if first_offset != NOT_PLAIN:
-            log.advance_high_watermark(log.log_end_offset)
-        return first_offset
-
-    def append_run(self, buffer: memoryview, places: Sequence[tuple[int, int]], now_ms: int) -> list[int]:
-        """Batches at these places of a buffer, as far as they are plain (storage/batch_append.py), for one that stands
-        alone. Their first offsets."""
-        log = self.log
-        firsts = append_run(log, buffer, places, self.leader_epoch, now_ms)
-        log.advance_high_watermark(log.log_end_offset)
+        firsts = try_append_batches(log, buffer, ranges, self.leader_epoch, now_ms)
+        if firsts:
+            if self.is_unreplicated:  # as in `advance`, without its checks
+                log.advance_high_watermark(log.log_end_offset)
+            else:
+                self.advance()
         return firsts
 
     def advance(self) -> bool:
-        """The high watermark goes as far as all have it who must. True if it moved: whoever waits wants to know."""
+        """Advance the high watermark to what all in-sync replicas have. True if it moved: parked requests must then be
+        notified."""
         log, leadership = self.log, self.leadership
         if leadership is None:
-            return self.stands_alone and log.advance_high_watermark(self._own_end)
+            return self.is_unreplicated and log.advance_high_watermark(self._own_end)
         offset = leadership.high_watermark(log.log_end_offset, self.min_in_sync, self.now(), self.max_lag_s)
         return offset is not None and log.advance_high_watermark(min(offset, self._own_end))
 
-    def outcome(self, until: int, reign: int) -> KafkaError | bool:
-        """What became of records that this replica appended in that reign and that end before `until`: True if they are
-        committed, False if they are not yet, or why nobody will be told that they are (I1)."""
-        if not self.leads or self.reign != reign:
+    def commit_status(self, until: int, term: int) -> KafkaError | bool:
+        """The outcome of records that this replica appended in that term and that end before `until`: True if
+        committed, False if not yet, or the error for the request (I1)."""
+        if not self.leads or self.term != term:
             return NotLeaderOrFollower(f"{self.topic}-{self.index}: leader is {self.leader_id}")
         if self.log.high_watermark < until:
             return False
         leadership = self.leadership
         if leadership is not None and len(leadership.maximal_isr) < self.min_in_sync:
-            return NotEnoughReplicasAfterAppend(f"{self.topic}-{self.index}: {self.min_in_sync} wanted")
+            return NotEnoughReplicasAfterAppend(f"{self.topic}-{self.index}: min.insync.replicas is {self.min_in_sync}")
         return True
 
 
 class Partitions:
     def __init__(self, is_elsewhere: Callable[[str, bytes, int], bool] = lambda topic, topic_id, index: False) -> None:
-        """`is_elsewhere`: whether other brokers have the partition, which is asked if this one does not."""
+        """`is_elsewhere` returns whether other brokers have a partition; it is called if this one does not."""
         self._is_elsewhere = is_elsewhere
         self._by_name: dict[str, dict[int, Replica]] = {}
         self._by_id: dict[bytes, dict[int, Replica]] = {}
-        self.departed = Traffic()  # of replicas that are gone
+        self.departed = Traffic()  # of removed replicas
 
     def __len__(self) -> int:
         return sum(map(len, self._by_name.values()))

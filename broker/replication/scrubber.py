@@ -1,11 +1,11 @@
-"""The scrubber: every byte of every log on this broker is compared with its checksum now and then, asked for or not.
+"""The scrubber: periodically compares every byte of every log on this broker with its checksum.
 
-One partition after the other, the one that was not scrubbed for the longest time first; each again after
-trioka.scrub.interval.ms. It reads in a worker thread (storage/scrub.py), a megabyte at a time, and not more than
-trioka.scrub.bytes.per.second. Leaders and followers do it alike, closed segments and the active one.
+It scrubs one partition at a time, the one scrubbed least recently first; each again after trioka.scrub.interval.ms. It
+reads in a worker thread (storage/scrub.py), a megabyte at a time, at most trioka.scrub.bytes.per.second. It covers
+leaders and followers, closed segments and the active one.
 
-What it finds is noted in the log, from then on refused to readers, and healed (healing.py). When a partition was last
-read to its end is known since this broker was started; a start begins anew.
+Damage that it finds is recorded in the log, is no longer served to readers, and is healed (healing.py). The times of
+the last scrubs are in memory only; a restart begins with all partitions again.
 """
 
 import logging
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.scrubber")
 
-LONGEST_PAUSE_S: Final = 10.0  # between two looks at whether something is due
+MAX_PAUSE_S: Final = 10.0  # between two checks of what is due
 
 
 def due(replicas: Iterable[Replica], now_ms: int, interval_ms: int) -> list[Replica]:
-    """Those whose time has come; first the one that was scrubbed the longest time ago, or never."""
+    """The partitions that are due, the one scrubbed least recently first."""
     found = [
         each
         for each in replicas
@@ -46,27 +46,27 @@ class Scrubber:
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self) -> None:
-        """For as long as the broker runs."""
+        """Runs until the broker stops."""
         while True:
             interval_ms = self._broker.config[SCRUB_INTERVAL_MS]
             if self._broker.config[SCRUB_ENABLE]:
                 for replica in due(self._broker.partitions, self._broker.clock.now_ms(), interval_ms):
                     if self._broker.config[SCRUB_ENABLE] and not replica.log.closed:
                         await self._scrub_safely(replica)
-            await trio.sleep(min(interval_ms / 1000, LONGEST_PAUSE_S))
+            await trio.sleep(min(interval_ms / 1000, MAX_PAUSE_S))
 
     async def _scrub_safely(self, replica: Replica) -> None:
         try:
             await self.scrub(replica)
         except (KafkaError, OSError) as error:
             log.warning("%r cannot be scrubbed: %s", replica, error)
-        except Exception as mistake:  # ours; the broker has other things to do, and the others are scrubbed
-            log.error("a mistake of ours: scrubbing %r", replica, exc_info=mistake)
+        except Exception as mistake:  # an internal error; the other partitions are still scrubbed
+            log.error("internal error: scrubbing %r", replica, exc_info=mistake)
         replica.scrubbed_ms = self._broker.clock.now_ms()
         await trio.lowlevel.checkpoint()
 
     async def scrub(self, replica: Replica) -> None:
-        """All of its log, as it is now."""
+        """Scrubs the whole log, up to its present end."""
         its_log = replica.log
         for segment in list(its_log.segments):
             if segment.size and segment in its_log.segments and not its_log.closed:
@@ -83,7 +83,7 @@ class Scrubber:
             await trio.sleep(max(size / self._broker.config[SCRUB_BYTES_PER_SECOND] - took, 0))
         found = scrub.note(replica.log)
         if found:
-            _ = self._broker.replication.healing  # it runs from now on
+            _ = self._broker.replication.healing  # creates the healer, which then runs
         self._broker.counts.damage_found += len(found)
         for damage in found:
             log.warning("%r: a scrub has found damage: %s", replica, damage)

@@ -1,11 +1,11 @@
-"""How fast replicas that are throttled may be copied (KIP-73): a reassignment shall not crowd out the clients.
+"""Throttles replication (KIP-73), so that a reassignment does not crowd out clients.
 
-Which they are, two keys of a topic say: `partition:broker` for each, or * for all; how many bytes a second, two keys of
-the broker: one for what leaders send, one for what followers fetch. Whoever is in sync is never held up, since others
-wait for it.
+Two topic keys select the throttled replicas: `partition:broker` for each, or * for all. Two broker keys set the rates
+in bytes per second: one for leaders that send, one for followers that fetch. A replica in the ISR is never throttled,
+because clients wait for it.
 
-The rate is an average over the last few seconds (replication.quota.window.*), so that a burst is let through, and paid
-for afterwards.
+The rate is an average over the last few seconds (replication.quota.window.*), so a burst is allowed and delays later
+traffic.
 """
 
 from collections import deque
@@ -20,11 +20,11 @@ from .partitions import Replica
 if TYPE_CHECKING:
     from ..broker import Broker
 
-EVERYBODY: Final = "*"
+ALL_THROTTLED: Final = "*"
 
 
 class Rate:
-    """Bytes in a second, over so many windows of so many seconds. The one that is going on counts as well."""
+    """Bytes per second over a number of windows, including the current one."""
 
     __slots__ = ("_total", "_windows")
 
@@ -49,17 +49,17 @@ class Rate:
 
 
 class ReplicationQuota:
-    """One for what this broker sends as a leader, one for what it fetches as a follower."""
+    """A replication throttle: one for leaders that send, one for followers that fetch."""
 
     def __init__(self, broker: "Broker", rate_key: Key[int | None], replicas_key: Key[tuple[str, ...]]) -> None:
         self._broker = broker
         self._rate_key = rate_key
         self._replicas_key = replicas_key
         self._rate = Rate()
-        self.bytes = 0  # that have gone over so far, throttled or not
+        self.bytes = 0  # replicated so far, throttled or not
 
-    def holds_up(self, replica: Replica) -> bool:
-        """Whether more of this replica must wait. For who is in sync, do not ask."""
+    def is_throttling(self, replica: Replica) -> bool:
+        """Whether this replica must wait. Replicas in the ISR never do."""
         limit = self._broker.config[self._rate_key]
         if limit is None or not self._is_throttled(replica):
             return False
@@ -68,7 +68,7 @@ class ReplicationQuota:
         return self._rate.per_second(self._broker.clock.now(), window_s, count) > limit
 
     def note(self, replica: Replica, size: int) -> None:
-        """So many bytes of it have gone over."""
+        """Records replicated bytes of the replica."""
         self.bytes += size
         config = self._broker.config
         if config[self._rate_key] is not None and self._is_throttled(replica):
@@ -77,4 +77,4 @@ class ReplicationQuota:
     def _is_throttled(self, replica: Replica) -> bool:
         own = self._broker.metadata.configs.get(topic_resource(replica.topic))
         named = self._broker.config.topic(own)[self._replicas_key]
-        return EVERYBODY in named or f"{replica.index}:{self._broker.node_id}" in named
+        return ALL_THROTTLED in named or f"{replica.index}:{self._broker.node_id}" in named

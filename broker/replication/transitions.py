@@ -1,11 +1,11 @@
-"""Where leading and following come together: who must know when a replica's fortunes change.
+"""Transitions of a replica to leader, follower or offline, and the objects that must be notified.
 
-    it leads      whoever waits for it looks again; it is followed no longer, and says who is in sync
-    it follows    a fetcher asks its leader; whoever waited for what it wrote is sent there
-    it rests      nobody leads, or the replica is gone
+    leader      parked requests are tried again; fetching stops, and the ISR is managed here
+    follower    a fetcher fetches from the leader; waiters for commits fail with NOT_LEADER_OR_FOLLOWER
+    offline     the partition has no leader, or the replica was removed
 
-A broker that is alone needs none of this, and loads none of it: replication/fetcher.py and replication/isr_proposals.py
-come with the first replica that follows, or leads others.
+A single broker needs none of this and does not import it: replication/fetcher.py and replication/isr_proposals.py are
+loaded with the first replica that follows or has followers.
 """
 
 from contextlib import suppress
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from trioka.cluster.brokers import Broker as Registration
-from trioka.cluster.leader_state import UNKNOWN, Leadership
+from trioka.cluster.leader_state import UNKNOWN, LeaderState
 from trioka.protocol.errors import KafkaError
 
 from ..config.replication_keys import (
@@ -32,44 +32,44 @@ from .throttle import ReplicationQuota
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from .fetcher import Followers
+    from .fetcher import FetcherManager
     from .healing import Healing
-    from .isr_proposals import InSync
+    from .isr_proposals import AlterPartitionSender
     from .scrubber import Scrubber
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-LEARN_S: Final = 0.03  # so long may the same metadata be on its way to others
+LEARN_S: Final = 0.03  # how long other brokers may take to apply the same metadata
 
 
 class Waiting(Protocol):
-    """A follower's fetch that waits for records."""
+    """A parked fetch of a follower."""
 
     def hurry(self) -> None:
-        """It is answered at once, with what there is."""
+        """Answers the fetch at once, with the records that there are."""
 
 
-class Replication:
+class ReplicaTransitions:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.waiting: dict[int, set[Waiting]] = {}  # by the follower's id
-        self._expected: set[int] = set()  # followers of partitions that are led since a moment ago
+        self.waiting: dict[int, set[Waiting]] = {}  # by follower id
+        self._expected: set[int] = set()  # followers of partitions that were recently taken over
         self.sent = ReplicationQuota(broker, LEADER_REPLICATION_THROTTLED_RATE, LEADER_REPLICATION_THROTTLED_REPLICAS)
         self.fetched = ReplicationQuota(
             broker, FOLLOWER_REPLICATION_THROTTLED_RATE, FOLLOWER_REPLICATION_THROTTLED_REPLICAS
         )
 
     @cached_property
-    def followers(self) -> "Followers":
-        made: Followers = import_module(".fetcher", __package__).Followers(self._broker)
+    def followers(self) -> "FetcherManager":
+        made: FetcherManager = import_module(".fetcher", __package__).FetcherManager(self._broker)
         return made
 
     @cached_property
-    def in_sync(self) -> "InSync":
-        made: InSync = import_module(".isr_proposals", __package__).InSync(self._broker)
+    def in_sync(self) -> "AlterPartitionSender":
+        made: AlterPartitionSender = import_module(".isr_proposals", __package__).AlterPartitionSender(self._broker)
         self._broker.nursery.start_soon(made.send)
         self._broker.nursery.start_soon(made.watch)
-        self._broker.nursery.start_soon(made.mind_damage)
-        _ = self.healing  # it runs from now on
+        self._broker.nursery.start_soon(made.watch_damage)
+        _ = self.healing  # creates the healer, which then runs
         return made
 
     @cached_property
@@ -84,20 +84,20 @@ class Replication:
         return made
 
     def unhealed(self, replica: Replica) -> int:
-        """Damaged ranges of a replica of which nobody had a good copy, when it was last asked for."""
+        """Damaged ranges of a replica without a good copy elsewhere, as of the last attempt."""
         return self.healing.unhealed(replica.log) if replica.log.quarantine.damages else 0
 
     @property
     def is_following(self) -> bool:
-        """Whether answers of leaders may come at any time: somebody waits for what is in them."""
+        """Whether requests wait for responses of leaders."""
         return "followers" in vars(self) and self.followers.is_following
 
     @property
-    def minds_racks(self) -> bool:
-        """Whether consumers are sent to the replica in their rack."""
+    def is_rack_aware(self) -> bool:
+        """Whether consumers are redirected to the replica in their rack."""
         return self._broker.config[REPLICA_SELECTOR_CLASS] == RACK_AWARE
 
-    # -- what Replicas tell --------------------------------------------------------------------------------------------
+    # -- called by MetadataApplier -------------------------------------------------------------------------------------
 
     def registered(self, broker_id: int) -> Registration | None:
         return self._broker.metadata.brokers.get(broker_id)
@@ -105,23 +105,23 @@ class Replication:
     def max_lag_s(self) -> float:
         return self._broker.config[REPLICA_LAG_TIME_MAX_MS] / 1000
 
-    def leads(self, replica: Replica) -> None:
+    def on_leader(self, replica: Replica) -> None:
         self._stop_fetching(replica)
         if replica.leadership is not None:
             self.in_sync.submit(replica, replica.leadership.recovery())
             self._expect(replica.leadership)
         if replica.wants_flush:
             self._broker.nursery.start_soon(self._make_durable, replica)
-        self._broker.delayed.touch(replica)
+        self._broker.purgatory.notify(replica)
 
     async def _make_durable(self, replica: Replica) -> None:
-        """What it found in its log, of which nobody knows whether it was synced. A disk that fails tells others."""
+        """Syncs the log that a new leader starts with: it may not be durable. A disk failure is reported elsewhere."""
         with suppress(KafkaError):
             await make_durable(self._broker, replica)
 
-    def _expect(self, leadership: Leadership) -> None:
-        """A follower that has not fetched from a new leader may be waiting here already, for other partitions. It is
-        answered then, and asks for this one too; or it would be half a second until anything is committed."""
+    def _expect(self, leadership: LeaderState) -> None:
+        """Completes the parked fetches of a new leader's followers, for other partitions, so that they request this one
+        too. Otherwise it would take half a second until a record is committed."""
         unheard = {each.broker_id for each in leadership.followers.values() if each.log_end_offset == UNKNOWN}
         if unheard and not self._expected:
             self._broker.nursery.start_soon(self._hurry)
@@ -134,29 +134,29 @@ class Replication:
             for fetch in tuple(self.waiting.get(broker_id, ())):
                 fetch.hurry()
 
-    def follows(self, replica: Replica) -> None:
-        _ = self.in_sync  # it minds, too, whether what follows is damaged
+    def on_follower(self, replica: Replica) -> None:
+        _ = self.in_sync  # creates the ISR proposals, which also handle damage in followers
         self.followers.follow(replica)
-        self._broker.delayed.touch(replica)
+        self._broker.purgatory.notify(replica)
 
-    def rests(self, replica: Replica) -> None:
+    def on_offline(self, replica: Replica) -> None:
         self._stop_fetching(replica)
-        self._broker.delayed.touch(replica)
+        self._broker.purgatory.notify(replica)
 
     def release(self) -> None:
         self._broker.dispatch.release_replicas()
-        self._broker.delayed.sweep()
+        self._broker.purgatory.sweep()
 
     def _stop_fetching(self, replica: Replica) -> None:
         if "followers" in vars(self):
             self.followers.leave(replica)
 
-    # -- what a follower's fetch tells ---------------------------------------------------------------------------------
+    # -- called for fetches of followers -------------------------------------------------------------------------------
 
     def note(
         self, replica: Replica, broker_id: int, broker_epoch: int, *, fetch_offset: int, log_start_offset: int
     ) -> bool:
-        """A follower asks for what comes next. True if somebody may have waited for that."""
+        """Records a follower's fetch position. True if this may complete parked requests."""
         leadership = replica.leadership
         assert leadership is not None
         follower = leadership.follower(broker_id)
@@ -169,6 +169,6 @@ class Replication:
             leader_end=replica.log.log_end_offset,
             now=replica.now(),
         )
-        # First the proposal: from then on the follower is waited for.
-        self.in_sync.submit(replica, leadership.expansion(broker_id, replica.log.high_watermark))
+        # The proposal comes first: the leader waits for the follower from then on.
+        self.in_sync.submit(replica, leadership.propose_expand(broker_id, replica.log.high_watermark))
         return replica.advance() or log_start_offset != started

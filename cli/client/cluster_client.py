@@ -1,9 +1,9 @@
-"""A cluster, as the admin commands see it: whom to ask what, and how often.
+"""A cluster as the admin commands see it: which broker gets which request, and how often it is retried.
 
-A command asks any broker, the controller, the coordinator of a group, or the leaders of partitions. What it learns
-about the cluster on the way (metadata, coordinators) is kept for the run of the command and forgotten when an answer
-says that it is out of date. An answer of that kind is asked again, at most `ATTEMPTS` times with growing pauses, and
-never longer than the command's timeout; all other errors go to the command.
+A command sends requests to any broker, the controller, the coordinator of a group, or the leaders of partitions.
+Metadata and coordinators are cached for the run of the command, and dropped when a response reports that they are
+stale. A request with such a response is retried at most `ATTEMPTS` times with growing pauses, and never longer than the
+command's timeout; all other errors go to the command.
 """
 
 import time
@@ -18,15 +18,15 @@ from trioka.protocol.schema import Request
 
 from .. import problems
 from ..terminal.failure import Failure, did_you_mean
-from .connection import Connection, HungUp
-from .time_budget import Patience
+from .connection import Connection, ConnectionClosed
+from .time_budget import TimeoutBudget
 
 ATTEMPTS: Final = 12
 FIRST_PAUSE_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 1.0
-NOBODY: Final = -1
+MAX_PAUSE_S: Final = 1.0
+NO_NODE: Final = -1
 
-OUT_OF_DATE: Final = frozenset(
+STALE_METADATA_ERRORS: Final = frozenset(
     error.code
     for error in (
         errors.NotController,
@@ -53,15 +53,15 @@ class TopicPartition(NamedTuple):
 
 
 class Kafka:
-    """Use it in a `with`, so that its connections are closed."""
+    """A cluster. Use it in a `with`, so that its connections are closed."""
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], *, connect: Connect, patience: Patience) -> None:
-        """`connect` makes connections that have the same patience."""
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], *, connect: Connect, budget: TimeoutBudget) -> None:
+        """`connect` makes connections that share the same time budget."""
         self.bootstrap = tuple(bootstrap)
-        self.patience = patience
-        self.timeout_s = patience.timeout_s
+        self.budget = budget
+        self.timeout_s = budget.timeout_s
         self._connect = connect
-        self._deadline: float | None = None  # of those who are asked again, since the first answer that was no use
+        self._deadline: float | None = None  # deadline of the retries; set at the first stale response
         self._first: Connection | None = None
         self._by_node: dict[int, Connection] = {}
         self._metadata: MetadataResponse | None = None
@@ -77,52 +77,54 @@ class Kafka:
 
     @property
     def name(self) -> str:
-        """How a person calls this cluster."""
+        """How a user names this cluster."""
         return ",".join(f"{host}:{port}" for host, port in self.bootstrap)
 
     @property
     def timeout_ms(self) -> int:
         return int(self.timeout_s * 1000)
 
-    # -- whom to ask ---------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def ask(self, request: Request, *, at_most: int | None = None) -> Any:
-        """Asks the broker that was reached first."""
+        """Send a request to the broker that was reached first."""
         return self._on(self.first(), request, at_most)
 
     def ask_node(self, node: int, request: Request, *, at_most: int | None = None) -> Any:
         return self._on(self.node(node), request, at_most)
 
     def ask_controller(self, request: Request, told: Callable[[Any], Iterable[int]]) -> Any:
-        """`told` takes the error codes out of an answer; one that is out of date is asked again."""
+        """Send a request to the controller, and retry it while `told` (the error codes of a response) reports stale
+        metadata.
+        """
 
         def ask() -> Any:
             controller = self.cluster().controller_id
-            return self.ask(request) if controller == NOBODY else self.ask_node(controller, request)
+            return self.ask(request) if controller == NO_NODE else self.ask_node(controller, request)
 
-        return self.insist(ask, told)
+        return self.retry_while_stale(ask, told)
 
     def ask_coordinator(
         self, group: str, request: Request, told: Callable[[Any], Iterable[int]], *, at_most: int | None = None
     ) -> Any:
-        return self.insist(lambda: self.ask_node(self.coordinator(group), request, at_most=at_most), told)
+        return self.retry_while_stale(lambda: self.ask_node(self.coordinator(group), request, at_most=at_most), told)
 
-    def insist(self, ask: Callable[[], T], told: Callable[[T], Iterable[int]]) -> T:
-        """Asks until the answer is not of yesterday's cluster, within limits; then whatever was told last."""
+    def retry_while_stale(self, ask: Callable[[], T], told: Callable[[T], Iterable[int]]) -> T:
+        """Send until no error code reports stale metadata, within limits; return the last response."""
         pause = FIRST_PAUSE_S
         for attempt in range(ATTEMPTS):
             answer = ask()
-            if OUT_OF_DATE.isdisjoint(told(answer)):
+            if STALE_METADATA_ERRORS.isdisjoint(told(answer)):
                 self._deadline = None
                 break
             if attempt == ATTEMPTS - 1 or not self._pause(pause):
                 break
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+            pause = min(2 * pause, MAX_PAUSE_S)
             self.forget()
         return answer
 
     def _pause(self, seconds: float) -> bool:
-        """Before something is asked again; False if there is no time for it."""
+        """Sleep before a retry; False if no time is left for one."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self.timeout_s
@@ -132,11 +134,11 @@ class Kafka:
         return True
 
     def forget(self) -> None:
-        """What is known about the cluster is out of date."""
+        """Drop the cached metadata and coordinators."""
         self._metadata = None
         self._coordinators.clear()
 
-    # -- what there is -------------------------------------------------------------------------------------------------
+    # -- metadata ------------------------------------------------------------------------------------------------------
 
     def cluster(self) -> MetadataResponse:
         """Brokers, controller, and all topics."""
@@ -145,16 +147,16 @@ class Kafka:
         return self._metadata
 
     def metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
-        """Of the named topics, or of all. A topic is never created by being asked for."""
+        """Metadata of the named topics, or of all. The request never creates a topic."""
         wanted = None if topics is None else [MetadataRequest.Topic(name=name) for name in topics]
         answer = self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
         assert isinstance(answer, MetadataResponse)
         if answer.error_code != NONE:
-            raise problems.refused(answer.error_code, f"{self.name} does not tell what is in the cluster")
+            raise problems.from_error_code(answer.error_code, f"{self.name} does not tell what is in the cluster")
         return answer
 
     def topics(self, names: Sequence[str]) -> list[MetadataResponse.Topic]:
-        """The named topics, or all if none is named, by name; a failure with a suggestion for one that is missing."""
+        """The named topics by name, or all if none is named; a missing topic is a failure with a suggestion."""
         found = {topic.name or "": topic for topic in self.cluster().topics}
         for name in names:
             if name not in found:
@@ -165,10 +167,10 @@ class Kafka:
         known = [topic.name or "" for topic in self.cluster().topics]
         hints = [*did_you_mean(name, known), f"create it: trioka topics create {name}"]
         what = f"topic '{name}' does not exist on {self.name}"
-        return problems.absent(errors.UnknownTopicOrPartition, what, hints)
+        return problems.not_found(errors.UnknownTopicOrPartition, what, hints)
 
     def leaders(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """By leader. Partitions that have none, or do not exist, are under `NOBODY`."""
+        """Partitions by leader. Partitions without a leader, and partitions that do not exist, are under `NO_NODE`."""
         known = {
             TopicPartition(topic.name or "", partition.partition_index): partition.leader_id
             for topic in self.cluster().topics
@@ -176,7 +178,7 @@ class Kafka:
         }
         found: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
-            found.setdefault(known.get(partition, NOBODY), []).append(partition)
+            found.setdefault(known.get(partition, NO_NODE), []).append(partition)
         return found
 
     def coordinator(self, group: str) -> int:
@@ -191,31 +193,31 @@ class Kafka:
             (told,) = self.ask(request).coordinators
             if told.error_code == NONE:
                 return int(told.node_id)
-            # Its topic is being made, or its leader elected.
-            if told.error_code not in OUT_OF_DATE or not self._pause(pause):
+            # The topic is being created, or its leader elected.
+            if told.error_code not in STALE_METADATA_ERRORS or not self._pause(pause):
                 break
-            pause = min(2 * pause, LONGEST_PAUSE_S)
-        raise problems.refused(
+            pause = min(2 * pause, MAX_PAUSE_S)
+        raise problems.from_error_code(
             told.error_code, f"group '{group}' has no coordinator on {self.name}", told.error_message
         )
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def first(self) -> Connection:
-        """The first bootstrap server that answers. If none does, the failure of the last one that was tried."""
+        """The first bootstrap server that answers; if none does, raise the failure of the last one that was tried."""
         if self._first is not None:
             return self._first
         failure: Failure | None = None
         for number, (host, port) in enumerate(self.bootstrap):
             connection = self._connect(host, port)
             try:
-                with self.patience.share(len(self.bootstrap) - number):
+                with self.budget.share(len(self.bootstrap) - number):
                     connection.versions()
             except Failure as error:
                 connection.close()
                 failure = error
-            except HungUp:
-                failure = problems.met(
+            except ConnectionClosed:
+                failure = problems.failure_for(
                     problems.HUNG_UP, f"{connection.address} closed the connection without an answer"
                 )
             else:
@@ -229,30 +231,30 @@ class Kafka:
         if node not in self._by_node:
             known: Mapping[int, Any] = {broker.node_id: broker for broker in self.cluster().brokers}
             if node not in known:
-                raise problems.refused(errors.BrokerNotAvailable.code, f"broker {node} is not in the cluster")
+                raise problems.from_error_code(errors.BrokerNotAvailable.code, f"broker {node} is not in the cluster")
             self._by_node[node] = self.connect_as_advertised(node, known[node].host, known[node].port)
         return self._by_node[node]
 
     def connect_as_advertised(self, node: int, host: str, port: int) -> Connection:
-        """A connection to a broker at the address that it tells itself."""
+        """A connection to a broker at its advertised address."""
         connection = self._connect(host, port)
         if self._first is not None and (self._first.host, self._first.port) == (host, port):
             return self._first
         try:
             connection.versions()
-        except (Failure, HungUp) as error:
+        except (Failure, ConnectionClosed) as error:
             connection.close()
             why = error.what if isinstance(error, Failure) else "it closed the connection"
             what = f"broker {node} advertises {connection.address}, and from here {why} (asked {self.first().address})"
-            raise problems.met(problems.NOT_REACHABLE_AS_ADVERTISED, what) from None
+            raise problems.failure_for(problems.NOT_REACHABLE_AS_ADVERTISED, what) from None
         return connection
 
     def _on(self, connection: Connection, request: Request, at_most: int | None) -> Any:
         try:
             return connection.ask(request, at_most=at_most)
-        except HungUp:
+        except ConnectionClosed:
             what = f"{connection.address} closed the connection when it was asked for {_api(request)}"
-            raise problems.met(problems.HUNG_UP, what) from None
+            raise problems.failure_for(problems.HUNG_UP, what) from None
 
 
 def _api(request: Request) -> str:

@@ -1,6 +1,6 @@
 """Names for clusters: `trioka context set prod --bootstrap-server kafka1:9092`, `trioka context use prod`.
 
-They stand in one JSON file in the user's configuration folder, which holds addresses and the names of files, and no
+They are stored in one JSON file in the user's configuration folder. The file holds addresses and file names and no
 password: a login stays in the client.properties that a context names.
 """
 
@@ -30,7 +30,7 @@ def configuration_folder(environment: Mapping[str, str]) -> Path:
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
-    """What a command keeps for another one, such as what an undo needs."""
+    """The folder in which a command keeps state for a later one, such as the entries of `groups undo`."""
     return Path(environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "trioka"
 
 
@@ -53,7 +53,7 @@ def save_contexts(contexts: Contexts, environment: Mapping[str, str] = os.enviro
 
 
 def write_whole(path: Path, content: object) -> None:
-    """The whole file or nothing, readable by its owner only."""
+    """Write the file atomically, readable by its owner only."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         beside = path.with_name(f".{path.name}.{os.getpid()}")

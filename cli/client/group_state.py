@@ -1,7 +1,7 @@
-"""What a cluster knows of its groups: which there are, in what state, with which members.
+"""The groups of a cluster, their states and their members.
 
-There are two ways to ask, one for the groups of old and one for those of KIP-848, and no way to know beforehand which
-kind a name belongs to. So the new way is asked first, where it is offered, and the old one if that knows nothing.
+Classic groups and KIP-848 groups have different describe requests, and the type of a group is not known beforehand. So
+the KIP-848 request is sent first if the broker supports it, and the classic request if the first finds nothing.
 """
 
 from functools import partial
@@ -53,9 +53,9 @@ def all_groups(kafka: Kafka) -> list[dict[str, Any]]:
     for broker in kafka.cluster().brokers:
         node = broker.node_id
         ask = partial(kafka.ask_node, node, ListGroupsRequest())
-        answer = kafka.insist(ask, lambda told: [told.error_code])
+        answer = kafka.retry_while_stale(ask, lambda told: [told.error_code])
         if answer.error_code != NONE:
-            raise problems.refused(answer.error_code, f"broker {node} does not list its groups")
+            raise problems.from_error_code(answer.error_code, f"broker {node} does not list its groups")
         for each in answer.groups:
             found[each.group_id] = {
                 "group": each.group_id,
@@ -76,7 +76,7 @@ def find_group(kafka: Kafka, name: str) -> GroupState | None:
     request = DescribeGroupsRequest(groups=[name])
     (told,) = kafka.ask_coordinator(name, request, lambda told: [each.error_code for each in told.groups]).groups
     if told.error_code not in (NONE, GroupIdNotFound.code):
-        raise problems.refused(told.error_code, f"group '{name}' cannot be described")
+        raise problems.from_error_code(told.error_code, f"group '{name}' cannot be described")
     if told.error_code == GroupIdNotFound.code or told.group_state == "Dead":
         return _other(kafka, name)
     members = tuple(
@@ -93,7 +93,7 @@ def find_group(kafka: Kafka, name: str) -> GroupState | None:
 
 
 def existing_group(kafka: Kafka, name: str) -> GroupState:
-    """A failure with a suggestion, if there is no such group."""
+    """The group, or a failure with a suggestion if it does not exist."""
     found = find_group(kafka, name)
     if found is None:
         raise no_such_group(kafka, name)
@@ -103,13 +103,13 @@ def existing_group(kafka: Kafka, name: str) -> GroupState:
 def no_such_group(kafka: Kafka, name: str) -> Failure:
     known = [each["group"] for each in all_groups(kafka)]
     hints = [*did_you_mean(name, known), "see: trioka groups list"]
-    return problems.absent(errors.GroupIdNotFound, f"group '{name}' does not exist on {kafka.name}", hints)
+    return problems.not_found(errors.GroupIdNotFound, f"group '{name}' does not exist on {kafka.name}", hints)
 
 
 def _new(kafka: Kafka, name: str) -> GroupState | None:
     request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
     (told,) = kafka.ask_coordinator(name, request, lambda told: [each.error_code for each in told.groups]).groups
-    if told.error_code != NONE:  # not of this kind, or not there; the old way will tell
+    if told.error_code != NONE:  # not of this type, or it does not exist: the classic request will tell
         return None
     members = tuple(
         Member(
@@ -129,7 +129,7 @@ def _new(kafka: Kafka, name: str) -> GroupState | None:
 
 
 def _other(kafka: Kafka, name: str) -> GroupState | None:
-    """A share or a streams group is known to neither way; that it exists is in the list."""
+    """A share or streams group, which neither describe request finds but ListGroups lists."""
     for each in all_groups(kafka):
         if each["group"] == name and each["state"] != "Dead":
             return GroupState(name, each["type"], each["state"] or "", "", each["coordinator"], ())
@@ -137,12 +137,12 @@ def _other(kafka: Kafka, name: str) -> GroupState | None:
 
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """What a member of a group of consumers reads; nothing for members that are something else, such as Connect's."""
+    """The partitions of a consumer group's member; nothing for members of other kinds, such as Connect's."""
     if len(data) < 2:
         return ()
     version = min(int.from_bytes(data[:2]), ConsumerProtocolAssignment.__versions__.last)
     try:
-        # A newer version may have fields behind those that are known here.
+        # A newer version may append fields to those that are known here.
         message, _ = decoder(ConsumerProtocolAssignment, version)(memoryview(data), 2, MAX_ASSIGNED)
     except ProtocolError:
         return ()

@@ -1,13 +1,10 @@
-"""Logging in with a name and a password: SASL PLAIN and SCRAM (RFC 5802), as messages of Kafka's protocol.
+"""Authentication with a user name and a password: SASL PLAIN and SCRAM, in messages of Kafka's protocol.
 
-SCRAM proves that both sides know the password without sending it. The client sends a nonce, the server answers with
-its own behind it, a salt and a number of iterations; the client proves, the server proves, and both are checked.
+The exchanges are those of protocol/sasl/, which brokers also use between each other.
 """
 
-import hashlib
-import hmac
 import secrets
-from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +12,10 @@ from trioka.protocol.errors import NONE, SaslAuthenticationFailed
 from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from trioka.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from trioka.protocol.sasl.client import CLIENT_MECHANISMS, client_exchange
+from trioka.protocol.sasl.exchange import ServerNotAuthenticated
+from trioka.protocol.sasl.jaas import PLAIN_MODULE, JaasError, parse_jaas
+from trioka.protocol.sasl.scram import NONCE_BYTES, TOKEN_EXTENSION
 
 from .. import problems
 from ..terminal.failure import Exit, Failure
@@ -22,60 +23,60 @@ from ..terminal.failure import Exit, Failure
 if TYPE_CHECKING:
     from .connection import Connection
 
-HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MAX_ITERATIONS: Final = 1_000_000  # a server that asks for more wants to keep this machine busy
-NONCE_BYTES: Final = 24
+HINT: Final = f'such as: sasl.jaas.config={PLAIN_MODULE} required username="ann" password="…";'
 
 
 @frozen
 class Login:
-    """Called with a connection, it logs in there."""
+    """A login; called with a connection, it authenticates it."""
 
     mechanism: str
     username: str
     password: str = field(repr=False)
+    is_token: bool = False  # name and password are those of a delegation token
 
     def __call__(self, connection: "Connection") -> None:
-        if self.mechanism != "PLAIN" and self.mechanism not in HASHES:
-            known = ", ".join(["PLAIN", *HASHES])
+        if self.mechanism not in CLIENT_MECHANISMS:
+            known = ", ".join(CLIENT_MECHANISMS)
             raise Failure(f"sasl.mechanism is '{self.mechanism}', and {known} are known", exit_code=Exit.USAGE)
-        told = connection.ask(SaslHandshakeRequest(mechanism=self.mechanism), 1)
-        if told.error_code != NONE:
-            offered = ", ".join(told.mechanisms) or "none"
-            raise problems.refused(told.error_code, f"{connection.address} does not take {self.mechanism}", offered)
-        if self.mechanism == "PLAIN":
-            self._say(connection, f"\0{self.username}\0{self.password}".encode())
-        else:
-            self._scram(connection, HASHES[self.mechanism])
+        response = connection.ask(SaslHandshakeRequest(mechanism=self.mechanism), 1)
+        if response.error_code != NONE:
+            offered = ", ".join(response.mechanisms) or "none"
+            raise problems.from_error_code(
+                response.error_code, f"{connection.address} does not take {self.mechanism}", offered
+            )
+        random = secrets.token_bytes(NONCE_BYTES)
+        exchange = client_exchange(self.mechanism, self.username, self.password, random=random, is_token=self.is_token)
+        try:
+            challenge = b""
+            while (message := exchange.respond(challenge)) is not None:
+                challenge = self._say(connection, message)
+        except ServerNotAuthenticated:
+            what = f"{connection.address} does not prove that it knows the password of '{self.username}'"
+            raise problems.from_error_code(SaslAuthenticationFailed.code, what) from None
 
     def _say(self, connection: "Connection", data: bytes) -> bytes:
-        told = connection.ask(SaslAuthenticateRequest(auth_bytes=data), 2)
-        if told.error_code != NONE:
+        response = connection.ask(SaslAuthenticateRequest(auth_bytes=data), 2)
+        if response.error_code != NONE:
             what = f"{connection.address} does not let '{self.username}' in"
-            raise problems.refused(told.error_code, what, told.error_message)
-        answer: bytes = bytes(told.auth_bytes)
+            raise problems.from_error_code(response.error_code, what, response.error_message)
+        answer: bytes = bytes(response.auth_bytes)
         return answer
 
-    def _scram(self, connection: "Connection", name: str) -> None:
-        nonce = b64encode(secrets.token_bytes(NONCE_BYTES)).decode()
-        user = self.username.replace("=", "=3D").replace(",", "=2C")
-        first = f"n={user},r={nonce}"
-        challenge = self._say(connection, f"n,,{first}".encode()).decode()
-        fields = dict(part.split("=", 1) for part in challenge.split(",") if "=" in part)
-        iterations = int(fields.get("i", "0"))
-        if not fields.get("r", "").startswith(nonce) or not 0 < iterations <= MAX_ITERATIONS:
-            raise self._liar(connection)
-        salted = hashlib.pbkdf2_hmac(name, self.password.encode(), b64decode(fields["s"]), iterations)
-        final = f"c=biws,r={fields['r']}"
-        signed = f"{first},{challenge},{final}".encode()
-        key = hmac.digest(salted, b"Client Key", name)
-        stored = hashlib.new(name, key).digest()
-        proof = bytes(a ^ b for a, b in zip(key, hmac.digest(stored, signed, name), strict=True))
-        verdict = self._say(connection, f"{final},p={b64encode(proof).decode()}".encode())
-        expected = hmac.digest(hmac.digest(salted, b"Server Key", name), signed, name)
-        if not hmac.compare_digest(verdict, b"v=" + b64encode(expected)):
-            raise self._liar(connection)
 
-    def _liar(self, connection: "Connection") -> Failure:
-        what = f"{connection.address} does not prove that it knows the password of '{self.username}'"
-        return problems.refused(SaslAuthenticationFailed.code, what)
+def login_of(protocol: str, properties: Mapping[str, str]) -> Login:
+    """The login that the keys of a client.properties describe."""
+    text = properties.get("sasl.jaas.config", "")
+    try:
+        options = parse_jaas(text).options if text else {}
+    except JaasError as error:
+        raise Failure(f"sasl.jaas.config {error}", exit_code=Exit.USAGE, hints=[HINT]) from None
+    if not {"username", "password"} <= options.keys():
+        what = f"{protocol} wants a login, and sasl.jaas.config has no username and password"
+        raise Failure(what, exit_code=Exit.USAGE, hints=[HINT])
+    return Login(
+        mechanism=properties.get("sasl.mechanism", "PLAIN").upper(),
+        username=options["username"],
+        password=options["password"],
+        is_token=options.get(TOKEN_EXTENSION, "").lower() == "true",
+    )

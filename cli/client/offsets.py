@@ -1,6 +1,6 @@
-"""Offsets: where partitions begin and end, what groups have committed, and when a record was written.
+"""Offsets: log start and end of partitions, committed offsets of groups, and timestamps of records.
 
-Everything here is grouped by the broker that must be asked (a leader, a coordinator) and returned by partition.
+Requests are grouped by destination broker (a leader, a coordinator); results are returned by partition.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,27 +16,27 @@ from trioka.protocol.messages.offset_delete import OffsetDeleteRequest
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
 
 from .. import problems
-from .cluster_client import NOBODY, Kafka, TopicPartition
+from .cluster_client import NO_NODE, Kafka, TopicPartition
 
 EARLIEST, LATEST = -2, -1
-CONSUMER: Final = -1  # the replica id of somebody who is none
-BY_NAME: Final = {"fetch": 12, "offsets": 9}  # the last versions that name a topic instead of its id
-LOOK_BYTES: Final = 64 * 1024  # of a partition, to see when a record was written
+CONSUMER: Final = -1  # the replica id of a consumer
+BY_NAME: Final = {"fetch": 12, "offsets": 9}  # the last versions that use topic names instead of topic ids
+LOOK_BYTES: Final = 64 * 1024  # fetched from a partition to find a record's timestamp
 NO_OFFSET: Final = -1
-NOBODY_IN_PARTICULAR: Final = ("", -1)
+NO_MEMBER_ID: Final = ("", -1)
 
 T = TypeVar("T")
 
 
-class Found(NamedTuple):
-    """-1: there is none."""
+class OffsetResult(NamedTuple):
+    """The offset of one partition. -1: there is none."""
 
     offset: int
     timestamp: int
     error: int
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int = -1
     metadata: str | None = ""
@@ -47,14 +47,14 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]
     return [(topic, [each.partition for each in group]) for topic, group in groupby(ordered, lambda each: each.topic)]
 
 
-def list_offsets(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
-    """For each partition the first offset at or after a time; or its first (`EARLIEST`), or its end (`LATEST`)."""
+def list_offsets(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetResult]:
+    """For each partition the first offset at or after a time; or the log start (`EARLIEST`) or end (`LATEST`)."""
 
-    def ask() -> dict[TopicPartition, Found]:
-        found: dict[TopicPartition, Found] = {}
+    def ask() -> dict[TopicPartition, OffsetResult]:
+        found: dict[TopicPartition, OffsetResult] = {}
         for leader, partitions in kafka.leaders(wanted).items():
-            if leader == NOBODY:
-                found |= dict.fromkeys(partitions, Found(NO_OFFSET, NO_OFFSET, LeaderNotAvailable.code))
+            if leader == NO_NODE:
+                found |= dict.fromkeys(partitions, OffsetResult(NO_OFFSET, NO_OFFSET, LeaderNotAvailable.code))
                 continue
             Topic = ListOffsetsRequest.Topic
             topics = [
@@ -71,32 +71,32 @@ def list_offsets(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[Top
             for topic in kafka.ask_node(leader, request).topics:
                 for told in topic.partitions:
                     place = TopicPartition(topic.name, told.partition_index)
-                    found[place] = Found(told.offset, told.timestamp, told.error_code)
+                    found[place] = OffsetResult(told.offset, told.timestamp, told.error_code)
         return found
 
-    return kafka.insist(ask, lambda found: [each.error for each in found.values()])
+    return kafka.retry_while_stale(ask, lambda found: [each.error for each in found.values()])
 
 
 def offsets_or_fail(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The same, where an error of one partition fails the command."""
+    """`list_offsets`, but an error of one partition fails the command."""
     found = list_offsets(kafka, wanted)
     for place, told in found.items():
         if told.error != NONE:
-            raise problems.refused(told.error, f"the offsets of {place} are not known")
+            raise problems.from_error_code(told.error, f"the offsets of {place} are not known")
     return {place: told.offset for place, told in found.items()}
 
 
-def committed(kafka: Kafka, group: str) -> dict[TopicPartition, Committed]:
-    """Everything that a group has committed; nothing for a group that does not exist."""
+def committed(kafka: Kafka, group: str) -> dict[TopicPartition, CommittedOffset]:
+    """All committed offsets of a group; nothing for a group that does not exist."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=None)], require_stable=False)
     answer = kafka.ask_coordinator(
         group, request, lambda told: [each.error_code for each in told.groups], at_most=BY_NAME["offsets"]
     )
     (told,) = answer.groups
     if told.error_code != NONE:
-        raise problems.refused(told.error_code, f"what group '{group}' has committed is not known")
+        raise problems.from_error_code(told.error_code, f"what group '{group}' has committed is not known")
     return {
-        TopicPartition(topic.name, each.partition_index): Committed(
+        TopicPartition(topic.name, each.partition_index): CommittedOffset(
             each.committed_offset, each.committed_leader_epoch, each.metadata
         )
         for topic in told.topics
@@ -108,11 +108,11 @@ def committed(kafka: Kafka, group: str) -> dict[TopicPartition, Committed]:
 def commit(
     kafka: Kafka,
     group: str,
-    offsets: Mapping[TopicPartition, Committed],
+    offsets: Mapping[TopicPartition, CommittedOffset],
     *,
-    member: tuple[str, int] = NOBODY_IN_PARTICULAR,
+    member: tuple[str, int] = NO_MEMBER_ID,
 ) -> dict[TopicPartition, int]:
-    """Commits for a group that has no members, or as one of them, with its epoch; an error code for each partition."""
+    """Commit for a group without members, or as a member with its epoch; returns an error code per partition."""
     Topic = OffsetCommitRequest.Topic
     request = OffsetCommitRequest(
         group_id=group,
@@ -148,7 +148,7 @@ def commit(
 
 
 def forget(kafka: Kafka, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Deletes what a group has committed for these partitions; an error code for each."""
+    """Delete a group's committed offsets of these partitions; returns an error code per partition."""
     wanted = list(partitions)
     Topic = OffsetDeleteRequest.Topic
     topics = [
@@ -170,7 +170,7 @@ def forget(kafka: Kafka, group: str, partitions: Iterable[TopicPartition]) -> di
 def fetch_topics(
     partitions: Iterable[TopicPartition], places: Mapping[TopicPartition, int], max_bytes: int
 ) -> list[FetchRequest.Topic]:
-    """These partitions, each from its place on, as a Fetch asks for them."""
+    """The topics field of a Fetch request that reads each partition from the given offset on."""
     Topic = FetchRequest.Topic
     return [
         Topic(
@@ -189,10 +189,10 @@ def fetch_topics(
 
 
 def written_at(kafka: Kafka, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """When the record at an offset was written, or the next one behind it; nothing where it cannot be read."""
+    """The timestamp of the record at each offset, or of the next record; leaves out partitions that cannot be read."""
     found: dict[TopicPartition, int] = {}
     for leader, partitions in kafka.leaders(places).items():
-        if leader == NOBODY:
+        if leader == NO_NODE:
             continue
         request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=fetch_topics(partitions, places, LOOK_BYTES))
         for topic in kafka.ask_node(leader, request, at_most=BY_NAME["fetch"]).responses:
@@ -210,7 +210,7 @@ def _first_timestamp(data: bytes, offset: int) -> int | None:
             if header.last_offset < offset or header.is_control:
                 continue
             return next((each.timestamp for each in batch.records(data, header) if each.offset >= offset), None)
-        # Less than a whole batch has come: its header says when its oldest record was written.
+        # Less than a whole batch came: its header has the timestamp of its oldest record.
         first = batch.read_header(data) if len(data) >= batch.HEADER_SIZE else None
     except (KafkaError, ProtocolError):
         return None

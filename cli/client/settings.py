@@ -1,7 +1,7 @@
-"""Which cluster a command speaks to, and how: from a flag, the environment, a context, or the usual port.
+"""The cluster that a command connects to and how: from a flag, the environment, a context, or the default port.
 
 --bootstrap-server HOST:PORT,…   then KAFKA_BOOTSTRAP_SERVERS   then the current context   then localhost:9092
---command-config client.properties   Kafka's own keys: security.protocol, sasl.*, ssl.truststore.location (PEM) …
+--command-config client.properties   Kafka's own keys: security.protocol, sasl.*, ssl.* (tls.py) …
 """
 
 import os
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ..node.flags import DEFAULT_PORT
 from ..terminal.failure import Exit, Failure, did_you_mean
 from .cluster_client import Kafka
-from .connection import Connection, tls_context
+from .connection import Connection
 from .contexts import Context, load_contexts
-from .time_budget import Patience
+from .time_budget import TimeoutBudget
 
 if TYPE_CHECKING:
     from .connection import SSLContext
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_LOGIN_FIELD: Final = re.compile(r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 
 
 class Settings(NamedTuple):
@@ -31,7 +30,7 @@ class Settings(NamedTuple):
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     def __repr__(self) -> str:
-        """Without the properties, among which is a password."""
+        """Leaves out the properties, which may hold a password."""
         return f"Settings({', '.join(self.servers)})"
 
     @property
@@ -39,13 +38,13 @@ class Settings(NamedTuple):
         return [f"{host}:{port}" for host, port in self.bootstrap]
 
     def kafka(self) -> Kafka:
-        """The cluster; nobody is asked yet."""
-        tls, login, patience = self.tls(), self.login(), Patience(self.timeout_s)
+        """The cluster; no connection is opened yet."""
+        tls, login, patience = self.tls(), self.login(), TimeoutBudget(self.timeout_s)
 
         def connect(host: str, port: int) -> Connection:
             return Connection(host, port, timeout_s=patience, tls=tls, greet=login)
 
-        return Kafka(self.bootstrap, connect=connect, patience=patience)
+        return Kafka(self.bootstrap, connect=connect, budget=patience)
 
     @property
     def protocol(self) -> str:
@@ -58,46 +57,19 @@ class Settings(NamedTuple):
     def tls(self) -> "SSLContext | None":
         if not self.protocol.endswith("SSL"):
             return None
-        try:
-            return tls_context(
-                authorities=self._pem("ssl.truststore"),
-                certificate=self._pem("ssl.keystore"),
-                password=self.properties.get("ssl.key.password"),
-                check_host=self.properties.get("ssl.endpoint.identification.algorithm", "https") != "",
-            )
-        except OSError as error:  # a file that is missing, or not what it should be
-            raise Failure(f"TLS cannot be set up: {error}", exit_code=Exit.USAGE) from None
+        from .tls import client_context
 
-    def _pem(self, kind: str) -> str | None:
-        """The file of a trust store or a key store. Only PEM files can be read without Java."""
-        location = self.properties.get(f"{kind}.location")
-        if location is not None and self.properties.get(f"{kind}.type", "PEM").upper() != "PEM":
-            what = f"{kind}.type is {self.properties[f'{kind}.type']}, and only PEM can be read"
-            hints = [
-                "convert it: keytool -importkeystore … -deststoretype PKCS12, then openssl pkcs12 -in … -out ca.pem"
-            ]
-            raise Failure(what, exit_code=Exit.USAGE, hints=hints)
-        return location
+        return client_context(self.properties)
 
     def login(self) -> "Login | None":
         if not self.protocol.startswith("SASL"):
             return None
-        from .login import Login
+        from .login import login_of
 
-        fields = {
-            name: re.sub(r"\\(.)", r"\1", double or single or bare)
-            for name, double, single, bare in _LOGIN_FIELD.findall(self.properties.get("sasl.jaas.config", ""))
-        }
-        if fields.keys() != {"username", "password"}:
-            what = f"{self.protocol} wants a login, and sasl.jaas.config has no username and password"
-            raise Failure(
-                what, exit_code=Exit.USAGE, hints=['such as: sasl.jaas.config=… username="ann" password="…";']
-            )
-        mechanism = self.properties.get("sasl.mechanism", "PLAIN").upper()
-        return Login(mechanism=mechanism, **fields)
+        return login_of(self.protocol, self.properties)
 
     def for_kafka_python(self) -> dict[str, Any]:
-        """The same, in the words of kafka-python."""
+        """The settings as arguments of kafka-python."""
         found: dict[str, Any] = {
             "bootstrap_servers": self.servers,
             "security_protocol": self.protocol,
@@ -124,7 +96,7 @@ def find_settings(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """See the top of this file."""
+    """The settings from flags, environment and contexts, in the order that the module's docstring lists."""
     chosen: Context | None = None
     if context is not None or not (bootstrap_server or environment.get("KAFKA_BOOTSTRAP_SERVERS")):
         contexts = load_contexts(environment)
@@ -146,13 +118,13 @@ def find_settings(
 def _properties(file: str | None) -> Mapping[str, str]:
     if file is None:
         return {}
-    from ..config_reference import read_properties
+    from ..config_reference import read_client_properties
 
-    return read_properties(file)
+    return read_client_properties(file)
 
 
 def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
-    """`a:9092,[::1]:9093,b` is three addresses; the port is 9092 unless told."""
+    """`a:9092,[::1]:9093,b` is three addresses; the default port is 9092."""
     servers = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = re.fullmatch(r"(?:[A-Z_]+://)?(?:\[([^\]]+)\]|([^:/\[\]]+))(?::(\d{1,5}))?", part)

@@ -1,9 +1,9 @@
 """`trioka cluster`: a cluster of real processes on this machine (up, down, ps, logs, kill, start, pause, resume), and
-what any Kafka's cluster looks like from outside; `cluster/health.py`, `cluster/under_replicated.py` and
-`cluster/reassign.py` have the rest.
+the state of any Kafka cluster as clients see it; `cluster/health.py`, `cluster/under_replicated.py` and
+`cluster/reassign.py` have the other commands.
 
-The cluster that `up` starts is kept in the user's folder for state until `down --delete-data`; without a
-`--bootstrap-server` these commands mean that one, if it is there.
+The cluster that `up` starts is kept in the user's state folder until `down --delete-data`; without a
+`--bootstrap-server` these commands use it if it exists.
 """
 
 import signal
@@ -16,9 +16,9 @@ from ..command_group import group
 from ..node.flags import DEFAULT_PORT
 from ..options import with_output
 from ..terminal.failure import Exit, Failure
-from ..terminal.output import Column, put, show, talk
+from ..terminal.output import Column, show, write_stderr, write_stdout
 from .health import brokers, quorum, status
-from .local_cluster import MAX_NODES, PAUSED, RUNNING, STOPPED, LocalCluster, local_folder, the_cluster
+from .local_cluster import MAX_NODES, PAUSED, RUNNING, STOPPED, LocalCluster, existing_cluster, local_folder
 from .reassign import drain, elect_leaders, reassign
 from .under_replicated import under_replicated
 
@@ -49,28 +49,28 @@ def up(nodes: int, port: int) -> None:
     if found is None:
         found = LocalCluster.found(local_folder(), nodes, port)
     elif len(found.nodes) != nodes:
-        talk(f"the cluster has {len(found.nodes)} nodes; for another one: trioka cluster down --delete-data")
+        write_stderr(f"the cluster has {len(found.nodes)} nodes; for another one: trioka cluster down --delete-data")
     started = time.monotonic()
     for node_id in found.nodes:
         if found.state(node_id) == STOPPED:
             found.spawn(node_id)
     found.wait_ready([node_id for node_id in found.nodes if found.state(node_id) == RUNNING])
     addresses = ",".join(f"localhost:{node.port}" for node in found.nodes.values())
-    put(f"{len(found.nodes)} nodes ready in {time.monotonic() - started:.1f} s · {addresses}")
-    talk(f"use it: export KAFKA_BOOTSTRAP_SERVERS={addresses}      look at it: trioka cluster status")
+    write_stdout(f"{len(found.nodes)} nodes ready in {time.monotonic() - started:.1f} s · {addresses}")
+    write_stderr(f"use it: export KAFKA_BOOTSTRAP_SERVERS={addresses}      look at it: trioka cluster status")
 
 
 @cluster.command("down")
 @click.option("--delete-data", is_flag=True, help="and forget it, with all that is in it")
 def down(delete_data: bool) -> None:
     """Stops all nodes. What they keep stays, for the next `up`."""
-    found = the_cluster()
+    found = existing_cluster()
     killed = found.stop(found.nodes)
     if killed:
-        talk(f"killed, since it did not stop: node {', '.join(map(str, killed))}")
+        write_stderr(f"killed, since it did not stop: node {', '.join(map(str, killed))}")
     if delete_data:
         found.delete()
-    put(
+    write_stdout(
         f"{len(found.nodes)} nodes stopped" + (", and nothing is left" if delete_data else f" · data in {found.folder}")
     )
 
@@ -79,7 +79,7 @@ def down(delete_data: bool) -> None:
 @with_output
 def ps(output: str) -> None:
     """The nodes and their processes."""
-    found = the_cluster()
+    found = existing_cluster()
     rows = []
     for node in found.nodes.values():
         state = found.state(node.id)
@@ -102,17 +102,17 @@ def ps(output: str) -> None:
 @click.option("--follow", "-f", is_flag=True, help="and what comes, until Ctrl-C")
 def logs(node: int, lines: int, follow: bool) -> None:
     """What a node has written to its log."""
-    found = the_cluster()
+    found = existing_cluster()
     found.node(node)
     path = found.log_of(node)
     if not path.exists():
         raise Failure(f"node {node} has no log yet", exit_code=Exit.NOT_FOUND)
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file.read().splitlines()[-lines:]:
-            put(line)
+            write_stdout(line)
         while follow:
             for line in file.read().splitlines():
-                put(line)
+                write_stdout(line)
             time.sleep(FOLLOW_S)
 
 
@@ -123,20 +123,20 @@ def kill(node: int) -> None:
     found = _running(node)
     found.send(node, signal.SIGKILL)
     found.wait_state(node, STOPPED)
-    put(f"node {node} is dead")
+    write_stdout(f"node {node} is dead")
 
 
 @cluster.command("start")
 @with_node
 def start(node: int) -> None:
     """Starts a node that does not run."""
-    found = the_cluster()
+    found = existing_cluster()
     found.node(node)
     if found.state(node) != STOPPED:
         raise Failure(f"node {node} is {found.state(node)} already", exit_code=Exit.EXISTS)
     found.spawn(node)
     found.wait_ready([node])
-    put(f"node {node} serves")
+    write_stdout(f"node {node} serves")
 
 
 @cluster.command("pause")
@@ -146,7 +146,7 @@ def pause(node: int) -> None:
     found = _running(node)
     found.send(node, signal.SIGSTOP)
     found.wait_state(node, PAUSED)
-    put(f"node {node} stands still; to go on: trioka cluster resume {node}")
+    write_stdout(f"node {node} stands still; to go on: trioka cluster resume {node}")
 
 
 @cluster.command("resume")
@@ -158,11 +158,11 @@ def resume(node: int) -> None:
         raise Failure(f"node {node} is not paused", exit_code=Exit.FAILED)
     found.send(node, signal.SIGCONT)
     found.wait_state(node, RUNNING)
-    put(f"node {node} goes on")
+    write_stdout(f"node {node} goes on")
 
 
 def _running(node: int) -> LocalCluster:
-    found = the_cluster()
+    found = existing_cluster()
     found.node(node)
     if found.state(node) == STOPPED:
         hints = [f"start it: trioka cluster start {node}"]

@@ -1,7 +1,8 @@
-"""`trioka doctor`: can the cluster be reached from here as it says, and is it well? Exit code 10 if it is not."""
+"""`trioka doctor`: checks that a cluster is reachable at its advertised addresses and healthy; exit code 10 if not."""
 
+import time
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
@@ -10,43 +11,39 @@ from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from trioka.protocol.messages.list_groups import ListGroupsRequest
 from trioka.protocol.messages.metadata import MetadataResponse
 
-from ..client.cluster_client import NOBODY, Kafka
-from ..client.connection import HungUp
+from ..client.cluster_client import NO_NODE, Kafka
+from ..client.connection import ConnectionClosed
 from ..client.group_state import all_groups
 from ..client.settings import Settings
+from ..command_group import Group
 from ..configs import BROKER, described
 from ..options import with_output, with_settings
 from ..terminal.failure import Exit, Failure
-from ..terminal.output import Column, show
+from ..terminal.output import show
 from . import scrub_report
+from .doctor_tls import broker_findings, doctor_tls
+from .findings import COLUMNS, FAILED, OK, WARNING, Finding
 from .scrub_report import ScrubReport
 
-OK, WARNING, FAILED = "ok", "warning", "failed"
-NAMED: Final = 3  # so many examples are named
+NAMED: Final = 3  # number of examples that are named
 HTTP_LISTENERS: Final = "trioka.http.listeners"
-METRICS_S: Final = 3.0  # so long a broker may take for its metrics
-ROOM: Final = 0.1  # a disk with less than this part of it free is about to be full
-
-COLUMNS: Final = (
-    Column("CHECK", "check"),
-    Column("STATUS", "status"),
-    Column("FOUND", "found"),
-    Column("NEXT", "next"),
-)
+METRICS_S: Final = 3.0  # timeout of a broker's metrics page
+ROOM: Final = 0.1  # a disk with less than this part of it free is almost full
 
 
-class Finding(NamedTuple):
-    check: str
-    status: str
-    found: str
-    next: str | None = None
-
-
-@click.command("doctor")
+@click.group("doctor", cls=Group, invoke_without_command=True)
 @with_output
 @with_settings
-def doctor(settings: Settings, output: str) -> int:
+@click.pass_context
+def doctor(context: click.Context, settings: Settings, output: str) -> int:
     """Looks at a cluster from the outside, and says what is wrong with it."""
+    return Exit.OK if context.invoked_subcommand is not None else _look(settings, output)
+
+
+doctor.add_command(doctor_tls)
+
+
+def _look(settings: Settings, output: str) -> int:
     findings: list[Finding] = []
     unreachable = list(_bootstrap(settings))
     findings += unreachable
@@ -57,6 +54,7 @@ def doctor(settings: Settings, output: str) -> int:
     with settings._replace(bootstrap=answering).kafka() as kafka:
         findings += _cluster(kafka)
         findings += _listeners(kafka)
+        findings += broker_findings(kafka, settings, time.time())
         findings += _directories(kafka)
         findings += _damage(kafka)
         findings += _partitions(kafka.cluster())
@@ -66,7 +64,7 @@ def doctor(settings: Settings, output: str) -> int:
 
 
 def _bootstrap(settings: Settings) -> Iterator[Finding]:
-    """Each bootstrap server by itself: a list in which one is wrong works until the others are down."""
+    """Check each bootstrap server by itself: a list with one wrong server works until the others are down."""
     share_s = settings.timeout_s / len(settings.bootstrap)
     for server in settings.bootstrap:
         name = f"{server[0]}:{server[1]}"
@@ -83,7 +81,7 @@ def _cluster(kafka: Kafka) -> Iterator[Finding]:
     cluster = kafka.cluster()
     brokers = ",".join(str(each.node_id) for each in sorted(cluster.brokers, key=lambda each: each.node_id))
     yield Finding("cluster", OK, f"{cluster.cluster_id} with brokers {brokers}")
-    if cluster.controller_id == NOBODY:
+    if cluster.controller_id == NO_NODE:
         yield Finding(
             "controller", FAILED, "there is none: nothing can be created or elected", "look at the controllers' logs"
         )
@@ -95,29 +93,29 @@ def _listeners(kafka: Kafka) -> Iterator[Finding]:
     brokers = kafka.cluster().brokers
     for number, broker in enumerate(brokers):
         try:
-            with kafka.patience.share(len(brokers) - number + 1):
+            with kafka.budget.share(len(brokers) - number + 1):
                 connection = kafka.connect_as_advertised(broker.node_id, broker.host, broker.port)
                 connection.versions()
             yield Finding("advertised listener", OK, f"broker {broker.node_id} at {connection.address}")
             connection.close()
         except Failure as failure:
             yield Finding("advertised listener", FAILED, failure.what, f"trioka explain {failure.code}")
-        except HungUp:
+        except ConnectionClosed:
             yield Finding("advertised listener", FAILED, f"broker {broker.node_id} closed the connection")
 
 
 def _directories(kafka: Kafka) -> Iterator[Finding]:
-    """Each broker's log directories: a disk that failed or is full takes no more records."""
+    """Check each broker's log directories: a failed or full disk accepts no records."""
     if DescribeLogDirsRequest.__key__ not in kafka.first().versions():
         return
     found = 0
     brokers = kafka.cluster().brokers
     for number, broker in enumerate(brokers):
         try:
-            with kafka.patience.share(len(brokers) - number + 1):
+            with kafka.budget.share(len(brokers) - number + 1):
                 answer = kafka.ask_node(broker.node_id, DescribeLogDirsRequest(topics=None))
-        except (Failure, HungUp):
-            continue  # its listener was told of already
+        except (Failure, ConnectionClosed):
+            continue  # the listener check has reported it
         for each in answer.results:
             place = f"broker {broker.node_id}: {each.log_dir}"
             found += 1
@@ -131,14 +129,14 @@ def _directories(kafka: Kafka) -> Iterator[Finding]:
 
 
 def _damage(kafka: Kafka) -> Iterator[Finding]:
-    """Damaged records, and when each broker's partitions were last compared with their checksums."""
+    """Report damaged records, and when each broker's partitions were last scrubbed."""
     brokers = kafka.cluster().brokers
     for number, broker in enumerate(brokers):
         try:
-            with kafka.patience.share(len(brokers) - number + 1):
+            with kafka.budget.share(len(brokers) - number + 1):
                 entries = described(kafka, BROKER, [str(broker.node_id)])[str(broker.node_id)]
-        except (Failure, HungUp, KeyError):
-            continue  # its listener was told of already
+        except (Failure, ConnectionClosed, KeyError):
+            continue  # the listener check has reported it
         listeners = next((entry.value for entry in entries if entry.name == HTTP_LISTENERS), None)
         if not listeners:
             continue
@@ -162,11 +160,11 @@ def damage_of(node_id: int, at: list[str], report: ScrubReport | None, now_s: fl
 
 def _partitions(cluster: MetadataResponse) -> Iterator[Finding]:
     every = [(topic, partition) for topic in cluster.topics for partition in topic.partitions]
-    without = [f"{topic.name}:{each.partition_index}" for topic, each in every if each.leader_id == NOBODY]
+    without = [f"{topic.name}:{each.partition_index}" for topic, each in every if each.leader_id == NO_NODE]
     behind = [
         f"{topic.name}:{each.partition_index}"
         for topic, each in every
-        if len(each.isr_nodes) < len(each.replica_nodes) and each.leader_id != NOBODY
+        if len(each.isr_nodes) < len(each.replica_nodes) and each.leader_id != NO_NODE
     ]
     if without:
         found, then = _examples(without, "without a leader"), "trioka topics describe --unavailable-partitions"

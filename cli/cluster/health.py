@@ -1,9 +1,9 @@
-"""`trioka cluster status`, `brokers`, `quorum`: how a cluster is, seen from outside. Any Kafka's. What replicas lack
-stands in `cluster/under_replicated.py`.
+"""`trioka cluster status`, `brokers`, `quorum`: the health of any Kafka cluster as clients see it. Lagging replicas are
+in `cluster/under_replicated.py`.
 
-HEALTHY     everybody is there, everything has a leader and all of its replicas
-DEGRADED    it works, and can lose less than it should
-DOWN        there are partitions that nobody leads, no controller, or nobody who answers
+HEALTHY     every broker is up, every partition has a leader and all of its replicas in sync
+DEGRADED    the cluster serves requests, but tolerates fewer failures than configured
+DOWN        a partition has no leader, there is no controller, or no broker answers
 """
 
 import functools
@@ -21,12 +21,12 @@ from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest
 from trioka.protocol.messages.metadata import MetadataResponse
 
 from .. import problems
-from ..client.cluster_client import NOBODY, Kafka
+from ..client.cluster_client import NO_NODE, Kafka
 from ..client.contexts import load_contexts
 from ..client.settings import Settings
 from ..options import Duration, with_output, with_settings
 from ..terminal.failure import Exit, Failure
-from ..terminal.output import Column, end_status, flush, put, show
+from ..terminal.output import Column, end_status, flush, show, write_stdout
 from ..terminal.progress import Progress
 from .local_cluster import LocalCluster, local_folder
 
@@ -34,7 +34,7 @@ HEALTHY, DEGRADED, DOWN = "HEALTHY", "DEGRADED", "DOWN"
 METADATA_TOPIC: Final = "__cluster_metadata"
 LOOK_S: Final = 0.25
 WATCH_S: Final = 2.0
-NAMED: Final = 3  # so many examples are named
+NAMED: Final = 3  # number of examples that are named
 
 STATUS_COLUMNS: Final = (
     Column("STATUS", "status"),
@@ -69,7 +69,7 @@ Partition = MetadataResponse.Topic.Partition
 
 
 def with_cluster(function: Callable[..., R]) -> Callable[..., R]:
-    """The options that name a cluster, as `settings`. If none is named, the one on this machine is meant."""
+    """Adds the options that name a cluster, as `settings`. The default is the local cluster of `cluster up`."""
 
     @with_settings
     @functools.wraps(function)
@@ -130,16 +130,16 @@ def _show_status(row: dict[str, Any], output: str) -> None:
         show([row], STATUS_COLUMNS, output, name="status")
         return
     if row["cluster"] is None:
-        put(f"{row['status']:<9} {row['reasons'][0]}")
+        write_stdout(f"{row['status']:<9} {row['reasons'][0]}")
     else:
         controller = "no controller" if row["controller"] is None else f"controller {row['controller']}"
         epoch = "" if row["epoch"] is None else f"  epoch {row['epoch']}"
-        put(
+        write_stdout(
             f"{row['status']:<9} cluster {row['cluster']}  {row['brokers']} brokers  {controller}{epoch}  "
             f"{row['topics']} topics  {row['partitions']} partitions"
         )
         for reason in row["reasons"]:
-            put(f"  {reason}")
+            write_stdout(f"  {reason}")
     flush()
 
 
@@ -151,13 +151,13 @@ def _status(settings: Settings) -> dict[str, Any]:
     except Failure as failure:
         fields = dict.fromkeys(("cluster", "brokers", "controller", "epoch", "topics", "partitions"))
         return {"status": DOWN, **fields, "reasons": [failure.what]}
-    leader = NOBODY if quorum is None else quorum.leader
-    verdict, reasons = judge(cluster, known, has_controller=quorum is None or leader != NOBODY)
+    leader = NO_NODE if quorum is None else quorum.leader
+    verdict, reasons = judge(cluster, known, has_controller=quorum is None or leader != NO_NODE)
     return {
         "status": verdict,
         "cluster": cluster.cluster_id,
         "brokers": f"{sum(not each.is_fenced for each in known)}/{len(known)}",
-        "controller": None if leader == NOBODY else leader,
+        "controller": None if leader == NO_NODE else leader,
         "epoch": None if quorum is None else quorum.epoch,
         "topics": len(cluster.topics),
         "partitions": sum(len(topic.partitions) for topic in cluster.topics),
@@ -166,10 +166,12 @@ def _status(settings: Settings) -> dict[str, Any]:
 
 
 def judge(cluster: MetadataResponse, known: Iterable[Broker], *, has_controller: bool) -> tuple[str, list[str]]:
-    """How it is, and why."""
+    """The health of the cluster, and the reasons."""
     every = [(topic.name or "", each) for topic in cluster.topics for each in topic.partitions]
-    leaderless = [f"{name}:{each.partition_index}" for name, each in every if each.leader_id == NOBODY]
-    behind = [f"{name}:{each.partition_index}" for name, each in every if each.leader_id != NOBODY and missing_of(each)]
+    leaderless = [f"{name}:{each.partition_index}" for name, each in every if each.leader_id == NO_NODE]
+    behind = [
+        f"{name}:{each.partition_index}" for name, each in every if each.leader_id != NO_NODE and missing_of(each)
+    ]
     away = [str(each.id) for each in known if each.is_fenced]
     reasons = []
     if not has_controller:
@@ -194,17 +196,19 @@ def missing_of(partition: Partition) -> list[int]:
 
 
 def brokers_of(kafka: Kafka) -> list[Broker]:
-    """Those that are there, and those that are known and are not, as far as this Kafka tells."""
+    """Brokers that are up, and brokers that are known but down, as far as this Kafka version reports them."""
     request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
     if DescribeClusterRequest.__key__ in kafka.first().versions():
-        told = kafka.ask(request)
-        if told.error_code == NONE:
-            found = [Broker(each.broker_id, each.host, each.port, each.rack, each.is_fenced) for each in told.brokers]
+        response = kafka.ask(request)
+        if response.error_code == NONE:
+            found = [
+                Broker(each.broker_id, each.host, each.port, each.rack, each.is_fenced) for each in response.brokers
+            ]
             return sorted(found)
     return sorted(Broker(each.node_id, each.host, each.port, each.rack, False) for each in kafka.cluster().brokers)
 
 
-# -- the others --------------------------------------------------------------------------------------------------------
+# -- brokers, quorum ---------------------------------------------------------------------------------------------------
 
 
 @click.command("brokers")
@@ -246,19 +250,19 @@ def quorum(settings: Settings, output: str) -> None:
 
 
 def quorum_of(kafka: Kafka) -> Quorum | None:
-    """None where there is none to ask for: before Kafka 3.0, or with ZooKeeper."""
+    """The metadata quorum; None if there is none: before Kafka 3.0, or with ZooKeeper."""
     if DescribeQuorumRequest.__key__ not in kafka.first().versions():
         return None
     wanted = DescribeQuorumRequest.Topic
     request = DescribeQuorumRequest(
         topics=[wanted(topic_name=METADATA_TOPIC, partitions=[wanted.Partition(partition_index=0)])]
     )
-    told = kafka.insist(lambda: kafka.ask(request), lambda told: [told.error_code])
+    told = kafka.retry_while_stale(lambda: kafka.ask(request), lambda told: [told.error_code])
     if told.error_code != NONE:
-        raise problems.refused(told.error_code, "nobody tells how the metadata quorum is", told.error_message)
+        raise problems.from_error_code(told.error_code, "cannot describe the metadata quorum", told.error_message)
     part = told.topics[0].partitions[0]
     if part.error_code != NONE:
-        raise problems.refused(part.error_code, "nobody tells how the metadata quorum is", part.error_message)
+        raise problems.from_error_code(part.error_code, "cannot describe the metadata quorum", part.error_message)
     ends = {each.replica_id: each.log_end_offset for each in (*part.current_voters, *part.observers)}
     end = max(ends.values(), default=0)
     now_ms = int(time.time() * 1000)

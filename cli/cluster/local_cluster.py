@@ -1,12 +1,12 @@
 """A cluster of real processes on this machine: what `trioka cluster up` and `trioka dev --nodes N` start.
 
 Each node is `trioka serve` with a server.properties of its own. Up to three of them are controllers as well; the others
-are brokers only. All stand in one folder:
+are brokers only. All their files are in one folder:
 
-    cluster.json            the nodes, their ports, and the numbers of their processes
+    cluster.json            the nodes, their ports, and their process ids
     node-1/server.properties   node-1/data/   node-1/log.txt
 
-A process is only ever signalled if it is still the one that was started: its command line names the node's file.
+A process is signalled only if it is still the one that was started: its command line names the node's file.
 """
 
 import json
@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from trioka.protocol.primitives import uuid_text
 
-from ..client.connection import HungUp, free_ports
+from ..client.connection import ConnectionClosed, free_ports
 from ..client.contexts import state_folder, write_whole
 from ..client.settings import Settings
 from ..node.run import die_with_parent
@@ -34,11 +34,11 @@ from ..topics.command import create_topic
 
 HOST: Final = "127.0.0.1"
 MAX_NODES: Final = 9
-CONTROLLERS: Final = 3  # of the nodes; more make a quorum slower and not safer, for what one machine can lose
+CONTROLLERS: Final = 3  # a larger quorum is slower, and no safer on one machine
 READY_S: Final = 60.0
-STOP_S: Final = 30.0  # after which a node that was asked to stop is killed
+STOP_S: Final = 30.0  # a node that has not stopped after this time is killed
 LOOK_S: Final = 0.05
-WATCH_S: Final = 0.5  # between looks at whether all nodes are still there
+WATCH_S: Final = 0.5  # interval between checks that all nodes are running
 LAST_LINES: Final = 5
 ANSWER_S: Final = 5.0
 MAX_FILE_BYTES: Final = 1 << 20
@@ -49,7 +49,7 @@ RUNNING, PAUSED, STOPPED = "running", "paused", "stopped"
 class LocalNode(NamedTuple):
     id: int
     port: int
-    controller_port: int | None  # None: it is a broker only
+    controller_port: int | None  # None: a broker only
 
     @property
     def roles(self) -> str:
@@ -85,8 +85,9 @@ class LocalCluster:
 
     @classmethod
     def found(cls, folder: Path, count: int, port: int, http: Callable[[int], str] = lambda _: "") -> "LocalCluster":
-        """A new one, that is not started. `port` is the first node's, and the others' follow; 0 takes free ones. `http`
-        says where the first, the second … has its metrics."""
+        """A new cluster that is not started. `port` is the first node's, and the others' follow; 0 takes free ports.
+        `http` lists the ports of the nodes' metrics, in order.
+        """
         controllers = min(count, CONTROLLERS)
         if port:
             ports = [port + number for number in range(count)]
@@ -127,7 +128,7 @@ class LocalCluster:
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": in_sync,
-            # There is no network to be patient with, and somebody waits to see what happens.
+            # The cluster has no network delay, and the user waits for the result.
             "group.initial.rebalance.delay.ms": 0,
             "broker.session.timeout.ms": 4000,
             "broker.heartbeat.interval.ms": 500,
@@ -137,7 +138,7 @@ class LocalCluster:
         }
 
     def _format(self) -> None:
-        """All at the same time: starting Python is most of it."""
+        """Format all nodes at the same time, because most of the time is Python's start."""
         words = [sys.executable, "-m", "trioka", "storage", "format", "--ignore-formatted", "-t", _cluster_id(), "-c"]
         formats = [
             subprocess.Popen(
@@ -175,7 +176,7 @@ class LocalCluster:
         pid = self.pids.get(node_id)
         if pid is None:
             return STOPPED
-        with suppress(ChildProcessError):  # it may be another process that has started it
+        with suppress(ChildProcessError):  # another process may have started it
             os.waitpid(pid, os.WNOHANG)
         found = _process(pid)
         if found is None or str(self.properties_of(node_id)) not in found[1]:
@@ -183,7 +184,7 @@ class LocalCluster:
         return PAUSED if found[0] == "T" else RUNNING
 
     def spawn(self, node_id: int, *, words: Sequence[str] = (), dies_with_this: bool = False) -> None:
-        """Starts a node, in a session of its own, so that Ctrl-C does not reach it."""
+        """Start a node in its own session, so that Ctrl-C does not reach it."""
         with self.log_of(node_id).open("ab") as written:
             process = subprocess.Popen(
                 [sys.executable, "-m", "trioka", "serve", str(self.properties_of(node_id)), *words],
@@ -193,12 +194,12 @@ class LocalCluster:
                 start_new_session=True,
                 preexec_fn=die_with_parent if dies_with_this else None,
             )
-        process.returncode = 0  # it lives on by itself, and its number is all that is kept of it
+        process.returncode = 0  # the node outlives this process, which keeps only its process id
         self.pids[node_id] = process.pid
         self.save()
 
     def send(self, node_id: int, number: signal.Signals) -> None:
-        """A signal, if the node runs. One that is paused is woken up for what it has to do by itself."""
+        """Send a signal if the node runs. A paused node is resumed first if it has to handle the signal itself."""
         state = self.state(node_id)
         if state == STOPPED:
             return
@@ -207,7 +208,7 @@ class LocalCluster:
             os.kill(self.pids[node_id], signal.SIGCONT)
 
     def stop(self, node_ids: Iterable[int]) -> list[int]:
-        """All at the same time. Those that had to be killed."""
+        """Stop nodes at the same time; return those that had to be killed."""
         asked = list(node_ids)
         for node_id in asked:
             self.send(node_id, signal.SIGTERM)
@@ -222,32 +223,32 @@ class LocalCluster:
         return killed
 
     def wait_state(self, node_id: int, state: str) -> None:
-        """A signal takes effect when the process is next looked at by the machine."""
+        """Wait for a process state: a signal takes effect when the kernel next schedules the process."""
         until = time.monotonic() + STOP_S
         while self.state(node_id) != state and time.monotonic() < until:
             time.sleep(LOOK_S)
 
     def wait_ready(self, node_ids: Iterable[int]) -> None:
-        """Until each of them is known to all of them."""
+        """Wait until each node knows all of them."""
         wanted = set(node_ids)
         until = time.monotonic() + READY_S
         for node_id in wanted:
-            while not wanted <= self._known_to(node_id):
+            while not wanted <= self._is_known_to(node_id):
                 if self.state(node_id) == STOPPED or time.monotonic() > until:
-                    raise CannotStart(f"node {node_id} did not start; {self.last_words(node_id)}")
+                    raise CannotStart(f"node {node_id} did not start; {self.log_tail(node_id)}")
                 time.sleep(LOOK_S)
 
-    def _known_to(self, node_id: int) -> set[int]:
+    def _is_known_to(self, node_id: int) -> set[int]:
         server = ("localhost", self.nodes[node_id].port)
         try:
             with Settings((server,), {}, timeout_s=ANSWER_S).kafka() as kafka:
                 return {broker.node_id for broker in kafka.cluster().brokers}
-        except (Failure, HungUp):
+        except (Failure, ConnectionClosed):
             return set()
 
     @property
     def metrics(self) -> dict[int, str]:
-        """Where each node has its metrics, as it has said when it was ready; nothing of one that has none."""
+        """The metrics address of each node, as its log reports it; a node without one is left out."""
         found = {}
         for node_id in self.nodes:
             path = self.log_of(node_id)
@@ -256,13 +257,13 @@ class LocalCluster:
                 found[node_id] = told[-1]
         return found
 
-    def last_words(self, node_id: int) -> str:
+    def log_tail(self, node_id: int) -> str:
         path = self.log_of(node_id)
         words = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         return f"its log, {path}, ends with: " + " / ".join(words[-LAST_LINES:]) if words else f"see {path}"
 
 
-def run_in_front(
+def run_in_foreground(
     folder: Path,
     count: int,
     port: int,
@@ -272,7 +273,7 @@ def run_in_front(
     http: Callable[[int], str],
     words: Sequence[str],
 ) -> None:
-    """A cluster for as long as this process runs: until a signal comes, or a node ends that should not have."""
+    """Run a cluster in this process's lifetime: until a signal comes, or a node ends unexpectedly."""
     if not 1 <= count <= MAX_NODES:
         raise CannotStart(f"--nodes {count} must be 1 to {MAX_NODES}")
     signal.signal(signal.SIGTERM, _interrupt)
@@ -286,12 +287,12 @@ def run_in_front(
         while True:
             for node_id in found.nodes:
                 if found.state(node_id) == STOPPED:
-                    raise CannotStart(f"node {node_id} has ended; {found.last_words(node_id)}")
+                    raise CannotStart(f"node {node_id} has ended; {found.log_tail(node_id)}")
             time.sleep(WATCH_S)
     except KeyboardInterrupt:
         return
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is being stopped already
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # already stopping
         found.stop(found.nodes)
 
 
@@ -309,11 +310,11 @@ def _create(found: LocalCluster, topics: Mapping[str, int]) -> None:
 
 
 def local_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the cluster of this user is."""
+    """The folder of this user's local cluster."""
     return state_folder(environment) / "cluster"
 
 
-def the_cluster(folder: Path | None = None) -> LocalCluster:
+def existing_cluster(folder: Path | None = None) -> LocalCluster:
     found = LocalCluster.load(local_folder() if folder is None else folder)
     if found is None:
         raise Failure(
@@ -323,14 +324,14 @@ def the_cluster(folder: Path | None = None) -> LocalCluster:
 
 
 def _cluster_id() -> str:
-    """One that does not begin with a dash, which would be taken for a flag."""
+    """A cluster id that does not begin with a dash, which would be parsed as a flag."""
     while (text := uuid_text(os.urandom(16))).startswith("-"):
         pass
     return text
 
 
 def _process(pid: int) -> tuple[str, str] | None:
-    """Its state, a letter, and its command line; None if there is none, or only what is left of it."""
+    """The state letter and the command line of a process; None if it does not exist or is a zombie."""
     folder = Path("/proc") / str(pid)
     if not Path("/proc/self").exists():
         told = subprocess.run(["ps", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True).stdout

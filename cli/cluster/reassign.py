@@ -1,7 +1,7 @@
-"""`trioka cluster drain`, `reassign`, `elect-leaders`: what moves replicas and leadership, on any Kafka.
+"""`trioka cluster drain`, `reassign`, `elect-leaders`: move replicas and leadership, on any Kafka.
 
-A plan is shown first, and carried out when somebody agrees. Kafka copies in the background; the command waits until it
-is done, unless it shall not. A plan in a file is Kafka's own, as `kafka-reassign-partitions.sh` writes and reads it.
+A command shows a plan first, and executes it after confirmation. Kafka copies in the background; the command waits for
+the end unless an option says otherwise. The file format of a plan is that of `kafka-reassign-partitions.sh`.
 """
 
 import json
@@ -20,9 +20,9 @@ from trioka.protocol.messages.list_partition_reassignments import ListPartitionR
 from .. import problems
 from ..client.cluster_client import Kafka, TopicPartition
 from ..client.settings import Settings
-from ..options import Duration, agreed, end_with, with_consent, with_names, with_output
+from ..options import Duration, confirmed, exit_code_of, with_execute_option, with_name_arguments, with_output
 from ..terminal.failure import Exit, Failure
-from ..terminal.output import Column, put, show, talk
+from ..terminal.output import Column, show, write_stderr, write_stdout
 from ..terminal.progress import Progress
 from .health import with_cluster
 from .reassignment_plan import Placement, balanced, drained
@@ -44,16 +44,16 @@ PLAN_COLUMNS: Final = (
 ELECTED_COLUMNS: Final = (Column("TOPIC", "topic"), Column("PART", "partition"), Column("LEADER", "leader"))
 
 
-class Moving(NamedTuple):
-    """How a plan is carried out: if at all, how long its end is waited for, how fast it may be in bytes a second."""
+class ReassignOptions(NamedTuple):
+    """How a plan is executed: whether at all, how long to wait for its end, and its throttle in bytes per second."""
 
     execute: bool
     wait: int
     throttle: int | None
 
 
-def with_moving(function: Callable[..., R]) -> Callable[..., R]:
-    """Adds the options that `Moving` is made of."""
+def with_reassignment_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Adds the options that `ReassignOptions` is made of."""
     wait = click.option(
         "--wait",
         type=Duration(),
@@ -62,12 +62,12 @@ def with_moving(function: Callable[..., R]) -> Callable[..., R]:
         help="how long to wait for its end; 0s is not at all",
     )
     throttle = click.option("--throttle", type=ByteRate(), metavar="RATE", help="at most so many bytes a second: 50MB")
-    return with_consent(wait(throttle(function)))
+    return with_execute_option(wait(throttle(function)))
 
 
 @click.command("drain")
 @click.argument("broker", type=int, metavar="BROKER")
-@with_moving
+@with_reassignment_options
 @with_output
 @with_cluster
 def drain(settings: Settings, broker: int, output: str, **how: Any) -> int:
@@ -78,23 +78,25 @@ def drain(settings: Settings, broker: int, output: str, **how: Any) -> int:
         if broker not in racks and not any(broker in replicas for replicas in placement.values()):
             raise Failure(f"there is no broker {broker}", exit_code=Exit.NOT_FOUND)
         plan = drained(placement, racks, broker)
-        code = _carry_out(kafka, placement, plan, Moving(**how), output, f"Drain broker {broker}?")
+        code = _apply(kafka, placement, plan, ReassignOptions(**how), output, f"Drain broker {broker}?")
         staying = [place for place, replicas in {**placement, **plan}.items() if broker in replicas]
         if staying and code == Exit.OK:
-            talk(f"{len(staying)} partitions keep a replica on broker {broker}: no other broker is left to take it")
+            write_stderr(
+                f"{len(staying)} partitions keep a replica on broker {broker}: no other broker is left to take it"
+            )
         return code
 
 
 @click.command("reassign")
 @click.option("--auto", is_flag=True, help="as many replicas and leaders on each broker")
 @click.option("--plan", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE")
-@with_moving
+@with_reassignment_options
 @with_output
 @with_cluster
 def reassign(settings: Settings, auto: bool, file: Path | None, output: str, **how: Any) -> int:
     """Moves replicas: by a plan of Kafka's own form, or so that all brokers carry the same. Without either, `--throttle
     off` takes away what is left of an earlier throttle."""
-    moving = Moving(**how)
+    moving = ReassignOptions(**how)
     is_only_unthrottled = not auto and file is None and moving.throttle == OFF
     if auto == (file is not None) and not is_only_unthrottled:
         raise click.UsageError("say --auto, or name a --plan.")
@@ -103,12 +105,14 @@ def reassign(settings: Settings, auto: bool, file: Path | None, output: str, **h
         if is_only_unthrottled:
             return _unthrottle(kafka)
         plan = balanced(placement, _racks(kafka)) if file is None else _read_plan(file, placement)
-        return _carry_out(kafka, placement, plan, moving, output, "Move them?")
+        return _apply(kafka, placement, plan, moving, output, "Move them?")
 
 
 @click.command("elect-leaders")
-@with_names("topic", required=False)
-@click.option("--unclean", is_flag=True, help="anybody who is there, even if records are lost; only where nobody leads")
+@with_name_arguments("topic", required=False)
+@click.option(
+    "--unclean", is_flag=True, help="any live replica, even if records are lost; only for partitions without a leader"
+)
 @with_output
 @with_cluster
 def elect_leaders(settings: Settings, names: tuple[str, ...], unclean: bool, output: str) -> int:
@@ -130,7 +134,7 @@ def elect_leaders(settings: Settings, names: tuple[str, ...], unclean: bool, out
         }
     rows = [{"topic": p.topic, "partition": p.partition, "leader": leaders.get(p)} for p in elected]
     show(rows, ELECTED_COLUMNS, output, name="topic")
-    return end_with(failures, len(failures) + len(elected))
+    return exit_code_of(failures, len(failures) + len(elected))
 
 
 def _elect(
@@ -139,7 +143,7 @@ def _elect(
     request = ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=kafka.timeout_ms)
     told = kafka.ask_controller(request, lambda told: [told.error_code])
     if told.error_code != NONE:
-        raise problems.refused(told.error_code, "no leader was elected")
+        raise problems.from_error_code(told.error_code, "no leader was elected")
     failures, elected = [], []
     for topic in told.replica_election_results:
         for each in topic.partition_result:
@@ -148,7 +152,7 @@ def _elect(
                 elected.append(place)
             elif each.error_code != ElectionNotNeeded.code:
                 failures.append(
-                    problems.refused(
+                    problems.from_error_code(
                         each.error_code,
                         f"partition {place.partition} of '{place.topic}' has no new leader",
                         each.error_message,
@@ -191,16 +195,18 @@ def _read_plan(file: Path, placement: Mapping[TopicPartition, Any]) -> Placement
     return {place: replicas for place, replicas in plan.items() if replicas != placement[place]}
 
 
-def _carry_out(kafka: Kafka, placement: Placement, plan: Placement, moving: Moving, output: str, question: str) -> int:
+def _apply(
+    kafka: Kafka, placement: Placement, plan: Placement, moving: ReassignOptions, output: str, question: str
+) -> int:
     rows = [
         {"topic": place.topic, "partition": place.partition, "before": placement[place], "after": replicas}
         for place, replicas in sorted(plan.items())
     ]
     show(rows, PLAN_COLUMNS, output, name="topic")
     if not plan:
-        talk("nothing has to move")
+        write_stderr("nothing has to move")
         return Exit.OK
-    if not agreed(moving.execute, question):
+    if not confirmed(moving.execute, question):
         return Exit.OK
     is_throttled = moving.throttle is not None and moving.throttle != OFF
     throttle = throttle_of(placement, plan)
@@ -209,14 +215,14 @@ def _carry_out(kafka: Kafka, placement: Placement, plan: Placement, moving: Movi
     failures = _begin(kafka, plan)
     begun = len(plan) - len(failures)
     if is_throttled and begun and not moving.wait:
-        talk("the throttle stays; when all have moved: trioka cluster reassign --throttle off")
+        write_stderr("the throttle stays; when all have moved: trioka cluster reassign --throttle off")
     elif is_throttled and not begun:
         failures += clear_throttle(kafka, throttle.brokers, throttle.topics)
     if begun and moving.wait:
         _wait(kafka, plan, moving.wait, is_throttled)
         if moving.throttle is not None:
             failures += clear_throttle(kafka, throttle.brokers, throttle.topics)
-        # Where only the order of replicas has changed, nothing was copied, and the leader is still the former.
+        # Where only the order of replicas has changed, nothing was copied, and the leader has not changed.
         turned: dict[str, list[int]] = {}
         for place, replicas in plan.items():
             if replicas[0] != placement[place][0]:
@@ -224,7 +230,7 @@ def _carry_out(kafka: Kafka, placement: Placement, plan: Placement, moving: Movi
         if turned:
             asked = [ElectLeadersRequest.TopicPartition(topic=name, partitions=found) for name, found in turned.items()]
             failures += _elect(kafka, asked, PREFERRED)[0]
-    return end_with(failures, len(plan))
+    return exit_code_of(failures, len(plan))
 
 
 def _begin(kafka: Kafka, plan: Placement) -> list[Failure]:
@@ -239,9 +245,9 @@ def _begin(kafka: Kafka, plan: Placement) -> list[Failure]:
     )
     told = kafka.ask_controller(request, lambda told: [told.error_code])
     if told.error_code != NONE:
-        raise problems.refused(told.error_code, "nothing was moved", told.error_message)
+        raise problems.from_error_code(told.error_code, "nothing was moved", told.error_message)
     return [
-        problems.refused(
+        problems.from_error_code(
             each.error_code, f"partition {each.partition_index} of '{topic.name}' stays", each.error_message
         )
         for topic in told.responses
@@ -251,7 +257,7 @@ def _begin(kafka: Kafka, plan: Placement) -> list[Failure]:
 
 
 def _wait(kafka: Kafka, plan: Placement, wait_ms: int, is_throttled: bool) -> None:
-    """Until none of them is under way."""
+    """Wait until no reassignment is under way."""
     until = time.monotonic() + wait_ms / 1000
     left = len(plan)
     with Progress("reassign", "partitions", len(plan)) as progress:
@@ -266,7 +272,7 @@ def _wait(kafka: Kafka, plan: Placement, wait_ms: int, is_throttled: bool) -> No
                 raise Failure(what, exit_code=Exit.PARTLY, hints=hints)
             if left:
                 time.sleep(LOOK_S)
-    put(f"{len(plan)} partitions are where they shall be")
+    write_stdout(f"{len(plan)} partitions are where they shall be")
 
 
 def _under_way(kafka: Kafka) -> set[TopicPartition]:
@@ -276,7 +282,9 @@ def _under_way(kafka: Kafka) -> set[TopicPartition]:
 
 
 def _unthrottle(kafka: Kafka) -> int:
-    """All brokers and all topics, as long as nothing moves: whoever set it may rely on it until then."""
+    """Remove the throttle of all brokers and topics, unless something still moves, which the throttle must keep
+    limiting.
+    """
     if left := _under_way(kafka):
         what = f"{len(left)} partitions still move, and the throttle is theirs"
         raise Failure(what, hints=["wait for them: trioka cluster under-replicated"])
@@ -284,5 +292,5 @@ def _unthrottle(kafka: Kafka) -> int:
     names = [topic.name or "" for topic in cluster.topics]
     failures = clear_throttle(kafka, [broker.node_id for broker in cluster.brokers], names)
     if not failures:
-        put("nothing is throttled")
-    return end_with(failures, len(failures) + 1)
+        write_stdout("nothing is throttled")
+    return exit_code_of(failures, len(failures) + 1)

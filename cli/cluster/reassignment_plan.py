@@ -1,9 +1,9 @@
-"""Plans of where replicas shall be: all of a broker's elsewhere, or as many on each broker. Nothing is asked or changed
-here; `cluster/reassign.py` carries plans out.
+"""Reassignment plans: drain a broker, or balance replicas over brokers. This module sends no requests;
+`cluster/reassign.py` executes plans.
 
-A plan names for each partition that changes its replicas, the preferred leader first. It moves as little as it can,
-because every move is copied over the network, and never puts two replicas of a partition on one broker; where it can
-choose, replicas are in different racks.
+A plan lists the replicas of each partition that changes, the preferred leader first. It moves as few replicas as it
+can, because every move is copied over the network, and never puts two replicas of a partition on one broker; where it
+has a choice, it puts replicas into different racks.
 """
 
 from collections import Counter
@@ -14,19 +14,20 @@ from ..client.cluster_client import TopicPartition
 
 Replicas: TypeAlias = tuple[int, ...]
 Placement: TypeAlias = dict[TopicPartition, Replicas]
-Racks: TypeAlias = Mapping[int, str | None]  # of each broker that is there
+Racks: TypeAlias = Mapping[int, str | None]  # rack of each broker that is up
 
 
 def drained(placement: Mapping[TopicPartition, Sequence[int]], racks: Racks, broker: int) -> Placement:
-    """Without a broker. Where no other broker is left to take its replica it stays, and leads only if nobody else is
-    there."""
+    """The placement without a broker. If no other broker can take a replica, the replica stays, as the preferred leader
+    only if it is the last replica.
+    """
     load = Counter(replica for replicas in placement.values() for replica in replicas)
     plan: Placement = {}
     for partition in sorted(placement):
         replicas = tuple(placement[partition])
         if broker not in replicas:
             continue
-        heir = _heir(replicas, broker, [each for each in racks if each != broker], racks, load)
+        heir = _new_replica(replicas, broker, [each for each in racks if each != broker], racks, load)
         if heir is None:
             moved = (*(each for each in replicas if each != broker), broker)
         else:
@@ -39,7 +40,7 @@ def drained(placement: Mapping[TopicPartition, Sequence[int]], racks: Racks, bro
 
 
 def balanced(placement: Mapping[TopicPartition, Sequence[int]], racks: Racks) -> Placement:
-    """As many replicas on each broker as on the others, or one more; and as many of them the preferred leaders."""
+    """Replicas, and preferred leaders, spread over the brokers so that counts differ by at most one."""
     now: Placement = {partition: tuple(replicas) for partition, replicas in sorted(placement.items())}
     load = Counter(replica for replicas in now.values() for replica in replicas)
     for _ in range(load.total()):
@@ -50,13 +51,13 @@ def balanced(placement: Mapping[TopicPartition, Sequence[int]], racks: Racks) ->
 
 
 def _move_one(now: Placement, racks: Racks, load: Counter[int]) -> bool:
-    """From the fullest broker that can give to the emptiest; whether there was something to move."""
+    """Move a replica from the fullest broker that can give one to the emptiest; False if there was nothing to move."""
     by_load = sorted(racks, key=lambda each: (load[each], each))
     for giver in reversed(by_load):
         takers = [each for each in by_load if load[each] < load[giver] - 1]
         for partition, replicas in now.items():
             if giver in replicas and takers:
-                heir = _heir(replicas, giver, takers, racks, load)
+                heir = _new_replica(replicas, giver, takers, racks, load)
                 if heir is not None and _racks(replicas, racks) <= _racks(_replaced(replicas, giver, heir), racks):
                     now[partition] = _replaced(replicas, giver, heir)
                     load[giver] -= 1
@@ -66,7 +67,7 @@ def _move_one(now: Placement, racks: Racks, load: Counter[int]) -> bool:
 
 
 def _spread_leaders(now: Placement, racks: Racks) -> None:
-    """By turning the replicas of partitions whose leader leads more than another of them does."""
+    """Reorder the replicas of partitions whose leader leads more partitions than another of their replicas does."""
     leads = Counter(replicas[0] for replicas in now.values() if replicas)
     for _ in range(len(now)):
         is_even = True
@@ -84,17 +85,17 @@ def _spread_leaders(now: Placement, racks: Racks) -> None:
             break
 
 
-def _heir(
+def _new_replica(
     replicas: Replicas, leaver: int, candidates: Sequence[int], racks: Racks, load: Mapping[int, int]
 ) -> int | None:
-    """Who takes a replica: of a rack that has none of the others, with the least to carry."""
+    """The broker that takes a replica: in a rack without another replica if possible, with the fewest replicas."""
     taken = {racks.get(each) for each in replicas if each != leaver} - {None}
     free = [each for each in candidates if each not in replicas]
     return min(free, key=lambda each: (racks[each] in taken, load[each], each), default=None)
 
 
 def _racks(replicas: Replicas, racks: Racks) -> int:
-    """In how many they are."""
+    """The number of distinct racks."""
     return len({racks.get(each) for each in replicas})
 
 

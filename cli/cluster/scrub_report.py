@@ -1,7 +1,7 @@
-"""What brokers say of damaged records and of the last scrub of each partition, for `trioka doctor`.
+"""Damaged records and the last scrub of each partition, as brokers report them to `trioka doctor`.
 
-Kafka's protocol has no place for it, so it is read where metrics are served: `trioka.http.listeners` of a broker's
-configuration says where. Other brokers than trioka's have no such key, and nothing is said of them.
+Kafka's protocol has no field for it, so it is read from the metrics page: `trioka.http.listeners` of a broker's
+configuration gives the address. Brokers other than trioka's have no such key and are left out.
 """
 
 import re
@@ -19,11 +19,12 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 class ScrubReport(NamedTuple):
     damaged: int = 0  # ranges of records
-    unhealed: int = 0  # those of them of which no replica had a good copy
-    scrubbed_s: tuple[tuple[float, str], ...] = ()  # of each partition, by time: 0 if not since the broker was started
+    unhealed: int = 0  # damaged ranges without a good copy on any replica
+    # time of each partition's last scrub; 0 if not since the broker's start
+    scrubbed_s: tuple[tuple[float, str], ...] = ()
 
     def words(self, now_s: float) -> str:
-        """How long ago the partition was scrubbed that was not scrubbed for the longest time."""
+        """The age of the oldest last scrub of all partitions, as text."""
         never = [name for at, name in self.scrubbed_s if at == 0]
         if never:
             return f"{len(never)} of {len(self.scrubbed_s)} partitions not yet scrubbed since its start"
@@ -34,7 +35,7 @@ class ScrubReport(NamedTuple):
 
 
 def addresses(listeners: str, host: str) -> list[str]:
-    """Where the metrics of a broker on this host may be found: `:port` is for its own machine alone."""
+    """Addresses where the metrics of a broker on this host may be served: `:port` is for its own machine only."""
     found = []
     for listener in filter(None, (each.strip() for each in listeners.split(","))):
         at, _, port = listener.rpartition(":")
@@ -43,7 +44,7 @@ def addresses(listeners: str, host: str) -> list[str]:
 
 
 def fetch(at: Iterable[str], timeout_s: float) -> ScrubReport | None:
-    """From the first of these addresses that answers; None if none of them does."""
+    """The report from the first of these addresses that answers; None if none does."""
     opener = build_opener(ProxyHandler({}))
     for address in at:
         try:

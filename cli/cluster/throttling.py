@@ -1,11 +1,11 @@
-"""How fast replicas may be copied while they move, by the keys that `kafka-reassign-partitions.sh --throttle` sets.
+"""The replication throttle of a reassignment, by the keys that `kafka-reassign-partitions.sh --throttle` sets.
 
     of each broker that sends or gets    leader.replication.throttled.rate, follower.replication.throttled.rate
-    of each topic that moves             leader.replication.throttled.replicas    partition:broker, of those who have it
-                                         follower.replication.throttled.replicas  partition:broker, of those who get it
+    of each topic that moves             leader.replication.throttled.replicas    partition:broker, current replicas
+                                         follower.replication.throttled.replicas  partition:broker, new replicas
 
-Who is in sync is never held up by it. It is set before the first replica moves and taken away when the last has
-arrived; a move that nobody waits for keeps it, and `reassign --throttle off` takes it away then.
+It never delays replicas that are in sync. It is set before the first replica moves and removed when the last has
+arrived; a move that no command waits for keeps it, and `reassign --throttle off` removes it.
 """
 
 import re
@@ -26,7 +26,7 @@ UNITS: Final = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3}
 
 
 class ByteRate(click.ParamType[int]):
-    """Bytes in a second: 50000000, 50MB, or off."""
+    """Bytes per second: 50000000, 50MB, or off."""
 
     name = "rate"
 
@@ -43,14 +43,14 @@ class ByteRate(click.ParamType[int]):
 
 
 class Throttle(NamedTuple):
-    """What is to be set, of which brokers and which topics."""
+    """The throttle to set, on which brokers and topics."""
 
     brokers: frozenset[int]
-    topics: Mapping[str, tuple[str, str]]  # of each: who sends, who gets
+    topics: Mapping[str, tuple[str, str]]  # by topic: leaders, followers
 
 
 def throttle_of(placement: Placement, plan: Placement) -> Throttle:
-    """For the moves of a plan: whoever has a partition may send it, and whoever is new gets it."""
+    """The throttle for the moves of a plan: the current replicas send, the new ones receive."""
     brokers: set[int] = set()
     senders: dict[str, set[str]] = {}
     takers: dict[str, set[str]] = {}
@@ -65,7 +65,7 @@ def throttle_of(placement: Placement, plan: Placement) -> Throttle:
 
 
 def set_throttle(kafka: Kafka, throttle: Throttle, rate: int) -> None:
-    """Or nothing moves: what cannot be throttled is not begun."""
+    """Set the throttle, or fail before anything moves: a reassignment that cannot be throttled does not begin."""
     for name, replicas in throttle.topics.items():
         changes = [Change(key, value) for key, value in zip(REPLICAS, replicas, strict=True) if value]
         _or_fail(alter_configs(kafka, TOPIC, name, changes))
@@ -74,7 +74,7 @@ def set_throttle(kafka: Kafka, throttle: Throttle, rate: int) -> None:
 
 
 def clear_throttle(kafka: Kafka, brokers: Iterable[int], topics: Iterable[str]) -> list[Failure]:
-    """Of these brokers and topics; whoever set it, as Kafka's tool does. What went wrong."""
+    """Remove the throttle of these brokers and topics, whichever tool set it, as Kafka's does; return the failures."""
     wanted = [(BROKER, str(each), RATES) for each in sorted(_there(kafka).intersection(brokers))]
     wanted += [(TOPIC, name, REPLICAS) for name in sorted(topics)]
     failures = (
@@ -86,7 +86,7 @@ def clear_throttle(kafka: Kafka, brokers: Iterable[int], topics: Iterable[str]) 
 
 
 def _there(kafka: Kafka) -> set[int]:
-    """A broker that is away neither sends nor gets."""
+    """Whether a broker is up; one that is down neither sends nor receives."""
     return {broker.node_id for broker in kafka.cluster().brokers}
 
 

@@ -1,13 +1,12 @@
-"""`trioka cluster under-replicated`: replicas that are not in sync, by how much, since when, and why. Any Kafka's.
+"""`trioka cluster under-replicated`: replicas of any Kafka cluster that are not in sync: lag, start and reason.
 
 TOPIC   PART  LEADER  REPLICAS  ISR  MISSING  BEHIND         SINCE  WHY
 orders  3     1       1,2,3     1,2  3        1.2 GB, 4m10s  6m     broker 3 is up, and catches up at 80.0 MB/s …
 
-BEHIND is what a replica lacks: bytes, and how old the first record is that it lacks; into a pipe go bytes and
-milliseconds. No Kafka remembers since when a replica is not in sync. What can be asked is when a broker that is away
-was last heard of by the metadata quorum, and of one that is up, since when there is something that it lacks. Where
-nobody knows that either, SINCE is empty. How fast it catches up takes a second look (`--sample`); it is taken if there
-is somebody who could.
+BEHIND is the lag of a replica: missing bytes, and the age of its first missing record; in a pipe, bytes and
+milliseconds. Kafka does not record when a replica left the ISR. For a broker that is down, SINCE is its last fetch from
+the metadata quorum; for a broker that is up, the age of the first missing record. If that is unknown too, SINCE is
+empty. The catch-up rate needs a second sample (`--sample`), which is taken if a replica may catch up.
 """
 
 import time
@@ -20,8 +19,8 @@ from trioka.protocol.errors import NONE
 from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 
-from ..client.cluster_client import NOBODY, Kafka, TopicPartition
-from ..client.connection import HungUp
+from ..client.cluster_client import NO_NODE, Kafka, TopicPartition
+from ..client.connection import ConnectionClosed
 from ..client.offsets import LATEST, by_topic, written_at
 from ..client.settings import Settings
 from ..options import Duration, with_output
@@ -31,7 +30,7 @@ from ..terminal.time_parsing import show_bytes, show_duration
 from .health import brokers_of, missing_of, quorum_of, with_cluster
 
 SAMPLE_MS: Final = 1000
-DEBUGGING: Final = -2  # a replica id that asks any replica, and not only the leader, where its log ends
+DEBUGGING: Final = -2  # replica id of a ListOffsets request that any replica answers, not only the leader
 
 COLUMNS: Final = (
     Column("TOPIC", "topic"),
@@ -45,12 +44,13 @@ COLUMNS: Final = (
     Column("WHY", "why"),
 )
 
-Sizes = Mapping[int, Mapping[TopicPartition, int]]  # of each broker that could be asked: bytes of its replicas
+Sizes = Mapping[int, Mapping[TopicPartition, int]]  # replica sizes in bytes, by broker that answered
 
 
-class Lack(NamedTuple):
-    """What one replica lacks: bytes, the age of the first record that it has not, and how fast both sides grow, in
-    bytes a second. None: nobody knows."""
+class Shortfall(NamedTuple):
+    """The lag of one replica: bytes, the age of its first missing record, and the growth of both logs in bytes per
+    second. None: unknown.
+    """
 
     bytes: int | None = None
     age_ms: int | None = None
@@ -63,7 +63,7 @@ class Lack(NamedTuple):
     type=Duration(),
     default=SAMPLE_MS,
     metavar="TIME",
-    help="look twice, so far apart, if somebody catches up; 0s is once; default 1s",
+    help="look twice, this far apart, if a replica may catch up; 0s: once; default 1s",
 )
 @with_output
 @with_cluster
@@ -106,7 +106,7 @@ def _rows(kafka: Kafka, sample_ms: int) -> list[dict[str, Any]]:
     for place, each in found:
         missing = missing_of(each)
         lacks = {
-            node: lack(before, now, seconds, each.leader_id, node, place, ages.get((node, place)))
+            node: shortfall_of(before, now, seconds, each.leader_id, node, place, ages.get((node, place)))
             for node in missing
             if node in alive
         }
@@ -117,23 +117,23 @@ def _rows(kafka: Kafka, sample_ms: int) -> list[dict[str, Any]]:
             {
                 "topic": place.topic,
                 "partition": place.partition,
-                "leader": None if each.leader_id == NOBODY else each.leader_id,
+                "leader": None if each.leader_id == NO_NODE else each.leader_id,
                 "replicas": each.replica_nodes,
                 "isr": each.isr_nodes,
                 "missing": missing,
                 "behind": max(left, default=None),
                 "behind_ms": max(age, default=None),
                 "since_ms": max(since, default=None),
-                "why": "; ".join(why(node, lacks.get(node)) for node in missing),
+                "why": "; ".join(explain_shortfall(node, lacks.get(node)) for node in missing),
             }
         )
     return rows
 
 
-def lack(
+def shortfall_of(
     before: Sizes, now: Sizes, seconds: float, leader: int, node: int, place: TopicPartition, age_ms: int | None
-) -> Lack:
-    """Of one replica, from one look or two."""
+) -> Shortfall:
+    """The shortfall of one replica, from one sample or two."""
 
     def left(sizes: Sizes) -> int | None:
         whole = sizes.get(leader, {}).get(place)
@@ -141,11 +141,11 @@ def lack(
 
     then, last = left(before), left(now)
     gain = None if seconds <= 0 or then is None or last is None else (then - last) / seconds
-    return Lack(last, 0 if age_ms is None and last == 0 else age_ms, gain)
+    return Shortfall(last, 0 if age_ms is None and last == 0 else age_ms, gain)
 
 
-def why(node: int, found: Lack | None) -> str:
-    """What somebody who is woken at night wants to know of a broker that lacks something."""
+def explain_shortfall(node: int, found: Shortfall | None) -> str:
+    """The reason for an operator why a broker has under-replicated partitions."""
     if found is None:
         return f"broker {node} is not there"
     if found.bytes == 0:
@@ -164,9 +164,9 @@ def _sizes(kafka: Kafka, nodes: Iterable[int]) -> Sizes:
     asked = list(nodes)
     for number, node in enumerate(asked):
         try:
-            with kafka.patience.share(len(asked) - number + 1):
+            with kafka.budget.share(len(asked) - number + 1):
                 told = kafka.ask_node(node, DescribeLogDirsRequest(topics=None))
-        except (Failure, HungUp):
+        except (Failure, ConnectionClosed):
             continue
         found[node] = {
             TopicPartition(topic.name, each.partition_index): int(each.partition_size)
@@ -179,7 +179,7 @@ def _sizes(kafka: Kafka, nodes: Iterable[int]) -> Sizes:
 
 
 def ends_of(kafka: Kafka, node: int, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where a follower's logs end, as it says itself."""
+    """The log end offsets of a follower, as it reports them itself."""
     Topic = ListOffsetsRequest.Topic
     topics = [
         Topic(name=name, partitions=[Topic.Partition(partition_index=index, timestamp=LATEST) for index in indexes])
@@ -187,9 +187,9 @@ def ends_of(kafka: Kafka, node: int, places: Sequence[TopicPartition]) -> dict[T
     ]
     request = ListOffsetsRequest(replica_id=DEBUGGING, topics=topics, timeout_ms=kafka.timeout_ms)
     try:
-        with kafka.patience.share(2):  # there are other nodes, too
+        with kafka.budget.share(2):  # leave time for the other nodes
             answer = kafka.ask_node(node, request)
-    except (Failure, HungUp):
+    except (Failure, ConnectionClosed):
         return {}
     return {
         TopicPartition(topic.name, told.partition_index): told.offset
@@ -200,7 +200,7 @@ def ends_of(kafka: Kafka, node: int, places: Sequence[TopicPartition]) -> dict[T
 
 
 def _ages(kafka: Kafka, ends: Mapping[int, Mapping[TopicPartition, int]]) -> dict[tuple[int, TopicPartition], int]:
-    """By broker and partition, for how long the first record is there that the broker has not."""
+    """By broker and partition: the age of the first record that the broker lacks."""
     now_ms = int(time.time() * 1000)
     found = {}
     for node, places in ends.items():
@@ -210,7 +210,7 @@ def _ages(kafka: Kafka, ends: Mapping[int, Mapping[TopicPartition, int]]) -> dic
 
 
 def _last_heard(kafka: Kafka) -> dict[int, int]:
-    """How long ago each node has asked the quorum's leader for metadata, in milliseconds."""
+    """The time since each node's last fetch from the quorum's leader, in milliseconds."""
     try:
         quorum = quorum_of(kafka)
     except Failure:

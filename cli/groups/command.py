@@ -1,4 +1,6 @@
-"""`trioka groups`: list, describe, reset-offsets, undo, delete. What changes offsets shows a plan and can be undone."""
+"""`trioka groups`: list, describe, reset-offsets, undo, delete. Commands that change offsets show a plan and can be
+undone.
+"""
 
 import time
 from typing import Any, Final
@@ -11,11 +13,19 @@ from trioka.protocol.messages.delete_groups import DeleteGroupsRequest
 from .. import problems
 from ..client.cluster_client import Kafka, TopicPartition
 from ..client.group_state import GroupState, all_groups, existing_group, find_group
-from ..client.offsets import LATEST, Committed, commit, committed, forget, list_offsets
+from ..client.offsets import LATEST, CommittedOffset, commit, committed, forget, list_offsets
 from ..command_group import group
-from ..options import Duration, agreed, end_with, with_consent, with_kafka, with_names, with_output
+from ..options import (
+    Duration,
+    confirmed,
+    exit_code_of,
+    with_execute_option,
+    with_kafka,
+    with_name_arguments,
+    with_output,
+)
 from ..terminal.failure import Exit, Failure
-from ..terminal.output import Column, put, show, talk
+from ..terminal.output import Column, show, write_stderr, write_stdout
 from ..terminal.time_parsing import show_moment
 from . import reset, undo
 
@@ -73,8 +83,8 @@ def list_groups(kafka: Kafka, output: str, state: str | None) -> None:
 
 
 @groups.command("describe")
-@with_names("group")
-@click.option("--members", is_flag=True, help="who is in it, and what each reads")
+@with_name_arguments("group")
+@click.option("--members", is_flag=True, help="the members, and what each reads")
 @click.option("--state", "only_state", is_flag=True, help="only the state of the group")
 @click.option("--offsets", is_flag=True, help="what it has committed; this is what is shown unless told otherwise")
 @with_output
@@ -97,14 +107,14 @@ def describe(kafka: Kafka, names: tuple[str, ...], output: str, members: bool, o
         return
     for number, state in enumerate(states):
         if number and output in ("table", "wide"):
-            put("")
+            write_stdout("")
         show(offset_rows(kafka, state), OFFSET_COLUMNS, output, name="topic")
         if not state.members:
-            talk(f"group '{state.group}' has no members ({state.state})")
+            write_stderr(f"group '{state.group}' has no members ({state.state})")
 
 
 @groups.command("reset-offsets")
-@with_names("group")
+@with_name_arguments("group")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="only this topic, or these partitions")
 @click.option("--all-topics", is_flag=True, help="everything that the group has committed")
 @click.option("--to-earliest", is_flag=True, help="to the first record")
@@ -115,7 +125,7 @@ def describe(kafka: Kafka, names: tuple[str, ...], output: str, members: bool, o
 @click.option("--by-duration", type=Duration(), metavar="TIME", help="to the first record since so long: 1h, P1D")
 @click.option("--shift-by", type=int, metavar="N", help="so many records forward, or back if below nought")
 @click.option("--dry-run", is_flag=True, help="only show the plan")
-@with_consent
+@with_execute_option
 @with_output
 @with_kafka
 def reset_offsets(
@@ -143,20 +153,20 @@ def reset_offsets(
             raise Failure(f"group '{name}' has committed nothing", exit_code=Exit.NOT_FOUND)
         plan = reset.plan(kafka, target, {place: before[place].offset for place in before if place in places}, places)
         show(_plan_rows(name, before, plan), PLAN_COLUMNS, output, name="topic")
-        if dry_run or not agreed(execute, f"Reset group '{name}' so?"):
+        if dry_run or not confirmed(execute, f"Reset group '{name}' so?"):
             continue
-        past = undo.Past(
+        past = undo.UndoEntry(
             int(time.time() * 1000), f"reset-offsets {target}", {place: before.get(place) for place in plan}
         )
         undo.remember(_cluster(kafka), name, past)
-        failures += _commit(kafka, name, {place: Committed(offset) for place, offset in plan.items()})
-        talk(f"done; take it back: trioka groups undo --group {name}")
-    return end_with(failures, len(failures) + 1)
+        failures += _commit(kafka, name, {place: CommittedOffset(offset) for place, offset in plan.items()})
+        write_stderr(f"done; take it back: trioka groups undo --group {name}")
+    return exit_code_of(failures, len(failures) + 1)
 
 
 @groups.command("undo")
-@with_names("group")
-@with_consent
+@with_name_arguments("group")
+@with_execute_option
 @with_output
 @with_kafka
 def take_back(kafka: Kafka, names: tuple[str, ...], execute: bool, output: str) -> int:
@@ -171,22 +181,22 @@ def take_back(kafka: Kafka, names: tuple[str, ...], execute: bool, output: str) 
         if state is not None and state.is_active:
             raise _is_active(state, "its offsets cannot be set from outside")
         past, now = pasts[-1], committed(kafka, name)
-        talk(f"before {past.why} at {show_moment(past.at)}:")
+        write_stderr(f"before {past.why} at {show_moment(past.at)}:")
         plan = {place: None if then is None else then.offset for place, then in past.offsets.items()}
         show(_plan_rows(name, now, plan), PLAN_COLUMNS, output, name="topic")
-        if not agreed(execute, f"Bring it back for group '{name}'?"):
+        if not confirmed(execute, f"Bring it back for group '{name}'?"):
             continue
         failures += _commit(kafka, name, {place: then for place, then in past.offsets.items() if then is not None})
         gone = [place for place, then in past.offsets.items() if then is None and place in now]
         failures += _failures(name, forget(kafka, name, gone)) if gone else []
         undo.save(_cluster(kafka), name, pasts[:-1])
-    return end_with(failures, len(failures) + 1)
+    return exit_code_of(failures, len(failures) + 1)
 
 
 @groups.command("delete")
-@with_names("group")
+@with_name_arguments("group")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="only what is committed for this topic")
-@with_consent
+@with_execute_option
 @with_kafka
 def delete(kafka: Kafka, names: tuple[str, ...], topics: tuple[str, ...], execute: bool) -> int:
     """Deletes groups with what they have committed, or what they have committed for a topic."""
@@ -199,11 +209,11 @@ def delete(kafka: Kafka, names: tuple[str, ...], topics: tuple[str, ...], execut
     for state in states:
         if state.is_active and not topics:
             raise _is_active(state, "it cannot be deleted")
-    if not agreed(execute, "Delete them?"):
+    if not confirmed(execute, "Delete them?"):
         return Exit.OK
     failures = []
     for name in names:
-        past = undo.Past(int(time.time() * 1000), "delete", {place: before[name][place] for place in doomed[name]})
+        past = undo.UndoEntry(int(time.time() * 1000), "delete", {place: before[name][place] for place in doomed[name]})
         undo.remember(_cluster(kafka), name, past)
         if topics:
             failures += _failures(name, forget(kafka, name, doomed[name]))
@@ -211,15 +221,15 @@ def delete(kafka: Kafka, names: tuple[str, ...], topics: tuple[str, ...], execut
         request = DeleteGroupsRequest(groups_names=[name])
         answer = kafka.ask_coordinator(name, request, lambda told: [each.error_code for each in told.results])
         failures += [
-            problems.refused(told.error_code, f"group '{name}' was not deleted")
+            problems.from_error_code(told.error_code, f"group '{name}' was not deleted")
             for told in answer.results
             if told.error_code != NONE
         ]
-    return end_with(failures, len(names))
+    return exit_code_of(failures, len(names))
 
 
 def offset_rows(kafka: Kafka, state: GroupState) -> list[dict[str, Any]]:
-    """What a group has committed and reads, with how far it is behind."""
+    """The committed offsets and lag of a group, by partition."""
     known, readers = committed(kafka, state.group), state.readers()
     places = sorted({*known, *readers})
     ends = list_offsets(kafka, dict.fromkeys(places, LATEST))
@@ -248,13 +258,13 @@ def _is_active(state: GroupState, consequence: str) -> Failure:
     return Failure(f"group '{state.group}' has members ({state.state}), so {consequence}", hints=hints)
 
 
-def _commit(kafka: Kafka, name: str, offsets: dict[TopicPartition, Committed]) -> list[Failure]:
+def _commit(kafka: Kafka, name: str, offsets: dict[TopicPartition, CommittedOffset]) -> list[Failure]:
     return _failures(name, commit(kafka, name, offsets)) if offsets else []
 
 
 def _failures(name: str, told: dict[TopicPartition, int]) -> list[Failure]:
     return [
-        problems.refused(code, f"group '{name}' keeps its offset of {place}")
+        problems.from_error_code(code, f"group '{name}' keeps its offset of {place}")
         for place, code in told.items()
         if code != NONE
     ]
@@ -262,7 +272,7 @@ def _failures(name: str, told: dict[TopicPartition, int]) -> list[Failure]:
 
 def _plan_rows(
     name: str,
-    before: dict[TopicPartition, Committed],
+    before: dict[TopicPartition, CommittedOffset],
     plan: dict[TopicPartition, int | None] | dict[TopicPartition, int],
 ) -> list[dict[str, Any]]:
     rows = []

@@ -1,10 +1,10 @@
-"""`trioka lag`: how far groups are behind, in records and in time, and how long until they lose data.
+"""`trioka lag`: the lag of groups in records and in time, and the time until retention deletes unread records.
 
     TOPIC   PART  COMMITTED  END  LAG  TIME-LAG  IN/s  OUT/s  CATCH-UP  LOSES-DATA-IN  STATUS  MEMBER
 
-TIME-LAG is the age of the first record that was not read yet, so it is right also when nothing is written any more.
-LOSES-DATA-IN is how long until retention deletes that record. IN/s, OUT/s and CATCH-UP need two looks: they are there
-with `-w`, and with `--sample 2s`. With `--max` or `--max-time` the command ends with 10 if one partition is beyond.
+TIME-LAG is the age of the first unread record, so it stays correct when writes stop. LOSES-DATA-IN is the time until
+retention deletes that record. IN/s, OUT/s and CATCH-UP need two samples: they are shown with `-w`, and with `--sample
+2s`. With `--max` or `--max-time` the command ends with exit code 10 if a partition exceeds the limit.
 """
 
 import time
@@ -19,9 +19,9 @@ from ..client.cluster_client import Kafka, TopicPartition
 from ..client.group_state import GroupState, all_groups, existing_group
 from ..client.offsets import EARLIEST, LATEST, committed, list_offsets, written_at
 from ..configs import TOPIC, described
-from ..options import Duration, with_kafka, with_names, with_output
+from ..options import Duration, with_kafka, with_name_arguments, with_output
 from ..terminal.failure import Exit
-from ..terminal.output import Column, flush, put, show, talk
+from ..terminal.output import Column, flush, show, write_stderr, write_stdout
 
 WATCH_S: Final = 2.0
 FOR_EVER: Final = -1
@@ -43,8 +43,8 @@ COLUMNS: Final = (
 )
 
 
-class Look(NamedTuple):
-    """What was seen of one partition of one group; None: not known."""
+class LagSample(NamedTuple):
+    """One sample of one partition of one group; None: not known."""
 
     committed: int | None
     end: int | None
@@ -52,7 +52,7 @@ class Look(NamedTuple):
 
 
 @click.command("lag")
-@with_names("group", required=False)
+@with_name_arguments("group", required=False)
 @click.option("--all", "everything", is_flag=True, help="every group")
 @click.option("--watch", "-w", is_flag=True, help="again and again, with rates")
 @click.option("--sample", type=Duration(), metavar="TIME", help="look twice, so far apart, to know the rates")
@@ -73,7 +73,7 @@ def lag(
     """How far groups are behind."""
     if bool(names) == everything:
         raise click.UsageError("name a group, or say --all.")
-    before: dict[tuple[str, TopicPartition], Look] | None = None
+    before: dict[tuple[str, TopicPartition], LagSample] | None = None
     looked = time.monotonic()
     interval_s = WATCH_S if sample is None else sample / 1000
     if sample is not None and not watch:
@@ -86,8 +86,8 @@ def lag(
         seconds, looked = time.monotonic() - looked, time.monotonic()
         rows = _rows(kafka, states, now, before, seconds)
         if watch and output in ("table", "wide"):
-            put(f"\n{time.strftime('%H:%M:%S')}")
-        # The name of the one group that was asked for would stand in every line.
+            write_stdout(f"\n{time.strftime('%H:%M:%S')}")
+        # With one group in the request, its name would repeat in every line.
         show(rows, COLUMNS[len(names) == 1 and output in ("table", "wide") :], output, name="group")
         flush()
         if not watch:
@@ -96,7 +96,7 @@ def lag(
         time.sleep(interval_s)
     beyond = [row for row in rows if _is_beyond(row, max_lag, max_time)]
     if beyond:
-        talk(f"{len(beyond)} of {len(rows)} partitions are beyond the limit")
+        write_stderr(f"{len(beyond)} of {len(rows)} partitions are beyond the limit")
         return Exit.UNHEALTHY
     return Exit.OK
 
@@ -106,14 +106,14 @@ def _states(kafka: Kafka, names: Iterable[str]) -> list[GroupState]:
     return [existing_group(kafka, name) for name in wanted]
 
 
-def _look(kafka: Kafka, states: Iterable[GroupState]) -> dict[tuple[str, TopicPartition], Look]:
+def _look(kafka: Kafka, states: Iterable[GroupState]) -> dict[tuple[str, TopicPartition], LagSample]:
     known = {state.group: committed(kafka, state.group) for state in states}
     readers = {state.group: state.readers() for state in states}
     places = {place for group in known for place in (*known[group], *readers[group])}
     first = list_offsets(kafka, dict.fromkeys(places, EARLIEST))
     end = list_offsets(kafka, dict.fromkeys(places, LATEST))
     return {
-        (group, place): Look(
+        (group, place): LagSample(
             known[group][place].offset if place in known[group] else None,
             end[place].offset if end[place].error == NONE else None,
             first[place].offset if first[place].error == NONE else None,
@@ -126,8 +126,8 @@ def _look(kafka: Kafka, states: Iterable[GroupState]) -> dict[tuple[str, TopicPa
 def _rows(
     kafka: Kafka,
     states: Iterable[GroupState],
-    now: Mapping[tuple[str, TopicPartition], Look],
-    before: Mapping[tuple[str, TopicPartition], Look] | None,
+    now: Mapping[tuple[str, TopicPartition], LagSample],
+    before: Mapping[tuple[str, TopicPartition], LagSample] | None,
     seconds: float,
 ) -> list[dict[str, Any]]:
     readers = {state.group: state.readers() for state in states}
@@ -157,8 +157,8 @@ def _rows(
     return rows
 
 
-def rates(now: Look, before: Look | None, seconds: float) -> dict[str, float | int | None]:
-    """Records in and out in a second, and how long until nothing is behind, at this rate."""
+def rates(now: LagSample, before: LagSample | None, seconds: float) -> dict[str, float | int | None]:
+    """Records written and read per second, and the time until the lag is 0 at this rate."""
     nothing: dict[str, float | int | None] = {"in_per_s": None, "out_per_s": None, "catch_up_ms": None}
     if before is None or seconds <= 0 or None in (*now, *before):
         return nothing
@@ -171,8 +171,8 @@ def rates(now: Look, before: Look | None, seconds: float) -> dict[str, float | i
     return {"in_per_s": round(arrives, 1), "out_per_s": round(leaves, 1), "catch_up_ms": catch_up}
 
 
-def status(look: Look, row: Mapping[str, Any], *, has_reader: bool) -> str:
-    """One word: what somebody who is woken at night wants to know."""
+def status(look: LagSample, row: Mapping[str, Any], *, has_reader: bool) -> str:
+    """One word: the most urgent state."""
     if look.committed is None or look.end is None:
         return "unknown"
     if look.first is not None and look.committed < look.first:
@@ -185,9 +185,9 @@ def status(look: Look, row: Mapping[str, Any], *, has_reader: bool) -> str:
 
 
 def _unread_since(
-    kafka: Kafka, looks: Mapping[tuple[str, TopicPartition], Look]
+    kafka: Kafka, looks: Mapping[tuple[str, TopicPartition], LagSample]
 ) -> dict[tuple[str, TopicPartition], int]:
-    """When the first record was written that a group has not read."""
+    """The timestamp of the first unread record of each partition."""
     found: dict[tuple[str, TopicPartition], int] = {}
     for group in dict.fromkeys(group for group, _ in looks):
         places = {
@@ -200,7 +200,7 @@ def _unread_since(
 
 
 def _retention(kafka: Kafka, topics: set[str]) -> dict[str, int]:
-    """By topic, for how long a record is kept, in milliseconds."""
+    """The retention time of each topic, in milliseconds."""
     there = {topic.name for topic in kafka.cluster().topics}
     found = {}
     for topic, entries in described(kafka, TOPIC, sorted(topics & {name or "" for name in there})).items():

@@ -1,6 +1,6 @@
-"""To which offsets a group is reset: the plan, before anything is done.
+"""The plan of an offset reset: the new offsets of a group, before anything is changed.
 
-An offset outside of what the partition holds is moved to its nearer end, as Kafka's own script does.
+An offset outside of the log is moved to its nearer end, as Kafka's own script does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Target(NamedTuple):
 
 
 def target_of(where: Mapping[str, Any], now_ms: int) -> Target:
-    """From the options of the command, of which there must be one."""
+    """The target from the options of the command, exactly one of which must be given."""
     said = [how for how in MOVES if where[how] is not None and where[how] is not False]
     if len(said) != 1:
         flags = ", ".join(f"--{how.replace('_', '-')}" for how in MOVES)
@@ -45,7 +45,7 @@ def target_of(where: Mapping[str, Any], now_ms: int) -> Target:
 
 
 def places(kafka: Kafka, texts: Sequence[str]) -> list[TopicPartition]:
-    """`orders` is all of its partitions, `orders:0,2` two of them."""
+    """The partitions of arguments: `orders` is all of its partitions, `orders:0,2` two of them."""
     found: list[TopicPartition] = []
     for text in texts:
         name, _, chosen = text.partition(":")
@@ -66,7 +66,7 @@ def places(kafka: Kafka, texts: Sequence[str]) -> list[TopicPartition]:
 def plan(
     kafka: Kafka, target: Target, committed: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """The new offset of each partition. One without a committed offset counts as standing at its end."""
+    """The new offset of each partition. A partition without a committed offset counts as committed at its end."""
     first = offsets_or_fail(kafka, dict.fromkeys(partitions, EARLIEST))
     end = offsets_or_fail(kafka, dict.fromkeys(partitions, LATEST))
     now = {place: committed.get(place, end[place]) for place in partitions}

@@ -1,7 +1,7 @@
-"""What a group had committed before a command changed it, so that `trioka groups undo` can bring it back.
+"""The committed offsets of a group before a command changed them, so that `trioka groups undo` can restore them.
 
-It is kept on this machine, in the user's folder for state, one file for each group of each cluster; the newest
-`KEPT` changes of each. An offset of null says that there was none.
+They are kept in the user's state folder on this machine, one file per group and cluster, with the newest `KEPT`
+changes. A null offset means that none was committed.
 """
 
 import json
@@ -13,38 +13,38 @@ from urllib.parse import quote
 
 from ..client.cluster_client import TopicPartition
 from ..client.contexts import state_folder, write_whole
-from ..client.offsets import Committed
+from ..client.offsets import CommittedOffset
 from ..terminal.failure import Failure
 
 KEPT: Final = 10
 MAX_FILE_BYTES: Final = 64 << 20
 
 
-class Past(NamedTuple):
-    """What was before `why` happened, `at` (in milliseconds since 1970). None: nothing was committed."""
+class UndoEntry(NamedTuple):
+    """The offsets before the change `why`, made `at` (milliseconds since 1970). None: nothing was committed."""
 
     at: int
     why: str
-    offsets: dict[TopicPartition, Committed | None]
+    offsets: dict[TopicPartition, CommittedOffset | None]
 
 
 def _file(cluster_id: str, group: str, environment: Mapping[str, str]) -> Path:
-    # A name of 255 bytes is the most that file systems take; a longer group keeps its end, which tells it apart.
+    # File systems limit names to 255 bytes; a longer name keeps its end, which distinguishes it.
     return state_folder(environment) / "undo" / quote(cluster_id, safe="") / f"{quote(group, safe='')[-200:]}.json"
 
 
-def load(cluster_id: str, group: str, environment: Mapping[str, str] = os.environ) -> list[Past]:
-    """The oldest first."""
+def load(cluster_id: str, group: str, environment: Mapping[str, str] = os.environ) -> list[UndoEntry]:
+    """The entries, the oldest first."""
     path = _file(cluster_id, group, environment)
     try:
         with path.open("rb") as file:
             told: list[dict[str, Any]] = json.loads(file.read(MAX_FILE_BYTES))
         return [
-            Past(
+            UndoEntry(
                 each["at"],
                 each["why"],
                 {
-                    TopicPartition(topic, partition): None if value is None else Committed(*value)
+                    TopicPartition(topic, partition): None if value is None else CommittedOffset(*value)
                     for topic, partition, value in each["offsets"]
                 },
             )
@@ -56,7 +56,7 @@ def load(cluster_id: str, group: str, environment: Mapping[str, str] = os.enviro
         raise Failure(f"{path} cannot be read: {error}") from None
 
 
-def save(cluster_id: str, group: str, pasts: list[Past], environment: Mapping[str, str] = os.environ) -> None:
+def save(cluster_id: str, group: str, pasts: list[UndoEntry], environment: Mapping[str, str] = os.environ) -> None:
     content = [
         {
             "at": past.at,
@@ -68,5 +68,5 @@ def save(cluster_id: str, group: str, pasts: list[Past], environment: Mapping[st
     write_whole(_file(cluster_id, group, environment), content)
 
 
-def remember(cluster_id: str, group: str, past: Past, environment: Mapping[str, str] = os.environ) -> None:
+def remember(cluster_id: str, group: str, past: UndoEntry, environment: Mapping[str, str] = os.environ) -> None:
     save(cluster_id, group, [*load(cluster_id, group, environment), past], environment)

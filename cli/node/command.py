@@ -1,10 +1,10 @@
-"""`dev` and `serve` as click commands, built from their declarations; `flags.py` says why there is another reader."""
+"""`dev` and `serve` as click commands, built from their declarations; `flags.py` explains why there are two parsers."""
 
 from typing import Any
 
 import click
 
-from .flags import STARTERS, Flag, Starter
+from .flags import START_COMMANDS, Flag, StartCommand
 from .server import RUN
 
 
@@ -21,7 +21,7 @@ def _option(flag: Flag) -> click.Option:
     )
 
 
-def _command(name: str, starter: Starter) -> click.Command:
+def _command(name: str, starter: StartCommand) -> click.Command:
     parameters: list[click.Parameter] = [_option(flag) for flag in starter.flags]
     if starter.file is not None:
         parameters.append(click.Argument(["file"], required=False, metavar=f"[{starter.file}]"))
@@ -34,5 +34,5 @@ def _command(name: str, starter: Starter) -> click.Command:
     )
 
 
-dev = _command("dev", STARTERS["dev"])
-serve = _command("serve", STARTERS["serve"])
+dev = _command("dev", START_COMMANDS["dev"])
+serve = _command("serve", START_COMMANDS["serve"])

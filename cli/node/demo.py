@@ -1,10 +1,10 @@
-"""`trioka dev --demo`: something to look at. A few orders come every second, and a group reads them, somewhat late.
+"""`trioka dev --demo`: sample traffic. It writes a few orders per second, and a group reads them with some lag.
 
     trioka consume orders        trioka lag billing -w        trioka groups describe billing --members
 
 A thread of the process that runs `dev` is an ordinary client of the broker: it creates the topics `orders` and
-`customers`, writes, and is the one member of the group `billing`. It must never be in the way: what fails is tried
-again a little later, and it ends with its process.
+`customers`, writes, and is the only member of the group `billing`. It never disturbs the broker: it retries a failed
+request after a pause, and it ends with its process.
 """
 
 import json
@@ -24,28 +24,28 @@ from trioka.protocol.record import Record
 
 from ..bench_load import BY_NAME
 from ..client.cluster_client import Kafka, TopicPartition
-from ..client.connection import HungUp
-from ..client.offsets import LATEST, Committed, commit, offsets_or_fail
+from ..client.connection import ConnectionClosed
+from ..client.offsets import LATEST, CommittedOffset, commit, offsets_or_fail
 from ..client.settings import Settings
 from ..configs import TOPIC, Change, alter_configs
 from ..terminal.failure import Failure
 from ..topics.command import create_topic
 
 ORDERS, CUSTOMERS, GROUP = "orders", "customers", "billing"
-TOPICS: Final = {ORDERS: 3, CUSTOMERS: 1}  # which are there when a broker says that it is ready
+TOPICS: Final = {ORDERS: 3, CUSTOMERS: 1}  # topics that exist when a broker reports that it is ready
 TURN_S: Final = 0.25
-AGAIN_S: Final = 1.0  # after a failure
-MOST_ORDERS: Final = 4  # in a turn
-LATE: Final = 25  # records at most that the group leaves unread, of a partition
+AGAIN_S: Final = 1.0  # pause after a failure
+MOST_ORDERS: Final = 4  # per turn
+LATE: Final = 25  # maximum number of records that the group leaves unread in a partition
 TIMEOUT_S: Final = 10.0
 STOP_S: Final = 5.0
-KEPT_MS: Final = 3_600_000  # a demonstration that runs for a week must not fill the memory
+KEPT_MS: Final = 3_600_000  # a demo that runs for a week must not fill the memory
 NAMES: Final = ("ann", "bob", "eve", "ida", "max", "tim", "uma", "zoe")
 GOODS: Final = ("bread", "coffee", "honey", "lamp", "pen", "tea")
 
 
 def orders(dice: Random, first: int, count: int) -> list[tuple[bytes, bytes]]:
-    """Key and value of so many orders; the first has this number."""
+    """Keys and values of this many orders, numbered from the given number on."""
     found = []
     for number in range(first, first + count):
         name = dice.choice(NAMES)
@@ -55,7 +55,7 @@ def orders(dice: Random, first: int, count: int) -> list[tuple[bytes, bytes]]:
 
 
 class Demo:
-    """A thread between `start` and `stop`."""
+    """A thread that runs between `start` and `stop`."""
 
     def __init__(self, servers: Iterable[tuple[str, int]], dice: Random | None = None) -> None:
         self._settings = Settings(tuple(servers), {}, timeout_s=TIMEOUT_S)
@@ -79,7 +79,7 @@ class Demo:
             try:
                 with self._settings.kafka() as kafka:
                     self._work(kafka)
-            except (Failure, HungUp):  # a node has gone, or all of them; those who remain are asked anew
+            except (Failure, ConnectionClosed):  # a node or all of them are down: connect again to the rest
                 self._is_over.wait(AGAIN_S)
 
     def _work(self, kafka: Kafka) -> None:
@@ -93,7 +93,7 @@ class Demo:
             self._read(kafka)
 
     def _read(self, kafka: Kafka) -> None:
-        """The member says that it is there, and commits what it would have read by now."""
+        """Send the member's heartbeat, and commit the offsets that it would have read by now."""
         is_new = self._epoch == 0
         said = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
@@ -108,9 +108,9 @@ class Demo:
         if not is_new and self._epoch:
             places = [TopicPartition(ORDERS, index) for index in range(TOPICS[ORDERS])]
             ends = offsets_or_fail(kafka, dict.fromkeys(places, LATEST))
-            for place, end in ends.items():  # never back
+            for place, end in ends.items():  # an offset never goes back
                 self._read_up_to[place] = max(self._read_up_to.get(place, 0), end - self._dice.randrange(LATE))
-            read = {place: Committed(offset) for place, offset in self._read_up_to.items()}
+            read = {place: CommittedOffset(offset) for place, offset in self._read_up_to.items()}
             commit(kafka, GROUP, read, member=(self._member, self._epoch))
 
 
@@ -135,4 +135,4 @@ def _write(kafka: Kafka, topic: str, partition: int, pairs: Sequence[tuple[bytes
         (leader,) = kafka.leaders([TopicPartition(topic, partition)])
         return kafka.ask_node(leader, request, at_most=BY_NAME).responses[0].partition_responses[0]
 
-    kafka.insist(ask, lambda told: [told.error_code])
+    kafka.retry_while_stale(ask, lambda told: [told.error_code])

@@ -1,10 +1,10 @@
 """The options of the commands that start a broker, declared once and read in two ways.
 
-`trioka dev` is ready in half a second, of which loading click would be a tenth. So click, which reads every other
-command line, is not asked when there is no doubt: `read` understands the plain forms `--port 9092`, `--port=9092`,
-`--check` and one file name, and gives up on everything else. Whoever gets None from it asks click, which is built from
-the same declarations (`node/command.py`) and has the last word: help, abbreviations that do not exist, mistakes. A test
-gives both the same command lines and compares.
+`trioka dev` is ready in half a second, of which loading click would be a tenth. So click, which parses every other
+command line, is not loaded for simple command lines: `read` parses the plain forms `--port 9092`, `--port=9092`,
+`--check` and one file name, and gives up on everything else. A caller that gets None uses click, which is built from
+the same declarations (`node/command.py`) and handles everything else: help, abbreviations, errors. A test runs both
+parsers on the same command lines and compares the results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,28 +16,28 @@ DEFAULT_PORT: Final = 9092
 
 
 class Flag(NamedTuple):
-    """`kind` is the type of its value; `tuple` for one that may be said again and again."""
+    """`kind` is the type of the value; `tuple` for an option that may be repeated."""
 
     name: str
     kind: type[int] | type[str] | type[bool] | type[tuple[str, ...]]
     default: int | str | None
     metavar: str
     help: str
-    one_of: tuple[str, ...] = ()  # if it may not be anything else
+    one_of: tuple[str, ...] = ()  # the allowed values, if limited
 
     @property
     def key(self) -> str:
         return self.name.removeprefix("--").replace("-", "_")
 
     def nothing(self) -> int | str | bool | tuple[str, ...] | None:
-        """Its value when it is not said."""
+        """The value of an option that is not given."""
         if self.kind is tuple:
             return ()
         return False if self.kind is bool else self.default
 
 
-class Starter(NamedTuple):
-    """A command that starts a broker. `file` is the name of its one argument, which may be left out."""
+class StartCommand(NamedTuple):
+    """A command that starts a broker. `file` is the name of its only argument, which is optional."""
 
     summary: str
     flags: tuple[Flag, ...]
@@ -51,8 +51,8 @@ LOG_FLAGS: Final = (
     Flag("--log-level", str, "warning", "LEVEL", f"one of {', '.join(LOG_LEVELS)}; default warning", LOG_LEVELS),
 )
 
-STARTERS: Final[Mapping[str, Starter]] = {
-    "dev": Starter(
+START_COMMANDS: Final[Mapping[str, StartCommand]] = {
+    "dev": StartCommand(
         "one broker to develop with, or a cluster",
         (
             Flag("--nodes", int, 1, "N", "default 1; more are processes of their own, at the ports that follow"),
@@ -60,11 +60,13 @@ STARTERS: Final[Mapping[str, Starter]] = {
             Flag("--http-port", str, None, "N|off", "of metrics and health; by default 1000 more than --port"),
             Flag("--data", str, None, "DIR", "keep the data here; in memory without it"),
             Flag("--topic", tuple, None, "NAME:PARTS", "create it if it is not there; may be said again"),
+            Flag("--tls", bool, None, "", "with TLS: makes a CA, a certificate and a client.properties"),
+            Flag("--sasl", bool, None, "", "with logins: makes a user with a random password, and enforces ACLs"),
             Flag("--demo", bool, None, "", "with orders that come in, and a group that reads them"),
             *LOG_FLAGS,
         ),
     ),
-    "serve": Starter(
+    "serve": StartCommand(
         "one broker from Kafka's own server.properties",
         (
             Flag("--override", tuple, None, "KEY=VALUE", "instead of what the file says; may be said again"),
@@ -76,8 +78,8 @@ STARTERS: Final[Mapping[str, Starter]] = {
 }
 
 
-def read(starter: Starter, arguments: Sequence[str]) -> Values | None:
-    """The values of a command line that leaves no doubt; None for any other."""
+def read(starter: StartCommand, arguments: Sequence[str]) -> Values | None:
+    """The values of a command line in plain form; None for any other."""
     flags = {flag.name: flag for flag in starter.flags}
     values: Values = {flag.key: flag.nothing() for flag in starter.flags}
     if starter.file is not None:

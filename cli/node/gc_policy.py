@@ -1,13 +1,13 @@
-"""What the garbage collector need not look through again.
+"""Excludes long-lived objects from garbage collection.
 
-Nearly all that a broker holds stays: a partition is some hundred objects, and none of them is garbage before its topic
-is deleted. A whole collection looks through all of it, on the thread that serves everybody; with ten thousand
-partitions that takes a third of a second, and large answers make one due every few requests. So what there is when a
-broker is ready is taken out of collections, and so is what a collection that took long has left over: each object is
-looked at once, and from then on a collection costs what has come since.
+Nearly all objects of a broker are long-lived: a partition has some hundred objects, and none of them becomes garbage
+before its topic is deleted. A full collection traverses all of them on the thread that serves every client; with ten
+thousand partitions that takes a third of a second, and large responses trigger one every few requests. So the objects
+that exist when a broker is ready are frozen, and so are the survivors of a collection that took long: each object is
+traversed once, and from then on a collection costs only what was allocated since.
 
-The price: what is taken out and becomes garbage in a circle later is never found. The broker breaks its circles itself
-(broker/network/connection.py), and everything else goes when its last user does.
+The price: a frozen object that later becomes part of a garbage cycle is never freed. The broker breaks its cycles
+itself (broker/network/connection.py), and reference counting frees everything else.
 """
 
 import gc
@@ -20,7 +20,7 @@ WHOLE: Final = 2  # the oldest generation
 
 
 class Watch:
-    """Told by the collector when it begins and ends."""
+    """Called by the collector when a collection begins and ends."""
 
     def __init__(self, long_s: float = LONG_S) -> None:
         self._long_s = long_s
@@ -34,7 +34,7 @@ class Watch:
                 gc.freeze()
 
 
-def keep_what_stays() -> None:
-    """From now on, in this process. What there is by now stays."""
+def freeze_startup_objects() -> None:
+    """Freeze the objects that exist now, and from now on the survivors of long collections, in this process."""
     gc.freeze()
     gc.callbacks.append(Watch())

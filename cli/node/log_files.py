@@ -1,11 +1,12 @@
-"""Segments as files: found, mapped into memory, read batch by batch, and judged.
+"""Segment files: finds them, maps them into memory, reads their batches, and verifies them.
 
-    00000000000000000042.log         batches, one behind the other
+    00000000000000000042.log         batches, one after the other
     00000000000000000042.index       int32 offset minus the base offset · int32 position in the log       8 bytes each
     00000000000000000042.timeindex   int64 timestamp · int32 offset minus the base offset                 12 bytes each
 
-An index of a running Apache Kafka is longer than what is in it, and filled up with noughts. A log whose broker was not
-stopped cleanly may end in the middle of a batch: such an end is torn, not damaged, and a broker cuts it at its start.
+The index files of a running Apache Kafka are preallocated and end with zeros. The log of a broker that was not stopped
+cleanly may end in the middle of a batch: such an end is torn, not damaged, and the broker truncates it at its next
+start.
 """
 
 import mmap
@@ -31,7 +32,7 @@ Bytes: TypeAlias = "mmap.mmap | bytes"
 
 
 class Problem(NamedTuple):
-    """`status` is "damaged", or "torn" for an end that a crash left."""
+    """`status` is "damaged", or "torn" for an end that a crash left incomplete."""
 
     file: str
     position: int
@@ -43,7 +44,7 @@ class SegmentFile(NamedTuple):
     path: Path
     base_offset: int
     size: int
-    may_be_torn: bool  # it is the newest of its partition, and the broker was not stopped cleanly
+    may_be_torn: bool  # the newest segment of its partition, and the broker was not stopped cleanly
 
     @property
     def partition(self) -> str:
@@ -69,7 +70,7 @@ def _mapped(path: Path) -> Iterator[Bytes]:
 
 
 def find_segments(place: Path) -> list[SegmentFile]:
-    """The log files of a log directory, a partition, or one of them, in the order of partition and offset."""
+    """The segments of a log directory, a partition, or one file, in the order of partition and offset."""
     if place.is_file():
         return [_segment(place, is_newest=True)] if _is_log(place) else []
     files = sorted(file for file in place.iterdir() if _is_log(file)) if place.is_dir() else []
@@ -94,7 +95,7 @@ def _segment(path: Path, *, is_newest: bool) -> SegmentFile:
 
 
 def batches(buffer: Bytes) -> Iterator[BatchHeader]:
-    """As far as they can be read."""
+    """The batches of a segment, up to the first that cannot be read."""
     try:
         yield from batch.headers(buffer, partial_tail=True)
     except (KafkaError, ProtocolError):
@@ -113,7 +114,7 @@ def is_sound(buffer: Bytes, header: BatchHeader) -> bool:
 
 
 def judge(segment: SegmentFile) -> Iterator[Problem]:
-    """What is wrong with a segment and its indexes."""
+    """The problems of a segment and its indexes."""
     name = str(segment.path)
     starts: dict[int, BatchHeader] = {}
     with segment.opened() as buffer:
@@ -142,7 +143,7 @@ def judge(segment: SegmentFile) -> Iterator[Problem]:
 
 
 def _entries(path: Path, form: struct.Struct) -> Iterator[tuple[int, Any]]:
-    """Number and content of each entry, up to the noughts at the end."""
+    """Number and content of each entry, without the zeros at the end."""
     if not path.exists():
         return
     with _mapped(path) as buffer:

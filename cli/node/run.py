@@ -1,9 +1,9 @@
-"""`trioka run -- CMD`: a throw-away broker around one command, for tests in any language and for CI without Docker.
+"""`trioka run -- CMD`: a temporary broker for one command, for tests in any language and for CI without Docker.
 
-The broker (with --nodes, a cluster) is `trioka dev` in a process of its own, on any free port and in memory. The
-command finds it by KAFKA_BOOTSTRAP_SERVERS; when the command ends, the broker does, and the exit code is the command's.
-The broker is not in the command's process group, so that Ctrl-C stops the command first; and the kernel ends it if this
-one is killed.
+The broker (with --nodes, a cluster) is `trioka dev` in a process of its own, on any free port and in memory.
+KAFKA_BOOTSTRAP_SERVERS gives the command its address. The broker stops when the command ends, and the exit code is the
+command's. The broker is not in the command's process group, so that Ctrl-C stops the command first; the kernel ends the
+broker if this process is killed.
 """
 
 import os
@@ -18,7 +18,7 @@ import click
 
 from ..terminal.failure import CannotStart, Failure
 
-STOP_SECONDS: Final = 40  # a cluster may take thirty, if one of its nodes has to be killed
+STOP_SECONDS: Final = 40  # a cluster may take thirty seconds, if one of its nodes has to be killed
 COMMAND_NOT_FOUND: Final = 127
 SIGNALLED: Final = 128
 
@@ -52,7 +52,7 @@ def run(nodes: int, topics: tuple[str, ...], data: str | None, command: tuple[st
 
 
 def _address(broker: "subprocess.Popen[str]") -> str:
-    """Of all nodes. What it says ends with something to try."""
+    """The bootstrap servers of all nodes, read from the broker's output."""
     assert broker.stdout is not None
     found: list[str] = []
     for line in broker.stdout:
@@ -74,13 +74,13 @@ def _beside(address: str, command: tuple[str, ...]) -> int:
             code = process.wait()
             return code if code >= 0 else SIGNALLED - code
         except KeyboardInterrupt:
-            continue  # the command got it as well, and decides what to do
+            continue  # the command received the signal too, and decides how to react
         except _Ended:
             process.terminate()
 
 
 class _Ended(Exception):
-    """Somebody wants this process to end."""
+    """A signal requests that this process ends."""
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -1,9 +1,10 @@
-"""`trioka segments`: the log files of a broker, of trioka or of Apache Kafka, looked at without one.
+"""`trioka segments`: inspects the log files of trioka or Apache Kafka without a broker.
 
     trioka segments ls --data ./data                trioka segments dump orders:0 --data ./data --records
     trioka segments verify ./data                   trioka segments dump ./data/orders-0/00000000000000000000.log
 
-A place is a log directory, the folder of a partition, a file, or TOPIC:PARTITION below `--data`. Nothing is written.
+A location is a log directory, the folder of a partition, a file, or TOPIC:PARTITION below `--data`. The commands only
+read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ import click
 from ..command_group import group
 from ..options import with_output
 from ..terminal.failure import Exit, Failure
-from ..terminal.output import Column, put, show, talk
+from ..terminal.output import Column, show, write_stderr, write_stdout
 from ..terminal.progress import BYTES, Progress
 from ..terminal.time_parsing import show_moment
 from .log_files import Problem, SegmentFile, batches, find_segments, is_sound, judge, records_of
@@ -111,9 +112,9 @@ def verify(places: tuple[str, ...], data: str, output: str) -> int:
     if problems:
         show([problem._asdict() for problem in problems], PROBLEM_COLUMNS, output, name="file")
     elif output in ("json", "yaml"):
-        put("[]")
+        write_stdout("[]")
     is_damaged = any(problem.status == "damaged" for problem in problems)
-    talk(f"{len(found)} segments, {'damaged' if is_damaged else 'none damaged'}")
+    write_stderr(f"{len(found)} segments, {'damaged' if is_damaged else 'none damaged'}")
     return Exit.UNHEALTHY if is_damaged else Exit.OK
 
 
@@ -127,7 +128,7 @@ def _found(places: tuple[str, ...], data: str) -> list[SegmentFile]:
 
 
 def _one_by_one(what: str, segments: Sequence[SegmentFile]) -> Iterator[SegmentFile]:
-    """Each of them; how far it is, is said by their sizes."""
+    """Yield each segment; the progress counts their sizes."""
     with Progress(what, BYTES, sum(segment.size for segment in segments)) as progress:
         for segment in segments:
             yield segment

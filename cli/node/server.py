@@ -1,10 +1,9 @@
 """A broker in this process: what `trioka dev` and `trioka serve` do.
 
-This is the one module of the command line that starts a broker; it and `run.py` mind signals. Importing it costs
-nothing: the broker's rooms and trio are loaded by the functions that need them, because `trioka --help` does not.
-
-What can go wrong at a start (a busy port, a wrong key, somebody else's directory) is one sentence and the exit code 1,
-never a traceback.
+This is the only module of the command line that starts a broker; it and `run.py` handle signals. It imports the
+broker's packages and trio inside the functions that need them, so that `trioka --help` does not load them. A failed
+start (a busy port, a wrong key, the directory of another node) prints one sentence and ends with exit code 1, never
+with a traceback.
 """
 
 import gc
@@ -18,26 +17,36 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trioka import __version__
 
 from ..terminal.failure import CannotStart, Failure
 from .flags import DEFAULT_PORT
-from .gc_policy import keep_what_stays
+from .gc_policy import freeze_startup_objects
 
 if TYPE_CHECKING:
     import trio
 
     from trioka.broker.broker import Broker
     from trioka.broker.config.server import Loaded
-    from trioka.broker.http.server import Door
+    from trioka.broker.http.server import HttpServer
 
     from ..cluster.local_cluster import LocalCluster
+    from .dev_security import DevSecurity
 
-HTTP_PORT_ABOVE: Final = 1000  # the port of metrics and health, above that of Kafka
+HTTP_PORT_ABOVE: Final = 1000  # offset of the port of metrics and health from Kafka's port
 MAX_PORT: Final = 65535
-FAST_FOLDER: Final = "/dev/shm"  # memory that looks like a disk: the same files, and nothing touches the real one
+FAST_FOLDER: Final = "/dev/shm"  # a file system in memory: the same file operations, without disk I/O
+
+
+class DevRun(NamedTuple):
+    """The settings that `trioka dev` adds to a broker."""
+
+    topics: Mapping[str, int]
+    is_demo: bool = False
+    security: "DevSecurity | None" = None
 
 
 # -- dev ---------------------------------------------------------------------------------------------------------------
@@ -49,40 +58,59 @@ def _dev(options: Mapping[str, Any]) -> None:
         from .demo import TOPICS
 
         topics |= TOPICS
+    is_secured = options["tls"] or options["sasl"]
+    if is_secured and (options["nodes"] != 1 or options["demo"]):
+        raise CannotStart("--tls and --sasl are for one node, without --nodes and --demo.")
     if options["nodes"] != 1:
         _dev_cluster(options, topics)
         return
     temporary = None if options["data"] else tempfile.mkdtemp(prefix="trioka-", dir=_fast_folder())
     try:
-        properties = _dev_properties(options["port"], options["data"] or temporary)
+        data = os.path.abspath(options["data"] or temporary or "data")
+        security = None
+        if is_secured:
+            security = _prepare(Path(data), options)
+        properties = _dev_properties(options["port"], data, security)
         properties["trioka.http.listeners"] = _http_listeners(options["port"], options["http_port"])
-        _run(properties, {}, {}, topics=topics, is_dev=True, is_demo=options["demo"], options=options)
+        dev = DevRun(topics, is_demo=options["demo"], security=security)
+        _run(properties, {}, {}, dev=dev, options=options)
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _dev_properties(port: int, data: str | None) -> dict[str, str]:
+def _prepare(data: Path, options: Mapping[str, Any]) -> "DevSecurity":
+    from .dev_security import prepare
+
+    try:
+        return prepare(data, tls=options["tls"], sasl=options["sasl"])
+    except OSError as error:
+        raise CannotStart(f"{error.filename or data} cannot be written: {error.strerror}.") from None
+
+
+def _dev_properties(port: int, data: str, security: "DevSecurity | None") -> dict[str, str]:
+    name = "PLAINTEXT" if security is None else security.access.protocol
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:0",
-        "advertised.listeners": f"PLAINTEXT://localhost:{port}",
+        "listeners": f"{name}://127.0.0.1:{port},CONTROLLER://127.0.0.1:0",
+        "advertised.listeners": f"{name}://localhost:{port}",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": "1@127.0.0.1:9093",
-        "log.dirs": os.path.abspath(data or "data"),
+        "log.dirs": data,
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
-        "group.initial.rebalance.delay.ms": "0",  # as in the server.properties that Kafka brings along
+        "group.initial.rebalance.delay.ms": "0",  # as in the server.properties of Kafka's distribution
+        **({} if security is None else security.settings),
     }
 
 
 def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
-    """Nodes that end when this process does."""
-    from ..cluster.local_cluster import run_in_front
+    """A cluster whose nodes end with this process."""
+    from ..cluster.local_cluster import run_in_foreground
 
-    gc.enable()  # this process only watches over the nodes, but for long
+    gc.enable()  # this process only supervises the nodes, but possibly for long
     started = time.perf_counter()
     data, http = options["data"], options["http_port"]
     temporary = None if data else tempfile.mkdtemp(prefix="trioka-", dir=_fast_folder())
@@ -90,19 +118,19 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     def say(found: "LocalCluster") -> None:
         addresses = {f"Node {node.id}": ("127.0.0.1", node.port) for node in found.nodes.values()}
         where = next(iter(found.metrics.values()), None)
-        _say_ready(addresses, where, [str(data or temporary)], True, time.perf_counter() - started)
+        _report_ready(addresses, where, [str(data or temporary)], True, time.perf_counter() - started)
         if options["demo"]:
             _start_demo(found.servers)
 
     def listeners(number: int) -> str:
-        """Of a node's metrics; the ports follow one another as those of Kafka do."""
+        """The HTTP listeners of the nodes; their ports are consecutive, as Kafka's are."""
         port = options["port"] and options["port"] + number
         is_counted = http is not None and http.isdigit() and http != "0"
         return _http_listeners(port, str(int(http) + number) if is_counted else http)
 
     log_flags = ["--log-format", options["log_format"], "--log-level", options["log_level"]]
     try:
-        run_in_front(
+        run_in_foreground(
             Path(str(data or temporary)),
             options["nodes"],
             options["port"],
@@ -117,7 +145,7 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
 
 
 def _http_listeners(port: int, asked: str | None) -> str:
-    """What nobody asked for must not keep a broker from starting: another port will do."""
+    """The default port of metrics must not keep a broker from starting: if it is busy, use another one."""
     if asked is None:
         wanted = port + HTTP_PORT_ABOVE
         return "127.0.0.1:0" if port == 0 or wanted > MAX_PORT else f"127.0.0.1:{wanted},127.0.0.1:0"
@@ -143,6 +171,7 @@ def _fast_folder() -> str | None:
 
 
 def _serve(options: Mapping[str, Any]) -> None:
+    from trioka.broker.config.exposed_files import exposed_files
     from trioka.broker.config.properties import parse_environment, parse_overrides, parse_properties
 
     try:
@@ -150,6 +179,8 @@ def _serve(options: Mapping[str, Any]) -> None:
         if options["file"] is not None:
             file = parse_properties(Path(options["file"]).read_bytes())
         environment, overrides = parse_environment(os.environ), parse_overrides(options["override"])
+        for warning in exposed_files(options["file"], file):
+            print(f"note: {warning}", file=sys.stderr)
         _run(file, environment, overrides, is_check=options["check"], options=options)
     except OSError as error:
         raise CannotStart(f"{options['file']} cannot be read: {error.strerror}.") from None
@@ -166,21 +197,22 @@ def _run(
     overrides: Mapping[str, str],
     *,
     options: Mapping[str, Any],
-    topics: Mapping[str, int] | None = None,
-    is_dev: bool = False,
-    is_demo: bool = False,
+    dev: DevRun | None = None,
     is_check: bool = False,
 ) -> None:
     started = time.perf_counter()
     _set_up_logging(options["log_format"], options["log_level"])
     from trioka.broker.config.layers import ConfigError
     from trioka.broker.config.server import load
+    from trioka.broker.security.listener_check import check_security
 
     try:
         loaded = load(file, environment=environment, overrides=overrides)
+        tls_remarks = check_security(loaded.config, loaded.node)
     except ConfigError as error:
         raise CannotStart(str(error)) from None
-    for remark in () if is_dev else (*loaded.warnings, *loaded.notes):  # of `dev`, nobody wrote the properties
+    # `dev` has no properties file
+    for remark in () if dev is not None else (*loaded.warnings, *loaded.notes, *tls_remarks):
         print(f"note: {remark}", file=sys.stderr)
     if is_check:
         return
@@ -188,25 +220,25 @@ def _run(
     import trio
 
     from trioka.broker.membership.identity import NotFormatted
-    from trioka.broker.membership.lifecycle import CannotJoin
+    from trioka.broker.membership.lifecycle import JoinRefused
     from trioka.broker.membership.log_directories import LogDirectoriesOffline
     from trioka.broker.network.listener import PortInUse
     from trioka.broker.quorum.store import VotersDisagree
     from trioka.storage.directory import DirectoryInUse, ForeignDirectory
-    from trioka.storage.disk import allow_many_descriptors
+    from trioka.storage.disk import raise_descriptor_limit
     from trioka.storage.failstop_disk import OutOfDescriptors
-    from trioka.storage.layout import DamagedFile
+    from trioka.storage.layout import CorruptFile
 
-    allow_many_descriptors()
+    raise_descriptor_limit()
     try:
-        trio.run(_live, loaded, topics or {}, is_dev, is_demo, started)
-    except Exception as errors:  # not `except*`: what it raises is a group again, before Python 3.11.4
+        trio.run(_live, loaded, dev, started)
+    except Exception as errors:  # not `except*`: before Python 3.11.4, an exception raised there is wrapped in a group
         happened = list(_single(errors))
         ended = next((each for each in happened if isinstance(each, LogDirectoriesOffline)), None)
         if ended is not None:
             hints = ["mend or replace the disk, then start the node again"]
             raise Failure(f"this node has ended: {ended}", hints=hints) from None
-        known = (DirectoryInUse, ForeignDirectory, NotFormatted, VotersDisagree, DamagedFile, CannotJoin)
+        known = (DirectoryInUse, ForeignDirectory, NotFormatted, VotersDisagree, CorruptFile, JoinRefused)
         if not all(isinstance(each, (PortInUse, *known, OutOfDescriptors, OSError)) for each in happened):
             raise
         port = next((each.port for each in happened if isinstance(each, PortInUse)), None)
@@ -214,12 +246,12 @@ def _run(
             raise CannotStart(f"{happened[0]}.") from errors
         is_http = port not in [endpoint.port for endpoint in loaded.node.broker_listeners]
         flag, key = ("--http-port", "trioka.http.listeners") if is_http else ("--port", "listeners")
-        where = f"with {flag}" if is_dev else f"in {key}"
+        where = f"with {flag}" if dev is not None else f"in {key}"
         raise CannotStart(f"port {port} is taken by {owner_of(port)}; choose another {where}.") from errors
 
 
 def _single(error: Exception) -> Iterator[Exception]:
-    """What really happened, however deep it is."""
+    """The first exception inside nested groups."""
     if isinstance(error, ExceptionGroup):
         for each in error.exceptions:
             yield from _single(each)
@@ -228,101 +260,129 @@ def _single(error: Exception) -> Iterator[Exception]:
 
 
 def _set_up_logging(form: str, level: str) -> None:
-    from trioka.broker.logs.formatters import HumanLines, JsonLines, Repetitions
+    from trioka.broker.logs.formatters import HumanFormatter, JsonFormatter, RepeatFilter
 
     is_human = form == "human" or (form == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler()
-    handler.setFormatter(HumanLines() if is_human else JsonLines())
-    handler.addFilter(Repetitions())
+    handler.setFormatter(HumanFormatter() if is_human else JsonFormatter())
+    handler.addFilter(RepeatFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
-async def _live(loaded: "Loaded", topics: Mapping[str, int], is_dev: bool, is_demo: bool, started: float) -> None:
+async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
     import trio
 
     from trioka.broker.broker import Broker
     from trioka.broker.clock import SystemClock
-    from trioka.broker.http.server import open_door
+    from trioka.broker.http.server import open_http_server
     from trioka.storage.disk import OsDisk
 
-    gc.freeze()  # modules stay, and need not be looked through
-    gc.enable()  # the entry point had it off; a node that waits for its quorum may do so for days
+    gc.freeze()  # modules live as long as the process, so collections need not traverse them
+    gc.enable()  # the entry point disabled it; a node may wait for its quorum for days
     broker = Broker(loaded.config, loaded.node, disk=OsDisk(), clock=SystemClock(), random=SystemRandom())
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             signalled = trio.Event()
             nursery.start_soon(_mind, signals, signalled, broker, nursery.cancel_scope)
-            door = open_door(loaded.config)
-            if door is not None:
-                nursery.start_soon(door.serve, broker)
+            http_server = open_http_server(loaded.config)
+            if http_server is not None:
+                nursery.start_soon(http_server.serve, broker)
             await nursery.start(broker.run)
             if not signalled.is_set():
-                await broker.create_missing_topics(topics)
-            keep_what_stays()
+                await _furnish(broker, dev)
+            freeze_startup_objects()
             if not signalled.is_set():
                 took = time.perf_counter() - started
-                _say_ready(broker.addresses, _http_text(door), loaded.node.log_dirs, is_dev, took)
-                for port in () if door is None else door.passed_over:
+                http = _http_text(http_server)
+                secured = {each.name: each.protocol.name for each in loaded.node.listeners if each.protocol}
+                security = None if dev is None else dev.security
+                _report_ready(broker.addresses, http, loaded.node.log_dirs, dev is not None, took, secured, security)
+                for port in () if http_server is None else http_server.ports_in_use:
                     print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
-                if is_demo:
+                if dev is not None and dev.is_demo:
                     _start_demo([("127.0.0.1", port) for _, port in broker.addresses.values()])
-                from trioka.broker.network.scheduling import ask_for_short_turns
+                from trioka.broker.network.scheduling import request_short_timeslice
 
-                ask_for_short_turns()
+                request_short_timeslice()
             await broker.stopped.wait()
             nursery.cancel_scope.cancel()
 
 
+async def _furnish(broker: "Broker", dev: DevRun | None) -> None:
+    """Create the topics and the user that the options of `trioka dev` name."""
+    if dev is None:
+        return
+    upsertions = [] if dev.security is None else dev.security.upsertions()
+    if upsertions:
+        from trioka.protocol.errors import NONE
+
+        decision = await broker.quorum.change(
+            lambda controller: controller.alter_user_scram_credentials([], upsertions)
+        )
+        for reply in decision.replies:
+            if reply.outcome.code != NONE:
+                raise CannotStart(f"user {reply.user} was not created: {reply.outcome.message}")
+    await broker.create_missing_topics(dev.topics)
+
+
 def _start_demo(servers: Sequence[tuple[str, int]]) -> None:
-    """Its thread ends with the process, and must not hold it up: brokers finish what they serve in any case."""
+    """Start the demo in a daemon thread, which never delays the end of the process."""
     from .demo import Demo
 
     Demo(servers).start()
 
 
-def _http_text(door: "Door | None") -> str | None:
-    if door is None:
+def _http_text(http_server: "HttpServer | None") -> str | None:
+    if http_server is None:
         return None
-    host, port = door.address
+    host, port = http_server.address
     return f"http://{({'127.0.0.1': 'localhost', '::1': '[::1]'}).get(host, host)}:{port}/metrics"
 
 
 async def _mind(
     signals: AsyncIterator[int], signalled: "trio.Event", broker: "Broker", scope: "trio.CancelScope"
 ) -> None:
-    """The first signal lets requests finish; the second does not wait for them. Both stop cleanly."""
+    """Handle signals: the first one lets requests finish; the second does not wait for them. Both stop cleanly."""
     await anext(signals)
-    signalled.set()  # it may come before the broker is ready, which then never is
+    signalled.set()  # a signal before the broker is ready cancels the start
     broker.stop()
     await anext(signals)
     scope.cancel()
 
 
-def _say_ready(
+def _report_ready(
     addresses: Mapping[str, tuple[str, int]],
     http: str | None,
     log_dirs: Sequence[str],
     is_dev: bool,
     seconds: float,
+    secured: Mapping[str, str] = MappingProxyType({}),
+    security: "DevSecurity | None" = None,
 ) -> None:
+    """Print that the broker is ready. `secured` are the protocols of listeners that are not PLAINTEXT, by name."""
     in_memory = is_dev and log_dirs[0].startswith(FAST_FOLDER)
     kept = "in memory (keep data: --data ./data)" if in_memory else f"data in {', '.join(log_dirs)}"
     lines = [f"trioka {__version__} · ready in {seconds:.2f} s · {kept} · Ctrl-C stops"]
     for name, (host, port) in addresses.items():
         host = "localhost" if host == "127.0.0.1" else host
-        lines.append(f"  {'Kafka' if len(addresses) == 1 else name:<9}{f'{host}:{port}':<26}any Kafka client, no auth")
+        label = "Kafka" if len(addresses) == 1 else name
+        access = secured.get(name, "any Kafka client, no auth")
+        lines.append(f"  {label:<8} {f'{host}:{port}':<26}{access}")
     if http is not None:
         lines.append(f"  Metrics  {http:<33}health /readyz")
     if is_dev:
         first = next(iter(addresses.values()))[1]
         at = "" if first == DEFAULT_PORT else f" -b localhost:{first}"
+        if security is not None:
+            lines += security.lines(f"localhost:{first}")
+            at += f" --command-config {security.client_file}"
         said = "echo '{\"id\":1}'"
         lines.append(f"  Try      {said} | trioka produce{at} orders      then    trioka consume{at} orders")
     _say("\n".join(lines) + "\n")
 
 
 def _say(text: str) -> None:
-    """Whoever started the broker may have stopped listening after its first line: that must not end the broker."""
+    """Print a line; the parent process may have closed the pipe after the first one, which must not end the broker."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -331,7 +391,7 @@ def _say(text: str) -> None:
 
 
 def owner_of(port: int) -> str:
-    """Who listens there, as far as this system tells."""
+    """The process that listens on a port, as far as the system reports it."""
     wanted = f"{port:04X}"
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

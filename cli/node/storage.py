@@ -25,24 +25,25 @@ from trioka.broker.config.layers import ConfigError
 from trioka.broker.config.listeners import Node
 from trioka.broker.config.properties import parse_environment, parse_properties
 from trioka.broker.config.server import load
-from trioka.broker.membership.format import AlreadyFormatted, Founder, directories_of, format_node
+from trioka.broker.membership.format import AlreadyFormatted, InitialVoter, directories_of, format_node
 from trioka.cluster.feature_changes import NEEDED
 from trioka.cluster.feature_levels import RELEASES, SCRAM_SINCE, fresh_levels, metadata_version_of
 from trioka.cluster.features import KRAFT_VERSION, METADATA_VERSION, NOT_SERVED, SUPPORTED
 from trioka.cluster.metadata_log import LATEST_METADATA_VERSION, MetadataRecord
 from trioka.cluster.partition import random_uuid
-from trioka.cluster.scram import SALT_BYTES, credential_of
+from trioka.cluster.scram import credential_of
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.internal_records.metadata import FeatureLevelRecord
 from trioka.protocol.primitives import uuid_from_text, uuid_text
+from trioka.protocol.sasl.scram import SALT_RANDOM_BYTES
 from trioka.storage.checkpoint import MetaProperties, read_meta_properties
 from trioka.storage.disk import OsDisk
-from trioka.storage.layout import META_PROPERTIES, DamagedFile
+from trioka.storage.layout import META_PROPERTIES, CorruptFile
 
 from ..command_group import group
 from ..options import with_output
 from ..terminal.failure import Exit, Failure, did_you_mean
-from ..terminal.output import Column, put, show
+from ..terminal.output import Column, show, write_stdout
 
 FOUNDER: Final = re.compile(r"(\d{1,10})@(?:\[([^\]]+)\]|([^:@\[\]]+)):(\d{1,5}):([A-Za-z0-9_-]{22})")
 COLUMNS: Final = (
@@ -59,7 +60,7 @@ storage = group("storage", "The directories of a node: format them, look at them
 @storage.command("random-uuid")
 def random_uuid_command() -> None:
     """A new id, for a cluster or for a directory."""
-    put(uuid_text(random_uuid(SystemRandom())))
+    write_stdout(uuid_text(random_uuid(SystemRandom())))
 
 
 @storage.command("format")
@@ -93,11 +94,11 @@ def format_command(
     node = _node(config)
     _check_cluster_id(cluster_id)
     random = SystemRandom()
-    founders = [_founder(text) for text in initial_controllers.split(",")] if initial_controllers else []
+    initial_voters = [_founder(text) for text in initial_controllers.split(",")] if initial_controllers else []
     if standalone:
-        founders = [_alone(node, random_uuid(random))]
-    _check_founders(node, founders, no_initial_controllers)
-    has_voters_in_log = bool(founders)
+        initial_voters = [_alone(node, random_uuid(random))]
+    _check_founders(node, initial_voters, no_initial_controllers)
+    has_voters_in_log = bool(initial_voters)
     levels = _levels(feature, release_version, has_voters_in_log or no_initial_controllers)
     records: list[MetadataRecord] = [
         FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()
@@ -109,7 +110,7 @@ def format_command(
             node,
             cluster_id=cluster_id,
             records=records,
-            founders=founders,
+            initial_voters=initial_voters,
             has_voters_in_log=has_voters_in_log,
             random=random,
             now_ms=time.time_ns() // 1_000_000,
@@ -120,9 +121,9 @@ def format_command(
     except OSError as error:
         raise Failure(f"{error.filename}: {error.strerror}") from None
     if not made:
-        put("All of the log directories are already formatted.")
+        write_stdout("All of the log directories are already formatted.")
     for path in made:
-        put(f"Formatting {path} with metadata.version {levels[METADATA_VERSION]}.")
+        write_stdout(f"Formatting {path} with metadata.version {levels[METADATA_VERSION]}.")
 
 
 @storage.command("info")
@@ -149,7 +150,7 @@ def _look(path: str, row: dict[str, object], found: list[MetaProperties]) -> str
         return "not formatted"
     try:
         meta = read_meta_properties(disk, f"{path}/{META_PROPERTIES}")
-    except (DamagedFile, ProtocolError) as error:
+    except (CorruptFile, ProtocolError) as error:
         return str(error)
     row["cluster_id"], row["node_id"] = meta.cluster_id, meta.node_id
     row["directory_id"] = None if meta.directory_id is None else uuid_text(meta.directory_id)
@@ -159,7 +160,7 @@ def _look(path: str, row: dict[str, object], found: list[MetaProperties]) -> str
     return "formatted" if meta.node_id == found[0].node_id else "of another node than the first"
 
 
-# -- what was said -----------------------------------------------------------------------------------------------------
+# -- checks of the arguments -------------------------------------------------------------------------------------------
 
 
 def _node(config: str) -> Node:
@@ -172,41 +173,41 @@ def _node(config: str) -> Node:
 
 
 def _check_cluster_id(cluster_id: str) -> None:
-    """Kafka takes any text, and its own are always the 22 letters of an uuid; a typing error is found by that."""
+    """Kafka accepts any text, but its own ids always are UUIDs of 22 letters; the check finds typing errors."""
     if not cluster_id or cluster_id != cluster_id.strip() or not cluster_id.isprintable():
         raise Failure(
             f"--cluster-id '{cluster_id}' is no id; trioka storage random-uuid makes one", exit_code=Exit.USAGE
         )
 
 
-def _founder(text: str) -> Founder:
+def _founder(text: str) -> InitialVoter:
     matched = FOUNDER.fullmatch(text.strip())
     if matched is None or int(matched[4]) > 65535:
         raise Failure(
             f"--initial-controllers has '{text}', and must have ID@HOST:PORT:DIRECTORY-ID", exit_code=Exit.USAGE
         )
-    return Founder(int(matched[1]), uuid_from_text(matched[5]), matched[2] or matched[3], int(matched[4]))
+    return InitialVoter(int(matched[1]), uuid_from_text(matched[5]), matched[2] or matched[3], int(matched[4]))
 
 
-def _alone(node: Node, directory: bytes) -> Founder:
+def _alone(node: Node, directory: bytes) -> InitialVoter:
     if not node.is_controller:
         raise Failure("--standalone is for controllers, and process.roles is only broker", exit_code=Exit.USAGE)
     listener = node.controller_listeners[0]
-    return Founder(node.id, directory, listener.host or "localhost", listener.port)
+    return InitialVoter(node.id, directory, listener.host or "localhost", listener.port)
 
 
-def _check_founders(node: Node, founders: Sequence[Founder], joins: bool) -> None:
-    if len({each.id for each in founders}) < len(founders) or len({each.directory for each in founders}) < len(
-        founders
-    ):
+def _check_founders(node: Node, initial_voters: Sequence[InitialVoter], joins: bool) -> None:
+    if len({each.id for each in initial_voters}) < len(initial_voters) or len(
+        {each.directory for each in initial_voters}
+    ) < len(initial_voters):
         raise Failure("--initial-controllers names a node or a directory twice", exit_code=Exit.USAGE)
-    if node.voters and (founders or joins):
+    if node.voters and (initial_voters or joins):
         raise Failure(
             "controller.quorum.voters says who votes, so that nothing can be said of it here", exit_code=Exit.USAGE
         )
-    if founders and node.is_controller and node.id not in [each.id for each in founders]:
+    if initial_voters and node.is_controller and node.id not in [each.id for each in initial_voters]:
         raise Failure(f"--initial-controllers does not name node {node.id}, which is this one", exit_code=Exit.USAGE)
-    if node.is_controller and not node.voters and not founders and not joins:
+    if node.is_controller and not node.voters and not initial_voters and not joins:
         raise Failure(
             "controller.quorum.voters is not set, so that the first voters must be named",
             exit_code=Exit.USAGE,
@@ -215,7 +216,9 @@ def _check_founders(node: Node, founders: Sequence[Founder], joins: bool) -> Non
 
 
 def _levels(said: Sequence[str], release: str | None, has_voters_in_log: bool) -> dict[str, int]:
-    """Those of a release, the newest if none is named, and what was said of single features."""
+    """The feature levels of a release (the newest if none is named), with the levels of the options in place of its
+    own.
+    """
     wanted: dict[str, int] = {}
     for text in said:
         name, _, level = text.partition("=")
@@ -261,10 +264,10 @@ def _metadata_version(release: str | None, wanted: Mapping[str, int]) -> int:
 
 
 def _credentials(said: Sequence[str], metadata_version: int, random: Random) -> list[MetadataRecord]:
-    """As records. What is wrong is told without what was said."""
+    """SCRAM credentials as records. Error messages never contain the argument, which holds a password."""
     if said and metadata_version < SCRAM_SINCE:
         raise Failure(f"--add-scram needs metadata.version {SCRAM_SINCE} (3.5-IV2) or above", exit_code=Exit.USAGE)
     try:
-        return [credential_of(text, random.randbytes(SALT_BYTES)) for text in said]
+        return [credential_of(text, random.randbytes(SALT_RANDOM_BYTES)) for text in said]
     except ValueError as error:
         raise Failure(f"--add-scram: {error}", exit_code=Exit.USAGE) from None

@@ -1,1 +1,1 @@
-"""What a command prints: tables, progress, errors, times and sizes as people write them."""
+"""Output of a command: tables, progress, errors, and readable times and sizes."""

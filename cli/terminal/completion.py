@@ -8,7 +8,7 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
-from .output import put
+from .output import write_stdout
 
 VARIABLE: Final = "_TRIOKA_COMPLETE"
 
@@ -20,4 +20,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Prints the script for SHELL: bash, zsh or fish."""
     made = get_completion_class(shell)
     assert made is not None
-    put(made(ctx.find_root().command, {}, "trioka", VARIABLE).source())
+    write_stdout(made(ctx.find_root().command, {}, "trioka", VARIABLE).source())

@@ -1,11 +1,11 @@
-"""What goes wrong, as a person reads it: what happened, why, and the next command; and as a script reads it: a number.
+"""A failed command: for users, what happened, why, and the next command; for scripts, an exit code.
 
     error: topic 'ordres' does not exist on localhost:9092        [TRK-1003 UNKNOWN_TOPIC_OR_PARTITION]
       did you mean: orders?   create it: trioka topics create ordres   more: trioka explain TRK-1003
 
-A code of Kafka's protocol is TRK-1000 plus its number, so TRK-1003 is Kafka's error 3. What a client meets before
-anybody answers has codes from TRK-2001 on; `cli/problems.py` lists them. This file is on the way to `trioka dev`, and
-so imports nothing.
+A code of Kafka's protocol is TRK-1000 plus its number, so TRK-1003 is Kafka's error 3. Errors before a broker answers
+have codes from TRK-2001 on; `cli/problems.py` lists them. The start of `trioka dev` imports this file, so it imports
+nothing itself.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Final
 
 KAFKA_CODES_FROM: Final = 1000
-LABEL_COLUMN: Final = 88  # where the code stands, if the sentence leaves room for it
+LABEL_COLUMN: Final = 88  # column of the code, if the sentence is short enough
 
 
 class Exit(IntEnum):
@@ -30,7 +30,7 @@ class Exit(IntEnum):
 
 
 class Failure(Exception):
-    """One sentence for a person, with the exit code for a script."""
+    """One sentence for the user, with the exit code for scripts."""
 
     def __init__(
         self, what: str, *, exit_code: int = Exit.FAILED, code: str = "", name: str = "", hints: Sequence[str] = ()
@@ -43,7 +43,7 @@ class Failure(Exception):
         self.hints = tuple(hints)
 
     def __str__(self) -> str:
-        """Both lines, without an end of line."""
+        """Both lines, without a line end."""
         first = f"error: {self.what}"
         hints = list(self.hints)
         if self.code:
@@ -54,11 +54,11 @@ class Failure(Exception):
 
 
 class CannotStart(Failure):
-    """A broker that does not start."""
+    """A broker that cannot start."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> list[str]:
-    """A hint, or none."""
+    """A hint with similar names, or an empty string."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, list(known), n=3, cutoff=0.6)

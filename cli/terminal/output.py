@@ -1,8 +1,9 @@
-"""What a command says: data to standard output, talk to standard error. The only module of this room that prints.
+"""Output of a command: data to standard output, messages to standard error. The only module of this package that
+prints.
 
-A table is for people: capitals, two blanks between the columns, no borders. On a terminal rich draws it, which knows
-the width and the colours; into a pipe it goes as plain lines with raw numbers, and rich is not even loaded. The other
-forms are for programs: json and yaml hold everything that is known, csv the columns, name one name in each line.
+A table is for users: capitals, two blanks between the columns, no borders. On a terminal rich draws it with its width
+and colours; a pipe gets plain lines with raw numbers, and rich is not loaded. The other formats are for programs: json
+and yaml contain all fields, csv the columns, name one name per line.
 """
 
 import csv
@@ -20,7 +21,7 @@ FORMATS: Final = ("table", "wide", "json", "yaml", "csv", "name")
 
 Row: TypeAlias = Mapping[str, Any]
 
-# Words that should be seen on a terminal.
+# Words that are highlighted on a terminal.
 COLOURS: Final = {
     "ok": "green",
     "HEALTHY": "green",
@@ -35,7 +36,7 @@ COLOURS: Final = {
 
 
 class Column(NamedTuple):
-    """`kind` says how a number is shown to a person: "bytes", "ms" (a length of time) or as it is."""
+    """`kind` is the display of a number: "bytes", "ms" (a length of time) or unchanged."""
 
     title: str
     key: str
@@ -47,18 +48,18 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def is_conversation() -> bool:
-    """Somebody is there to answer a question."""
+def is_interactive() -> bool:
+    """Whether a user can answer a prompt."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def put(text: str) -> None:
+def write_stdout(text: str) -> None:
     """One or more lines of data."""
     sys.stdout.write(f"{text}\n")
 
 
-def put_bytes(data: bytes) -> None:
-    """Data as it is, without an end of line."""
+def write_stdout_bytes(data: bytes) -> None:
+    """Data without an added line end."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
 
@@ -67,24 +68,24 @@ def flush() -> None:
     sys.stdout.flush()
 
 
-def talk(text: str) -> None:
+def write_stderr(text: str) -> None:
     end_status()
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
-def is_talk_terminal() -> bool:
+def is_stderr_terminal() -> bool:
     return sys.stderr.isatty()
 
 
 class _Status:
-    """Whether a line stands on the terminal that the next one replaces."""
+    """Whether the terminal's last line is a status line, which the next one replaces."""
 
     is_there = False
 
 
 def status(text: str) -> None:
-    """How far long work is: a line of a terminal, cut to its width, that the next one replaces."""
+    """Show the progress of long work: one line of a terminal, cut to its width, which the next one replaces."""
     try:
         width = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:
@@ -101,27 +102,27 @@ def end_status() -> None:
         _Status.is_there = False
 
 
-def nobody_reads() -> None:
-    """Whoever read standard output has gone: the rest goes nowhere, and Python's last flush does not complain."""
+def discard_stdout() -> None:
+    """Discard further output after the reader of standard output has gone; Python's last flush then does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def show(rows: Iterable[Row], columns: Sequence[Column], how: str, *, name: str = "name") -> None:
-    """The rows in one of the `FORMATS`. `name` is the key of what `-o name` prints."""
+    """Print rows in one of the `FORMATS`. `name` is the key that `-o name` prints."""
     found = list(rows)
     if how == "json":
-        put(json.dumps(found, indent=2, ensure_ascii=False))
+        write_stdout(json.dumps(found, indent=2, ensure_ascii=False))
     elif how == "yaml":
-        put("\n".join(_yaml(found, "")) if found else "[]")
+        write_stdout("\n".join(_yaml(found, "")) if found else "[]")
     elif how == "csv":
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(column.key for column in columns)
         writer.writerows([_text(row.get(column.key), "", empty="") for column in columns] for row in found)
-        put(out.getvalue().rstrip("\n"))
+        write_stdout(out.getvalue().rstrip("\n"))
     elif how == "name":
         for each in dict.fromkeys(_text(row.get(name), "") for row in found):
-            put(each)
+            write_stdout(each)
     else:
         _table(found, [column for column in columns if how == "wide" or not column.wide], is_wide=how == "wide")
 
@@ -134,7 +135,7 @@ def _table(rows: list[Row], columns: Sequence[Column], *, is_wide: bool) -> None
     lines += [[_text(row.get(column.key), "") for column in columns] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     for line in lines:
-        put("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        write_stdout("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _draw(rows: list[Row], columns: Sequence[Column], *, is_wide: bool) -> None:

@@ -1,8 +1,8 @@
-"""Long work tells how far it is: on a terminal in one line that changes, otherwise in one line every ten seconds.
+"""Progress of long work: on a terminal one line that is updated, otherwise one line every ten seconds.
 
     verify: 1.2 GB of 4.0 GB, 310.0 MB/s, 9s left
 
-What is over in a second says nothing. It goes to standard error, which is talk, so that data stays data.
+Work that ends within a second prints nothing. Progress goes to standard error, to keep standard output for data.
 """
 
 import time
@@ -11,7 +11,7 @@ from math import inf
 from types import TracebackType
 from typing import Final
 
-from .output import end_status, is_talk_terminal, status, talk
+from .output import end_status, is_stderr_terminal, status, write_stderr
 from .time_parsing import show_bytes, show_duration
 
 FIRST_S: Final = 1.0
@@ -21,7 +21,7 @@ BYTES: Final = "bytes"
 
 
 class Progress:
-    """In a `with`, so that the line is gone when the work is. `total` None: nobody knows how much it will be."""
+    """Use it in a `with`, so that the line is removed at the end. `total` None: unknown."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Progress:
         *,
         is_silent: bool = False,
         now: Callable[[], float] = time.monotonic,
-        is_terminal: Callable[[], bool] = is_talk_terminal,
+        is_terminal: Callable[[], bool] = is_stderr_terminal,
     ) -> None:
         self._what, self._unit, self._total = what, unit, total
         self._now, self._is_terminal = now, is_terminal()
@@ -49,14 +49,14 @@ class Progress:
         self.reach(self.done + count)
 
     def reach(self, done: int) -> None:
-        """So much is done. Says so if it is time to."""
+        """Set the amount done, and print it if a line is due."""
         self.done = done
         now = self._now()
         if now >= self._next:
             self._say(line(self._what, self._unit, done, self._total, now - self._began), now)
 
     def wait(self, reason: str) -> None:
-        """Nothing can be counted, only waited for."""
+        """Show progress of a wait whose end cannot be estimated."""
         now = self._now()
         if now >= self._next:
             self._say(f"{self._what}: {show_duration(int(1000 * (now - self._began)))} so far; {reason}", now)
@@ -66,11 +66,11 @@ class Progress:
         if self._is_terminal:
             status(text)
         else:
-            talk(text)
+            write_stderr(text)
 
 
 def line(what: str, unit: str, done: int, total: int | None, seconds: float) -> str:
-    """How much of how much, how fast, and how long it will take."""
+    """The amount done, the total, the rate, and the time left."""
     rate = done / seconds if seconds > 0 else 0.0
     amount = _amount(done, unit) if total is None else f"{_amount(done, unit)} of {_amount(total, unit)}"
     parts = [amount if unit == BYTES else f"{amount} {unit}", f"{_amount(round(rate), unit)}/s"]

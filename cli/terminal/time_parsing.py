@@ -1,8 +1,8 @@
-"""Points in time and lengths of time, as people write and read them.
+"""Parses and prints points in time and lengths of time.
 
-30s   1h30m   7d   250ms   P7DT12H           lengths; the last is ISO 8601, as Kafka's own scripts want it
+30s   1h30m   7d   250ms   P7DT12H           lengths; the last is ISO 8601, as Kafka's own scripts require
 2026-11-16   2026-11-16T08:30:00.500+01:00   points; without a zone they are UTC, as in Kafka's scripts
--1h   1700000000000                          so long ago; milliseconds since 1970
+-1h   1700000000000                          relative to now; milliseconds since 1970
 """
 
 import re
@@ -17,7 +17,7 @@ _ISO: Final = re.compile(
 
 
 def parse_duration_ms(text: str) -> int:
-    """A ValueError is one sentence."""
+    """A length in milliseconds. A ValueError is one sentence."""
     plain = text.strip().lower()
     parts = _PART.findall(plain)
     if parts and "".join(map("".join, parts)) == plain:

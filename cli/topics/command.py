@@ -1,4 +1,4 @@
-"""`trioka topics`: list, describe, create, alter; delete and trim stand in `topics/deletion.py`."""
+"""`trioka topics`: list, describe, create, alter; delete and trim are in `topics/deletion.py`."""
 
 import time
 from typing import Any, Final
@@ -12,17 +12,17 @@ from trioka.protocol.messages.metadata import MetadataResponse
 from trioka.protocol.primitives import NULL_UUID, uuid_text
 
 from .. import problems
-from ..client.cluster_client import NOBODY, Kafka, TopicPartition
+from ..client.cluster_client import NO_NODE, Kafka, TopicPartition
 from ..client.offsets import EARLIEST, LATEST, list_offsets
 from ..command_group import group
 from ..configs import DYNAMIC_TOPIC, TOPIC, Change, alter_configs, described, unknown_keys
-from ..options import end_with, pairs, with_kafka, with_names, with_output
+from ..options import exit_code_of, pairs, with_kafka, with_name_arguments, with_output
 from ..terminal.failure import Failure
-from ..terminal.output import Column, Row, put, show, talk
+from ..terminal.output import Column, Row, show, write_stderr, write_stdout
 from .deletion import delete, trim
 
 BROKER_DEFAULT: Final = -1
-SEEN_WITHIN_S: Final = 5.0  # a topic that was created is in the metadata of every broker, as a rule at once
+APPLY_TIMEOUT_S: Final = 5.0  # a created topic reaches the metadata of every broker almost at once
 LOOK_AGAIN_S: Final = 0.02
 
 LIST_COLUMNS: Final = (
@@ -74,7 +74,7 @@ def list_topics(kafka: Kafka, output: str, exclude_internal: bool, under_replica
 
 
 @topics.command("describe")
-@with_names("topic", required=False)
+@with_name_arguments("topic", required=False)
 @click.option("--under-replicated-partitions", is_flag=True, help="only partitions with replicas that are not in sync")
 @click.option("--unavailable-partitions", is_flag=True, help="only partitions without a leader")
 @with_output
@@ -91,7 +91,7 @@ def describe(
             _partition_row(topic.name or "", partition)
             for partition in sorted(topic.partitions, key=lambda each: each.partition_index)
             if (not under_replicated_partitions or _is_under_replicated(partition))
-            and (not unavailable_partitions or partition.leader_id == NOBODY)
+            and (not unavailable_partitions or partition.leader_id == NO_NODE)
         ]
     partitions = [row for each in rows.values() for row in each]
     if output == "wide" or output in ("json", "yaml"):
@@ -109,12 +109,12 @@ def describe(
         return
     show(summaries, SUMMARY_COLUMNS, output)
     if partitions:
-        put("")
+        write_stdout("")
         show(partitions, PARTITION_COLUMNS, output)
 
 
 @topics.command("create")
-@with_names("topic")
+@with_name_arguments("topic")
 @click.option("--partitions", type=int, default=BROKER_DEFAULT, metavar="N", help="default: as the broker has it")
 @click.option(
     "--replication-factor", type=int, default=BROKER_DEFAULT, metavar="N", help="default: as the broker has it"
@@ -150,21 +150,21 @@ def create(
     failures = []
     for told in answer.topics:
         if told.error_code == TopicAlreadyExists.code and if_not_exists:
-            talk(f"topic '{told.name}' exists already")
+            write_stderr(f"topic '{told.name}' exists already")
         elif told.error_code != NONE:
             what = f"topic '{told.name}' was not created"
             hints = unknown_keys(TOPIC, [each.name for each in configs])
-            failures.append(problems.refused(told.error_code, what, told.error_message, hints))
+            failures.append(problems.from_error_code(told.error_code, what, told.error_message, hints))
         elif not dry_run:
-            _wait_until_seen(kafka, told.name)
-            talk(f"created topic '{told.name}' with {told.num_partitions} partitions")
+            _wait_until_applied(kafka, told.name)
+            write_stderr(f"created topic '{told.name}' with {told.num_partitions} partitions")
         else:
-            talk(f"topic '{told.name}' could be created")
-    return end_with(failures, len(names))
+            write_stderr(f"topic '{told.name}' could be created")
+    return exit_code_of(failures, len(names))
 
 
 @topics.command("alter")
-@with_names("topic")
+@with_name_arguments("topic")
 @click.option("--partitions", type=int, metavar="N", help="how many there shall be; they never become fewer")
 @click.option("--config", "-c", "config", multiple=True, metavar="KEY=VALUE")
 @click.option("--delete-config", multiple=True, metavar="KEY", help="back to the broker's default")
@@ -189,17 +189,17 @@ def alter(
         for told in kafka.ask_controller(request, lambda told: [each.error_code for each in told.results]).results:
             if told.error_code != NONE:
                 what = f"topic '{told.name}' keeps its partitions"
-                failures.append(problems.refused(told.error_code, what, told.error_message))
+                failures.append(problems.from_error_code(told.error_code, what, told.error_message))
             else:
-                _wait_until_seen(kafka, told.name, partitions)
-                talk(f"topic '{told.name}' has {partitions} partitions")
+                _wait_until_applied(kafka, told.name, partitions)
+                write_stderr(f"topic '{told.name}' has {partitions} partitions")
     if changes:
         failures += [failure for name in names if (failure := alter_configs(kafka, TOPIC, name, changes)) is not None]
-    return end_with(failures, len(names) * ((partitions is not None) + bool(changes)))
+    return exit_code_of(failures, len(names) * ((partitions is not None) + bool(changes)))
 
 
 def create_topic(kafka: Kafka, name: str, partitions: int) -> None:
-    """One topic, for a command that needs one of its own."""
+    """Create one topic, for a command that needs its own."""
     wanted = CreateTopicsRequest.Topic(
         name=name, num_partitions=partitions, replication_factor=BROKER_DEFAULT, assignments=[], configs=[]
     )
@@ -207,13 +207,13 @@ def create_topic(kafka: Kafka, name: str, partitions: int) -> None:
     answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.topics])
     for told in answer.topics:
         if told.error_code != NONE:
-            raise problems.refused(told.error_code, f"topic '{name}' was not created", told.error_message)
-    _wait_until_seen(kafka, name, partitions)
+            raise problems.from_error_code(told.error_code, f"topic '{name}' was not created", told.error_message)
+    _wait_until_applied(kafka, name, partitions)
 
 
-def _wait_until_seen(kafka: Kafka, name: str, partitions: int = 1) -> None:
-    """Kafka confirms a change before all brokers have heard of it; whoever asks next should see it."""
-    deadline = time.monotonic() + SEEN_WITHIN_S
+def _wait_until_applied(kafka: Kafka, name: str, partitions: int = 1) -> None:
+    """Wait until all brokers apply a change: Kafka confirms it earlier, and the next request should see it."""
+    deadline = time.monotonic() + APPLY_TIMEOUT_S
     while time.monotonic() < deadline:
         (topic,) = kafka.metadata([name]).topics
         if topic.error_code == NONE and len(topic.partitions) >= partitions:
@@ -235,7 +235,7 @@ def _partition_row(name: str, partition: MetadataResponse.Topic.Partition) -> di
     return {
         "topic": name,
         "partition": partition.partition_index,
-        "leader": None if partition.leader_id == NOBODY else partition.leader_id,
+        "leader": None if partition.leader_id == NO_NODE else partition.leader_id,
         "leader_epoch": partition.leader_epoch,
         "replicas": partition.replica_nodes,
         "isr": partition.isr_nodes,

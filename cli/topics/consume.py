@@ -1,12 +1,12 @@
-"""`trioka consume`: records become lines of standard output. kafka-python reads them.
+"""`trioka consume`: prints records to standard output. kafka-python reads them.
 
-    -o start      from the first record (this is the default)        -o end        only what comes from now on
+    -o start      from the first record (this is the default)        -o end        only new records
     -o 7          from offset 7                                      -o 7:12       7 to 11
     -o +5         from the sixth record on                           -o -5         the last five of each partition
     -o @-1h       from an hour ago                                   -o @2026-11-16T08:00:00
 
-Without a group nothing is committed. With one (`-g`) the group decides where to go on, and what was printed is
-committed.
+Without a group nothing is committed. With one (`-g`) reading continues at the group's committed offsets, and the
+offsets of printed records are committed.
 """
 
 import logging
@@ -23,7 +23,7 @@ from ..client.offsets import EARLIEST, LATEST, offsets_or_fail
 from ..client.settings import Settings
 from ..options import complete, with_settings
 from ..terminal.failure import Exit, Failure
-from ..terminal.output import flush, is_terminal, put_bytes
+from ..terminal.output import flush, is_terminal, write_stdout_bytes
 from ..terminal.progress import Progress
 from ..terminal.time_parsing import parse_moment_ms
 from .decoding import SCHEMAS, decoder_for
@@ -35,7 +35,7 @@ MAX_POLL_RECORDS: Final = 500
 
 
 class Window(NamedTuple):
-    """Of one partition: from here on, up to there (exclusive; None: for ever)."""
+    """The offsets to read of one partition: from start to end (exclusive; None: unlimited)."""
 
     start: int
     stop: int | None
@@ -103,7 +103,7 @@ def consume(
         windows = None if group is not None else find_windows(kafka, sorted(places), where or "start", is_finite)
     reader = _Reader(settings, names, group, windows, where or "start", read_committed)
     try:
-        # Where records can be seen to come, or nobody knows how many will, there is nothing to tell.
+        # No progress: the records are visible on the terminal, or their number is unknown.
         with Progress("consume", "records", reader.most, is_silent=reader.most is None or is_terminal()) as progress:
             _copy(reader, printer, pattern, limit, is_finite, progress)
     finally:
@@ -115,7 +115,7 @@ def consume(
 def find_windows(
     kafka: Kafka, places: Sequence[TopicPartition], where: str, is_finite: bool
 ) -> dict[TopicPartition, Window]:
-    """From where to where each partition is read."""
+    """The window of each partition."""
     first = offsets_or_fail(kafka, dict.fromkeys(places, EARLIEST))
     end = offsets_or_fail(kafka, dict.fromkeys(places, LATEST))
     start: dict[TopicPartition, int]
@@ -146,10 +146,10 @@ def find_windows(
 
 
 class _Reader:
-    """kafka-python's consumer: polled for batches of records, each within its window.
+    """kafka-python's consumer, polled for batches of records within their windows.
 
-    Each question waits for its answer no longer than the command's timeout. Who reads to an end, and for so long
-    neither gets a record nor hears that there is none left, is told so.
+    Each request waits for its response no longer than the command's timeout. A read with an end fails if it neither
+    gets a record nor reaches the end for that long.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class _Reader:
         self._errors = kafka.errors.KafkaError
         self._timeout_s = settings.timeout_s
         self._timeout_ms = int(1000 * settings.timeout_s)
-        self._heard = time.monotonic()  # when it went on last
+        self._heard = time.monotonic()  # time of the last progress
         self._positions: dict[Any, int | None] = {}
         self._consumer = kafka.KafkaConsumer(
             **settings.for_kafka_python(),
@@ -190,7 +190,7 @@ class _Reader:
         self._stops = {place: window.stop for place, window in by_place.items() if window.stop is not None}
 
     def poll(self, most: int) -> list[Any]:
-        """Some records; none if none came in a while."""
+        """Some records; none if none came within the poll time."""
         with self._explaining():
             polled = self._consumer.poll(timeout_ms=POLL_MS, max_records=min(most, MAX_POLL_RECORDS))
         if polled:
@@ -202,11 +202,11 @@ class _Reader:
         return found
 
     def is_at_the_end(self) -> bool:
-        """Nothing is left in the windows; of a group, nothing of what it was given."""
+        """Whether every window is read to its end; for a group, the windows of its assigned partitions."""
         with self._explaining():
             is_over = self._is_at_the_end(max(1, int(1000 * self._left_s())))
         if not is_over and self._left_s() <= 0:
-            what = f"there is more to read, and nobody has sent it within {self._timeout_s:g} s"
+            what = f"there is more to read, and no broker has sent it within {self._timeout_s:g} s"
             raise Failure(what, hints=["look at the partitions: trioka topics describe --unavailable-partitions"])
         return is_over
 
@@ -225,18 +225,18 @@ class _Reader:
 
     def _has_reached(self, ends: Mapping[Any, int], timeout_ms: int) -> bool:
         found = {place: self._consumer.position(place, timeout_ms=timeout_ms) for place in ends}
-        if found != self._positions:  # it goes on, if only past records that are not shown
+        if found != self._positions:  # it makes progress, even if the records passed are not shown
             self._positions, self._heard = found, time.monotonic()
         return all(found[place] is not None and found[place] >= end for place, end in ends.items())
 
     @property
     def is_bounded(self) -> bool:
-        """Each partition has an end, which the command line named."""
+        """Whether each partition has an end, which the command line named."""
         return bool(self._stops)
 
     @property
     def most(self) -> int | None:
-        """So many records there are to read, at most; None if nobody knows."""
+        """The maximum number of records to read; None if unknown."""
         if self._windows is None or any(window.stop is None for window in self._windows.values()):
             return None
         return sum(max(0, (window.stop or 0) - window.start) for window in self._windows.values())
@@ -266,7 +266,7 @@ def _copy(
         progress.add(len(records))
         for record in records:
             if pattern is None or pattern.search(record.key or b"") or pattern.search(record.value or b""):
-                put_bytes(printer.render(record))
+                write_stdout_bytes(printer.render(record))
                 left -= limit is not None
         if records:
             flush()

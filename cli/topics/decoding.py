@@ -1,12 +1,12 @@
-"""Values by their schema: what `consume --decode avro` and `--decode protobuf` make of them.
+"""Decodes values by their schema, for `consume --decode avro` and `--decode protobuf`.
 
     --decode avro --registry http://localhost:8081       each value names its schema by an id (0, and four bytes)
-    --decode avro --schema order.avsc [--framed]         one schema for all; with --framed an id stands before each
+    --decode avro --schema order.avsc [--framed]         one schema for all; with --framed an id precedes each value
     --decode protobuf --schema order.desc --message shop.Order [--framed]
 
-The decoders are those of pipelines (`trioka.pipeline`); fastavro and protobuf are loaded when they are asked for, and
-are installed by `trioka[decode]`. A value that cannot be decoded is shown in base64, and counted: the command then ends
-with 7. A registry that does not answer ends it at once.
+The decoders are those of pipelines (`trioka.pipeline`); fastavro and protobuf are loaded when they are needed, and are
+installed by `trioka[decode]`. A value that cannot be decoded is shown in base64, and counted: the command then ends
+with exit code 7. A registry that does not answer ends the command at once.
 """
 
 import base64
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from trioka.pipeline.errors import WrongPipeline
+from trioka.pipeline.errors import InvalidPipeline
 from trioka.pipeline.formats.framing import Undecodable, framed
 from trioka.pipeline.installation.cache import Unreachable
 
 from ..terminal.failure import Exit, Failure
-from ..terminal.output import talk
+from ..terminal.output import write_stderr
 
 if TYPE_CHECKING:
     from trioka.pipeline.formats.avro import AvroDecoder
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 AVRO, PROTOBUF = "avro", "protobuf"
 SCHEMAS: Final = (AVRO, PROTOBUF)
 MAX_SCHEMA_BYTES: Final = 16 << 20
-KEPT: Final = 1000  # schemas of a registry; a topic that has more makes this forget, and ask again
+KEPT: Final = 1000  # cached schemas of a registry; a full cache is cleared
 
 Decode: TypeAlias = Callable[[bytes], Any]
 
 
 class Decoder:
-    """Called with a value. It never fails for a value's sake: `failures` says how often it would have."""
+    """Called with a value. It never raises for a bad value: `failures` counts those."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
@@ -47,7 +47,7 @@ class Decoder:
             return self._decode(data)
         except Unreachable as error:
             raise Failure(str(error).removesuffix("."), exit_code=Exit.UNREACHABLE) from None
-        except (Undecodable, TypeError, ValueError) as error:  # the latter: a schema that is no record
+        except (Undecodable, TypeError, ValueError) as error:  # TypeError, ValueError: a schema that is no record
             self.first = self.first or str(error)
             self.failures += 1
             return {"base64": base64.b64encode(data).decode()}
@@ -55,12 +55,12 @@ class Decoder:
     def verdict(self) -> int:
         if not self.failures:
             return Exit.OK
-        talk(f"{self.failures} values could not be decoded and are shown in base64; the first: {self.first}")
+        write_stderr(f"{self.failures} values could not be decoded and are shown in base64; the first: {self.first}")
         return Exit.PARTLY
 
 
 def decoder_for(how: str, schema: str | None, registry: str | None, message: str | None, is_framed: bool) -> Decoder:
-    """For one of `SCHEMAS`."""
+    """The decoder of one of `SCHEMAS`."""
     if registry is not None and (schema is not None or how == PROTOBUF):
         raise click.UsageError(
             "say --schema or --registry, not both."
@@ -110,16 +110,16 @@ def _read(file: str) -> bytes:
 
 
 def _checked(make: Callable[[], Any], file: str) -> Any:
-    """What is wrong with a schema is said of its file, and not of the key that a pipeline would have for it."""
+    """Errors of a schema name its file, and not the configuration key of a pipeline."""
     try:
         return make()
-    except WrongPipeline as error:
+    except InvalidPipeline as error:
         sentence = str(error).partition(": ")[2].removesuffix(".")
         raise Failure(f"{file}: {sentence}", exit_code=Exit.USAGE) from None
 
 
 class _ByRegistry:
-    """Each value by the schema that wrote it."""
+    """Decodes each value by the schema that wrote it."""
 
     def __init__(self, registry: str) -> None:
         self._registry = registry.rstrip("/")
@@ -142,5 +142,5 @@ class _ByRegistry:
         text = asked(f"{self._registry}/schemas/ids/{number}")
         try:
             return None if text is None else AvroDecoder(reader=text, is_framed=False, registry=None, writers={})
-        except WrongPipeline:
+        except InvalidPipeline:
             return None

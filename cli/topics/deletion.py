@@ -1,4 +1,6 @@
-"""What removes records: `trioka topics delete` and `trioka topics trim`. Both show their plan, and have no undo."""
+"""Commands that remove records: `trioka topics delete` and `trioka topics trim`. Both show their plan, and have no
+undo.
+"""
 
 import time
 from collections.abc import Sequence
@@ -15,19 +17,19 @@ from trioka.protocol.primitives import NULL_UUID
 from .. import problems
 from ..client.cluster_client import Kafka, TopicPartition
 from ..client.offsets import EARLIEST, LATEST, by_topic, list_offsets, offsets_or_fail
-from ..options import agreed, end_with, with_consent, with_kafka, with_names
+from ..options import confirmed, exit_code_of, with_execute_option, with_kafka, with_name_arguments
 from ..terminal.failure import Exit, Failure
 from ..terminal.output import Column, show
 from ..terminal.time_parsing import parse_moment_ms
 
-GONE_WITHIN_S: Final = 5.0
+DELETE_TIMEOUT_S: Final = 5.0
 LOOK_AGAIN_S: Final = 0.02
 
 
 @click.command("delete")
-@with_names("topic")
+@with_name_arguments("topic")
 @click.option("--if-exists", is_flag=True, help="a topic that does not exist is no error")
-@with_consent
+@with_execute_option
 @with_kafka
 def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool) -> int:
     """Deletes topics and all their records. There is no undo."""
@@ -53,17 +55,19 @@ def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool)
         for name, indexes in by_topic(places)
     ]
     show(rows, (Column("DELETE", "topic"), Column("PARTITIONS", "partitions"), Column("RECORDS", "records")), "table")
-    if not agreed(execute, "Delete them?"):
+    if not confirmed(execute, "Delete them?"):
         return Exit.OK
     failures = delete_topics(kafka, there, if_exists=if_exists)
     if not failures:
-        _wait_until_gone(kafka, there)
-    return end_with(failures, len(there))
+        _wait_until_deleted(kafka, there)
+    return exit_code_of(failures, len(there))
 
 
-def _wait_until_gone(kafka: Kafka, names: Sequence[str]) -> None:
-    """Kafka confirms a change before all brokers have heard of it; whoever asks next should not see them any more."""
-    deadline = time.monotonic() + GONE_WITHIN_S
+def _wait_until_deleted(kafka: Kafka, names: Sequence[str]) -> None:
+    """Wait until all brokers dropped the topics: Kafka confirms a deletion earlier, and the next request should not see
+    them.
+    """
+    deadline = time.monotonic() + DELETE_TIMEOUT_S
     while time.monotonic() < deadline:
         if all(topic.error_code != NONE for topic in kafka.metadata(names).topics):
             return
@@ -71,24 +75,24 @@ def _wait_until_gone(kafka: Kafka, names: Sequence[str]) -> None:
 
 
 def delete_topics(kafka: Kafka, names: Sequence[str], *, if_exists: bool = False) -> list[Failure]:
-    """What went wrong."""
+    """Delete topics; return the failures."""
     wanted = [DeleteTopicsRequest.Topic(name=name, topic_id=NULL_UUID) for name in names]
     request = DeleteTopicsRequest(topics=wanted, timeout_ms=kafka.timeout_ms)
     answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.responses])
     return [
-        problems.refused(told.error_code, f"topic '{told.name}' was not deleted", told.error_message)
+        problems.from_error_code(told.error_code, f"topic '{told.name}' was not deleted", told.error_message)
         for told in answer.responses
         if told.error_code != NONE and not (if_exists and told.error_code == UnknownTopicOrPartition.code)
     ]
 
 
 @click.command("trim")
-@with_names("topic")
+@with_name_arguments("topic")
 @click.option("--partition", "-p", "only", type=int, multiple=True, metavar="N", help="only this partition")
 @click.option("--to-offset", type=int, metavar="N", help="delete the records before it")
 @click.option("--to-datetime", metavar="TIME", help="delete the records before that time")
 @click.option("--all", "everything", is_flag=True, help="delete all records; the topic stays")
-@with_consent
+@with_execute_option
 @with_kafka
 def trim(
     kafka: Kafka,
@@ -118,9 +122,9 @@ def trim(
         for place in places
     ]
     show(rows, TRIM_COLUMNS, "table")
-    if not agreed(execute, "Delete these records?"):
+    if not confirmed(execute, "Delete these records?"):
         return Exit.OK
-    return end_with(_delete_records(kafka, plan), len(plan))
+    return exit_code_of(_delete_records(kafka, plan), len(plan))
 
 
 TRIM_COLUMNS: Final = (
@@ -148,7 +152,7 @@ def _delete_records(kafka: Kafka, plan: dict[TopicPartition, int]) -> list[Failu
         ]
         answer = kafka.ask_node(leader, DeleteRecordsRequest(topics=topics, timeout_ms=kafka.timeout_ms))
         failures += [
-            problems.refused(told.error_code, f"{topic.name}:{told.partition_index} was not trimmed")
+            problems.from_error_code(told.error_code, f"{topic.name}:{told.partition_index} was not trimmed")
             for topic in answer.topics
             for told in topic.partitions
             if told.error_code != NONE

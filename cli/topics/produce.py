@@ -17,14 +17,14 @@ from ..client.settings import Settings
 from ..configs import BROKER, described
 from ..options import complete, with_settings
 from ..terminal.failure import Exit, Failure
-from ..terminal.output import talk
+from ..terminal.output import write_stderr
 from ..terminal.progress import Progress
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 MAX_LINE_BYTES: Final = 64 << 20
-MAX_COMPLAINTS: Final = 3
+MAX_WARNED_HOSTS: Final = 3
 LINGER_MS: Final = 5
-GRACE_S: Final = 0.5  # for batches that are given up just then, so that their reason can be told
+GRACE_S: Final = 0.5  # for batches that were just abandoned, so that their reason can be reported
 CLOSE_S: Final = 5.0
 
 
@@ -73,17 +73,17 @@ def produce(
 
 
 class _Sender:
-    """kafka-python's producer, with its errors in our words.
+    """kafka-python's producer, with its errors as failures of this command line.
 
-    It waits for answers no longer than the command's timeout: when a record is sent, and once more in the end, for all
-    that were. kafka-python itself would wait for ever for a producer id that no broker can give.
+    It waits for responses no longer than the command's timeout: once when a record is sent, and once at the end for all
+    records. kafka-python itself would wait without limit for a producer id that no broker can give.
     """
 
     def __init__(self, settings: Settings, topic: str, compression: str, acks: str) -> None:
         from kafka import KafkaProducer
         from kafka.errors import KafkaError
 
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what it would complain of, is explained here
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # this class explains the errors that it would log
         timeout_ms = int(settings.timeout_s * 1000)
         self._errors = KafkaError
         self._topic = topic
@@ -95,7 +95,7 @@ class _Sender:
             compression_type=None if compression == "none" else compression,
             linger_ms=LINGER_MS,
             max_block_ms=timeout_ms,
-            delivery_timeout_ms=timeout_ms,  # tries included: a disk that is full is worth a few, and no two minutes
+            delivery_timeout_ms=timeout_ms,  # retries included: a full disk justifies a few, but not two minutes
         )
         self._sent = self._failed = self._written = 0
 
@@ -103,7 +103,7 @@ class _Sender:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """What is still on its way is waited for, unless something went wrong before: then it is given up."""
+        """Wait for the records in flight, unless the command has failed: then abandon them."""
         timeout_s = self._timeout_s + GRACE_S if kind is None else 0
         began = time.monotonic()
         try:
@@ -127,28 +127,28 @@ class _Sender:
         self._written += 1
 
     def _give_up(self) -> None:
-        """Nobody has said what became of these."""
+        """Report records whose outcome is unknown."""
         unknown = self._sent - self._written - self._failed
         if unknown:
             self._failed += unknown
             what = f"{unknown} records of '{self._topic}' have no answer within {self._timeout_s:g} s"
             hints = ["they may be written or not", "look at the brokers: trioka doctor"]
-            talk(str(Failure(what, hints=hints)))
+            write_stderr(str(Failure(what, hints=hints)))
 
     def _complain(self, error: Exception) -> None:
         self._failed += 1
-        if self._failed <= MAX_COMPLAINTS:
-            talk(str(_explained(error, self._topic)))
+        if self._failed <= MAX_WARNED_HOSTS:
+            write_stderr(str(_explained(error, self._topic)))
 
     def verdict(self) -> int:
         if not self._failed:
             return Exit.OK
-        talk(f"{self._failed} of {self._sent} records were not written")
+        write_stderr(f"{self._failed} of {self._sent} records were not written")
         return Exit.PARTLY if self._failed < self._sent else Exit.FAILED
 
 
 def _check(settings: Settings, topic: str, partition: int | None) -> None:
-    """Whether the records have a place to go: said before the first one is read."""
+    """Check that the records can be written to the topic and partition, before the first record is read."""
     with settings.kafka() as kafka:
         (told,) = kafka.metadata([topic]).topics
         if told.error_code == UnknownTopicOrPartition.code:
@@ -156,9 +156,9 @@ def _check(settings: Settings, topic: str, partition: int | None) -> None:
             values = {entry.name: entry.value for entry in described(kafka, BROKER, [broker])[broker]}
             if values.get("auto.create.topics.enable") == "false":
                 raise kafka.no_such_topic(topic)
-            talk(f"topic '{topic}' does not exist; the broker creates it")
+            write_stderr(f"topic '{topic}' does not exist; the broker creates it")
         elif told.error_code:
-            raise problems.refused(told.error_code, f"topic '{topic}' cannot be written to")
+            raise problems.from_error_code(told.error_code, f"topic '{topic}' cannot be written to")
         elif partition is not None and partition not in [each.partition_index for each in told.partitions]:
             what = f"topic '{topic}' has no partition {partition}: they are 0 to {len(told.partitions) - 1}"
             raise Failure(what, exit_code=Exit.NOT_FOUND)
@@ -167,7 +167,7 @@ def _check(settings: Settings, topic: str, partition: int | None) -> None:
 def _explained(error: Exception, topic: str) -> Failure:
     code = getattr(error, "errno", None)
     if isinstance(code, int) and code in BY_CODE:
-        return problems.refused(code, f"a record was not written to '{topic}'")
+        return problems.from_error_code(code, f"a record was not written to '{topic}'")
     return Failure(f"a record was not written to '{topic}': {str(error) or type(error).__name__}")
 
 
@@ -179,7 +179,7 @@ def _header(text: str) -> tuple[str, bytes]:
 
 
 def _lines(file: str | None) -> Iterator[bytes]:
-    """Lines without their ends."""
+    """Lines without their line ends."""
     with nullcontext(sys.stdin.buffer) if file is None else Path(file).open("rb") as source:
         while line := source.readline(MAX_LINE_BYTES):
             yield line.removesuffix(b"\n").removesuffix(b"\r")

@@ -32,7 +32,7 @@ def _text(data: bytes) -> str:
 
 
 def _auto(data: bytes) -> Any:
-    """Objects and lists of JSON as such, text as text, and anything else in base64."""
+    """JSON objects and lists as such, text as text, and anything else in base64."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -55,7 +55,7 @@ _DECODE: Final[dict[str, Callable[[bytes], Any]]] = {
 
 
 def _plain(value: object) -> object:
-    """What a schema knows and JSON does not."""
+    """Converts values of schemas that have no JSON equivalent."""
     if isinstance(value, bytes):
         return _auto(value)
     return value.isoformat() if isinstance(value, date | datetime | time) else str(value)
@@ -66,13 +66,13 @@ def _dumped(value: Any) -> str:
 
 
 class Printer:
-    """`form` is "json", "raw", a format, or None for the value in a line of its own. With a `decoder`, values are what
-    their schema says; keys hardly ever have one."""
+    """`form` is "json", "raw", a format, or None for one value per line. With a `decoder`, values are decoded by their
+    schema; keys are not, because they rarely have one."""
 
     def __init__(self, form: str | None, decode: str, decoder: Decoder | None = None) -> None:
         self._decode = _DECODE[decode] if decoder is None else _auto
         self._decode_value: Callable[[bytes], Any] = self._decode if decoder is None else decoder
-        self._is_plain = decode in ("auto", "text")  # then values go out byte by byte
+        self._is_plain = decode in ("auto", "text")  # then values are written unchanged
         self._pieces: list[Callable[[Any], bytes]] | None = None
         if form == "json":
             self.render: Callable[[Any], bytes] = self._as_json

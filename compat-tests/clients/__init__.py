@@ -1,1 +1,1 @@
-"""Other people's clients, each with the same few things that it can be asked to do."""
+"""Third-party clients with one common interface."""

@@ -50,7 +50,7 @@ class AioKafka(Client):
         self._admin: Any = self._run(self._start(AIOKafkaAdminClient))
 
     async def _start(self, kind: Any, **settings: Any) -> Any:
-        """Made inside of the loop, because aiokafka asks for the running one."""
+        """Made inside of the loop, because aiokafka needs the running loop."""
         started = kind(bootstrap_servers=self._bootstrap, **settings)
         await started.start()
         return started

@@ -1,4 +1,4 @@
-"""All clients by name, each started when it is first asked for and kept until the end: most starts are slow."""
+"""All clients by name, each started on first use and kept until the end, because most starts are slow."""
 
 from collections.abc import Callable, Mapping
 
@@ -61,7 +61,7 @@ STARTERS: Mapping[str, Callable[[str], Client]] = {
 
 
 class Catalogue:
-    """The clients of one broker. `is_late` says of it that it confirms a change before it can be seen."""
+    """The clients of one broker. `is_late`: the broker confirms changes before they are visible."""
 
     def __init__(self, bootstrap: str, *, is_late: bool = False) -> None:
         self._bootstrap = bootstrap

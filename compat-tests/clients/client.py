@@ -1,8 +1,8 @@
-"""What every client is asked to do, in one vocabulary, so that one test judges a broker by all of them.
+"""The common interface of all clients, so that one test checks a broker with each of them.
 
-A client that is written in Python implements these methods itself; one in another language is a program that obeys
-lines of JSON (`program.py`). What a client cannot do at all stands in its `lacks`, with the reason; a test that needs
-it asks `client.must("…")` first. A client in a group is a process of its own (`member.py`).
+A client that is written in Python implements these methods itself; a client in another language is a program that reads
+commands as lines of JSON (`program.py`). The features that a client lacks are in its `lacks`, with the reason; a test
+that needs one calls `client.must("…")` first. A client in a group is a process of its own (`member.py`).
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ EARLIEST, LATEST = -2, -1
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Within this time everything here is done many times over; only a broker that does not answer takes longer.
 PATIENCE_SECONDS = 30
-# What a client says of an error that no broker sent.
+# The code of an error that no broker sent.
 NO_CODE = -1
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -68,7 +68,7 @@ class Client(ABC):
     alters_incrementally = True
 
     def must(self, ability: str) -> None:
-        """The test that asks this is about something that a client may lack."""
+        """Skips the test if the client lacks this feature."""
         if reason := self.lacks.get(ability):
             pytest.skip(f"{self.name} {reason}")
 
@@ -127,5 +127,5 @@ class Client(ABC):
 
 
 def gave_up(wanted: int, got: int) -> NoReturn:
-    """What `consume` says when the records do not come."""
+    """The result of `consume` when the records do not come."""
     raise TimeoutError(f"{got} of {wanted} records came within {PATIENCE_SECONDS} s")

@@ -1,16 +1,16 @@
 """A client that copies a topic, in a process of its own: it reads in a group, with read_committed, and sends what it
 has read to the same partition of another topic; each time its sends and its new offsets are one transaction.
 
-It is told `{"do": "copy", …}` and copies until its input ends. What it copies bears its name and the number of the
-transaction, `0-17` becomes `0-17|java.1|4`, so that no value is ever sent twice. Every few transactions it gives up
-one on purpose, once everything of it has arrived, and reads on from where its group stands. It tells of a transaction
+It receives `{"do": "copy", …}` and copies until its input ends. A copied value contains its name and the number of the
+transaction, `0-17` becomes `0-17|java.1|4`, so that no value is ever sent twice. Every few transactions it aborts
+one on purpose, once everything of it has arrived, and continues from its group's offsets. It reports a transaction
 in two or three lines:
 
     ← {"began": 1700000000000, "read": [[0, 17, "0-17"], …]}       when it began to poll, and what came
-    ← {"asks": "commit"}                                           from here on nobody knows, until it ends
+    ← {"asks": "commit"}                                           the result is unknown from here on, until it ends
     ← {"ended": "ok", "at": 1700000000007, "offsets": [17, …]}     or "fail": it is certainly aborted
 
-A program that cannot go on ends, and another takes its place.
+A program that cannot continue ends, and the test starts another one.
 """
 
 import sys
@@ -21,14 +21,14 @@ from typing import Any
 
 import toolchains
 
-from .talker import Talker
+from .talker import LineProcess
 
 PYTHON_COPIER = Path(__file__).with_name("python_copier.py")
 
 
 @dataclass(slots=True, kw_only=True)
-class Copied:
-    """A transaction. It is "open" as long as its client has not told how it ended."""
+class CopiedTransaction:
+    """A transaction. It is "open" until its client has reported the end."""
 
     number: int
     began_ms: int
@@ -51,16 +51,16 @@ def command_of(client: str) -> toolchains.Command:
             raise ValueError(client)
 
 
-class Copier(Talker):
+class Copier(LineProcess):
     def __init__(self, client: str, bootstrap: str, name: str, told: Mapping[str, object]) -> None:
         self.name = name
-        self.copied: list[Copied] = []
+        self.copied: list[CopiedTransaction] = []
         super().__init__([*command_of(client), bootstrap], None, {"do": "copy", "name": name, **told})
 
     def hear(self, event: dict[str, Any]) -> None:
         if "began" in event:
             read = [(partition, offset, value) for partition, offset, value in event["read"]]
-            self.copied.append(Copied(number=len(self.copied), began_ms=event["began"], read=read))
+            self.copied.append(CopiedTransaction(number=len(self.copied), began_ms=event["began"], read=read))
         elif "asks" in event:
             self.copied[-1].has_asked = True
         elif "ended" in event:

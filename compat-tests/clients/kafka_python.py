@@ -90,7 +90,7 @@ class KafkaPython(Client):
         changes = dict(put) | dict.fromkeys(drop, (AlterConfigOp.DELETE, None))
         with refusals():
             told = self._admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, changes)])
-        # It raises nothing here, and tells an error as a text with the code in it.
+        # It raises nothing here, and reports an error as a text that contains the code.
         if found := re.match(r"\[Error (-?\d+)\]", told["topic"][topic]):
             raise Refused(int(found[1]), told["topic"][topic])
 

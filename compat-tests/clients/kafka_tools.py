@@ -7,7 +7,7 @@ import toolchains
 
 from .program import Program
 
-# Apache Kafka answers before all of it has heard of a change (patience.py).
+# Apache Kafka answers before a change is visible everywhere (patience.py).
 PAUSE_SECONDS = 0.1
 TOOLS = "org.apache.kafka.tools"
 CLASSES = {
@@ -32,13 +32,13 @@ CLASSES = {
     "dump-log": f"{TOOLS}.DumpLogSegments",
     "storage": "kafka.tools.StorageTool",
     "metadata-shell": "org.apache.kafka.shell.MetadataShell",
-    "shell-commands": "Shell",  # ours, on the classes of the one before (programs/Shell.java)
+    "shell-commands": "Shell",  # of this repository, on the classes of the one before (programs/Shell.java)
 }
-OF_FILES = ("dump-log", "storage", "metadata-shell", "shell-commands")  # these ask no broker
+OF_FILES = ("dump-log", "storage", "metadata-shell", "shell-commands")  # these need no broker
 
 
 class Ended(NamedTuple):
-    """How a tool ended, and what it said to standard output and to standard error."""
+    """The result of a tool: its exit code, standard output and standard error."""
 
     status: int
     out: str

@@ -25,8 +25,8 @@ ASSIGNORS = {
 
 
 class Kind(NamedTuple):
-    """A client, the protocol that it speaks with its coordinator, and who divides the partitions: in the classic
-    protocol a member, in the other one the broker."""
+    """A client, the protocol that it uses with its coordinator, and the assignor: in the classic protocol a member, in
+    the other one the broker."""
 
     client: str
     protocol: str
@@ -65,7 +65,7 @@ def start_member(kind: Kind, bootstrap: str, group: str, topic: str, session_ms:
         "group": group,
         "topic": topic,
         "protocol": kind.protocol,
-        "assignor": kind.assignor or None,  # None: whoever divides does it as they like
+        "assignor": kind.assignor or None,  # None: the default of the client or the broker
         "session_ms": session_ms,
     }
     return Member([*command, bootstrap], environment, told)

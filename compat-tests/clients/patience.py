@@ -1,7 +1,7 @@
-"""A client of Apache Kafka, which answers that a change is made before all of the broker has heard of it.
+"""A client of Apache Kafka, which confirms a change before it is visible on the whole broker.
 
-trioka promises more: who was told that a topic is there can use it at once. The tests ask for that promise without
-waiting. For Apache Kafka each change is followed by a look, with another client, until it can be seen.
+trioka guarantees more: after the response to its creation, a topic can be used at once. The tests verify that without
+waits. With Apache Kafka another client waits after each change until it is visible.
 """
 
 import time

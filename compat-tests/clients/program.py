@@ -19,14 +19,14 @@ from typing import Any
 
 from .client import PATIENCE_SECONDS, Client, Cluster, Partition, Read, Record, Refused
 
-LAST_WORDS_CHARS = 4000
+LOG_TAIL_CHARS = 4000
 # The program gives up by itself before it is ended.
 ANSWER_TIMEOUT_SECONDS = 2 * PATIENCE_SECONDS
 END_TIMEOUT_SECONDS = 10
 
 
 class Program:
-    """A child that is asked one thing at a time. What it writes to standard error is shown when it fails."""
+    """A child process that answers one command at a time. Its standard error is shown when it fails."""
 
     def __init__(self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - close() closes it
@@ -54,7 +54,7 @@ class Program:
             watch.join()
         if not line:
             asked = json.dumps(command)[:200]
-            raise AssertionError(f"the program ended, or was too slow, at {asked}\n{self.last_words()}")
+            raise AssertionError(f"the program ended, or was too slow, at {asked}\n{self.log_tail()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -62,9 +62,9 @@ class Program:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         self._said.seek(0)
-        return self._said.read()[-LAST_WORDS_CHARS:]
+        return self._said.read()[-LOG_TAIL_CHARS:]
 
     def close(self) -> None:
         """It ends when its input does, and is ended when it does not."""

@@ -23,8 +23,8 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-# When no broker is left, librdkafka begins anew with the bootstrap address, and drops the brokers that it knew: what
-# waits for a coordinator among them waits for ever (librdkafka 2.16). So it shall stay with those that it knows.
+# When no broker is left, librdkafka starts again with the bootstrap address, and drops the brokers that it knew:
+# requests to a coordinator among them wait for ever (librdkafka 2.16). With this setting it keeps the known brokers.
 FAITHFUL = {"metadata.recovery.strategy": "none"}
 
 
@@ -110,7 +110,7 @@ class Copy:
         tell(ended="ok", at=now_ms(), offsets=[offsets[index] for index in range(len(messages))])
 
     def _commit(self) -> None:
-        """As long as it is told to try again, it is not known whether it was committed."""
+        """While the error is retriable, the result of the commit is unknown."""
         while True:
             try:
                 self._producer.commit_transaction()

@@ -1,6 +1,6 @@
 """The clients that are written for Python as members of groups: `python python_member.py kafka-python localhost:9092`.
 
-They are told what to do by one line of standard input; `member.py` describes it, and what they tell.
+They receive their task in one line of standard input; `member.py` describes it, and their reports.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ def tell(**event: object) -> None:
     print(json.dumps(event), flush=True)
 
 
-class Told:
-    """Tells what a member has, when that changes."""
+class AssignmentReporter:
+    """Reports the partitions of a member when they change."""
 
     def __init__(self) -> None:
         self._had: list[int] | None = None
@@ -34,7 +34,7 @@ class Told:
 
 
 def session(command: dict[str, Any], session: str, heartbeat: str) -> dict[str, Any]:
-    """What it is told of sessions, under the names that a client has for it; if nothing, its defaults hold."""
+    """The given session settings, under the client's names for them; without any, its defaults hold."""
     return {session: command["session_ms"], heartbeat: HEARTBEAT_MS} if command["session_ms"] is not None else {}
 
 
@@ -61,7 +61,7 @@ def kafka_python(bootstrap: str, command: dict[str, Any]) -> None:
         partition_assignment_strategy=[assignors[command["assignor"]]],
         **session(command, "session_timeout_ms", "heartbeat_interval_ms"),
     )
-    told = Told()
+    told = AssignmentReporter()
     tell(polls=[])
     while not left.is_set():
         batches = consumer.poll(POLL_MS)
@@ -72,7 +72,7 @@ def kafka_python(bootstrap: str, command: dict[str, Any]) -> None:
         tell(saw=saw)
         try:
             consumer.commit()
-        except KafkaError as error:  # the records are told of once more, perhaps by another
+        except KafkaError as error:  # the records are reported again, perhaps by another member
             print(repr(error), file=sys.stderr)
     consumer.close()
 
@@ -94,7 +94,7 @@ def confluent(bootstrap: str, command: dict[str, Any]) -> None:
         settings["group.remote.assignor"] = command["assignor"]
     consumer = Consumer(settings)
     consumer.subscribe([command["topic"]])
-    told = Told()
+    told = AssignmentReporter()
     tell(polls=[])
     while not left.is_set():
         messages = [message for message in consumer.consume(100, POLL_MS / 1000) if message.error() is None]
@@ -135,7 +135,7 @@ async def _aiokafka(bootstrap: str, command: dict[str, Any]) -> None:
         **session(command, "session_timeout_ms", "heartbeat_interval_ms"),
     )
     await consumer.start()
-    told = Told()
+    told = AssignmentReporter()
     tell(polls=[])
     while not left.is_set():
         batches = await consumer.getmany(timeout_ms=POLL_MS)

@@ -1,5 +1,5 @@
-"""A client in a process of its own that is told once what to do, and from then on tells what happens, line by line,
-until its input ends; or until it is killed.
+"""A client in a process of its own that receives one task, and then reports events, line by line,
+until its input ends, or until it is killed.
 """
 
 import json
@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .program import LAST_WORDS_CHARS
+from .program import LOG_TAIL_CHARS
 
 LEAVE_TIMEOUT_SECONDS = 60
 
 
-class Talker:
+class LineProcess:
     def __init__(
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None, told: Mapping[str, object]
     ) -> None:
@@ -35,7 +35,7 @@ class Talker:
         self._ear.start()
 
     def hear(self, event: dict[str, Any]) -> None:
-        """One line of what it tells, in a thread of its own."""
+        """Reads one line of its reports, in a thread of its own."""
         raise NotImplementedError
 
     def _listen(self) -> None:
@@ -49,17 +49,17 @@ class Talker:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         self._said.seek(0)
-        return self._said.read()[-LAST_WORDS_CHARS:]
+        return self._said.read()[-LOG_TAIL_CHARS:]
 
     def leave(self) -> None:
-        """In order: it ends what it does and says good-bye."""
+        """A clean end: it completes its work and leaves the group."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
             self._process.wait(LEAVE_TIMEOUT_SECONDS)
-            assert self._process.returncode == 0, self.last_words()
+            assert self._process.returncode == 0, self.log_tail()
         finally:
             self.kill()
 

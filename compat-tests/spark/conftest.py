@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from trioka_process import TriokaProcess
 
-from spark.pipelines import Workshop, own_jvm
+from spark.pipelines import PipelineHarness, own_jvm
 
 
 @pytest.fixture(autouse=True)
@@ -41,5 +41,5 @@ def topic(numbers: Iterator[int]) -> str:
 
 
 @pytest.fixture
-def workshop(spark: SparkSession, broker: TriokaProcess, tmp_path: Path) -> Workshop:
-    return Workshop(folder=tmp_path, bootstrap=broker.bootstrap)
+def workshop(spark: SparkSession, broker: TriokaProcess, tmp_path: Path) -> PipelineHarness:
+    return PipelineHarness(folder=tmp_path, bootstrap=broker.bootstrap)

@@ -1,6 +1,6 @@
 """The two brokers of a comparison, and what a step may do to them besides Spark: make topics, plant and delete records.
 
-Planted records have timestamps that the steps know, so what Spark says of them is the same with both brokers.
+Planted records have timestamps that the steps know, so Spark's results are the same with both brokers.
 """
 
 import time
@@ -87,7 +87,7 @@ class Contestant:
         assert only.error_code == 0, f"{self.name}: {only}"
 
     def has_coordinator(self, kind: int) -> bool:
-        """Whether it serves groups, or transactions, as it says itself."""
+        """Whether the broker answers that it coordinates groups, or transactions."""
         deadline = time.monotonic() + COORDINATOR_SECONDS
         while True:
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["spark"])

@@ -1,7 +1,7 @@
-"""What must hold of a part of a pipeline on Spark, said of a module, so that a copy of it with a mistake can be judged.
+"""The rules for a part of a pipeline on Spark, as functions of a module, so that a faulty copy of it can be tested.
 
-The mistakes stand here too: those that can only be seen with Spark. Each rule takes seconds, so a usual run plants the
-first mistake of each; `TRIOKA_SPARK_ALL` asks for all of them.
+The planted faults are here too: those that show only with Spark. Each rule takes seconds, so a usual run plants the
+first fault of each; `TRIOKA_SPARK_ALL` runs all of them.
 """
 
 import itertools
@@ -11,7 +11,7 @@ from types import ModuleType
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.pipelines import Workshop
+from spark.pipelines import PipelineHarness
 from trioka.pipeline.runner import backfill, stages
 from trioka.pipeline.runner.run import spark_for
 from trioka.pipeline.sources.offsets import Commit
@@ -21,7 +21,7 @@ from trioka.pipeline.tables.delivery import always
 ARE_ALL_WANTED = bool(os.environ.get("TRIOKA_SPARK_ALL"))
 TABLE = {"kind": "parquet", "path": "table"}
 NUMBERS = itertools.count()
-Rule = Callable[[ModuleType, Workshop, SparkSession], None]
+Rule = Callable[[ModuleType, PipelineHarness, SparkSession], None]
 
 
 def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
@@ -30,7 +30,7 @@ def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
     return spark.createDataFrame([(None, "t", 0, number, None, one) for number, one in enumerate(values)], columns)
 
 
-def refused_records_stop_nothing(module: ModuleType, workshop: Workshop, spark: SparkSession) -> None:
+def refused_records_stop_nothing(module: ModuleType, workshop: PipelineHarness, spark: SparkSession) -> None:
     declared = workshop.pipeline(
         name="refused",
         source={"topics": ["t"]},
@@ -46,7 +46,7 @@ def refused_records_stop_nothing(module: ModuleType, workshop: Workshop, spark: 
     assert sorted(row["kafka_offset"] for row in stages.refused(given).collect()) == [1, 2, 3, 4]
 
 
-def no_decimal_is_rounded(module: ModuleType, workshop: Workshop, spark: SparkSession) -> None:
+def no_decimal_is_rounded(module: ModuleType, workshop: PipelineHarness, spark: SparkSession) -> None:
     """Each of these is a JSON value of the field, and whether DECIMAL(10,2) keeps it as it is."""
     given = {
         "1.23": True,
@@ -83,7 +83,7 @@ def no_decimal_is_rounded(module: ModuleType, workshop: Workshop, spark: SparkSe
         assert reasons == {"the field 'a' has more digits than its type keeps"}
 
 
-def added_columns_are_taken_in(module: ModuleType, workshop: Workshop, spark: SparkSession) -> None:
+def added_columns_are_taken_in(module: ModuleType, workshop: PipelineHarness, spark: SparkSession) -> None:
     name = f"evolved{next(NUMBERS)}"
     declared = workshop.pipeline(name="evolved", source={"topics": ["t"]}, sink=workshop.iceberg_sink(name)).declared
     with spark_for(declared, "local[2]", None):
@@ -97,7 +97,7 @@ def added_columns_are_taken_in(module: ModuleType, workshop: Workshop, spark: Sp
     assert {row["id"]: row["note"] for row in found} == {1: None, 2: "x", 3: None}
 
 
-def a_bounded_read_ends_at_its_end(module: ModuleType, workshop: Workshop, spark: SparkSession) -> None:
+def a_bounded_read_ends_at_its_end(module: ModuleType, workshop: PipelineHarness, spark: SparkSession) -> None:
     topic = f"bounded-{next(NUMBERS)}"
     workshop.topic(topic, [{"id": number} for number in range(10)])
     declared = workshop.pipeline(name="bounded", source={"topics": [topic]}, sink=TABLE).declared
@@ -116,7 +116,16 @@ ALL: list[tuple[Rule, ModuleType, list[tuple[str, str]]]] = [
             ("rows.where(F.col(REASON).isNull())", "rows"),
         ],
     ),
-    (no_decimal_is_rounded, stages, [("reason = reason.when(rounded,", "reason = reason.when(F.lit(False),")]),
+    (
+        no_decimal_is_rounded,
+        stages,
+        [
+            (
+                "rounded = is_rounded(record[decimal.name], read[decimal.name], decimal.dataType)",
+                "rounded = F.lit(False)",
+            )
+        ],
+    ),
     (added_columns_are_taken_in, sinks, [("        if new:\n", "        if False:\n")]),
     (
         a_bounded_read_ends_at_its_end,

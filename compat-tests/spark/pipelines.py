@@ -1,7 +1,7 @@
 """Pipelines under test: a broker in a process of its own, topics that are filled with what a test says, and drivers.
 
-A pipeline runs in this process and its one session (`Workshop.run`), or in a process of its own that can be killed
-(`Driver`). Tables are read back without Spark, as other people would read them.
+A pipeline runs in this process and its one session (`PipelineHarness.run`), or in a process of its own that can be
+killed (`Driver`). Tables are read back without Spark, as other people would read them.
 """
 
 import json
@@ -63,7 +63,7 @@ def _end_jvm() -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Workshop:
+class PipelineHarness:
     """One pipeline's folder, and the broker it reads from."""
 
     folder: Path
@@ -180,7 +180,7 @@ class Driver:
             jvm = [one for one in jvm if one.is_running()] or self.javas()
             if happened():
                 for one in jvm:
-                    with suppress(psutil.NoSuchProcess):  # it may have come to its end just now
+                    with suppress(psutil.NoSuchProcess):  # it may have ended just now
                         one.kill()
                 self.process.kill()
                 self.process.wait()
@@ -219,5 +219,5 @@ class Driver:
         return [line for line in self.log.read_text().splitlines() if line.strip()]
 
     def batches(self) -> int:
-        """How many batches of rows it says to have delivered."""
+        """The number of batches of rows that it reports as delivered."""
         return len(re.findall(r"^records: batch", self.log.read_text(), re.M))

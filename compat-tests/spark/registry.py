@@ -23,7 +23,7 @@ class Registry:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Logs nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
         self._thread = threading.Thread(target=self._server.serve_forever)

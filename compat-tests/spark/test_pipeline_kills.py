@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from trioka_process import TriokaProcess
 
-from spark.pipelines import Driver, Workshop
+from spark.pipelines import Driver, PipelineHarness
 
 KILLS = int(os.environ.get("TRIOKA_SPARK_KILLS", "1"))
 SEED = int(os.environ.get("TRIOKA_SEED", "20261116"))
@@ -66,8 +66,8 @@ def broker(apache_kafka: None, tmp_path: Path) -> Iterator[TriokaProcess]:
         yield process
 
 
-def planted(broker: TriokaProcess, folder: Path, text: str) -> tuple[Workshop, Path]:
-    workshop = Workshop(folder=folder, bootstrap=broker.bootstrap)
+def planted(broker: TriokaProcess, folder: Path, text: str) -> tuple[PipelineHarness, Path]:
+    workshop = PipelineHarness(folder=folder, bootstrap=broker.bootstrap)
     workshop.topic("killed", [message(number) for number in range(RECORDS)])
     file = folder / "killed.toml"
     file.write_text(text)
@@ -78,7 +78,7 @@ def message(number: int) -> bytes:
     return b"broken" if number % BROKEN_EVERY == 0 else b'{"id": %d}' % number
 
 
-def assert_each_row_once(ids: list[int], workshop: Workshop) -> None:
+def assert_each_row_once(ids: list[int], workshop: PipelineHarness) -> None:
     assert sorted(ids) == [number for number in range(RECORDS) if number % BROKEN_EVERY]
     dead = sorted((row["kafka_partition"], row["kafka_offset"]) for row in workshop.parquet("dead"))
     assert dead == sorted((number % 2, number // 2) for number in range(0, RECORDS, BROKEN_EVERY))
@@ -166,7 +166,7 @@ def test_each_row_is_in_an_iceberg_table_once_though_driver_and_broker_are_kille
     assert_each_row_once(ids_in_iceberg(workshop), workshop)
 
 
-def ids_in_iceberg(workshop: Workshop) -> list[int]:
+def ids_in_iceberg(workshop: PipelineHarness) -> list[int]:
     return [row["id"] for row in workshop.iceberg("killed")]
 
 

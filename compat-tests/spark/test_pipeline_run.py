@@ -18,10 +18,10 @@ from mutants.plant import assert_noticed
 from pyspark.sql import SparkSession
 
 from spark.pipeline_rules import ARE_ALL_WANTED, MISTAKES, TABLE, Rule
-from spark.pipelines import Driver, Workshop
+from spark.pipelines import Driver, PipelineHarness
 from spark.registry import Registry
 from trioka.pipeline import Pipeline
-from trioka.pipeline.errors import PipelineFailed, WrongPipeline
+from trioka.pipeline.errors import InvalidPipeline, PipelineFailed
 from trioka.pipeline.example import orders, run_example
 from trioka.pipeline.installation.cache import Unreachable
 from trioka.pipeline.runner import checkpoint
@@ -53,7 +53,7 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
 
 
 def test_every_record_is_in_the_table_once_or_among_the_dead_letters_with_its_reason(
-    workshop: Workshop, topic: str
+    workshop: PipelineHarness, topic: str
 ) -> None:
     broken = [b"{", b"", None, b"[1]", b"\xff\xfe", b'{"id": "x"}', b'{"amount": 2}', json.dumps(order(7, -1)).encode()]
     workshop.topic(topic, [*map(order, range(100)), *broken])
@@ -87,7 +87,7 @@ def test_every_record_is_in_the_table_once_or_among_the_dead_letters_with_its_re
     assert len(workshop.messages(f"{topic}-dead")) == len(broken)
 
 
-def test_a_lost_checkpoint_is_made_anew_from_the_table(workshop: Workshop, topic: str) -> None:
+def test_a_lost_checkpoint_is_made_anew_from_the_table(workshop: PipelineHarness, topic: str) -> None:
     workshop.topic(topic, [*map(order, range(20)), b"{"])
     dead = {"kind": "parquet", "path": "dead"}
     values = {"name": topic, "source": {"topics": [topic]}, "decode": JSON, "sink": TABLE, "dead_letters": dead}
@@ -104,7 +104,7 @@ def test_a_lost_checkpoint_is_made_anew_from_the_table(workshop: Workshop, topic
 
 
 def test_added_fields_become_columns_of_both_kinds_of_table(
-    workshop: Workshop, spark: SparkSession, topic: str
+    workshop: PipelineHarness, spark: SparkSession, topic: str
 ) -> None:
     workshop.topic(topic, map(order, range(5)))
     values = {"source": {"topics": [topic]}, "dead_letters": DISCARD}
@@ -120,7 +120,7 @@ def test_added_fields_become_columns_of_both_kinds_of_table(
         assert found == {**dict.fromkeys(range(5)), 5: "new"}
 
 
-def test_windows_are_updated_in_an_iceberg_table(workshop: Workshop, spark: SparkSession, topic: str) -> None:
+def test_windows_are_updated_in_an_iceberg_table(workshop: PipelineHarness, spark: SparkSession, topic: str) -> None:
     workshop.topic(topic, [order(id, 2.0, id // 10) for id in range(30)] + [order(3, 2.0)] * 5)
     values = {
         "name": topic,
@@ -150,7 +150,7 @@ def test_windows_are_updated_in_an_iceberg_table(workshop: Workshop, spark: Spar
     assert max(sum(end[topic].values()) for end in ends) == 36  # every snapshot says up to where it has read
 
 
-def test_doubles_are_dropped_and_finished_windows_are_written_once(workshop: Workshop, topic: str) -> None:
+def test_doubles_are_dropped_and_finished_windows_are_written_once(workshop: PipelineHarness, topic: str) -> None:
     doubled = [order(id, 1.0, id // 10) for id in range(40) for _ in range(2)]
     values = {
         "name": topic,
@@ -170,7 +170,7 @@ def test_doubles_are_dropped_and_finished_windows_are_written_once(workshop: Wor
     assert rows == [(0, 10), (1, 10), (2, 10), (3, 10)]
 
 
-def test_avro_records_are_read_by_the_schema_that_their_id_names(workshop: Workshop, topic: str) -> None:
+def test_avro_records_are_read_by_the_schema_that_their_id_names(workshop: PipelineHarness, topic: str) -> None:
     old = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
     amount = {"name": "amount", "type": ["null", "double"], "default": None}
     new: dict[str, Any] = {**old, "fields": [*old["fields"], amount]}
@@ -194,7 +194,7 @@ def test_avro_records_are_read_by_the_schema_that_their_id_names(workshop: Works
     }
 
 
-def test_protobuf_messages_are_read_by_their_descriptor(workshop: Workshop, topic: str) -> None:
+def test_protobuf_messages_are_read_by_their_descriptor(workshop: PipelineHarness, topic: str) -> None:
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
     message = file.message_type.add(name="Order")
     message.field.add(name="id", number=1, type=3, label=1)
@@ -215,25 +215,25 @@ def test_protobuf_messages_are_read_by_their_descriptor(workshop: Workshop, topi
 
 
 def test_a_backfill_reads_what_was_before_the_stream_and_a_replay_goes_elsewhere(
-    workshop: Workshop, topic: str
+    workshop: PipelineHarness, topic: str
 ) -> None:
     workshop.topic(topic, map(order, range(40)))
     source = {"topics": [topic], "start_offsets": {topic: {"0": 10, "1": 10}}}
     pipeline = workshop.run(name=topic, source=source, decode=JSON, sink=TABLE, dead_letters=DISCARD)
     assert ids(workshop.parquet()) == list(range(20, 40))
-    with pytest.raises(WrongPipeline, match="The stream itself reads a part of that range"):
+    with pytest.raises(InvalidPipeline, match="The stream itself reads a part of that range"):
         pipeline.backfill(until="latest")
     assert pipeline.backfill(min_partitions=4) == 20
     assert pipeline.backfill(min_partitions=4) == 20  # it is there already, and is not written again
     assert ids(workshop.parquet()) == list(range(40))
-    with pytest.raises(WrongPipeline, match="holds a part of that range already"):
+    with pytest.raises(InvalidPipeline, match="holds a part of that range already"):
         pipeline.backfill(since={topic: {"0": 5, "1": 5}})
     elsewhere = workshop.folder / "replayed"
     assert pipeline.backfill(since={topic: {"0": 5}}, into=str(elsewhere)) == 35
     assert ids(workshop.parquet("replayed")) == [id for id in range(40) if id % 2 == 1 or id >= 10]
 
 
-def test_rows_go_to_another_topic_as_json(workshop: Workshop, topic: str) -> None:
+def test_rows_go_to_another_topic_as_json(workshop: PipelineHarness, topic: str) -> None:
     workshop.topic(topic, map(order, range(4)))
     workshop.topic(f"{topic}-out")
     workshop.run(
@@ -249,7 +249,9 @@ def test_rows_go_to_another_topic_as_json(workshop: Workshop, topic: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
-def test_a_batch_that_comes_again_is_known_by_its_commit(workshop: Workshop, spark: SparkSession, kind: str) -> None:
+def test_a_batch_that_comes_again_is_known_by_its_commit(
+    workshop: PipelineHarness, spark: SparkSession, kind: str
+) -> None:
     declared = workshop.pipeline(
         name="again", source={"topics": ["t"]}, sink=TABLE if kind == "parquet" else workshop.iceberg_sink("again")
     ).declared
@@ -273,7 +275,7 @@ def test_a_batch_that_comes_again_is_known_by_its_commit(workshop: Workshop, spa
 
 
 def test_the_example_counts_every_good_order_once_and_draws_a_picture(
-    workshop: Workshop, spark: SparkSession, tmp_path: Path
+    workshop: PipelineHarness, spark: SparkSession, tmp_path: Path
 ) -> None:
     said: list[str] = []
     shown = run_example(
@@ -302,11 +304,11 @@ def test_the_example_counts_every_good_order_once_and_draws_a_picture(
     ],
 )
 def test_sql_that_spark_does_not_understand_is_said_by_its_key_and_nothing_is_written(
-    workshop: Workshop, topic: str, changed: dict[str, Any], key: str
+    workshop: PipelineHarness, topic: str, changed: dict[str, Any], key: str
 ) -> None:
     workshop.topic(topic, [order(1)])
     values = {"name": topic, "source": {"topics": [topic]}, "decode": JSON, "sink": TABLE, "dead_letters": DISCARD}
-    with pytest.raises(WrongPipeline, match=key):
+    with pytest.raises(InvalidPipeline, match=key):
         workshop.run(**{**values, **changed})
     assert list(workshop.folder.iterdir()) == []
 
@@ -335,7 +337,7 @@ kind = "discard"
 
 
 def test_a_stream_goes_on_while_a_backfill_fills_in_what_was_before_it_and_a_second_driver_is_refused(
-    workshop: Workshop, topic: str, monkeypatch: pytest.MonkeyPatch
+    workshop: PipelineHarness, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = topic.replace("-", "_")  # a catalog is named after it
     workshop.topic(topic, [{"id": id} for id in range(40)])
@@ -346,7 +348,9 @@ def test_a_stream_goes_on_while_a_backfill_fills_in_what_was_before_it_and_a_sec
         stream.wait_until(lambda: stream.batches() >= 1)
         pipeline = Pipeline.read(file, bootstrap=workshop.bootstrap)
         monkeypatch.setattr(checkpoint, "LOCK_PATIENCE_S", 0.5)
-        with pytest.raises(WrongPipeline, match=f"Another driver runs this pipeline: .* {workshop.folder}/checkpoint"):
+        with pytest.raises(
+            InvalidPipeline, match=f"Another driver runs this pipeline: .* {workshop.folder}/checkpoint"
+        ):
             pipeline.run(once=True)
         workshop.send(topic, [{"id": id} for id in range(40, 60)])
         assert pipeline.backfill(min_partitions=4) == 20
@@ -359,7 +363,7 @@ def test_a_stream_goes_on_while_a_backfill_fills_in_what_was_before_it_and_a_sec
 
 
 def test_ctrl_c_ends_a_command_that_starts_spark_and_a_stream_with_one_line_each(
-    workshop: Workshop, topic: str
+    workshop: PipelineHarness, topic: str
 ) -> None:
     topic = topic.replace("-", "_")
     workshop.topic(topic, [{"id": id} for id in range(2000)])
@@ -407,7 +411,7 @@ def registry() -> Iterator[Registry]:
 
 
 def test_schemas_come_from_a_registry_and_what_it_does_not_know_stops_nothing(
-    workshop: Workshop, spark: SparkSession, topic: str, registry: Registry
+    workshop: PipelineHarness, spark: SparkSession, topic: str, registry: Registry
 ) -> None:
     old: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
     note = {"name": "note", "type": ["null", "string"], "default": None}
@@ -422,7 +426,7 @@ def test_schemas_come_from_a_registry_and_what_it_does_not_know_stops_nothing(
         "dead_letters": {"kind": "parquet", "path": "dead"},
     }
     workshop.topic(topic, [framed(1, old, {"id": 1}), framed(9, old, {"id": 9}), framed(3, old, {"id": 3})])
-    with pytest.raises(WrongPipeline, match=f"decode.subject: the registry does not know '{topic}-value'"):
+    with pytest.raises(InvalidPipeline, match=f"decode.subject: the registry does not know '{topic}-value'"):
         workshop.run(**values)
     schemas[f"/subjects/{topic}-value/versions/latest"] = json.dumps(old)
     workshop.run(**values)
@@ -451,7 +455,7 @@ def test_schemas_come_from_a_registry_and_what_it_does_not_know_stops_nothing(
 
 
 def test_a_rule_that_fails_on_a_value_is_broken_and_a_transformation_that_does_stops_the_pipeline(
-    workshop: Workshop, topic: str
+    workshop: PipelineHarness, topic: str
 ) -> None:
     workshop.topic(topic, [{"id": id, "text": str(id)} for id in range(6)])
     values: dict[str, Any] = {
@@ -480,6 +484,6 @@ def test_a_rule_that_fails_on_a_value_is_broken_and_a_transformation_that_does_s
 
 @pytest.mark.parametrize(("rule", "module", "right", "wrong"), MISTAKES)
 def test_a_planted_mistake_is_noticed(
-    workshop: Workshop, spark: SparkSession, rule: Rule, module: ModuleType, right: str, wrong: str
+    workshop: PipelineHarness, spark: SparkSession, rule: Rule, module: ModuleType, right: str, wrong: str
 ) -> None:
     assert_noticed(module, right, wrong, lambda one: rule(one, workshop, spark))

@@ -12,9 +12,9 @@ from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 
 from spark.pipeline_rules import TABLE
-from spark.pipelines import PATIENCE_S, Workshop
+from spark.pipelines import PATIENCE_S, PipelineHarness
 from trioka.pipeline import Pipeline
-from trioka.pipeline.errors import PipelineFailed, WrongPipeline
+from trioka.pipeline.errors import InvalidPipeline, PipelineFailed
 from trioka.pipeline.runner.run import spark_for, stream_of
 from trioka.pipeline.runner.stages import Stages
 from trioka.pipeline.runner.state import State, state_of
@@ -56,7 +56,7 @@ def untick(query: Path) -> None:
     last.with_name(f".{last.name}.crc").unlink()
 
 
-def created_again(workshop: Workshop, topic: str, messages: list[dict[str, Any]]) -> None:
+def created_again(workshop: PipelineHarness, topic: str, messages: list[dict[str, Any]]) -> None:
     admin = KafkaAdminClient(bootstrap_servers=workshop.bootstrap)
     admin.delete_topics([topic])
     admin.close()
@@ -67,7 +67,7 @@ def created_again(workshop: Workshop, topic: str, messages: list[dict[str, Any]]
 
 
 def test_a_lost_checkpoint_is_made_anew_though_maintenance_removed_every_snapshot(
-    workshop: Workshop, spark: SparkSession, topic: str
+    workshop: PipelineHarness, spark: SparkSession, topic: str
 ) -> None:
     workshop.topic(topic, [*numbers(20), b"{"])
     values = {
@@ -95,7 +95,7 @@ def test_a_lost_checkpoint_is_made_anew_though_maintenance_removed_every_snapsho
 
 
 def test_rows_of_which_nothing_says_whose_they_are_stop_the_pipeline(
-    workshop: Workshop, spark: SparkSession, topic: str
+    workshop: PipelineHarness, spark: SparkSession, topic: str
 ) -> None:
     workshop.topic(topic, numbers(10))
     sink = workshop.iceberg_sink("bare")
@@ -108,7 +108,9 @@ def test_rows_of_which_nothing_says_whose_they_are_stop_the_pipeline(
             if row["key"].startswith("trioka."):
                 spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{row['key']}')")
     shutil.rmtree(workshop.folder / "checkpoints")
-    with pytest.raises(WrongPipeline, match=rf"shop.bare holds rows, and .* the pipeline {topic} wrote them") as raised:
+    with pytest.raises(
+        InvalidPipeline, match=rf"shop.bare holds rows, and .* the pipeline {topic} wrote them"
+    ) as raised:
         workshop.run(**values, sink=sink)
     assert str(raised.value).count("\n") == 0
     assert ids(workshop.iceberg("bare")) == list(range(10))
@@ -119,16 +121,18 @@ def test_rows_of_which_nothing_says_whose_they_are_stop_the_pipeline(
 
 @pytest.mark.nightly
 def test_files_in_a_folder_of_which_nothing_says_whose_they_are_stop_the_pipeline(
-    workshop: Workshop, spark: SparkSession, topic: str
+    workshop: PipelineHarness, spark: SparkSession, topic: str
 ) -> None:
     workshop.topic(topic, numbers(10))
     values = {"name": topic, "source": {"topics": [topic]}, "decode": JSON, "dead_letters": DISCARD}
     spark.createDataFrame([(99,)], "id BIGINT").write.parquet(str(workshop.folder / "table"))
-    with pytest.raises(WrongPipeline, match=r"on_unknown_rows = 'append'"):
+    with pytest.raises(InvalidPipeline, match=r"on_unknown_rows = 'append'"):
         workshop.run(**values, sink=TABLE)
 
 
-def test_a_table_whose_commits_stand_in_summaries_alone_keeps_them(workshop: Workshop, spark: SparkSession) -> None:
+def test_a_table_whose_commits_stand_in_summaries_alone_keeps_them(
+    workshop: PipelineHarness, spark: SparkSession
+) -> None:
     """As tables were written before there were properties."""
     declared = workshop.pipeline(name="old", source={"topics": ["t"]}, sink=workshop.iceberg_sink("old")).declared
     table = table_of(spark, declared.sink)
@@ -155,7 +159,9 @@ def test_a_table_whose_commits_stand_in_summaries_alone_keeps_them(workshop: Wor
     assert (known.start, known.end) == ({"t": {0: 0}}, {"t": {0: 3}})
 
 
-def test_rows_that_are_staged_and_not_confirmed_are_not_in_the_table(workshop: Workshop, spark: SparkSession) -> None:
+def test_rows_that_are_staged_and_not_confirmed_are_not_in_the_table(
+    workshop: PipelineHarness, spark: SparkSession
+) -> None:
     """As if the driver had died between the two: neither the rows nor the progress are there, and both come later."""
     declared = workshop.pipeline(name="staged", source={"topics": ["t"]}, sink=workshop.iceberg_sink("staged")).declared
     rows = spark.createDataFrame([(1,)], "id BIGINT")
@@ -181,7 +187,7 @@ def test_rows_that_are_staged_and_not_confirmed_are_not_in_the_table(workshop: W
 
 @pytest.mark.nightly
 def test_a_merge_is_made_again_if_somebody_else_changed_the_table_meanwhile(
-    workshop: Workshop, spark: SparkSession
+    workshop: PipelineHarness, spark: SparkSession
 ) -> None:
     declared = workshop.pipeline(name="merge", source={"topics": ["t"]}, sink=workshop.iceberg_sink("merge")).declared
     with spark_for(declared, "local[2]", None):
@@ -199,7 +205,7 @@ def test_a_merge_is_made_again_if_somebody_else_changed_the_table_meanwhile(
         assert sorted((row["id"], row["note"]) for row in spark.table(name).collect()) == [(1, "a"), (3, "mine")]
 
 
-def test_a_checkpoint_that_is_older_than_the_table_stops_the_pipeline(workshop: Workshop, topic: str) -> None:
+def test_a_checkpoint_that_is_older_than_the_table_stops_the_pipeline(workshop: PipelineHarness, topic: str) -> None:
     """One that was restored from a backup: its next batch has a number that the table knows, and other offsets."""
     workshop.topic(topic, numbers(10))
     values = {"name": topic, "source": {"topics": [topic]}, "decode": JSON, "dead_letters": DISCARD}
@@ -216,7 +222,7 @@ def test_a_checkpoint_that_is_older_than_the_table_stops_the_pipeline(workshop: 
         workshop.run(**named, checkpoint="checkpoint")
         workshop.send(topic, numbers(20, 30))
         before = ids(read())
-        with pytest.raises(WrongPipeline, match=r"^The checkpoint is older than the table: batch 1 is"):
+        with pytest.raises(InvalidPipeline, match=r"^The checkpoint is older than the table: batch 1 is"):
             workshop.run(**named, checkpoint=str(backup))
         assert ids(read()) == before
         shutil.rmtree(backup)
@@ -228,16 +234,16 @@ def test_a_checkpoint_that_is_older_than_the_table_stops_the_pipeline(workshop: 
 # -- topics that are other ones ----------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_was_deleted_and_created_again_stops_the_pipeline(workshop: Workshop, topic: str) -> None:
+def test_a_topic_that_was_deleted_and_created_again_stops_the_pipeline(workshop: PipelineHarness, topic: str) -> None:
     workshop.topic(topic, numbers(10))
     values = {"name": topic, "source": {"topics": [topic]}, "decode": JSON, "sink": TABLE, "dead_letters": DISCARD}
     pipeline = workshop.run(**values)
     created_again(workshop, topic, numbers(100, 130))
-    with pytest.raises(WrongPipeline, match=f"^The topic '{topic}' was deleted and created again") as raised:
+    with pytest.raises(InvalidPipeline, match=f"^The topic '{topic}' was deleted and created again") as raised:
         workshop.run(**values)
     assert str(raised.value).count("\n") == 0
     assert ids(workshop.parquet()) == list(range(10))
-    with pytest.raises(WrongPipeline, match=f"^The topic '{topic}' was deleted and created again"):
+    with pytest.raises(InvalidPipeline, match=f"^The topic '{topic}' was deleted and created again"):
         pipeline.backfill()
     # What the sentence says to do: the new topic is read from its start, whatever the table knows of the old one.
     shutil.rmtree(workshop.folder / "checkpoints")
@@ -246,7 +252,7 @@ def test_a_topic_that_was_deleted_and_created_again_stops_the_pipeline(workshop:
 
 
 @pytest.mark.nightly
-def test_a_topic_that_is_created_again_while_the_pipeline_runs_stops_it(workshop: Workshop, topic: str) -> None:
+def test_a_topic_that_is_created_again_while_the_pipeline_runs_stops_it(workshop: PipelineHarness, topic: str) -> None:
     workshop.topic(topic, numbers(10))
     pipeline = workshop.pipeline(
         name=topic,
@@ -279,7 +285,9 @@ def test_a_topic_that_is_created_again_while_the_pipeline_runs_stops_it(workshop
 # -- the first start ---------------------------------------------------------------------------------------------------
 
 
-def test_two_tables_are_created_in_a_new_namespace_at_the_same_moment(workshop: Workshop, spark: SparkSession) -> None:
+def test_two_tables_are_created_in_a_new_namespace_at_the_same_moment(
+    workshop: PipelineHarness, spark: SparkSession
+) -> None:
     """What the first batches of rows and of dead letters do; whichever of them comes second finds it done."""
     for number in range(5):
         sinks = [
@@ -323,7 +331,9 @@ def test_two_tables_are_created_in_a_new_namespace_at_the_same_moment(workshop: 
 # -- state that only the plan shows ------------------------------------------------------------------------------------
 
 
-def test_state_that_the_sql_asks_for_comes_through_a_batch_that_is_repeated(workshop: Workshop, topic: str) -> None:
+def test_state_that_the_sql_asks_for_comes_through_a_batch_that_is_repeated(
+    workshop: PipelineHarness, topic: str
+) -> None:
     workshop.topic(topic, numbers(10))
     values = {
         "name": topic,
@@ -338,10 +348,10 @@ def test_state_that_the_sql_asks_for_comes_through_a_batch_that_is_repeated(work
     workshop.send(topic, numbers(10, 20))
     workshop.run(**values)
     assert ids(workshop.parquet()) == list(range(20))
-    with pytest.raises(WrongPipeline, match="Windows, distinct keys and joins cannot be filled in"):
+    with pytest.raises(InvalidPipeline, match="Windows, distinct keys and joins cannot be filled in"):
         workshop.pipeline(**values).backfill()
     shutil.rmtree(workshop.folder / "checkpoints")
-    with pytest.raises(WrongPipeline, match="the windows, keys and joins that were open"):
+    with pytest.raises(InvalidPipeline, match="the windows, keys and joins that were open"):
         workshop.run(**values)
 
 
@@ -358,7 +368,7 @@ def test_state_that_the_sql_asks_for_comes_through_a_batch_that_is_repeated(work
     ],
 )
 def test_the_plan_of_spark_says_whether_there_is_state(
-    workshop: Workshop, spark: SparkSession, sql: str, state: State
+    workshop: PipelineHarness, spark: SparkSession, sql: str, state: State
 ) -> None:
     declared = workshop.pipeline(
         name="plan",
@@ -374,7 +384,7 @@ def test_the_plan_of_spark_says_whether_there_is_state(
 # -- rows that come too late -------------------------------------------------------------------------------------------
 
 
-def test_rows_that_come_later_than_the_watermark_allows_are_counted(workshop: Workshop, topic: str) -> None:
+def test_rows_that_come_later_than_the_watermark_allows_are_counted(workshop: PipelineHarness, topic: str) -> None:
     def at(id: int, minute: int) -> dict[str, Any]:
         return {"id": id, "at": f"2026-11-16T08:{minute:02}:00Z"}
 

@@ -1,11 +1,11 @@
-"""Who of a group gets which partitions, decided by the broker.
+"""Server-side assignors: they decide which member of a group gets which partitions.
 
-    spec        members: what each subscribes to, what it has, its instance and its rack
-    topics      how many partitions each topic has, and on which racks these can be read
-    assign      → every partition of every topic somebody subscribes to, with exactly one member that does
+    spec        the members: subscriptions, current assignments, instance ids, racks
+    topics      the number of partitions of each topic, and the racks of their replicas
+    assign      → every partition of every subscribed topic, each assigned to exactly one subscriber
 
-An assignor remembers nothing: what shall stay where it is stands in the spec. It is handed members in an order, and the
-same spec in the same order gives the same assignment.
+An assignor has no state: the current assignment is in the spec. The members have an order, and the same spec in the
+same order yields the same assignment.
 """
 
 from collections.abc import Mapping
@@ -16,25 +16,25 @@ from trioka.protocol.lazy_dataclass import frozen
 
 from ..topics import Topics
 
-# Partitions by the id of their topic. No topic stands here without a partition.
+# Partitions by topic id. Topics without partitions are omitted.
 Assignment: TypeAlias = Mapping[bytes, frozenset[int]]
 
 
 @frozen
 class MemberSpec:
-    topics: frozenset[bytes]  # the ids of those it subscribes to, by name or by pattern, as far as they exist
-    assignment: Assignment = field(default_factory=dict)  # its target until now
+    topics: frozenset[bytes]  # ids of the existing topics that it subscribes to, by name or by pattern
+    assignment: Assignment = field(default_factory=dict)  # its current target
     instance_id: str | None = None
     rack: str | None = None
 
 
 @frozen
 class GroupSpec:
-    members: Mapping[str, MemberSpec]  # by their ids
+    members: Mapping[str, MemberSpec]  # by member id
 
     @property
     def is_homogeneous(self) -> bool:
-        """Whether all subscribe to the same topics."""
+        """Whether all members subscribe to the same topics."""
         subscriptions = iter(self.members.values())
         first = next(subscriptions, None)
         return first is None or all(member.topics == first.topics for member in subscriptions)
@@ -43,10 +43,9 @@ class GroupSpec:
 class Assignor(Protocol):
     @property
     def name(self) -> str:
-        """What clients and `group.consumer.assignors` call it."""
+        """The name in requests and in `group.consumer.assignors`."""
         ...
 
     def assign(self, spec: GroupSpec, topics: Topics) -> dict[str, Assignment]:
-        """For every member what it shall have; for some that may be nothing. A topic that `topics` does not know has no
-        partitions."""
+        """The target of every member, which may be empty. A topic that is unknown to `topics` has no partitions."""
         ...

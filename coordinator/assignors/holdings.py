@@ -1,4 +1,4 @@
-"""What each member holds while an assignor thinks: single partitions, which can be given, taken and exchanged."""
+"""The partitions that each member has while an assignor computes: single ones, which can be moved and exchanged."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -6,22 +6,22 @@ from typing import TypeAlias
 from ..topics import Topics
 from . import Assignment, GroupSpec
 
-Slot: TypeAlias = tuple[bytes, int]  # a partition: the id of its topic, its number
-Holdings: TypeAlias = dict[str, list[Slot]]  # by the ids of members, in their order
+PartitionSlot: TypeAlias = tuple[bytes, int]  # a partition: topic id, number
+MemberPartitions: TypeAlias = dict[str, list[PartitionSlot]]  # by member id, in the order of the members
 
 
 def partition_counts(spec: GroupSpec, topics: Topics) -> dict[bytes, int]:
-    """Of every topic that a member subscribes to, in the order of their ids; those that exist."""
+    """The number of partitions of each subscribed topic that exists, in the order of topic ids."""
     subscriptions = {member.topics for member in spec.members.values()}
     known = ((topic_id, topics.by_id(topic_id)) for topic_id in sorted(frozenset[bytes]().union(*subscriptions)))
     return {topic_id: topic.partitions for topic_id, topic in known if topic is not None}
 
 
-def held_until_now(spec: GroupSpec, counts: Mapping[bytes, int]) -> Holdings:
-    """What members have and may keep: of topics that they still subscribe to, and nothing that a member before them has
-    too."""
-    taken: set[Slot] = set()
-    held: Holdings = {}
+def current_assignment(spec: GroupSpec, counts: Mapping[bytes, int]) -> MemberPartitions:
+    """The partitions that members may keep: of topics that they still subscribe to, without those that an earlier
+    member has too."""
+    taken: set[PartitionSlot] = set()
+    held: MemberPartitions = {}
     for member_id, member in spec.members.items():
         slots = [
             (topic_id, partition)
@@ -35,8 +35,8 @@ def held_until_now(spec: GroupSpec, counts: Mapping[bytes, int]) -> Holdings:
     return held
 
 
-def nobodys(held: Holdings, counts: Mapping[bytes, int]) -> list[Slot]:
-    """Partitions that no member holds, by topic and number."""
+def unassigned(held: MemberPartitions, counts: Mapping[bytes, int]) -> list[PartitionSlot]:
+    """Partitions that no member has, by topic and number."""
     taken = {slot for slots in held.values() for slot in slots}
     return [
         (topic_id, partition)
@@ -46,7 +46,7 @@ def nobodys(held: Holdings, counts: Mapping[bytes, int]) -> list[Slot]:
     ]
 
 
-def as_assignments(held: Holdings) -> dict[str, Assignment]:
+def as_assignments(held: MemberPartitions) -> dict[str, Assignment]:
     assignments: dict[str, Assignment] = {}
     for member_id, slots in held.items():
         by_topic: dict[bytes, list[int]] = {}

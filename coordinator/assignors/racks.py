@@ -1,14 +1,14 @@
-"""Partitions are brought near their readers: exchanged between members until more can be read on a member's own rack.
+"""Improves rack locality: exchanges partitions between members until more of them have a replica in a member's rack.
 
-An assignor first makes an assignment as if there were no racks; then two members exchange one partition each where
-that brings one of them near, and takes none away from where it was near. Where all subscribe to the same, a member
-that has one more than another may also hand it on; where subscriptions differ, only partitions of one topic are
-exchanged, as the balance there hangs on who has how many of which topic. So the balance stays as it is, every step
-brings at least one more partition near, and an assignment that cannot be improved in this way stays as it is.
+An assignor first computes an assignment without regard to racks. Then two members exchange one partition each where
+that makes one of the two local and makes no local one remote. If all subscriptions are equal, a member with one
+partition more than another may also hand it over; if they differ, only partitions of one topic are exchanged, because
+the balance there depends on how many partitions of each topic a member has. So the balance does not change, every step
+makes at least one more partition local, and an assignment that cannot be improved in this way stays as it is.
 
-Many members and many partitions are alike (same rack; same topic and racks), so whole kinds are compared: that nothing
-can be improved is known after a few looks, not after one for each pair of partitions. `LOOKS` bounds the odd case of
-hundreds of racks.
+Many members and partitions are equivalent (same rack; same topic and racks), so classes of them are compared: a few
+comparisons show that nothing can be improved, instead of one for each pair of partitions. `LOOKS` bounds the rare case
+of hundreds of racks.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ..topics import Topics
 from . import MemberSpec
-from .holdings import Holdings, Slot
+from .holdings import MemberPartitions, PartitionSlot
 
 LOOKS: Final = 1_000_000  # about half a second
 
@@ -26,40 +26,47 @@ Rack: TypeAlias = str | None
 
 
 class _Load(NamedTuple):
-    """A kind of partitions: what can be exchanged for one another, and where it is near."""
+    """A class of equivalent partitions: those that can be exchanged for one another, and their racks."""
 
-    topic_id: bytes  # of no topic in particular, if all topics will do
+    topic_id: bytes  # empty if partitions of different topics may be exchanged
     racks: frozenset[str]
 
 
 class _Place(NamedTuple):
     member_id: str
-    slot: Slot
+    slot: PartitionSlot
 
 
-def bring_near(held: Holdings, members: Mapping[str, MemberSpec], topics: Topics, *, is_homogeneous: bool) -> None:
+def improve_rack_locality(
+    held: MemberPartitions, members: Mapping[str, MemberSpec], topics: Topics, *, is_homogeneous: bool
+) -> None:
     racks = {member.rack for member in members.values() if member.rack is not None}
     if not racks:
         return
-    loads: dict[Slot, _Load] = {}
+    loads: dict[PartitionSlot, _Load] = {}
     for topic_id in dict.fromkeys(topic_id for slots in held.values() for topic_id, _ in slots):
         topic = topics.by_id(topic_id)
         assert topic is not None
         for partition, found in enumerate(topic.racks):
             loads[topic_id, partition] = _Load(b"" if is_homogeneous else topic_id, found & racks)
-    _bring_loads_near(held, members, loads, is_homogeneous)
+    _improve_locality(held, members, loads, is_homogeneous)
 
 
-def bring_ranges_near(held: Holdings, members: Mapping[str, MemberSpec], racks: Iterable[frozenset[str]]) -> None:
-    """The same for partition numbers that stand for several topics at once: `racks` are those that all have in common,
-    and slots have no topic."""
+def improve_range_locality(
+    held: MemberPartitions, members: Mapping[str, MemberSpec], racks: Iterable[frozenset[str]]
+) -> None:
+    """The same for partition numbers that stand for several topics: `racks` are the racks that all topics have in
+    common, and slots have no topic."""
     known = {members[member_id].rack for member_id in held}
     loads = {(b"", number): _Load(b"", common & known) for number, common in enumerate(racks)}
-    _bring_loads_near(held, members, loads, is_homogeneous=False)
+    _improve_locality(held, members, loads, is_homogeneous=False)
 
 
-def _bring_loads_near(
-    held: Holdings, members: Mapping[str, MemberSpec], loads: Mapping[Slot, _Load], is_homogeneous: bool
+def _improve_locality(
+    held: MemberPartitions,
+    members: Mapping[str, MemberSpec],
+    loads: Mapping[PartitionSlot, _Load],
+    is_homogeneous: bool,
 ) -> None:
     far = [
         _Place(member_id, slot)
@@ -75,19 +82,23 @@ def _bring_loads_near(
 
 class _Exchange:
     def __init__(
-        self, held: Holdings, members: Mapping[str, MemberSpec], loads: Mapping[Slot, _Load], is_homogeneous: bool
+        self,
+        held: MemberPartitions,
+        members: Mapping[str, MemberSpec],
+        loads: Mapping[PartitionSlot, _Load],
+        is_homogeneous: bool,
     ) -> None:
         self._racks = {member_id: members[member_id].rack for member_id in held}
         self._loads = loads
         self._sizes = {member_id: len(slots) for member_id, slots in held.items()}
-        # By the rack of who has it and by topic. Dictionaries without values are sets that keep their order: the same
+        # By rack of the member and by topic. Dictionaries without values are sets that keep their order, so the same
         # group gets the same assignment.
         self._shelves: dict[tuple[Rack, bytes], dict[_Load, dict[_Place, None]]] = {}
         for member_id, slots in held.items():
             for slot in slots:
                 self._put(_Place(member_id, slot))
         self._least = min(self._sizes.values())
-        self._small: dict[Rack, dict[str, None]] = {}  # who may take one more
+        self._small: dict[Rack, dict[str, None]] = {}  # members that may take one more
         for member_id, size in self._sizes.items():
             if is_homogeneous and size == self._least:
                 self._small.setdefault(self._racks[member_id], {})[member_id] = None
@@ -95,13 +106,13 @@ class _Exchange:
 
     def improve(self, far: Iterable[_Place]) -> None:
         waiting = deque(far)
-        hopeless: set[tuple[Rack, _Load, bool]] = set()  # kinds that found nobody since something was moved last
+        hopeless: set[tuple[Rack, _Load, bool]] = set()  # classes without a match since the last move
         in_vain = 0
         while in_vain < len(waiting) and self._looks < LOOKS:
             place = waiting.popleft()
             rack, load = self._racks[place.member_id], self._loads[place.slot]
             if place not in self._shelves[rack, load.topic_id][load]:
-                continue  # it went away in exchange for another
+                continue  # it has been exchanged already
             kind = (rack, load, self._sizes[place.member_id] > self._least)
             if kind in hopeless or not (self._exchange(place, waiting) or self._hand_on(place)):
                 hopeless.add(kind)
@@ -111,7 +122,7 @@ class _Exchange:
                 hopeless.clear()
                 in_vain = 0
 
-    def write_back(self, held: Holdings) -> None:
+    def write_back(self, held: MemberPartitions) -> None:
         for slots in held.values():
             slots.clear()
         for shelf in self._shelves.values():
@@ -131,8 +142,8 @@ class _Exchange:
         return True
 
     def _partner(self, rack: Rack, load: _Load) -> _Place | None:
-        """A partition of a member near the load, which is far from there itself, or near this rack too. One that comes
-        near by it goes first."""
+        """A partition of a member in one of the load's racks that is remote there, or also local in this rack. One that
+        becomes local by the exchange is preferred."""
         found = None
         for other in sorted(load.racks):
             for back, places in self._shelves.get((other, load.topic_id), {}).items():
@@ -147,7 +158,7 @@ class _Exchange:
         return found
 
     def _hand_on(self, place: _Place) -> bool:
-        """To a member that has one less."""
+        """Hand the partition over to a member that has one less."""
         if self._sizes[place.member_id] == self._least:
             return False
         racks = self._loads[place.slot].racks

@@ -1,19 +1,19 @@
-"""The range assignor: each topic is cut into ranges of neighbouring partitions, one for each of its subscribers.
+"""The range assignor: divides each topic into ranges of adjacent partitions, one for each of its subscribers.
 
-Members stand in one order: static ones by their instance ids, then the others by their own, compared as Java compares
-strings. The first get one partition more where a topic does not divide. So members that subscribe to the same topics
-get the same numbers of all topics that have as many partitions, which is what joins need, and a static member
-keeps its range when it comes back under another id.
+The order of members is: static members by instance id, then the others by member id, compared as Java compares strings.
+If a topic does not divide evenly, the first members get one partition more. So members with the same subscriptions get
+the same partition numbers of all topics that have the same number of partitions, which joins need, and a static member
+keeps its range when it returns under another member id.
 
-Topics with the same subscribers and as many partitions are cut alike. If numbers can be exchanged so that members are
-nearer to all these topics at once, they are, and the ranges get holes; the joins still work. Without racks the result
-is Apache Kafka's, whose assignor knows nothing of racks.
+Topics with the same subscribers and number of partitions are divided alike. If members can exchange numbers so that
+more partitions of all these topics are local to their racks, they do, and ranges get gaps; joins still work. Without
+racks the result is the same as Apache Kafka's, whose assignor ignores racks.
 """
 
 from ..topics import Topics
 from . import Assignment, GroupSpec, MemberSpec
-from .holdings import Holdings, as_assignments, partition_counts
-from .racks import bring_ranges_near
+from .holdings import MemberPartitions, as_assignments, partition_counts
+from .racks import improve_range_locality
 
 
 class RangeAssignor:
@@ -28,10 +28,10 @@ class RangeAssignor:
         alike: dict[tuple[int, tuple[str, ...]], list[bytes]] = {}
         for topic_id, count in counts.items():
             alike.setdefault((count, tuple(subscribers[topic_id])), []).append(topic_id)
-        held: Holdings = {member_id: [] for member_id in spec.members}
+        held: MemberPartitions = {member_id: [] for member_id in spec.members}
         for (count, member_ids), topic_ids in alike.items():
             ranges = _ranges(count, member_ids)
-            bring_ranges_near(ranges, spec.members, _common_racks(topic_ids, topics))
+            improve_range_locality(ranges, spec.members, _common_racks(topic_ids, topics))
             for member_id, numbers in ranges.items():
                 held[member_id] += [(topic_id, number) for topic_id in topic_ids for _, number in numbers]
         return as_assignments(held)
@@ -42,9 +42,9 @@ def _rank(member_id: str, member: MemberSpec) -> tuple[bool, bytes]:
     return member.instance_id is None, name.encode("utf-16-be", "surrogatepass")
 
 
-def _ranges(count: int, member_ids: tuple[str, ...]) -> Holdings:
+def _ranges(count: int, member_ids: tuple[str, ...]) -> MemberPartitions:
     share, extras = divmod(count, len(member_ids))
-    ranges: Holdings = {}
+    ranges: MemberPartitions = {}
     start = 0
     for place, member_id in enumerate(member_ids):
         end = start + share + (place < extras)

@@ -1,16 +1,16 @@
-"""The uniform assignor: every member as many partitions as every other, and what a member has it keeps if it can.
+"""The uniform assignor: all members get the same number of partitions and keep their current ones where possible.
 
-Balance goes before nearness (a partition that can be read on the member's own rack), and nearness before staying.
+Balance takes precedence over rack locality, and rack locality over stickiness.
 
-If all subscribe to the same, nobody has over one partition more than another, and no partition moves that need not.
-The members in their order keep what they have up to their share; what does not divide goes, one each, to those
-who have it already, else to the last in the order.
+With equal subscriptions, no member has more than one partition more than another, and no partition moves without need.
+In their order, members keep their partitions up to their share; each remaining extra partition goes to a member that
+has it already, otherwise to the last members in the order.
 
-If subscriptions differ, partitions without an owner go to whoever of the topic's subscribers has least, beginning
-with topics that have most partitions for each subscriber. Then topic by topic the fullest subscriber hands on to the
-emptiest until they are one apart, round after round, as one topic's moves may unbalance another. Where
-subscriptions overlap without being the same this comes close to the best, and `ROUNDS` ends it. Both ways choose
-as Apache Kafka's assignor does; of racks its assignors know nothing.
+With different subscriptions, each partition without an owner goes to the subscriber of its topic with the fewest
+partitions, starting with the topics that have the most partitions per subscriber. Then, topic by topic, the subscriber
+with the most partitions hands one to the subscriber with the fewest until they differ by one, in several rounds,
+because one topic's moves may unbalance another. Where subscriptions overlap without being equal this comes close to the
+optimum, and `ROUNDS` bounds it. Both ways choose as Apache Kafka's assignor does, which ignores racks.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from typing import Final
 
 from ..topics import Topics
 from . import Assignment, GroupSpec
-from .holdings import Holdings, Slot, as_assignments, held_until_now, nobodys, partition_counts
-from .racks import bring_near
+from .holdings import MemberPartitions, PartitionSlot, as_assignments, current_assignment, partition_counts, unassigned
+from .racks import improve_rack_locality
 
 ROUNDS: Final = 16
 
@@ -29,22 +29,22 @@ class UniformAssignor:
 
     def assign(self, spec: GroupSpec, topics: Topics) -> dict[str, Assignment]:
         counts = partition_counts(spec, topics)
-        held = held_until_now(spec, counts)
+        held = current_assignment(spec, counts)
         is_homogeneous = spec.is_homogeneous
         if held:
             if is_homogeneous:
                 _share(held, counts)
             else:
                 _Balance(spec, held, counts).find()
-        bring_near(held, spec.members, topics, is_homogeneous=is_homogeneous)
+        improve_rack_locality(held, spec.members, topics, is_homogeneous=is_homogeneous)
         return as_assignments(held)
 
 
-def _share(held: Holdings, counts: dict[bytes, int]) -> None:
-    """All subscribe to the same."""
-    free = nobodys(held, counts)
+def _share(held: MemberPartitions, counts: dict[bytes, int]) -> None:
+    """Assigns partitions to members with equal subscriptions."""
+    free = unassigned(held, counts)
     share, extras = divmod(sum(counts.values()), len(held))
-    wanting: list[tuple[list[Slot], int]] = []
+    wanting: list[tuple[list[PartitionSlot], int]] = []
     for before, slots in enumerate(held.values()):
         quota = share + (extras > 0)
         free += slots[quota:]
@@ -55,15 +55,16 @@ def _share(held: Holdings, counts: dict[bytes, int]) -> None:
             quota = share
         wanting.append((slots, quota - len(slots)))
     given = iter(free)
-    for slots, room in wanting:
-        slots.extend(slot for _, slot in zip(range(room), given, strict=False))
+    for slots, capacity in wanting:
+        slots.extend(slot for _, slot in zip(range(capacity), given, strict=False))
     assert next(given, None) is None, "a partition was left without an owner"
 
 
 class _Balance:
-    """Subscriptions differ. Members are known by their place in the group's order."""
+    """Assigns partitions to members with different subscriptions. Members are known by their index in the group's
+    order."""
 
-    def __init__(self, spec: GroupSpec, held: Holdings, counts: dict[bytes, int]) -> None:
+    def __init__(self, spec: GroupSpec, held: MemberPartitions, counts: dict[bytes, int]) -> None:
         self._held = held
         self._counts = counts
         self._sizes = [len(slots) for slots in held.values()]
@@ -105,7 +106,7 @@ class _Balance:
                 self._sizes[taker] += 1
 
     def _even_out(self, topic_ids: list[bytes]) -> None:
-        """Until all topics in a row had nothing to move. One that was just evened out needs no second look."""
+        """Rounds over the topics, until no topic has had a move since its last check."""
         left = len(topic_ids)
         for topic_id in topic_ids * ROUNDS:
             if left == 0:
@@ -134,8 +135,8 @@ class _Balance:
 
 
 def _emptiest_first(by_size: list[int], sizes: list[int]) -> Iterator[tuple[int, int]]:
-    """Members, each with its size, in the order in which they should be given one more: all of the lowest level, then
-    all of the next with those who have risen to it, without end."""
+    """Members with their sizes, in the order in which each should get one more partition: all of the lowest level, then
+    all of the next level including those that have reached it, without end."""
     level, end = sizes[by_size[0]], 0
     while True:
         while end < len(by_size) and sizes[by_size[end]] == level:
@@ -146,8 +147,9 @@ def _emptiest_first(by_size: list[int], sizes: list[int]) -> Iterator[tuple[int,
 
 
 def _fullest_first(by_size: list[int], sizes: list[int], to_give: dict[int, list[int]]) -> Iterator[tuple[int, int]]:
-    """Members, each with its size, in the order in which one should be taken from them: all of the highest level, the
-    last first, then all of the next with those who have sunk to it. Who has nothing to give is put behind the rest."""
+    """Members with their sizes, in the order in which one partition should be taken from each: all of the highest
+    level, the last first, then all of the next level including those that have reached it. Members without partitions
+    come last."""
     level, start, end = sizes[by_size[-1]] + 1, len(by_size), len(by_size)
     while end > 0:
         level = sizes[by_size[start - 1]] if end <= start and start > 0 else level - 1

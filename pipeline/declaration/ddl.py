@@ -1,7 +1,7 @@
 """Schemas as Spark writes them: `id BIGINT NOT NULL, items ARRAY<STRUCT<sku: STRING, price: DECIMAL(10,2)>>`.
 
-Spark has a parser of its own, but it stands behind a JVM that takes seconds to start. This one is for `check`: it says
-at once, and with the place, what Spark would say after its start, and it knows which fields must be there.
+Spark has its own parser, but it needs a JVM that takes seconds to start. This one is for `check`: it reports the same
+errors immediately and with their position, and it knows which fields are required.
 
     fields  := field ("," field)*
     field   := name [":"] type ["NOT NULL"] ["COMMENT" 'text']
@@ -39,8 +39,8 @@ SIMPLE = frozenset(
 SIZED = {"decimal": 2, "dec": 2, "numeric": 2, "char": 1, "character": 1, "varchar": 1}
 
 
-class WrongSchema(Exception):
-    """One sentence: what was met, and after which words."""
+class InvalidSchema(Exception):
+    """One sentence: the unexpected text, and the words before it."""
 
 
 @frozen
@@ -53,14 +53,14 @@ class Field:
 
 
 def parse(text: str) -> tuple[Field, ...]:
-    """The fields of a schema; its names are distinct, whatever their case."""
+    """The fields of a schema; its names must be distinct, ignoring case."""
     reader = _Reader(text)
     fields = reader.fields(0)
     reader.end()
     seen: set[str] = set()
     for field in fields:
         if field.name.lower() in seen:
-            raise WrongSchema(f"the field '{field.name}' is there twice")
+            raise InvalidSchema(f"the field '{field.name}' is there twice")
         seen.add(field.name.lower())
     return fields
 
@@ -93,7 +93,7 @@ class _Reader:
 
     def type(self, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise WrongSchema(f"it is nested deeper than {MAX_DEPTH} levels")
+            raise InvalidSchema(f"it is nested deeper than {MAX_DEPTH} levels")
         word = self.word("a type").lower()
         if word in SIMPLE:
             return
@@ -110,7 +110,7 @@ class _Reader:
                 self.type(depth + 1)
             self.expect(">")
         else:
-            raise WrongSchema(
+            raise InvalidSchema(
                 f"'{word}' is not a type; there are {', '.join(sorted(SIMPLE))}, decimal(p,s), array<…>, …"
             )
 
@@ -160,4 +160,4 @@ class _Reader:
     def fail(self, wanted: str) -> None:
         met = self.text[self.at :].strip()[:20] or "the end"
         after = self.text[: self.at].strip()[-20:]
-        raise WrongSchema(f"{wanted} is expected after '{after}', not '{met}'" if after else f"{wanted} comes first")
+        raise InvalidSchema(f"{wanted} is expected after '{after}', not '{met}'" if after else f"{wanted} comes first")

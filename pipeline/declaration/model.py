@@ -1,10 +1,10 @@
-"""A pipeline as data: what one TOML file says, checked, with every path and default filled in.
+"""A pipeline as data: the validated content of one TOML file, with every path and default filled in.
 
     source → decode → validate → transform → deduplicate → aggregate → sink
                  ╰────────┴→ dead letters
 
-`declaration/toml_reader.py` makes a `Declaration` of a file or of a dictionary; nothing else does, so whoever holds one
-may rely on it: a windowed aggregate has its watermark, a topic pattern compiles, a schema parses.
+`declaration/toml_reader.py` makes a `Declaration` from a file or a dictionary; nothing else does, so these invariants
+hold: a windowed aggregate has its watermark, a topic pattern compiles, a schema parses.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from trioka.protocol.lazy_dataclass import frozen
 
 from .ddl import Field
 
-# Topic → partition → offset: how Spark writes positions, and how commits keep them.
+# Topic → partition → offset: the format of positions in Spark and in commits.
 Positions = Mapping[str, Mapping[int, int]]
 
 
 @frozen
 class Start:
-    """Where a pipeline begins that has never run: at an end, at a time, at offsets. Later its checkpoint says."""
+    """The start of a pipeline without a checkpoint: an end, a time, or offsets. Later runs use the checkpoint."""
 
     at: Literal["earliest", "latest"] = "earliest"
     timestamp_ms: int | None = None
@@ -35,7 +35,7 @@ class Start:
 
 @frozen
 class Source:
-    """Topics by name, or by a pattern; one of the two. `options` go to Spark's connector as they are."""
+    """Topics by name, or by a pattern, but not both. `options` are passed to Spark's connector unchanged."""
 
     bootstrap: str
     topics: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Raw:
 
 @frozen
 class Json:
-    """`ddl` is the schema as Spark reads it, `fields` what `ddl.parse` found in it."""
+    """`ddl` is the schema in Spark's syntax, `fields` the result of `ddl.parse`."""
 
     ddl: str
     fields: tuple[Field, ...]
@@ -65,8 +65,8 @@ class Json:
 
 @frozen
 class Avro:
-    """`schema` is the reader's, as text; None asks the registry for the newest of `subject`. `writers` are the schemas
-    by their ids where there is no registry. `is_framed` says that a schema's id stands before the data.
+    """`schema` is the reader's, as text; None uses the newest of `subject` in the registry. `writers` are the schemas
+    by id where there is no registry. `is_framed`: a schema id precedes the data.
     """
 
     schema: str | None
@@ -92,7 +92,7 @@ Decoding = Raw | Json | Avro | Protobuf
 
 @frozen
 class Watermark:
-    """How late a record may come, by a column of its own; what is later is dropped by stateful steps."""
+    """How late a record may come, by one of its columns; stateful steps drop later records."""
 
     column: str
     delay: str
@@ -100,8 +100,8 @@ class Watermark:
 
 @frozen
 class Aggregation:
-    """`columns` are SQL aggregates by name. `emits_updates`: a window is written each time it changes, and replaces
-    what was there; otherwise once, when the watermark has passed its end.
+    """`columns` are SQL aggregates by name. `emits_updates`: a window is written each time it changes, and replaces its
+    earlier row; otherwise it is written once, when the watermark has passed its end.
     """
 
     window: str
@@ -113,7 +113,7 @@ class Aggregation:
 
 @frozen
 class ParquetSink:
-    """`takes_unknown_rows`: it may hold rows of which nothing says where they come from."""
+    """`takes_unknown_rows`: the table may contain rows of unknown origin."""
 
     path: str
     partition_by: tuple[str, ...] = ()
@@ -127,9 +127,9 @@ class ParquetSink:
 
 @frozen
 class IcebergSink:
-    """`table` is `namespace.name` in the catalog. A `warehouse` is a folder, listed in a SQLite file or, where it has a
-    scheme, by its own folders; `properties` are those of Iceberg's Spark catalog, and win. `takes_unknown_rows`: it may
-    hold rows of which nothing says where they come from.
+    """`table` is `namespace.name` in the catalog. A `warehouse` is a folder, whose tables are listed in a SQLite file
+    or, if it has a scheme, by its own folders; `properties` are those of Iceberg's Spark catalog, and take precedence.
+    `takes_unknown_rows`: the table may contain rows of unknown origin.
     """
 
     catalog: str
@@ -176,7 +176,7 @@ class ConsoleSink:
 
 @frozen
 class Discard:
-    """Dead letters that nobody wants. It must be said; silence is an error of the declaration."""
+    """Drop dead letters. This must be declared: a missing section is an error."""
 
     kind: Literal["discard"] = "discard"
 
@@ -191,7 +191,7 @@ DeadLetters = Sink | Discard
 
 @frozen
 class Declaration:
-    """One pipeline. `group` is the consumer group that its progress is committed to."""
+    """One pipeline. `group` is the consumer group to which it commits its progress."""
 
     name: str
     group: str
@@ -209,10 +209,10 @@ class Declaration:
 
     @property
     def declares_state(self) -> bool:
-        """Whether the file asks for state. SQL may ask for it too, which only Spark's plan shows: see state.py."""
+        """Whether the file declares state. SQL may need state too, which only Spark's plan shows: see state.py."""
         return bool(self.distinct_by) or self.aggregation is not None
 
     @property
     def may_refuse(self) -> bool:
-        """Whether a record can become a dead letter at all."""
+        """Whether a record can become a dead letter."""
         return self.decoding.format != "raw" or bool(self.rules)

@@ -1,4 +1,4 @@
-"""The plan of a pipeline as a person reads it: what `trioka pipeline check` prints.
+"""The plan of a pipeline as text: the output of `trioka pipeline check`.
 
     pipeline orders
       source        orders (3 partitions, 120000 records) on localhost:9092, from earliest
@@ -7,7 +7,7 @@
       sink          Iceberg table trioka.shop.orders, each row once
       checkpoint    …/checkpoints/orders, a batch every 10 seconds, progress in the group orders
 
-It is words about a declaration, and, where the brokers were asked, about what they said.
+It describes a declaration and, if the brokers were queried, the topics.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ EXACTLY_ONCE = ("parquet", "iceberg")
 
 
 def plan(declared: Declaration, topics: Mapping[str, int] | None = None) -> str:
-    """`topics` are the partitions that each topic has, if they are known."""
+    """The plan as text. `topics` are the partition counts of the topics, if known."""
     lines = [("source", _source(declared, topics)), ("decode", _decoding(declared.decoding))]
     lines += [("validate", f"{name}: {rule}") for name, rule in declared.rules.items()]
     if declared.sql is not None:

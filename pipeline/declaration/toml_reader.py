@@ -1,8 +1,8 @@
-"""From a TOML file to a `Declaration`, or to the list of everything that is wrong with it.
+"""Reads a TOML file as a `Declaration`, or reports all of its errors.
 
-Paths in the file are relative to the file; an address with a scheme (`s3a://…`, `hdfs://…`) stays as it is. Schema
-files are read here, so that what is handed on needs no file any more, and so that a schema that cannot be read is a
-problem of the declaration like any other.
+Paths in the file are relative to the file; an address with a scheme (`s3a://…`, `hdfs://…`) is unchanged. Schema files
+are read here, so that a declaration needs no further file, and so that an unreadable schema is reported like any other
+error of the declaration.
 """
 
 import json
@@ -14,9 +14,9 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from ..errors import WrongPipeline
-from ..sources.bootstrap import DEFAULT_BOOTSTRAP, WrongAddress, addresses
-from .ddl import WrongSchema, parse
+from ..errors import InvalidPipeline
+from ..sources.bootstrap import DEFAULT_BOOTSTRAP, InvalidAddress, addresses
+from .ddl import InvalidSchema, parse
 from .model import (
     Aggregation,
     Avro,
@@ -43,7 +43,7 @@ MAX_FILE_BYTES = 1 << 20
 MAX_DESCRIPTOR_BYTES = 16 << 20
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 COLUMN = re.compile(r"[A-Za-z_]\w*")
-# What Spark's connector refuses or what would break the promise of exactly once, and the key to say it with instead.
+# Options that Spark's connector refuses or that would break exactly once, and the key to use instead.
 TAKEN_OPTIONS = {
     "kafka.bootstrap.servers": "source.bootstrap",
     "subscribe": "source.topics",
@@ -57,24 +57,24 @@ TAKEN_OPTIONS = {
 
 
 def read_file(path: str | Path, *, bootstrap: str | None = None) -> Declaration:
-    """The declaration in a file; `bootstrap` replaces the one that it names."""
+    """The declaration in a file; `bootstrap` replaces the address in it."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise WrongPipeline(f"{path} cannot be read: {error.strerror}.") from None
+        raise InvalidPipeline(f"{path} cannot be read: {error.strerror}.") from None
     if len(content) > MAX_FILE_BYTES:
-        raise WrongPipeline(f"{path} has {len(content)} bytes; a pipeline's file has at most {MAX_FILE_BYTES}.")
+        raise InvalidPipeline(f"{path} has {len(content)} bytes; a pipeline's file has at most {MAX_FILE_BYTES}.")
     try:
         text = content.decode()
         values = tomllib.loads(text)
     except UnicodeDecodeError:
-        raise WrongPipeline(f"{path} is not a text in UTF-8.") from None
+        raise InvalidPipeline(f"{path} is not a text in UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
-        raise WrongPipeline(f"{path} is not TOML: {error}.") from None
+        raise InvalidPipeline(f"{path} is not TOML: {error}.") from None
     try:
         return read(values, folder=Path(path).parent, bootstrap=bootstrap, text=text)
-    except WrongPipeline as wrong:
-        raise WrongPipeline([f"{path}: {problem}" for problem in wrong.problems]) from None
+    except InvalidPipeline as wrong:
+        raise InvalidPipeline([f"{path}: {problem}" for problem in wrong.problems]) from None
 
 
 def read(
@@ -84,7 +84,7 @@ def read(
     problems = Problems(text)
     declaration = _Reading(Section(values, "", problems), Path(folder).absolute(), bootstrap).declaration()
     if problems.found:
-        raise WrongPipeline(problems.found)
+        raise InvalidPipeline(problems.found)
     return declaration
 
 
@@ -122,7 +122,7 @@ class _Reading:
         return made
 
     def agree(self, made: Declaration) -> None:
-        """What only the whole can be wrong about."""
+        """Check the rules between sections."""
         if made.aggregation and made.aggregation.emits_updates and made.sink.kind == "parquet":
             self.top.problems.add(
                 "aggregate.emit",
@@ -180,7 +180,7 @@ class _Reading:
         value = self.bootstrap or given or default or os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or DEFAULT_BOOTSTRAP
         try:
             addresses(value)
-        except WrongAddress as error:
+        except InvalidAddress as error:
             section.add("bootstrap", str(error))
         return value
 
@@ -231,7 +231,7 @@ class _Reading:
         ddl = ddl if ddl is not None else (file or b"").decode(errors="replace")
         try:
             return Json(ddl=ddl, fields=parse(ddl) if ddl else ())
-        except WrongSchema as error:
+        except InvalidSchema as error:
             section.add(key, f"{error}.")
             return Json(ddl=ddl, fields=())
 
@@ -284,7 +284,7 @@ class _Reading:
             is_framed=section.choice("framing", ("none", "confluent"), "none") == "confluent",
         )
 
-    # -- between -------------------------------------------------------------------------------------------------------
+    # -- between source and sink ---------------------------------------------------------------------------------------
 
     def sql(self) -> str | None:
         section = self.top.section("transform")
@@ -418,7 +418,7 @@ class _Reading:
         return os.path.normpath(self.folder / os.path.expanduser(given))
 
     def content(self, section: Section, key: str, limit: int = MAX_FILE_BYTES) -> bytes | None:
-        """What stands in the file that a key names; None if there is no such key, or if it cannot be read."""
+        """The content of the file that a key names; None if there is no such key, or if the file cannot be read."""
         name = section.text(key)
         if name is None:
             return None
@@ -436,7 +436,7 @@ class _Reading:
 def _is_source(source: Source, topic: str) -> bool:
     try:
         return topic in source.topics or (source.pattern is not None and bool(re.fullmatch(source.pattern, topic)))
-    except re.error:  # said already
+    except re.error:  # already reported
         return False
 
 
@@ -456,7 +456,7 @@ def positions(given: object) -> Positions:
 
 
 def milliseconds(given: object) -> int:
-    """A point in time, as TOML or ISO 8601 write it or as milliseconds since 1970. Without a zone it is UTC."""
+    """A point in time, from TOML, ISO 8601 or milliseconds since 1970. Without a zone it is UTC."""
     if type(given) is int and given >= 0:
         return given
     try:

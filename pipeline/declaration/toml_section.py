@@ -1,8 +1,8 @@
 """One table of a TOML file, read key by key, with every problem collected instead of the first one raised.
 
-A `Section` hands out checked values and notes what is wrong with them; the value handed out then is a harmless
-stand-in, so that reading goes on and the next problem is found too. `unread` complains about keys that nobody asked
-for. Problems carry the key's full path and, where the file's text is at hand, its line.
+A `Section` returns validated values and records their problems; in place of an invalid value it returns a valid
+default, so that reading continues and finds the next problem too. `unread` reports unknown keys. Problems contain the
+key's full path and, if the file's text is available, its line.
 """
 
 import difflib
@@ -15,7 +15,7 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Problems:
-    """What is wrong, in the order in which it was found."""
+    """The problems, in the order in which they were found."""
 
     def __init__(self, text: str = "") -> None:
         self.found: list[str] = []
@@ -27,7 +27,7 @@ class Problems:
 
 
 def _lines_of_keys(text: str) -> dict[str, int]:
-    """Where each `key = …` and `[section]` stands. Keys inside of inline tables are not found; their table is."""
+    """The line of each `key = …` and `[section]`. Keys inside of inline tables have the line of their table."""
     found: dict[str, int] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -54,7 +54,7 @@ class Section:
         self._read: set[str] = set()
 
     def add(self, key: str, sentence: str) -> None:
-        if self._is_no_table:  # said already, and nothing more can be said of it
+        if self._is_no_table:  # already reported, and the section has no keys to check
             return
         self.problems.add(f"{self.path}.{key}" if self.path and key else key or self.path, sentence)
 
@@ -97,7 +97,7 @@ class Section:
         return None
 
     def choice(self, key: str, choices: Iterable[str], default: str | None = None) -> str | None:
-        """One of the choices; None, after a complaint, if it is another or missing without a default."""
+        """One of the choices; None, with a problem recorded, if the value is another or missing without a default."""
         known = list(choices)
         value = self.raw(key)
         if value is None and default is not None:
@@ -140,7 +140,7 @@ class Section:
         return found
 
     def unread(self, known: Iterable[str] = ()) -> None:
-        """Complain about every key that was not asked for. `known` are keys that would be right elsewhere."""
+        """Report every key that was not read. `known` are keys that are valid elsewhere."""
         names = [*self._read, *known]
         for key in self.values:
             if key not in self._read:

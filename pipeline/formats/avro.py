@@ -1,11 +1,10 @@
 """Avro values: the reader's schema as Spark's, and a decoder that follows the schema ids of the writers.
 
-Spark's own `from_avro` knows one writer's schema, fixed when the query starts. A topic has as many as there are ids in
-its records, and new ones come while the stream runs: this is how fields are added. So the decoding is done by fastavro
-in Spark's Python workers: each worker asks for the schema of an id when it first meets it, and keeps it.
+Spark's own `from_avro` uses one writer's schema, fixed when the query starts. A topic has one schema per schema id in
+its records, and new ones appear while the stream runs, for example when a field is added. So fastavro decodes in
+Spark's Python workers: each worker fetches the schema of an id on first use, and caches it.
 
-A record that cannot be decoded is a dead letter. A registry that does not answer is not the record's fault: the batch
-fails, and is tried again.
+A record that cannot be decoded is a dead letter. If a registry does not answer, the batch fails and is retried.
 """
 
 import io
@@ -19,13 +18,13 @@ from typing import Any
 import fastavro
 
 from ..declaration.model import Avro
-from ..errors import WrongPipeline
+from ..errors import InvalidPipeline
 from ..installation.cache import Unreachable
 from .framing import Undecodable, framed
 
 REGISTRY_TIMEOUT_S = 10
 REGISTRY_ANSWER_LIMIT_BYTES = 4 << 20
-# A worker that has met more schemas than this meets a hostile topic; it forgets them all and begins anew.
+# More schemas than this in one worker suggest a hostile topic; the worker then clears its cache.
 SCHEMAS_KEPT = 1000
 MAX_DEPTH = 32
 
@@ -51,19 +50,19 @@ LOGICAL = {
 
 
 def reader_schema(declared: Avro) -> str:
-    """The schema that records are read with: the file's, else the newest of the subject."""
+    """The schema that records are read with: the file's, otherwise the newest of the subject."""
     if declared.schema is not None:
         return declared.schema
     assert declared.registry is not None and declared.subject is not None, "the declaration was checked"
     subject = urllib.parse.quote(declared.subject, safe="")
     found = asked(f"{declared.registry.rstrip('/')}/subjects/{subject}/versions/latest")
     if found is None:
-        raise WrongPipeline(f"decode.subject: the registry does not know '{declared.subject}'.")
+        raise InvalidPipeline(f"decode.subject: the registry does not know '{declared.subject}'.")
     return found
 
 
 def asked(url: str) -> str | None:
-    """The schema in a registry's answer; None if the registry says that there is none."""
+    """The schema in a registry's response; None if the registry reports that there is none."""
     try:
         with urllib.request.urlopen(url, timeout=REGISTRY_TIMEOUT_S) as answer:
             found = json.loads(answer.read(REGISTRY_ANSWER_LIMIT_BYTES))
@@ -79,18 +78,18 @@ def asked(url: str) -> str | None:
 
 
 def parsed(schema: str, key: str = "decode.schema_file") -> Any:
-    """The schema as fastavro wants it; `WrongPipeline` if it is none."""
+    """The schema as fastavro parses it; `InvalidPipeline` if it is invalid."""
     try:
         return fastavro.parse_schema(json.loads(schema))
-    except Exception as error:  # fastavro raises its own, KeyError, TypeError …, all of which mean the same
-        raise WrongPipeline(f"{key}: is not an Avro schema: {error}.") from None
+    except Exception as error:  # fastavro raises its own, KeyError, TypeError …, all for an invalid schema
+        raise InvalidPipeline(f"{key}: is not an Avro schema: {error}.") from None
 
 
 def to_ddl(schema: str) -> str:
     """An Avro record as the fields of a Spark schema."""
     found = parsed(schema)
     if not isinstance(found, dict) or found.get("type") != "record":
-        raise WrongPipeline("decode.schema_file: must be an Avro schema whose type is record.")
+        raise InvalidPipeline("decode.schema_file: must be an Avro schema whose type is record.")
     return _Translation().fields(found, 0)
 
 
@@ -99,14 +98,14 @@ class _Translation:
         self.named: dict[str, Any] = {}
 
     def fields(self, record: Any, depth: int) -> str:
-        self.named[record["name"]] = None  # seen from inside of itself, a record is a cycle
+        self.named[record["name"]] = None  # a record type inside of itself is a cycle
         found = ", ".join(f"`{one['name']}` {self.type(one['type'], depth + 1)}" for one in record["fields"])
         self.named[record["name"]] = record
         return found
 
     def type(self, schema: Any, depth: int) -> str:
         if depth > MAX_DEPTH:
-            raise WrongPipeline(f"decode.schema_file: is nested deeper than {MAX_DEPTH} levels.")
+            raise InvalidPipeline(f"decode.schema_file: is nested deeper than {MAX_DEPTH} levels.")
         if isinstance(schema, list):
             return self.union(schema, depth)
         if isinstance(schema, str):
@@ -130,28 +129,28 @@ class _Translation:
         if name in PRIMITIVES:
             return PRIMITIVES[name]
         if self.named.get(name) is None:
-            raise WrongPipeline(f"decode.schema_file: '{name}' holds itself, which a table cannot.")
+            raise InvalidPipeline(f"decode.schema_file: '{name}' holds itself, which a table cannot.")
         return self.type(self.named[name], depth)
 
     def union(self, schema: list[Any], depth: int) -> str:
         others = [one for one in schema if one != "null"]
         if len(others) != 1:
-            raise WrongPipeline(
+            raise InvalidPipeline(
                 f"decode.schema_file: a union of {len(others)} types has no column; null and one other do."
             )
         return self.type(others[0], depth)
 
 
 def _or_none(schema: str) -> Any:
-    """A registry may hold what is no schema; the records that name it are dead letters, and the others go on."""
+    """None for an invalid schema in a registry: records that use it are dead letters, others are decoded."""
     try:
         return parsed(schema)
-    except WrongPipeline:
+    except InvalidPipeline:
         return None
 
 
 class AvroDecoder:
-    """Bytes in, a dictionary out. It travels to the workers, where it looks the writers' schemas up."""
+    """Decodes bytes to a dictionary. It is sent to the workers, where it looks up the writers' schemas."""
 
     def __init__(self, *, reader: str, is_framed: bool, registry: str | None, writers: Mapping[int, str]) -> None:
         self._reader = parsed(reader)
@@ -182,7 +181,7 @@ class AvroDecoder:
         if self._registry is None:
             if self._given:
                 raise Undecodable(f"schema id {id} is not among the writers that were declared")
-            return self._reader  # one schema file and no registry: every id means this one
+            return self._reader  # one schema file and no registry: every id refers to it
         if id not in self._kept:
             if len(self._kept) >= SCHEMAS_KEPT:
                 self._kept.clear()

@@ -1,9 +1,9 @@
-"""Decimals of JSON that do not fit the declared scale.
+"""Finds JSON decimals that do not fit the declared scale.
 
-Spark rounds `1.239` into a DECIMAL(10,2) without a word. Whoever declares a scale means exact amounts, so such a record
-is refused. Spark does not say that it rounded; it is found out by reading the same fields once more as text, and
-comparing the two as 64-bit floats: a value that was not rounded has the same float as its text, always. A value that
-was rounded has another one, unless the difference is behind its sixteenth digit.
+Spark rounds `1.239` to a DECIMAL(10,2) silently. A declared scale means exact amounts, so such a record is refused. To
+detect the rounding, the same fields are read once more as text, and both are compared as 64-bit floats: a value that
+was not rounded always has the same float as its text. A rounded value has another one, unless the difference is after
+its sixteenth digit.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringT
 
 
 def texts_of(kind: DataType) -> DataType | None:
-    """The same type with only its decimals left, as text; None if it has none."""
+    """The type with only its decimals left, as text; None if it has none."""
     if isinstance(kind, DecimalType):
         return StringType()
     if isinstance(kind, ArrayType):
@@ -31,9 +31,9 @@ def texts_of(kind: DataType) -> DataType | None:
 
 
 def is_rounded(value: Column, text: Column, kind: DataType) -> Column:
-    """Whether a decimal of the value is not what its text says. `text` is of the type `texts_of(kind)`."""
+    """Whether a decimal of the value differs from its text. `text` is of the type `texts_of(kind)`."""
     if isinstance(kind, DecimalType):
-        plain: Any = F.replace(text, F.lit(","), F.lit(""))  # "1,000.5" is a number to Spark's reader of JSON
+        plain: Any = F.replace(text, F.lit(","), F.lit(""))  # "1,000.5" is a number to Spark's JSON reader
         return value.isNotNull() & ~value.cast("double").eqNullSafe(plain.try_cast("double"))
     if isinstance(kind, ArrayType):
         inner = kind.elementType

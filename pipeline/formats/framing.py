@@ -1,12 +1,12 @@
-"""How a value says which schema wrote it: a zero, four bytes of the schema's id, then the data.
+"""The framing of a value with its schema id: a zero byte, four bytes of the id, then the data.
 
       0        1                                5
     +--------+--------------------------------+-------------------------------
     | 0x00   | schema id, big-endian          | data (Protobuf: message path first)
     +--------+--------------------------------+-------------------------------
 
-Serializers that use a schema registry write this. Protobuf adds a path into the file's messages, as zigzag varints: a
-count and that many indexes, or one zero byte for the first message, which is nearly always meant.
+Serializers for a schema registry write this format. Protobuf adds a path into the file's messages, as zigzag varints: a
+count and that many indexes, or one zero byte for the first message, the usual case.
 """
 
 HEADER_BYTES = 5
@@ -14,11 +14,11 @@ MAX_PATH = 16
 
 
 class Undecodable(Exception):
-    """This record cannot be decoded, and the message is the reason: it goes to the dead letters."""
+    """A record that cannot be decoded; the message is the reason. It goes to the dead letters."""
 
 
 def framed(value: bytes) -> tuple[int, bytes]:
-    """The schema's id, and what follows it."""
+    """The schema id, and the data after it."""
     if len(value) < HEADER_BYTES or value[0] != 0:
         raise Undecodable("the value does not begin with a schema id: a zero byte and four more")
     return int.from_bytes(value[1:HEADER_BYTES]), value[HEADER_BYTES:]

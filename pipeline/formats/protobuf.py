@@ -1,10 +1,11 @@
 """Protobuf values by their descriptor: the message as Spark's schema, and a decoder.
 
-The descriptor is what `protoc --include_imports --descriptor_set_out` writes: a FileDescriptorSet. It travels to
-Spark's Python workers as bytes, and each builds its classes from it once. Spark's own
-`from_protobuf` would need a jar that is in no repository for Spark 4.
+The descriptor is what `protoc --include_imports --descriptor_set_out` writes: a FileDescriptorSet. It is sent to
+Spark's Python workers as bytes, and each builds its classes from it once. Spark's own `from_protobuf` would need a jar
+that no repository has for Spark 4.
 
-A field that can be absent (`optional`, a message, one of a `oneof`) is null when it is; any other has its default.
+A field that can be absent (`optional`, a message, one of a `oneof`) is null when absent; any other field then has its
+default.
 """
 
 import functools
@@ -17,7 +18,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from ..errors import WrongPipeline
+from ..errors import InvalidPipeline
 from .framing import Undecodable, framed, without_message_path
 
 MAX_DEPTH = 32
@@ -46,7 +47,7 @@ SCALARS = {
 
 @functools.lru_cache(maxsize=16)
 def message_class(descriptor: bytes, name: str) -> type[Message]:
-    """The class of a message; `WrongPipeline` says what is wrong with the descriptor or the name."""
+    """The class of a message; `InvalidPipeline` describes an error in the descriptor or the name."""
     files = descriptor_pb2.FileDescriptorSet()
     pool = descriptor_pool.DescriptorPool()
     try:
@@ -55,12 +56,14 @@ def message_class(descriptor: bytes, name: str) -> type[Message]:
             pool.Add(file)
         found = pool.FindMessageTypeByName(name)
     except DecodeError:
-        raise WrongPipeline("decode.descriptor: is not a FileDescriptorSet, as protoc writes it.") from None
+        raise InvalidPipeline("decode.descriptor: is not a FileDescriptorSet, as protoc writes it.") from None
     except (KeyError, TypeError) as error:
         names = [f"{file.package}.{one.name}".strip(".") for file in files.file for one in file.message_type]
         if name in names:
-            raise WrongPipeline(f"decode.descriptor: an import is missing; use --include_imports ({error}).") from None
-        raise WrongPipeline(f"decode.message: there is no '{name}', but {', '.join(names) or 'nothing'}.") from None
+            raise InvalidPipeline(
+                f"decode.descriptor: an import is missing; use --include_imports ({error})."
+            ) from None
+        raise InvalidPipeline(f"decode.message: there is no '{name}', but {', '.join(names) or 'nothing'}.") from None
     made: type[Message] = message_factory.GetMessageClass(found)
     return made
 
@@ -68,7 +71,7 @@ def message_class(descriptor: bytes, name: str) -> type[Message]:
 def to_ddl(message: Descriptor, depth: int = 0) -> str:
     """A message as the fields of a Spark schema."""
     if depth > MAX_DEPTH:
-        raise WrongPipeline(f"decode.message: '{message.full_name}' holds itself, which a table cannot.")
+        raise InvalidPipeline(f"decode.message: '{message.full_name}' holds itself, which a table cannot.")
     return ", ".join(f"`{field.name}` {_type(field, depth + 1)}" for field in message.fields)
 
 
@@ -92,7 +95,7 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 class ProtobufDecoder:
-    """Bytes in, a dictionary out. Its classes are built where it is used, since they do not travel."""
+    """Decodes bytes to a dictionary. The worker builds the classes, because they cannot be pickled."""
 
     def __init__(self, *, descriptor: bytes, message: str, is_framed: bool) -> None:
         self._descriptor = descriptor

@@ -1,1 +1,1 @@
-"""Java and jars: found, or downloaded once and checked by checksum."""
+"""Java and jars: found on the machine, or downloaded once and verified by checksum."""

@@ -1,7 +1,7 @@
-"""The one folder where what was fetched is kept: jars, a Java; for the compat tests also compiled programs.
+"""The cache folder for downloads: jars, a Java; for the compat tests also compiled programs.
 
-`$TRIOKA_CACHE`, else `$XDG_CACHE_HOME/trioka`, else `~/.cache/trioka`. What is in it can be deleted at any time; the
-next run fetches it again. Several processes share it, so whoever adds something holds its lock meanwhile.
+`$TRIOKA_CACHE`, else `$XDG_CACHE_HOME/trioka`, else `~/.cache/trioka`. Its content can be deleted at any time; the next
+run downloads it again. Several processes share it, so a process holds a lock while it adds a file.
 """
 
 import fcntl
@@ -12,15 +12,15 @@ from pathlib import Path
 
 
 class Unavailable(Exception):
-    """Something from outside, a jar or a Java, is needed and cannot be had. The message is one sentence."""
+    """A required download, such as a jar or a Java, is not available. The message is one sentence."""
 
 
 class Unreachable(Unavailable):
-    """It cannot be had because nobody answered: a repository, or a broker."""
+    """The download failed because a repository or a broker did not answer."""
 
 
 def folder(*names: str) -> Path:
-    """The cache folder, or a folder inside of it; it exists afterwards."""
+    """The cache folder, or a folder inside of it; created if missing."""
     if chosen := os.environ.get("TRIOKA_CACHE"):
         root = Path(chosen)
     elif chosen := os.environ.get("XDG_CACHE_HOME"):
@@ -34,7 +34,7 @@ def folder(*names: str) -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Among all processes of this user, one at a time is inside for a name."""
+    """Hold the lock of a name, which excludes the other processes of this user."""
     with (folder("locks") / name).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

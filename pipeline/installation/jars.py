@@ -1,13 +1,13 @@
-"""Which jars Spark's Kafka connector and the tables need, for every PySpark that has a connector.
+"""The jars that Spark's Kafka connector and the tables need, for each supported PySpark.
 
-Spark would resolve them by itself from `spark.jars.packages`, but that fails: the connector asks for a token provider
-of its own version, and of Spark 4 only that of 4.0.0 was found in the repository. It works with 4.0.4, 4.1.3 and 4.2.0
-too, as the compat tests show, so four explicit jars do; the other patch releases are taken to be like these. For the
-same reason Avro is that of the newest patch release that has one, and there is none for 4.2. No spark-protobuf was
-found for any Spark 4.
+Spark could resolve them from `spark.jars.packages`, but that fails: the connector requires a token provider of its own
+version, and for Spark 4 the repository has only that of 4.0.0. It works with 4.0.4, 4.1.3 and 4.2.0 too, as the compat
+tests show, so four explicit jars suffice; the other patch releases are assumed to be compatible. For the same reason
+Avro is that of the newest patch release that has one, and there is none for 4.2. The repository has no spark-protobuf
+for any Spark 4.
 
-jars.txt pins each jar. They are fetched into the cache folder on first use; see repository.py. Who has them on the
-class path already says so by `TRIOKA_SPARK_JARS=provided`, and nothing is fetched.
+jars.txt pins each jar. They are downloaded to the cache folder on first use; see repository.py. With
+`TRIOKA_SPARK_JARS=provided`, for jars that are already on the class path, nothing is downloaded.
 """
 
 import functools
@@ -28,7 +28,7 @@ SQLITE = "3.53.0.0"
 
 @frozen
 class Release:
-    """What goes with one PySpark: versions, and None where there is nothing."""
+    """The versions for one PySpark; None for a jar that it does not have."""
 
     pyspark: str
     kafka_clients: str
@@ -83,7 +83,7 @@ def _pinned() -> dict[str, Pin]:
 
 
 def pins_for(release: Release, *, iceberg: bool = False, avro: bool = False) -> list[Pin]:
-    """The connector's four jars, and what is wanted besides."""
+    """The pins of the connector's four jars, and of the optional ones that are requested."""
     wanted = [
         f"org.apache.spark:spark-sql-kafka-0-10_2.13:{release.pyspark}",
         f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{TOKEN_PROVIDER}",
@@ -106,7 +106,7 @@ def _there_is(version: str | None, what: str, release: Release) -> str:
 
 
 def are_provided() -> bool:
-    """Whether the user has the jars on Spark's class path, and none are to be brought."""
+    """Whether the jars are on Spark's class path already, so that none are downloaded."""
     chosen = os.environ.get("TRIOKA_SPARK_JARS", "")
     if chosen not in ("", "provided"):
         raise Unavailable(f"TRIOKA_SPARK_JARS is {chosen!r}; it can only be 'provided', or not set.")

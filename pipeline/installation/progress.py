@@ -1,7 +1,7 @@
-"""What a person sees while something long goes on: one line on standard error.
+"""Progress of downloads: one line on standard error.
 
-On a terminal the line is written over itself several times a second and vanishes in the end; elsewhere (a log of a
-build, say) there is a line at the start of each file and then one every ten seconds.
+On a terminal the line is overwritten several times per second and removed at the end; elsewhere (a build log, for
+example) there is a line at the start of each file and then one every ten seconds.
 """
 
 import sys
@@ -15,7 +15,7 @@ ERASE_LINE = "\r\x1b[K"
 
 
 class Progress:
-    """Told of downloads by several threads at once; a `with` cleans the line up in the end."""
+    """Reports the progress of downloads by several threads at once; leaving the `with` removes the line."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -32,12 +32,12 @@ class Progress:
             self._write(ERASE_LINE)
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print a line that stays."""
         with self._lock:
             self._write(f"{ERASE_LINE if self._is_terminal else ''}{text}\n")
 
     def download(self, name: str, done_bytes: int, whole_bytes: int) -> None:
-        """A piece of a file has arrived."""
+        """Report a received chunk of a file."""
         with self._lock:
             now = time.monotonic()
             is_new = name not in self._files

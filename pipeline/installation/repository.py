@@ -1,10 +1,10 @@
-"""Jars out of a Maven repository, without Maven: each pinned by its SHA-256 and fetched once.
+"""Downloads jars from a Maven repository, without Maven: each pinned by its SHA-256 and downloaded once.
 
-A file of the cache folder is only used after its bytes were compared with the pin; a file that does not match is
-fetched again. So the second run needs no network, and a broken or foreign file never reaches a class path.
+A file of the cache folder is used only after its SHA-256 was compared with the pin; a file that does not match is
+downloaded again. So the second run needs no network, and a damaged or foreign file never reaches a class path.
 
-Where jars come from is the user's business and stands nowhere in this project: the environment variable
-TRIOKA_MAVEN_REPOSITORY, else a mirror of Central in Maven's settings, else the address that `jgo` knows.
+The user's machine defines the repository, this project does not: the environment variable TRIOKA_MAVEN_REPOSITORY,
+otherwise a mirror of Central in Maven's settings, otherwise the default of `jgo`.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ DOWNLOADS_AT_ONCE = 4
 DOWNLOAD_TRIES = 3
 TIMEOUT_SECONDS = 60
 CHUNK_BYTES = 1 << 18
-# The largest pinned jar has fifty megabytes. Whoever answers with much more is not a repository.
+# The largest pinned jar has fifty megabytes. A server that sends much more is not a repository.
 JAR_SIZE_LIMIT_BYTES = 128 << 20
 
-# Told of each piece that arrives: the file's name, how much of it is there, how much it will be (0: unknown).
-Told = Callable[[str, int, int], None]
+# Called for each received chunk: the file's name, its bytes so far, and its size (0: unknown).
+ProgressReport = Callable[[str, int, int], None]
 
 
 @frozen
@@ -49,7 +49,7 @@ class Pin:
 
     @property
     def path(self) -> str:
-        """Where every repository keeps this jar, below its own address."""
+        """The path of this jar below the address of any repository."""
         return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file_name}"
 
 
@@ -64,18 +64,18 @@ def read_pins(listed: Path) -> list[Pin]:
     return found
 
 
-def checked(pin: Pin, told: Told | None = None) -> Path:
-    """The path of a jar whose bytes match its pin at this moment, fetched if they did not."""
+def checked(pin: Pin, told: ProgressReport | None = None) -> Path:
+    """The path of a jar whose bytes match its pin now; downloads it if they did not."""
     path = folder("jars") / pin.file_name
     if not _matches(path, pin):
         with locked(pin.file_name):
-            if not _matches(path, pin):  # another process may have fetched it while this one waited
+            if not _matches(path, pin):  # another process may have downloaded it while this one waited
                 _fetch(pin, path, told)
     return path
 
 
-def all_checked(pins: Iterable[Pin], told: Told | None = None) -> list[Path]:
-    """The same for several, a few at a time, in their order."""
+def all_checked(pins: Iterable[Pin], told: ProgressReport | None = None) -> list[Path]:
+    """Check several jars, a few at a time, and return their paths in order."""
     with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
         return list(pool.map(lambda pin: checked(pin, told), pins))
 
@@ -96,7 +96,7 @@ def repository(home: Path | None = None) -> str:
 
 
 def _mirror_of_central(settings: Path) -> str | None:
-    """The first mirror in Maven's settings that stands for Central: by its name, or by a star without an exception."""
+    """The first mirror in Maven's settings that covers Central: by its name, or by a star without an exception."""
     if not settings.is_file():
         return None
     try:
@@ -120,8 +120,8 @@ def _matches(path: Path, pin: Pin) -> bool:
         return False
 
 
-def _fetch(pin: Pin, path: Path, told: Told | None) -> None:
-    """Download into a file of another name and rename it, so that a half jar never bears the whole one's name."""
+def _fetch(pin: Pin, path: Path, told: ProgressReport | None) -> None:
+    """Download to a temporary file and rename it, so that an incomplete jar never has the final name."""
     content = _download(f"{repository()}/{pin.path}", pin, told)
     if hashlib.sha256(content).hexdigest() != pin.sha256:
         raise Unavailable(f"The repository's {pin.file_name} is not the pinned one: its SHA-256 differs.")
@@ -138,7 +138,7 @@ def _fetch(pin: Pin, path: Path, told: Told | None) -> None:
         raise Unavailable(f"{pin.file_name} cannot be kept in {path.parent}: {error.strerror}.") from error
 
 
-def _download(url: str, pin: Pin, told: Told | None) -> bytes:
+def _download(url: str, pin: Pin, told: ProgressReport | None) -> bytes:
     for attempt in range(1, DOWNLOAD_TRIES + 1):
         try:
             return _content(url, pin, told)
@@ -152,7 +152,7 @@ def _download(url: str, pin: Pin, told: Told | None) -> bytes:
     raise AssertionError("the last try returns or raises")
 
 
-def _content(url: str, pin: Pin, told: Told | None) -> bytes:
+def _content(url: str, pin: Pin, told: ProgressReport | None) -> bytes:
     content = bytearray()
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
         whole = int(answer.headers.get("Content-Length") or 0)

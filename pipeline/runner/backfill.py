@@ -1,13 +1,13 @@
-"""Reading again, or reading what was there before: a bounded range, in parallel, while the stream goes on.
+"""Backfill and replay: reads a bounded range in parallel to the running stream.
 
-Two uses, told apart by where the rows go:
+Two uses, which differ in the target of the rows:
 
-- **Backfill**, into the pipeline's own table: only what the stream will never read, which is everything before its
-  start. So no row comes twice, and the end is, unless told otherwise, where the stream began.
-- **Replay**, into another table of the same kind (`into`): any range, as often as you like.
+- **Backfill**, into the pipeline's own table: only records that the stream will never read, which are those before its
+start. So no row is duplicated, and the default end is the start of the stream. - **Replay**, into another table of the
+same kind (`into`): any range, any number of times.
 
-A backfill is one commit. If its driver dies, nothing of it is in the table, and if the same range is asked for again
-after it is in, nothing happens. The stream's checkpoint and group are not touched.
+A backfill is one commit. If its driver dies, none of its rows are in the table, and a repeated backfill of a range that
+the table has does nothing. The stream's checkpoint and group are not changed.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from trioka.protocol.lazy_dataclass import frozen
 
 from ..declaration.model import Declaration, Discard, Source, Start
-from ..errors import WrongPipeline
+from ..errors import InvalidPipeline
 from ..sources.broker_view import BrokerView
 from ..sources.offsets import BACKFILL, Commit, Ends, overlaps, to_json
 from ..sources.topics import check_ids
@@ -37,7 +37,7 @@ NOT_BESIDE = "Windows, distinct keys and joins cannot be filled in beside the st
 
 @frozen
 class Range:
-    """What to read. Without an end: to where the stream began, or for a replay to the latest offsets there are now."""
+    """The range to read. Default end: the start of the stream; for a replay, the latest offsets at this time."""
 
     start: Start = EARLIEST
     end: Start | None = None
@@ -53,12 +53,12 @@ def backfill(
     settings: Mapping[str, str] | None = None,
     say: Say = silent,
 ) -> int:
-    """How many offsets were read. With a `target`, a table or topic of that name gets the rows."""
+    """Read the range; returns the number of offsets. With a `target`, a table or topic of that name gets the rows."""
     if target is not None:
-        # The stream has written its dead letters; a replay does not write them a second time.
+        # The stream has written its dead letters; a replay does not write them again.
         declared = replace(into(declared, target), dead_letters=Discard())
     elif declared.declares_state:
-        raise WrongPipeline(NOT_BESIDE)
+        raise InvalidPipeline(NOT_BESIDE)
     with BrokerView(declared.source.bootstrap) as view:
         partitions = check_topics(declared, view)
         ids = view.topic_ids(partitions)
@@ -68,7 +68,7 @@ def backfill(
     with spark_for(declared, master, settings) as spark, failures(declared):
         if target is None:
             if state_of(Stages(declared).accepted(stream_of(spark, declared.source, {}))).is_kept:
-                raise WrongPipeline(NOT_BESIDE)
+                raise InvalidPipeline(NOT_BESIDE)
             kept = Checkpoint(spark, declared.checkpoint)
             check_ids(kept.topics(), ids, declared.checkpoint)
             began = kept.starts().get(RECORDS)
@@ -85,9 +85,11 @@ def backfill(
 
 
 def before_the_stream(began: Ends | None, end: Ends, *, is_given: bool) -> Ends:
-    """The end of a range that the stream, which began there, never reads. An end that was given is not moved."""
+    """The end of a range that the stream with this start never reads. An end from the user is not changed."""
     if began is None:
-        raise WrongPipeline("The pipeline has not run yet, so all of this is still before it: run it, or name --into.")
+        raise InvalidPipeline(
+            "The pipeline has not run yet, so all of this is still before it: run it, or name --into."
+        )
     late = [
         f"{topic}-{one} (the stream began at {began.get(topic, {}).get(one, 0)})"
         for topic, ones in end.items()
@@ -95,7 +97,7 @@ def before_the_stream(began: Ends | None, end: Ends, *, is_given: bool) -> Ends:
         if until > began.get(topic, {}).get(one, 0)
     ]
     if late and is_given:
-        raise WrongPipeline(
+        raise InvalidPipeline(
             f"The stream itself reads a part of that range: {', '.join(late)}. End before it, or replay with --into."
         )
     return {
@@ -105,8 +107,8 @@ def before_the_stream(began: Ends | None, end: Ends, *, is_given: bool) -> Ends:
 
 
 def _commit(declared: Declaration, start: Ends, end: Ends, ids: Mapping[str, str]) -> Commit:
-    """Named after the range and its topics, so that the same range of the same topics is known again. A start behind
-    the end is an empty part.
+    """Named after the range and its topics, so that a repeated range of the same topics is recognised. A start after
+    the end is an empty range.
     """
     start = {t: {one: min(at, end.get(t, {}).get(one, 0)) for one, at in ones.items()} for t, ones in start.items()}
     digest = hashlib.sha256(f"{to_json(start)}{to_json(end)}{sorted(ids.items())}".encode()).hexdigest()[:12]
@@ -118,7 +120,7 @@ def _refuse_overlap(spark: SparkSession, declared: Declaration, commit: Commit) 
     there = table.commits() if table is not None else []
     held = overlaps(commit, [one for one in there if one.name != commit.name])
     if held:
-        raise WrongPipeline(f"{declared.sink.target} holds a part of that range already: {', '.join(held)}.")
+        raise InvalidPipeline(f"{declared.sink.target} holds a part of that range already: {', '.join(held)}.")
 
 
 def _records(spark: SparkSession, source: Source, commit: Commit, min_partitions: int | None) -> DataFrame:
@@ -137,7 +139,7 @@ def _deliver(declared: Declaration, records: DataFrame, commit: Commit, say: Say
     delivery = rows_of(declared, is_stateful=False)
     delivery.analyse(rows)
 
-    # Dead letters first: if the driver dies between the two, the next try finds the rows missing and does both again.
+    # Dead letters first: if the driver dies between the two, the next try finds the rows missing and writes both again.
     def confirm() -> None:
         with BrokerView(declared.source.bootstrap) as view:
             check_ids(commit.topics, view.topic_ids(commit.end), declared.checkpoint)

@@ -1,17 +1,17 @@
-"""A pipeline's checkpoint: Spark's own folders, and files of ours.
+"""A pipeline's checkpoint: Spark's folders, and trioka's files.
 
     checkpoint/
       lock            held by the JVM that runs the pipeline, where the checkpoint is on this machine
-      start.json      the offsets at which the two began; see beginning.py
-      topics.json     the ids of the topics whose offsets these are; see topics.py
-      late.json       how many rows came later than the watermark allows; see late.py
+      start.json      the start offsets of both queries; see beginning.py
+      topics.json     the ids of the topics of these offsets; see topics.py
+      late.json       the count of rows later than the watermark allows; see late.py
       records/        Spark's checkpoint of the rows: offsets/N is written before batch N runs, commits/N after
       dead-letters/   Spark's checkpoint of the dead letters
 
 Rows and dead letters are two queries, since a stateful plan has one output.
 
-The lock is taken inside the JVM and not in Python: when a driver is killed, its JVM notices a moment later, and until
-it is gone it may still write. Whoever starts anew waits for that moment.
+The JVM and not Python takes the lock: when a driver is killed, its JVM ends a moment later, and may write until then. A
+new run waits for it.
 """
 
 import errno
@@ -27,7 +27,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from ..declaration.model import Positions
-from ..errors import OutOfReach, WrongPipeline
+from ..errors import InvalidPipeline, ResourceUnreachable
 from ..sources.offsets import Ends, from_json, nearest, to_json
 from ..tables.folder import Folder
 
@@ -39,7 +39,7 @@ LATE = "late.json"
 LOCK = "lock"
 LOCK_PATIENCE_S = 30.0
 LOCK_POLL_S = 0.2
-# Enough for the first files of a checkpoint; who has less room has none.
+# Enough for the first files of a checkpoint; with less space a run does not start.
 PROBE_BYTES = 256 << 10
 
 
@@ -51,8 +51,8 @@ def local_path(address: str) -> Path | None:
 
 
 def probe(address: str) -> None:
-    """`OutOfReach` if the checkpoint cannot be written to. Asked before Spark starts; nothing is left behind, since
-    what is looked at next may be wrong as well.
+    """Raise `ResourceUnreachable` if the checkpoint is not writable. Called before Spark starts; it leaves nothing
+    behind, because a later check may fail as well.
     """
     path = local_path(address)
     if path is None:
@@ -66,7 +66,7 @@ def probe(address: str) -> None:
             probing.flush()
             os.fsync(probing.fileno())
     except OSError as error:
-        raise OutOfReach(f"The checkpoint {address} cannot be written: {_why(error)}.") from None
+        raise ResourceUnreachable(f"The checkpoint {address} cannot be written: {_why(error)}.") from None
     finally:
         for undo in (file.unlink, *(made.rmdir for made in missing)):
             with suppress(OSError):
@@ -80,7 +80,9 @@ def _why(error: OSError) -> str:
 
 
 def offsets_reached(address: str) -> Ends:
-    """Where the finished batches of a checkpoint on this machine end, without Spark; nothing if there are none."""
+    """The end offsets of the finished batches of a checkpoint on this machine, without Spark; nothing if there are
+    none.
+    """
     path = local_path(address)
     if path is None or not (path / RECORDS / "commits").is_dir():
         return {}
@@ -89,7 +91,7 @@ def offsets_reached(address: str) -> Ends:
 
 
 def late_rows(address: str) -> int:
-    """How many rows came too late, by a checkpoint on this machine, without Spark."""
+    """The number of late rows, by a checkpoint on this machine, without Spark."""
     path = local_path(address)
     if path is None or not (path / LATE).exists():
         return 0
@@ -99,8 +101,8 @@ def late_rows(address: str) -> int:
 def _end_of(logged: str) -> Ends:
     """Spark's offset log: a version, the batch's metadata, and a line of offsets for each source.
 
-    SQL that names the records more than once (a join with themselves) makes as many sources of one, and each has read
-    up to there by itself; what all of them have read is where the nearest is. A dash stands for one that has not begun.
+    SQL that uses the records more than once (a self-join) makes several sources of one, each with its own offsets; all
+    of them have read up to the smallest. A dash stands for a source that has not begun.
     """
     return nearest(from_json(line) for line in logged.splitlines()[2:] if line != "-")
 
@@ -126,14 +128,14 @@ class Checkpoint:
         while (lock := self._try(file)) is None:
             if time.monotonic() > deadline:
                 file.close()
-                raise WrongPipeline(f"Another driver runs this pipeline: it holds the checkpoint {self.address}.")
+                raise InvalidPipeline(f"Another driver runs this pipeline: it holds the checkpoint {self.address}.")
             time.sleep(LOCK_POLL_S)
         self._lock = file, lock
 
     def _try(self, file: Any) -> Any:
         try:
             return file.getChannel().tryLock()
-        except Py4JError:  # held by this very JVM
+        except Py4JError:  # held by this same JVM
             return None
 
     def release(self) -> None:
@@ -142,11 +144,11 @@ class Checkpoint:
             self._lock = None
 
     def is_new(self, query: str) -> bool:
-        """Whether no batch of a query was ever begun."""
+        """Whether no batch of a query has begun."""
         return not any(name.isdigit() for name in self._folder.names(query, "offsets"))
 
     def starts(self) -> dict[str, Ends]:
-        """Where each query began; nothing if the pipeline never did."""
+        """The start offsets of each query; nothing if the pipeline never ran."""
         if not self._folder.exists(START):
             return {}
         found = json.loads(self._folder.text(START))
@@ -159,7 +161,7 @@ class Checkpoint:
             self._folder.write(text, START)
 
     def topics(self) -> dict[str, str]:
-        """The ids of the topics that were read; nothing if they were never known."""
+        """The ids of the topics that were read; nothing if they are unknown."""
         return dict(json.loads(self._folder.text(TOPICS))) if self._folder.exists(TOPICS) else {}
 
     def keep_topics(self, ids: Mapping[str, str]) -> None:
@@ -167,14 +169,14 @@ class Checkpoint:
         self._folder.write(json.dumps(dict(ids)), TOPICS)
 
     def late(self) -> dict[str, int]:
-        """The last batch whose late rows were counted, and how many there have been in all."""
+        """The last batch whose late rows were counted, and the total count."""
         return dict(json.loads(self._folder.text(LATE))) if self._folder.exists(LATE) else {}
 
     def keep_late(self, counted: Mapping[str, int]) -> None:
         self._folder.write(json.dumps(dict(counted)), LATE)
 
     def batch(self, query: str, number: int) -> tuple[Ends, Ends]:
-        """The offsets at which a batch begins and ends; it must have been begun."""
+        """The start and end offsets of a batch, which must have begun."""
         end = _end_of(self._folder.text(query, "offsets", str(number)))
         if number > 0 and self._folder.exists(query, "offsets", str(number - 1)):
             return _end_of(self._folder.text(query, "offsets", str(number - 1))), end

@@ -1,7 +1,8 @@
-"""Telling a pipeline's group how far it has come, beside the stream and never in its way.
+"""Commits a pipeline's progress to its consumer group, without delaying the stream.
 
-A thread of its own commits the newest offsets; if the broker is slow, older ones that were not sent yet are skipped. If
-it cannot be told, the stream goes on and says so once: the checkpoint is what counts, the group is for those who look.
+A separate thread commits the newest offsets; if the broker is slow, older offsets that were not sent yet are skipped.
+If a commit fails, the stream continues and reports it once: the checkpoint decides where a run continues, and the
+group only shows the progress to tools.
 """
 
 import threading
@@ -16,7 +17,7 @@ CLOSE_TIMEOUT_S = 30.0
 
 
 class GroupProgress:
-    """Use it in a `with`: at its end, the last offsets have been sent or given up."""
+    """Use it in a `with`: at its end, the last offsets have been sent or abandoned."""
 
     def __init__(self, bootstrap: str, group: str, say: Callable[[str], None]) -> None:
         self._bootstrap = bootstrap

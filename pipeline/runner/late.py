@@ -1,9 +1,9 @@
-"""Rows that come later than the watermark allows. Spark drops them in silence; here they are counted and said.
+"""Counts rows that come later than the watermark allows, which Spark drops silently, and reports them.
 
-Spark counts what its stateful steps drop. Before a window is looked up, the rows of one batch, window and group have
-become one row in each of Spark's tasks: so of records that are aggregated the count is the least there were.
+Spark counts the rows that its stateful steps drop. Before the window lookup, each of Spark's tasks has merged the rows
+of one batch, window and group to one row, so the count of aggregated records is a lower bound.
 
-The count is kept in the checkpoint, by batch, so that a start after a stop goes on with it.
+The count is kept in the checkpoint, by batch, so that it continues after a restart.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def late_sentence(rows: int) -> str:
 
 
 class LateRows:
-    """Of the rows of one pipeline. Looked at now and then, and once at the end."""
+    """The late rows of one pipeline, counted at intervals and once at the end."""
 
     def __init__(self, checkpoint: "Checkpoint", say: Callable[[str], None]) -> None:
         self._checkpoint = checkpoint
@@ -31,7 +31,7 @@ class LateRows:
         self._rows: int | None = None
 
     def look(self, query: "StreamingQuery") -> None:
-        """Count what finished batches have dropped since the last look."""
+        """Count the rows that finished batches dropped since the last call."""
         last = query.lastProgress
         if last is None or last.timestamp == self._seen:
             return
@@ -47,7 +47,7 @@ class LateRows:
                 self._say(f"records: batch {progress.batchId}: {late_sentence(dropped)}")
 
     def end(self, query: "StreamingQuery | None") -> None:
-        """The last look, and what there was in all."""
+        """Count for the last time, and report the total."""
         if query is not None:
             self.look(query)
         if self._rows:

@@ -1,10 +1,10 @@
 """A pipeline on Structured Streaming.
 
-Each batch is planned, written down in the checkpoint, run, delivered, and only then ticked off in the checkpoint.
-Between the delivery and the tick a driver may die; then the next one runs the same batch again, and the table knows it
-by its commit. Before the delivery nothing is visible. So whatever is killed when, each row is in the table once.
+Each batch is planned, written to the checkpoint, run, delivered, and only then marked as finished in the checkpoint. If
+a driver dies between the delivery and the mark, the next one runs the same batch again, and the table recognises it by
+its commit. Before the delivery nothing is visible. So each row is in the table once, whenever a process is killed.
 
-What is looked at before anything is written, in this order: the brokers and topics, the schema, the checkpoint's disk,
+Checks before the first write, in this order: the brokers and topics, the schema, the checkpoint's disk,
 Java and jars, the user's SQL, and whether the table and the checkpoint belong together.
 """
 
@@ -23,11 +23,11 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 
 from ..declaration.model import Declaration, Source, TopicSink
-from ..errors import OutOfReach, PipelineFailed, WrongPipeline
+from ..errors import InvalidPipeline, PipelineFailed, ResourceUnreachable
 from ..installation.cache import Unreachable
 from ..sources.broker_view import BrokerView
 from ..sources.offsets import Commit, Ends, to_json
-from ..sources.start_offsets import Beginning
+from ..sources.start_offsets import StartOffsets
 from ..sources.topics import Topics
 from ..tables.delivery import Delivery, catalog_settings, dead_letters_of, rows_of
 from . import checkpoint as checkpoints
@@ -51,7 +51,7 @@ Say = Callable[[str], None]
 
 
 def silent(_: str) -> None:
-    """For those who only want to know what failed."""
+    """The observer of callers that need only the errors."""
 
 
 def run(
@@ -64,7 +64,7 @@ def run(
     stop: threading.Event | None = None,
     began: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run until `stop` is set or something fails; with `once`, until everything that is there now has been read."""
+    """Run until `stop` is set or an error occurs; with `once`, until the records that exist now have been read."""
     look(declared)
     checkpoints.probe(declared.checkpoint)
     with spark_for(declared, master, settings) as spark, failures(declared):
@@ -72,7 +72,7 @@ def run(
 
 
 def look(declared: Declaration) -> dict[str, list[int]]:
-    """The partitions of the source, after a look at all that can be known without Spark and without writing."""
+    """The partitions of the source, after all checks that need neither Spark nor a write."""
     with BrokerView(declared.source.bootstrap) as view:
         found = check_topics(declared, view)
         view.resolve(found, declared.source.start)
@@ -81,12 +81,14 @@ def look(declared: Declaration) -> dict[str, list[int]]:
 
 
 def check_topics(declared: Declaration, view: BrokerView) -> dict[str, list[int]]:
-    """The partitions of the source; `WrongPipeline` names every topic that is not there, of the sinks too."""
+    """The partitions of the source; `InvalidPipeline` names every topic that does not exist, including those of the
+    sinks.
+    """
     problems: list[str] = []
     found: dict[str, list[int]] = {}
     try:
         found = view.sources(declared.source)
-    except WrongPipeline as wrong:
+    except InvalidPipeline as wrong:
         problems += wrong.problems
     for key, sink in (("sink", declared.sink), ("dead_letters", declared.dead_letters)):
         if isinstance(sink, TopicSink) and sink.bootstrap == view.bootstrap:
@@ -94,18 +96,19 @@ def check_topics(declared: Declaration, view: BrokerView) -> dict[str, list[int]
             if sink.topic not in there:
                 problems.append(f"{key}.topic: {view.missing(sink.topic, there)}")
     if problems:
-        raise WrongPipeline(problems)
+        raise InvalidPipeline(problems)
     return found
 
 
 @contextmanager
 def spark_for(declared: Declaration, master: str, settings: Mapping[str, str] | None) -> Iterator[SparkSession]:
-    """A session with all that the pipeline needs; it ends with the `with`, unless it was there before."""
-    was_there = SparkContext._active_spark_context is not None  # an active session is a thread's, this a process's
+    """A session with the pipeline's settings; it ends with the `with`, unless it existed before."""
+    # an active session belongs to a thread, this to the process
+    was_there = SparkContext._active_spark_context is not None
     catalogs = catalog_settings(declared)
     told = {"spark.sql.streaming.metricsEnabled": "false", **catalogs, **(settings or {})}
     if is_local(master):
-        # As many shuffle partitions as a cluster's default has would be two hundred state stores on a laptop.
+        # With a cluster's default of shuffle partitions, a laptop would have two hundred state stores.
         told = {"spark.sql.shuffle.partitions": "4", **told}
     warehouse = Path(_warehouse(declared))
     is_made_here = bool(catalogs) and not warehouse.exists()
@@ -118,9 +121,9 @@ def spark_for(declared: Declaration, master: str, settings: Mapping[str, str] | 
         settings=told,
     )
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, interrupted)  # PySpark has put a handler of its own there
-    spark.sparkContext.setLogLevel("OFF")  # what fails is raised, and said in one sentence
-    for key, value in catalogs.items():  # a session that was there before has not heard of these
+        signal.signal(signal.SIGINT, interrupted)  # PySpark has installed its own handler
+    spark.sparkContext.setLogLevel("OFF")  # errors are raised, and reported in one sentence
+    for key, value in catalogs.items():  # a session that existed before does not have these
         if key.startswith("spark.sql.catalog."):
             spark.conf.set(key, value)
     try:
@@ -129,7 +132,7 @@ def spark_for(declared: Declaration, master: str, settings: Mapping[str, str] | 
         if not was_there:
             spark.stop()
         if is_made_here:
-            with suppress(OSError):  # it is full of tables, unless something was wrong before the first of them
+            with suppress(OSError):  # not empty if it has tables, which it has unless an error came first
                 warehouse.rmdir()
 
 
@@ -141,7 +144,7 @@ def _warehouse(declared: Declaration) -> str:
 
 
 def stream_of(spark: SparkSession, source: Source, start: Ends) -> DataFrame:
-    """The source as a stream. What the transaction of a producer took back is not read."""
+    """The source as a stream. Records of aborted transactions are not read."""
     options = {"kafka.isolation.level": "read_committed", **source.options}
     reader = spark.readStream.format("kafka").options(**source_options(source.bootstrap, **options))
     reader = reader.options(
@@ -156,7 +159,7 @@ def stream_of(spark: SparkSession, source: Source, start: Ends) -> DataFrame:
 
 def _which(source: Source) -> dict[str, str]:
     if source.pattern is not None:
-        # Whether a pattern must match all of a name depends on how the connector asks; this one always does.
+        # Connectors differ in whether a pattern must match the whole name; this one always requires it.
         return {"subscribePattern": f"^(?:{source.pattern})$"}
     return {"subscribe": ",".join(source.topics)}
 
@@ -176,14 +179,14 @@ class Run:
 
     def run(self, *, once: bool, stop: threading.Event, began: Callable[[], None]) -> None:
         declared = self._declared
-        placeholder = self._stages.accepted(stream_of(self._spark, declared.source, {}))  # enough to look at the plan
+        placeholder = self._stages.accepted(stream_of(self._spark, declared.source, {}))  # enough to check the plan
         state = state_of(placeholder)
         rows = rows_of(declared, is_stateful=state.is_kept)
         rows.analyse(placeholder)
         self._checkpoint.take()
         try:
             with Topics(declared.source.bootstrap, self._checkpoint) as topics:
-                starts = Beginning(self._spark, declared, self._checkpoint, topics, state).find()
+                starts = StartOffsets(self._spark, declared, self._checkpoint, topics, state).find()
                 records, others = (
                     stream_of(self._spark, declared.source, starts[one]) for one in (RECORDS, DEAD_LETTERS)
                 )
@@ -196,7 +199,7 @@ class Run:
                     began()
                     self._wait(stop)
         finally:
-            with suppress(PySparkException, Py4JError, OSError):  # the JVM may be gone, and then it has let go of all
+            with suppress(PySparkException, Py4JError, OSError):  # the JVM may have ended, which released everything
                 for query in self._queries.values():
                     query.stop()
                 self._late.end(self._queries.get(RECORDS))
@@ -222,7 +225,7 @@ class Run:
                 commit = Commit(pipeline=declared.name, run=run_id, batch=number, start=start, end=end, topics=ids)
                 is_new = delivery.deliver(batch, commit, partial(topics.confirm, end))
             except Exception as failure:
-                # It is kept here, as it is: Java would hand back a page of text, over which Spark itself may stumble.
+                # Keep the Python exception: Java would return a long text, which Spark itself may fail to parse.
                 self._failure = failure
                 raise RuntimeError("the batch was not delivered") from None
             if progress is not None:
@@ -235,7 +238,7 @@ class Run:
         self._queries[name] = writer.start()
 
     def _wait(self, stop: threading.Event) -> None:
-        """Until all queries have ended, one has failed, or somebody wants it to stop."""
+        """Wait until all queries have ended, one has failed, or a stop is requested."""
         while not stop.wait(POLL_S):
             for query in self._queries.values():
                 if (failure := query.exception()) is not None:
@@ -247,13 +250,13 @@ class Run:
 
 @contextmanager
 def failures(declared: Declaration) -> Iterator[None]:
-    """What Spark fails with, as one of our three kinds of trouble."""
+    """Convert an error of Spark to one of the three kinds of errors."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
         text = str(error)
         if any(word in text for word in NO_ROOM):
-            raise OutOfReach(
+            raise ResourceUnreachable(
                 f"No space is left for the checkpoint {declared.checkpoint} or for Spark's own files."
             ) from None
         if any(word in text for word in NO_BROKER):
@@ -262,5 +265,5 @@ def failures(declared: Declaration) -> Iterator[None]:
             raise Unreachable(registry[1]) from None
         said = first_sentence(error)[:MAX_REASON_CHARS]
         if isinstance(error, AnalysisException) and not isinstance(error, StreamingQueryException):
-            raise WrongPipeline(said) from None
+            raise InvalidPipeline(said) from None
         raise PipelineFailed(f"The pipeline {declared.name} stopped: {said}") from error

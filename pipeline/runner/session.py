@@ -5,9 +5,9 @@
     spark = session("orders", bootstrap="localhost:9092")
     orders = spark.read.format("kafka").options(**source_options("localhost:9092")).option("subscribe", "orders").load()
 
-What Spark must be told is decided first, as plain data (`prepare`): the settings, and the variables that the JVM and
-the Python workers inherit. `session` then does it in this process, and the commands `trioka spark shell` and `submit`
-hand the same to Spark's own scripts. With a master other than `local…`, nothing is said about this machine.
+`prepare` first decides the configuration of Spark, as plain data: the settings, and the variables that the JVM and the
+Python workers inherit. `session` then applies it in this process, and the commands `trioka spark shell` and `submit`
+pass it to Spark's own scripts. With a master other than `local…`, it contains no settings for this machine.
 """
 
 import os
@@ -33,8 +33,8 @@ CATALOG = "trioka"
 WAREHOUSE = "warehouse"
 PLAIN = "PLAINTEXT"
 
-# A consumer takes 500 records and a megabyte at a time unless told otherwise, and an executor has nothing to do while
-# it waits for the next. These make a batch read about one and a half times as fast, for some megabytes of memory.
+# A consumer fetches 500 records and a megabyte at a time by default, and an executor is idle while it waits for the
+# next. These settings make a batch read about one and a half times as fast, for some megabytes of memory.
 FAST_SOURCE: Mapping[str, str] = {
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(8 << 20),
@@ -44,14 +44,14 @@ FAST_SOURCE: Mapping[str, str] = {
 
 @frozen
 class Prepared:
-    """All that Spark must be told: `environment` is added to the process's own."""
+    """The configuration of Spark: `environment` is added to the process's own."""
 
     settings: Mapping[str, str]
     environment: Mapping[str, str]
 
 
 def source_options(bootstrap: str, **options: str) -> dict[str, str]:
-    """Options for reading with `format("kafka")`, batch or stream: fast ones and yours (`subscribe="orders"`)."""
+    """Options for reading with `format("kafka")`, batch or stream: fast defaults and yours (`subscribe="orders"`)."""
     return {"kafka.bootstrap.servers": bootstrap, **FAST_SOURCE, **options}
 
 
@@ -74,9 +74,9 @@ def prepare(
     settings: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Find Java, fetch what is missing of the jars, and say what Spark must be told. The user's `settings` win.
+    """Find Java, download missing jars, and return the configuration of Spark. The user's `settings` take precedence.
 
-    `Unavailable` says what is missing.
+    `Unavailable` names what is missing.
     """
     version = jars.installed_pyspark()
     java = spark_java(progress.say if progress else None)
@@ -89,12 +89,12 @@ def prepare(
 
 
 def decide(*, master: str, java_home: Path, files: Sequence[Path], settings: Mapping[str, str]) -> Prepared:
-    """What Spark must be told, once it is known what there is: a Java, and the jars to bring."""
+    """The configuration of Spark, from the Java that was found and the jars to add."""
     given = dict(settings)
     told = {"spark.master": master, "spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
     environment = {"JAVA_HOME": str(java_home), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local(master):
-        # A laptop's name may not resolve, or resolve to an address of a network that is gone by now.
+        # A laptop's host name may not resolve, or resolve to an address of a network that it has left.
         told |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK, "spark.ui.enabled": "false"}
         environment |= {"SPARK_LOCAL_IP": LOOPBACK, "PYSPARK_PYTHON": sys.executable}
     if files:
@@ -105,7 +105,7 @@ def decide(*, master: str, java_home: Path, files: Sequence[Path], settings: Map
 def iceberg_settings(warehouse: str | Path, catalog: str = CATALOG) -> dict[str, str]:
     """Tables below `warehouse`, listed in a SQLite file there, which pyiceberg opens too (hence the schema's version).
 
-    A warehouse with a scheme (s3://…) needs another catalog: then these are given by the user's own settings.
+    A warehouse with a scheme (s3://…) needs another catalog, which the user's own settings define.
     """
     folder = Path(warehouse).absolute()
     key = f"spark.sql.catalog.{catalog}"
@@ -131,11 +131,11 @@ def session(
     avro: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> "SparkSession":
-    """A session of this process, made or found. One is all that a JVM has: what is asked for second, and only works at
-    the start (master, jars), has no effect then.
+    """The session of this process, created if there is none. A JVM has only one: settings that apply only at its start
+    (master, jars) have no effect on an existing one.
 
-    With `bootstrap` the brokers are asked first, so that a wrong address is one sentence at once. What cannot be had is
-    `Unavailable` with one sentence too.
+    With `bootstrap` the brokers are contacted first, so that a wrong address fails immediately with one sentence. A
+    missing download raises `Unavailable`, with one sentence too.
     """
     if bootstrap is not None:
         reach(bootstrap, is_plain=security_protocol == PLAIN)
@@ -151,7 +151,7 @@ def session(
         )
     if iceberg:
         Path(warehouse).mkdir(parents=True, exist_ok=True)
-    os.environ.update(prepared.environment)  # the JVM and the workers are children of this process
+    os.environ.update(prepared.environment)  # the JVM and the workers inherit the environment of this process
 
     from pyspark.sql import SparkSession
 

@@ -1,11 +1,10 @@
 """Ctrl-C and SIGTERM while a command works with Spark.
 
-- Before the stream runs (and in a backfill, always) there is nothing to finish: what has been begun is not visible, and
-the
-  command ends at once, with one line and the exit code 128 plus the signal's number. It does not wait for Spark: a JVM
-  that is about to start may take a minute, and it ends by itself when this process is gone.
-- While the stream runs, `stop` is set. The batch that runs is given up, which costs nothing but its work, and the exit
-  code is 0. Who asks a second time does not want to wait.
+- Before the stream runs, and always in a backfill, there is nothing to finish, because unfinished work is not visible:
+  the command ends immediately, with one line and the exit code 128 plus the signal's number. It does not wait for
+  Spark: the start of a JVM may take a minute, and the JVM ends by itself after this process.
+- While the stream runs, `stop` is set. The current batch is abandoned, which only costs its work, and the exit code is
+  0. A second signal ends the process without waiting.
 """
 
 import logging
@@ -19,12 +18,12 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SIGNALLED = 128
 STANDARD_ERROR = 2
-# What was begun is put away within that time, or left as a killed driver leaves it.
+# Clean up within this time, or leave the rest as a killed driver would.
 GRACE_S = 3.0
 
 
 class Ended(BaseException):
-    """Somebody wants the command to end at once. No `Exception`: whoever handles failures lets it pass."""
+    """The command has to end immediately. Not an `Exception`, so that error handlers let it pass."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -32,7 +31,7 @@ class Ended(BaseException):
 
 
 class Signals:
-    """Use it in a `with`, in the main thread; it says the line and ends the process."""
+    """Use it in a `with`, in the main thread; it prints the line and ends the process."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -50,11 +49,11 @@ class Signals:
             leave(error.exit_code)
 
     def streaming(self) -> None:
-        """From now on there is a stream to stop."""
+        """From now on, a signal stops the stream."""
         self._is_streaming = True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        # Calls into the JVM that are cut off would be logged, each with its stack.
+        # Interrupted calls into the JVM would be logged, each with its stack.
         logging.disable(logging.CRITICAL)
         exit_code = SIGNALLED + number
         if self.stop.is_set():
@@ -69,7 +68,7 @@ class Signals:
 
 
 def leave(exit_code: int, when: str = "before it had begun") -> None:
-    """End the process now: neither Spark's own last steps nor its threads are waited for."""
+    """End the process now, without waiting for Spark's last steps or its threads."""
     what = "interrupted" if exit_code == SIGNALLED + signal.SIGINT else "terminated"
     sys.stdout.flush()
     os.write(STANDARD_ERROR, f"error: {what} {when}\n".encode())

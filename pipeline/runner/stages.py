@@ -1,10 +1,10 @@
-"""The steps between source and sink, as one plan of Spark. A stream and a bounded read go through the same.
+"""The steps between source and sink, as one plan of Spark. A stream and a bounded read use the same plan.
 
     records ──judged──┬─ refused (reason) ─────────────────────────────────────────→ dead letters
                       └─ accepted → transform → watermark → deduplicate → aggregate → sink
 
-A judged record has its fields as columns, what Kafka says of it in columns that begin with `kafka_`, and a reason,
-which is null if it was decoded and every rule holds. Whoever has a reason is a dead letter, its bytes as they came.
+A judged record has its fields as columns, its Kafka metadata in columns that begin with `kafka_`, and a reason, which
+is null if it was decoded and every rule holds. A record with a reason is a dead letter, with its original bytes.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from ..declaration.model import Avro, Declaration, Decoding, Json, Protobuf
-from ..errors import WrongPipeline
+from ..errors import InvalidPipeline
 from ..formats import avro, protobuf
 from ..formats.decimals import is_rounded, texts_of
 from ..formats.framing import Undecodable
@@ -27,7 +27,7 @@ VIEW = "records"
 REASON = "kafka_refused"
 RECORD = "kafka_record"
 CORRUPT = "kafka_corrupt"
-# What the connector says of each record, beside its value.
+# The metadata columns of the connector, besides the value.
 METADATA = ("kafka_key", "kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp")
 VALUE = "kafka_value"
 MAX_REASON_CHARS = 1000
@@ -36,14 +36,14 @@ Decoder = Callable[[DataFrame], DataFrame]
 
 
 class Stages:
-    """The plan of one declaration. Building it asks the registry, if one is declared, and nothing else."""
+    """The plan of one declaration. Building it contacts only the registry, if one is declared."""
 
     def __init__(self, declared: Declaration) -> None:
         self.declared = declared
         self._decode = _decoder(declared.decoding)
 
     def refused(self, records: DataFrame) -> DataFrame:
-        """The dead letters: why, from where, and what."""
+        """The dead letters: the reason, the origin, and the record."""
         wrong = self._judged(records).where(F.col(REASON).isNotNull())
         return wrong.select(F.substring(F.col(REASON), 1, MAX_REASON_CHARS).alias("reason"), *METADATA, VALUE)
 
@@ -61,7 +61,7 @@ class Stages:
         with sentences("watermark.column"):
             if declared.watermark is not None:
                 rows = rows.withWatermark(declared.watermark.column, declared.watermark.delay)
-                rows.schema  # noqa: B018  # asking for the schema lets Spark look for the column now
+                rows.schema  # noqa: B018  # reading the schema makes Spark resolve the column now
         with sentences("deduplicate.keys"):
             if declared.distinct_by:
                 keys = list(declared.distinct_by)
@@ -76,7 +76,7 @@ class Stages:
         for name, rule in self.declared.rules.items():
             with sentences(f"validate.'{name}'"):
                 holds = F.coalesce(_attempted(judged.sparkSession, F.expr(rule)), F.lit(False))
-                judged.select(holds)  # Spark looks at the rule now, while it is clear which one it is
+                judged.select(holds)  # Spark analyses the rule now, while it is known which one it is
                 reason = F.coalesce(reason, F.when(~holds, F.lit(f"it breaks the rule '{name}'")))
         return judged.withColumn(REASON, reason)
 
@@ -97,8 +97,8 @@ class Stages:
 
 
 def _attempted(spark: SparkSession, column: Column) -> Column:
-    """Null for a row where the column cannot be computed: a cast, an overflow. Spark's own `try_` functions are made of
-    this; that it can be put around any expression is only said inside of the JVM.
+    """Null for a row where the column cannot be computed: a cast, an overflow. Spark's own `try_` functions are built
+    on this; only the JVM's interface can apply it to any expression.
     """
     jvm: Any = spark.sparkContext._jvm
     tried: Any = column
@@ -109,15 +109,15 @@ def _attempted(spark: SparkSession, column: Column) -> Column:
 
 @contextmanager
 def sentences(key: str) -> Iterator[None]:
-    """What Spark says of the user's SQL, as a problem of that key."""
+    """Convert Spark's errors in the user's SQL to problems of that key."""
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        raise WrongPipeline(f"{key}: {first_sentence(error)}") from None
+        raise InvalidPipeline(f"{key}: {first_sentence(error)}") from None
 
 
 def first_sentence(error: Exception) -> str:
-    """Spark's explanations have a plan or a stack behind them; the first paragraph says what is the matter."""
+    """The first paragraph of an error of Spark, which has the reason; a plan or a stack follows it."""
     explained = itertools.takewhile(lambda line: not line.startswith("\tat "), str(error).split(";\n")[0].splitlines())
     lines = [line.strip() for line in explained if line.strip()]
     said = " ".join(lines)
@@ -130,7 +130,7 @@ def first_sentence(error: Exception) -> str:
 
 
 def check_schema(decoding: Decoding) -> None:
-    """`WrongPipeline` if records cannot become columns by it. Known without Spark; a registry is asked."""
+    """Raise `InvalidPipeline` if the schema cannot give columns. Needs no Spark, but may use a registry."""
     if isinstance(decoding, Avro):
         avro.to_ddl(avro.reader_schema(decoding))
         for id, writer in decoding.writers.items():
@@ -160,9 +160,9 @@ def _decoder(decoding: Decoding) -> Decoder:
 
 
 def _from_json(records: DataFrame, declared: Json) -> DataFrame:
-    """Spark's own reader of JSON. A value that does not fit the schema, whole or in one field, comes back in a column
-    of its own, which is how it is known; a field that is needed and null is found by looking, and a decimal that Spark
-    has rounded by decimals.py.
+    """Spark's own reader of JSON. It returns a value that does not fit the schema, as a whole or in one field, in a
+    separate column, which identifies it; explicit checks find null in required fields, and decimals.py finds rounded
+    decimals.
     """
     schema = f"{declared.ddl}, `{CORRUPT}` STRING"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -207,6 +207,6 @@ def _beside(parsed: DataFrame, names: list[str] | None) -> DataFrame:
     names = names if names is not None else parsed.select(f"{RECORD}.*").columns
     taken = [name for name in names if name.lower() in (*METADATA, VALUE, REASON)]
     if taken:
-        raise WrongPipeline(f"decode: the field '{taken[0]}' has the name of one of Kafka's own columns.")
+        raise InvalidPipeline(f"decode: the field '{taken[0]}' has the name of one of Kafka's own columns.")
     fields: list[Column] = [F.col(f"{RECORD}.`{name}`").alias(name) for name in names]
     return parsed.select(*fields, *METADATA, VALUE, REASON)

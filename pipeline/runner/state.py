@@ -1,7 +1,7 @@
-"""What Spark must remember from batch to batch, by its own plan of a query.
+"""The state that Spark keeps from batch to batch, by its own plan of a query.
 
-The file says it of windows and distinct keys, but the user's SQL may ask for it as well: `GROUP BY`, `DISTINCT`, a join
-of the records with themselves. So the plan is asked, as Spark has optimised it: there, `WITH` is written out.
+The file declares windows and distinct keys, but the user's SQL may need state as well: `GROUP BY`, `DISTINCT`, a
+self-join of the records. So this module inspects the plan as Spark has optimised it, in which `WITH` is expanded.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from trioka.protocol.lazy_dataclass import frozen
 
-# Spark's names for the nodes of a plan that keep state if records flow through them.
+# Spark's names of the plan nodes that keep state if records flow through them.
 STATEFUL = frozenset(
     [
         "Aggregate",
@@ -30,23 +30,23 @@ SOURCE = "StreamingRelation"
 
 @frozen
 class State:
-    """`is_kept`: there is state. `sources`: how many times the records are read."""
+    """`is_kept`: the query has state. `sources`: the number of times that it reads the records."""
 
     is_kept: bool
     sources: int
 
     @property
     def can_be_made_anew(self) -> bool:
-        """Whether the offsets in a table are enough to go on from it. Records that are read more than once may have
-        been read up to different offsets, which no table tells.
+        """Whether the offsets in a table are enough to continue from. Records that are read more than once may have
+        been read up to different offsets, which no table records.
         """
         return not self.is_kept and self.sources == 1
 
 
 def state_of(rows: DataFrame) -> State:
-    """Of a stream."""
+    """The state of a stream."""
     frame: Any = rows._jdf
-    # Asked for its optimised plan, a query says that a stream must be started first; the optimiser itself does not.
+    # The optimised plan of a streaming query is not available before its start; the optimiser itself has no such check.
     optimiser = frame.sparkSession().sessionState().optimizer()
     nodes = list(_nodes(optimiser.execute(frame.queryExecution().analyzed())))
     return State(

@@ -1,1 +1,1 @@
-"""What a pipeline reads: topics, their ids, start offsets."""
+"""The topics that a pipeline reads, their ids, and start offsets."""

@@ -1,7 +1,7 @@
-"""The brokers that a pipeline speaks with, asked before Spark is started.
+"""Checks that the brokers of a pipeline are reachable, before Spark starts.
 
-Spark finds out late: an address where nobody listens costs a minute of retries and ends in a page of Java. So the first
-question is ours, one ApiVersions request over the wire; what is wrong then is one sentence.
+Spark fails late: an address without a listener costs a minute of retries and ends in a Java stack trace. So this module
+first sends one ApiVersions request, and reports an error in one sentence.
 """
 
 import socket
@@ -15,18 +15,18 @@ from ..installation.cache import Unreachable
 DEFAULT_PORT = 9092
 DEFAULT_BOOTSTRAP = f"localhost:{DEFAULT_PORT}"
 REACH_TIMEOUT_SECONDS = 5.0
-# An answer to ApiVersions has about a kilobyte; four letters of HTTP read as a size of more than a gigabyte.
+# A response to ApiVersions has about a kilobyte; four letters of HTTP read as a size of more than a gigabyte.
 ANSWER_LIMIT_BYTES = 1 << 20
 API_VERSIONS_VERSION = 0
 CORRELATION_ID = 1
 
 
-class WrongAddress(ValueError):
+class InvalidAddress(ValueError):
     """Not of the form host:port,host:port. The message is one sentence."""
 
 
 def addresses(bootstrap: str) -> list[tuple[str, int]]:
-    """`a:9092,[::1]:9093` as hosts and ports; a port that is left out is Kafka's."""
+    """`a:9092,[::1]:9093` as hosts and ports; the default is Kafka's port."""
     found = []
     for text in bootstrap.split(","):
         host, colon, port = text.strip().rpartition(":")
@@ -34,7 +34,7 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
             host, port = text.strip(), str(DEFAULT_PORT)
         host = host.removeprefix("[").removesuffix("]")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-            raise WrongAddress(f"{bootstrap!r} is not a list of brokers such as host:9092,other:9092.")
+            raise InvalidAddress(f"{bootstrap!r} is not a list of brokers such as host:9092,other:9092.")
         found.append((host, int(port)))
     return found
 
@@ -42,7 +42,7 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
 def reach(bootstrap: str, *, is_plain: bool = True) -> None:
     """Return when one of the brokers has answered; `Unreachable` if none does.
 
-    Behind TLS or a login (`is_plain=False`) it is enough that somebody listens.
+    With TLS or a login (`is_plain=False`) an open port is sufficient.
     """
     reasons = []
     for host, port in addresses(bootstrap):

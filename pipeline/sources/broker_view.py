@@ -1,10 +1,10 @@
-"""What the brokers know of a pipeline's topics: partitions, offsets, and how far its group has come.
+"""A pipeline's topics on the brokers: partitions, offsets, and the committed offsets of its group.
 
-Everything here is a client's question through kafka-python, so it works with any Kafka. Answers are for one moment; the
-connector asks for itself when it reads. What cannot be reached is `Unreachable`, with one sentence.
+It sends client requests with kafka-python, so it works with any Kafka. Results are snapshots; the connector sends its
+own requests when it reads. An unreachable broker raises `Unreachable`, with one sentence.
 
-A pipeline has a group of its own name, and is nobody's member in it: after each batch it commits where it stands, from
-outside, as a tool does that resets offsets. So every tool that shows the lag of a group shows the lag of a pipeline.
+A pipeline has a consumer group of its name, without members: after each batch it commits its offsets like a tool that
+resets offsets. So every tool that shows the lag of a group shows the lag of a pipeline.
 """
 
 import difflib
@@ -21,13 +21,13 @@ from kafka.structs import OffsetAndMetadata
 from trioka.protocol.lazy_dataclass import frozen
 
 from ..declaration.model import Positions, Source, Start
-from ..errors import WrongPipeline
+from ..errors import InvalidPipeline
 from ..installation.cache import Unreachable
 from .bootstrap import reach
 from .offsets import Ends
 
 REQUEST_TIMEOUT_MS = 15_000
-# What ListOffsets takes for a time: the wire's own words.
+# The special timestamps of ListOffsets, by Kafka's protocol.
 AT_EARLIEST = -2
 AT_LATEST = -1
 NO_ID = str(uuid.UUID(int=0))
@@ -35,7 +35,7 @@ NO_ID = str(uuid.UUID(int=0))
 
 @frozen
 class Lag:
-    """One partition: what was committed (None: nothing yet), where it ends, and what lies between."""
+    """One partition: the committed offset (None: nothing yet), the end offset, and the lag."""
 
     topic: str
     partition: int
@@ -54,7 +54,7 @@ class BrokerView:
     def __init__(self, bootstrap: str) -> None:
         reach(bootstrap)
         self.bootstrap = bootstrap
-        with _within_reach(bootstrap):
+        with _reachable(bootstrap):
             self._admin: Any = KafkaAdminClient(
                 bootstrap_servers=bootstrap.split(","),
                 client_id="trioka-pipeline",
@@ -71,8 +71,8 @@ class BrokerView:
         self._admin.close()
 
     def partitions(self) -> dict[str, list[int]]:
-        """Every topic but the brokers' own, with the numbers of its partitions."""
-        with _within_reach(self.bootstrap):
+        """Every topic except internal ones, with the numbers of its partitions."""
+        with _reachable(self.bootstrap):
             described = self._admin.describe_topics()
         return {
             topic["name"]: sorted(one["partition_index"] for one in topic["partitions"])
@@ -81,21 +81,21 @@ class BrokerView:
         }
 
     def sources(self, source: Source) -> dict[str, list[int]]:
-        """The topics that a source names or matches; `WrongPipeline` names every one that is not there."""
+        """The topics that a source names or matches; `InvalidPipeline` names every missing one."""
         there = self.partitions()
         if source.pattern is not None:
             found = {name: there[name] for name in sorted(there) if re.fullmatch(source.pattern, name)}
             if not found:
-                raise WrongPipeline(f"source.pattern: no topic on {self.bootstrap} matches '{source.pattern}'.")
+                raise InvalidPipeline(f"source.pattern: no topic on {self.bootstrap} matches '{source.pattern}'.")
             return found
         missing = [name for name in source.topics if name not in there]
         if missing:
-            raise WrongPipeline([f"source.topics: {self.missing(name, there)}" for name in missing])
+            raise InvalidPipeline([f"source.topics: {self.missing(name, there)}" for name in missing])
         return {name: there[name] for name in source.topics}
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The id of each of these topics that is there; brokers before Kafka 2.8 have none to tell."""
-        with _within_reach(self.bootstrap):
+        """The ids of the given topics that exist; brokers before Kafka 2.8 report none."""
+        with _reachable(self.bootstrap):
             described = self._admin.describe_topics(list(topics))
         found = {topic["name"]: str(topic.get("topic_id") or NO_ID) for topic in described if not topic["error_code"]}
         return {name: id for name, id in found.items() if id != NO_ID}
@@ -106,11 +106,11 @@ class BrokerView:
         return f"topic '{name}' does not exist on {self.bootstrap};{hint} create it: trioka topics create {name}"
 
     def offsets(self, partitions: Mapping[str, list[int]], at: int) -> Ends:
-        """The first offset whose record is as young as `at` (milliseconds, or one of the two ends). A partition without
-        such a record answers its end.
+        """The first offset whose record is not older than `at` (milliseconds, or one of the two ends). For a partition
+        without such a record, its end offset.
         """
         asked = {TopicPartition(topic, one): at for topic, ones in partitions.items() for one in ones}
-        with _within_reach(self.bootstrap):
+        with _reachable(self.bootstrap):
             answers = self._admin.list_partition_offsets(asked) if asked else {}
             late = {key: AT_LATEST for key, answer in answers.items() if answer.offset < 0}
             if late:
@@ -121,7 +121,7 @@ class BrokerView:
         return found
 
     def resolve(self, partitions: Mapping[str, list[int]], start: Start) -> Ends:
-        """Offsets for every partition, none of them -1 or -2. Partitions that given offsets leave out begin at the
+        """Offsets for every partition, none of them -1 or -2. Partitions that the given offsets leave out begin at the
         earliest.
         """
         if start.timestamp_ms is not None:
@@ -146,24 +146,24 @@ class BrokerView:
             if one not in partitions.get(topic, [])
         ]
         if wrong:
-            raise WrongPipeline(wrong)
+            raise InvalidPipeline(wrong)
 
     def commit(self, group: str, offsets: Positions) -> None:
-        """Say in the group how far the pipeline has come."""
+        """Commit the pipeline's progress to its group."""
         wanted = {
             TopicPartition(topic, one): OffsetAndMetadata(offset, "", -1)
             for topic, ones in offsets.items()
             for one, offset in ones.items()
         }
-        with _within_reach(self.bootstrap):
+        with _reachable(self.bootstrap):
             answers = self._admin.alter_group_offsets(group, wanted)
         refused = {key: error.__name__ for key, error in answers.items() if error.errno != 0}
         if refused:
             raise Unreachable(f"The group {group} refuses to be told of {len(refused)} partitions: {refused}.")
 
     def committed(self, group: str) -> Ends:
-        """What the group was told last; nothing if it never was."""
-        with _within_reach(self.bootstrap):
+        """The committed offsets of the group; nothing if there are none."""
+        with _reachable(self.bootstrap):
             answers = self._admin.list_group_offsets({group: None})
         found: Ends = {}
         for key, answer in answers.get(group, {}).items():
@@ -172,7 +172,7 @@ class BrokerView:
         return found
 
     def lag(self, source: Source, committed: Positions) -> list[Lag]:
-        """Each partition of the source, against what was committed."""
+        """The lag of each partition of the source."""
         partitions = self.sources(source)
         begins, ends = self.offsets(partitions, AT_EARLIEST), self.offsets(partitions, AT_LATEST)
         return [
@@ -189,7 +189,7 @@ class BrokerView:
 
 
 @contextmanager
-def _within_reach(bootstrap: str) -> Iterator[None]:
+def _reachable(bootstrap: str) -> Iterator[None]:
     try:
         yield
     except (KafkaError, OSError) as error:

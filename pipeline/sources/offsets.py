@@ -1,11 +1,11 @@
-"""Positions in topics, as Spark writes them, and the commit that carries them into a table.
+"""Positions in topics, in Spark's format, and the commit that stores them in a table.
 
-A commit is one batch of one run: who wrote it, and from which offsets to which. Tables keep it together with the rows,
-in one atomic step, so a table by itself tells what it holds. `Commit.name` is what makes a repeated batch recognisable:
-after a crash Spark runs the batch again with the same number and the same offsets.
+A commit is one batch of one run: its writer, and its start and end offsets. Tables store it together with the rows, in
+one atomic step, so a table itself records which batches it has. `Commit.name` identifies a repeated batch: after a
+crash Spark runs the batch again with the same number and the same offsets.
 
-Offsets mean something only within one topic: a topic that is deleted and created again counts from 0, with other
-records. So a commit has the ids of its topics, too. A commit that was written before there were ids has none.
+Offsets are valid only within one topic: a topic that is deleted and created again starts at 0, with other records. So a
+commit has the ids of its topics, too. A commit of an older version has no ids.
 """
 
 import json
@@ -15,7 +15,7 @@ from dataclasses import field
 from trioka.protocol.lazy_dataclass import frozen
 
 from ..declaration.model import Positions
-from ..errors import WrongPipeline
+from ..errors import InvalidPipeline
 
 Ends = dict[str, dict[int, int]]
 BACKFILL = "backfill-"
@@ -35,7 +35,7 @@ def farthest(many: Iterable[Positions]) -> Ends:
 
 
 def nearest(many: Iterable[Positions]) -> Ends:
-    """The smallest."""
+    """The smallest offset of each partition."""
     return _chosen(many, min)
 
 
@@ -51,7 +51,7 @@ def _chosen(many: Iterable[Positions], choose: Callable[[int, int], int]) -> End
 
 @frozen
 class Commit:
-    """`run` is the id that Spark gave the query when its checkpoint was new; a backfill has a name of its own."""
+    """`run` is the id that Spark gave the query when its checkpoint was new; a backfill has its own name."""
 
     pipeline: str
     run: str
@@ -93,7 +93,7 @@ class Commit:
         )
 
     def ranges(self) -> Mapping[tuple[str, int], tuple[int, int]]:
-        """The offsets that it holds, by partition: from the first to before the second."""
+        """The offsets of the commit, by partition: start (inclusive) and end (exclusive)."""
         return {
             (topic, one): (self.start.get(topic, {}).get(one, 0), end)
             for topic, ones in self.end.items()
@@ -102,12 +102,12 @@ class Commit:
 
 
 def is_another_topic(known: Mapping[str, str], now: Mapping[str, str], topic: str) -> bool:
-    """Whether a topic was deleted and created again between the two. Where an id is missing, nothing is known."""
+    """Whether a topic was deleted and created again between the two. False if an id is missing."""
     return topic in known and topic in now and known[topic] != now[topic]
 
 
 def overlaps(wanted: Commit, there: Iterable[Commit]) -> list[str]:
-    """The partitions of which a table holds a part of what is wanted already: one clause each."""
+    """The partitions of which a table already has a part of the requested range: one clause each."""
     found = []
     for (topic, one), (start, end) in wanted.ranges().items():
         for commit in there:
@@ -120,7 +120,7 @@ def overlaps(wanted: Commit, there: Iterable[Commit]) -> list[str]:
 
 
 def joined(commits: Sequence[Commit]) -> Commit:
-    """All commits of one run as one: from where the first began to where the last ended."""
+    """All commits of one run as one: from the start of the first to the end of the last."""
     last = max(commits, key=lambda one: one.batch)
     start: Ends = {}
     end: Ends = {}
@@ -135,10 +135,10 @@ def joined(commits: Sequence[Commit]) -> Commit:
 
 
 def is_held(there: Iterable[Commit], commit: Commit) -> bool:
-    """Whether the rows of a batch are in a table that holds these commits.
+    """Whether the rows of a batch are in a table with these commits.
 
-    `WrongPipeline` if the table holds a part of them only. Spark repeats a batch with the offsets that it wrote down,
-    so that happens only to a checkpoint that is older than the table, such as one that was restored from a backup.
+    `InvalidPipeline` if the table has only a part of them. Spark repeats a batch with the offsets in its checkpoint, so
+    this happens only if the checkpoint is older than the table, for example restored from a backup.
     """
     of_run = [one for one in there if one.run == commit.run]
     if not of_run:
@@ -148,7 +148,7 @@ def is_held(there: Iterable[Commit], commit: Commit) -> bool:
     for (topic, one), (start, end) in commit.ranges().items():
         known_end = known.end.get(topic, {}).get(one, 0)
         if (end > known_end) if is_held else (start < known_end):
-            raise WrongPipeline(
+            raise InvalidPipeline(
                 f"The checkpoint is older than the table: batch {commit.batch} is {topic}-{one} from {start} to {end}, "
                 f"but the table holds batch {known.batch}, up to {known_end}. Bring back the newest checkpoint, or "
                 "remove it: then it is made anew from the table."

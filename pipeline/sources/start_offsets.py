@@ -1,11 +1,11 @@
-"""Where the queries of a pipeline begin, if their checkpoints are new.
+"""The start offsets of a pipeline's queries, if their checkpoints are new.
 
-Usually at what the declaration says, found out once for both of them and kept: `latest` is another offset a moment
-later, and between the two a record could fall through. If a checkpoint was lost, the table knows better: up to where it
-holds each partition. A topic that was created again since is not the one that the table knows, and begins where the
-declaration says. A table with rows of which nothing says whose they are is not written to: they may be this pipeline's
-own, whose traces somebody removed, and would be there twice. Dead letters are counted by their own table; one that
-knows nothing is filled from the beginning, for a dead letter twice is better than none.
+Usually they come from the declaration, resolved once for both queries and stored: `latest` is another offset a moment
+later, and a record between the two would be lost. If a checkpoint was lost, the table's commits give the offsets. A
+topic that was created again since then starts where the declaration says. A table with rows of unknown origin is not
+written to: they may be this pipeline's own rows without their commits, and would be duplicated. Dead letters are
+tracked by their own table; if it has no commits, it is filled from the beginning, because a duplicate dead letter is
+better than a lost one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from ..declaration.model import DeadLetters, Declaration, IcebergSink, ParquetSink, Start
-from ..errors import WrongPipeline
+from ..errors import InvalidPipeline
 from ..runner.checkpoint import DEAD_LETTERS, RECORDS, Checkpoint
 from ..runner.state import State
 from ..tables.delivery import table_of
@@ -22,7 +22,7 @@ from .offsets import Commit, Ends, farthest, is_another_topic, nearest
 from .topics import Topics
 
 
-class Beginning:
+class StartOffsets:
     def __init__(
         self, spark: SparkSession, declared: Declaration, checkpoint: Checkpoint, topics: Topics, state: State
     ) -> None:
@@ -33,7 +33,7 @@ class Beginning:
         self._state = state
 
     def find(self) -> dict[str, Ends]:
-        """The start of each query, kept in the checkpoint. Partitions that came since begin at their first record."""
+        """The start of each query, stored in the checkpoint. New partitions begin at their first record."""
         with BrokerView(self._declared.source.bootstrap) as view:
             partitions = view.sources(self._declared.source)
             ids = self._topics.confirm(partitions)
@@ -63,7 +63,7 @@ class Beginning:
                 self._refuse_unknown_rows()
             return kept
         if not self._state.can_be_made_anew:
-            raise WrongPipeline(
+            raise InvalidPipeline(
                 f"{sink.target} holds rows of this pipeline, but the checkpoint {self._declared.checkpoint} is gone, "
                 "and with it the windows, keys and joins that were open: bring it back, or write to another table."
             )
@@ -79,20 +79,20 @@ class Beginning:
             return
         table = table_of(self._spark, sink)
         if table is not None and table.has_rows():
-            raise WrongPipeline(
+            raise InvalidPipeline(
                 f"{sink.target} holds rows, and neither the checkpoint {self._declared.checkpoint} nor the table says "
                 f"whether the pipeline {self._declared.name} wrote them: it might write them a second time. Bring "
                 "the checkpoint back; or, if they are not of this pipeline, say sink.on_unknown_rows = 'append'."
             )
 
     def _commits(self, sink: DeadLetters) -> list[Commit]:
-        """What a table holds of this pipeline."""
+        """A table's commits of this pipeline."""
         table = table_of(self._spark, sink)
         return [one for one in table.commits() if one.pipeline == self._declared.name] if table is not None else []
 
 
 def recovered(commits: Sequence[Commit], ids: Mapping[str, str], start: Ends) -> Ends:
-    """Where to go on with what these commits hold; with a topic that is another now, at `start`."""
+    """The offsets at which to continue after these commits; `start` for a topic that was created again."""
     ends = [
         {topic: ones for topic, ones in one.end.items() if not is_another_topic(one.topics, ids, topic)}
         for one in commits

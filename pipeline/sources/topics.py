@@ -1,30 +1,30 @@
 """The topics behind the offsets of a pipeline.
 
-An offset counts the records of one topic. If the topic is deleted and created again, the same offsets mean other
-records, and whoever goes on from the old ones skips as many of the new. Kafka gives each topic an id when it is
-created, so the ids are kept with the offsets: in the checkpoint, and in each commit of a table.
+If a topic is deleted and created again, the same offsets refer to other records, and a reader that continues from the
+old offsets skips new records. Kafka gives each topic an id when it is created, so the ids are stored with the offsets:
+in the checkpoint, and in each commit of a table.
 
 They are compared at the start, and once more for each batch after its records were read and before its rows are seen:
-an id never comes back, so what was read between two equal answers was of the same topic.
+ids are never reused, so records that were read between two equal results belong to the same topic.
 """
 
 import threading
 import time
 from collections.abc import Iterable, Mapping
 
-from ..errors import WrongPipeline
+from ..errors import InvalidPipeline
 from ..installation.cache import Unreachable
 from ..runner.checkpoint import Checkpoint
 from .broker_view import BrokerView
 from .offsets import is_another_topic
 
-# A broker may be started anew between a batch and its commit; Spark waits about as long for it.
+# A broker may restart between a batch and its commit; Spark waits about as long for it.
 PATIENCE_S = 60.0
 POLL_S = 0.5
 
 
 def check_ids(known: Mapping[str, str], now: Mapping[str, str], checkpoint: str) -> None:
-    """`WrongPipeline` if a topic is not the one that it was."""
+    """Raise `InvalidPipeline` if a topic was created again."""
     problems = [
         f"The topic '{topic}' was deleted and created again since this pipeline read it (its id was {known[topic]} and "
         f"is {now[topic]}), so its offsets are of other records. If the new topic is to be read from its start, remove "
@@ -33,11 +33,11 @@ def check_ids(known: Mapping[str, str], now: Mapping[str, str], checkpoint: str)
         if is_another_topic(known, now, topic)
     ]
     if problems:
-        raise WrongPipeline(problems)
+        raise InvalidPipeline(problems)
 
 
 class Topics:
-    """The ids of the topics that a run reads. Both of its queries ask here."""
+    """The ids of the topics that a run reads, for both of its queries."""
 
     def __init__(self, bootstrap: str, checkpoint: Checkpoint) -> None:
         self._bootstrap = bootstrap
@@ -54,7 +54,7 @@ class Topics:
             self._close()
 
     def confirm(self, topics: Iterable[str]) -> dict[str, str]:
-        """The ids of these topics, which are what they were, or are seen for the first time and kept from now on."""
+        """The ids of these topics; compares known ids, and stores ids of new topics."""
         names = sorted(topics)
         with self._lock:
             now = self._asked(names)

@@ -1,1 +1,1 @@
-"""What a pipeline writes: sinks, their commits, and the files below them."""
+"""The outputs of a pipeline: sinks, their commits, and the files below them."""

@@ -1,7 +1,8 @@
-"""How a batch gets where it is declared to go, and into which kind of place.
+"""Delivers batches to the declared sinks.
 
-Tables take each batch once, whatever happens to the driver. A topic and the console get it at least once: a batch whose
-driver died is delivered again. To be recognised, a record in a topic has the header `trioka.commit` with its batch.
+Tables get each batch exactly once, even if the driver dies. A topic and the console get it at least once: a batch whose
+driver died is delivered again. To identify duplicates, a record in a topic has the header `trioka.commit` with its
+batch.
 """
 
 from dataclasses import replace
@@ -19,23 +20,23 @@ from ..declaration.model import (
     Sink,
     TopicSink,
 )
-from ..errors import WrongPipeline
+from ..errors import InvalidPipeline
 from ..runner.session import iceberg_settings, sink_options
 from ..runner.stages import sentences
 from ..sources.offsets import Commit
 from .sinks import Confirm, IcebergTable, ParquetTable, Table
 
-# How long a writer waits for the catalog's file while another one has it.
+# How long a writer waits while another one holds the catalog's file.
 CATALOG_WAIT_MS = 60_000
 
 
 def always() -> None:
-    """For rows of which nothing more is to be confirmed."""
+    """The confirmation of rows that need none."""
 
 
 class Delivery:
-    """One place for one kind of row. `is_stateful` rows must be computed even when they are not wanted again, since
-    that is how Spark's state comes to the next version.
+    """One target for one kind of row. `is_stateful` rows must be computed even if the target already has them, because
+    the computation advances Spark's state to the next version.
     """
 
     def __init__(self, sink: Sink, *, keys: tuple[str, ...] = (), is_stateful: bool, is_dead: bool = False) -> None:
@@ -45,8 +46,9 @@ class Delivery:
         self._is_dead = is_dead
 
     def deliver(self, rows: DataFrame, commit: Commit, confirm: Confirm = always) -> bool:
-        """Whether the rows went out; False if they had before. `confirm` is called right before they do, and after they
-        were read where the place can keep them back so long; what it raises keeps them in.
+        """Deliver the rows; False if they had been delivered before. `confirm` is called after the rows were read, as
+        far as the sink can delay their publication, and right before they are published; an exception of it prevents
+        that.
         """
         table = table_of(rows.sparkSession, self._sink, self._keys)
         if table is not None:
@@ -67,7 +69,7 @@ class Delivery:
         return True
 
     def analyse(self, rows: DataFrame) -> None:
-        """Let Spark look at what the sink asks of the rows, before anything runs."""
+        """Analyse the sink's expressions on the rows, before anything runs."""
         sink = self._sink
         if isinstance(sink, TopicSink) and not self._is_dead:
             with sentences("sink.value"):
@@ -75,7 +77,7 @@ class Delivery:
         if isinstance(sink, ParquetSink | IcebergSink):
             missing = [name for name in sink.partition_by if name not in rows.columns]
             if missing:
-                raise WrongPipeline(
+                raise InvalidPipeline(
                     f"sink.partition_by: there is no column '{missing[0]}' in {', '.join(rows.columns)}."
                 )
 
@@ -92,7 +94,7 @@ class Delivery:
         )
 
     def _letters(self, rows: DataFrame) -> DataFrame:
-        """A dead letter is the record as it came, and why and whence in its headers."""
+        """A dead letter is the original record, with the reason and the origin in its headers."""
         origin = F.concat_ws("-", "kafka_topic", "kafka_partition")
         headers = {"trioka.reason": F.col("reason"), "trioka.origin": F.concat_ws("@", origin, "kafka_offset")}
         return rows.select(
@@ -114,7 +116,7 @@ def table_of(spark: SparkSession, sink: DeadLetters, keys: tuple[str, ...] = ())
 
 
 def rows_of(declared: Declaration, *, is_stateful: bool) -> Delivery:
-    """Where the rows of a pipeline go. Updated windows replace what the table has for the same window and group."""
+    """The target of a pipeline's rows. Updated windows replace the table's rows of the same window and group."""
     aggregation = declared.aggregation
     keys: tuple[str, ...] = ()
     if aggregation is not None and aggregation.emits_updates:
@@ -129,7 +131,7 @@ def dead_letters_of(declared: Declaration) -> Delivery | None:
 
 
 def catalog_settings(declared: Declaration) -> dict[str, str]:
-    """What Spark must be told of the Iceberg catalogs that a pipeline writes to; nothing if there is none."""
+    """Spark's settings for the Iceberg catalogs that a pipeline writes to; nothing if there are none."""
     settings: dict[str, str] = {}
     for sink in (declared.sink, declared.dead_letters):
         if isinstance(sink, IcebergSink):
@@ -144,15 +146,15 @@ def _settings_of(sink: IcebergSink) -> dict[str, str]:
         found |= {f"{key}.type": "hadoop", f"{key}.warehouse": sink.warehouse}
     elif sink.warehouse is not None:
         found |= iceberg_settings(sink.warehouse, sink.catalog)
-        # The rows, the dead letters and a backfill share the catalog's file, and wait for one another.
+        # The rows, the dead letters and a backfill share the catalog's file, and wait for each other.
         found[f"{key}.uri"] += f"?busy_timeout={CATALOG_WAIT_MS}"
-    # Each batch runs in a session of its own, whose catalog must not answer from what it saw a while ago.
+    # Each batch runs in its own session, whose catalog must not return stale cached tables.
     found[f"{key}.cache-enabled"] = "false"
     return found | {f"{key}.{name}": value for name, value in sink.properties.items()}
 
 
 def into(declared: Declaration, target: str) -> Declaration:
-    """The same pipeline with another place of the same kind to write to."""
+    """The same pipeline with another target of the same kind."""
     sink = declared.sink
     if isinstance(sink, ParquetSink):
         return replace(declared, sink=replace(sink, path=target))

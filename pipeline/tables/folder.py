@@ -1,7 +1,8 @@
-"""A folder wherever Spark can write: on this machine, HDFS, an object store. Spark's own file systems do the work.
+"""A folder on any file system that Spark can write to: this machine, HDFS, an object store. It uses Spark's file
+systems.
 
-Names are whole addresses. What must be atomic is a rename, so exactly-once tables of files want a file system where a
-rename is one step: a disk or HDFS, but not an object store, where Iceberg is the sink to choose.
+Names are complete addresses. Exactly-once tables of files need a file system with atomic renames: a disk or HDFS, but
+not an object store, where Iceberg is the sink to choose.
 """
 
 from typing import Any
@@ -26,7 +27,7 @@ class Folder:
         return bool(self._system.exists(self._at(*names)))
 
     def names(self, *names: str) -> list[str]:
-        """What is in a folder, in order; nothing if there is no such folder."""
+        """The names in a folder, in order; nothing if there is no such folder."""
         at = self._at(*names)
         if not self._system.exists(at):
             return []
@@ -40,7 +41,7 @@ class Folder:
             source.close()
 
     def write(self, text: str, *names: str) -> None:
-        """A whole file or none: it gets its name when it is complete."""
+        """Write a file atomically: it gets its name when it is complete."""
         beside = self._at(*names[:-1], f".{names[-1]}.tmp")
         target = self._system.create(beside, True)
         try:
@@ -51,7 +52,7 @@ class Folder:
         assert self._system.rename(beside, self._at(*names)), f"{names} could not get its name"
 
     def move(self, old: str, new: str) -> None:
-        """One step, to a name that nothing has yet."""
+        """Rename in one step, to a name that does not exist yet."""
         assert not self.exists(new), f"{new} is there already"
         if not self._system.rename(self._at(old), self._at(new)):
             raise OSError(f"{self.address}/{old} could not be renamed to {new}")

@@ -1,26 +1,26 @@
-"""Where rows go, a batch at a time. Tables take a batch and its commit in one step, and know it when it comes again.
+"""Sinks write rows batch by batch. Tables store a batch and its commit in one step, and recognise a repeated batch.
 
     class Table:
-        commits()                        what is in it, of every pipeline
-        has_rows()                       whether anything is in it, from wherever
-        holds(commit)                    whether this very batch is in it
+        commits()                        its commits, of every pipeline
+        has_rows()                       whether it has rows, of any origin
+        holds(commit)                    whether it has this batch
         append(rows, commit, confirm)    the rows and the commit, both or none; `confirm` is called when the rows are
                                          ready to be seen, and what it raises keeps them unseen
 
 **Parquet**: a batch is written below `_staging`, with its commit beside it, and then gets its name by one rename:
 
-    orders/commit=8f3a…-0000000012/part-….parquet      seen by every reader of Parquet
+    orders/commit=8f3a…-0000000012/part-….parquet      visible to every reader of Parquet
     orders/commit=8f3a…-0000000012/_commit.json        hidden from them, as all names with an underscore are
     orders/_staging/…                                  a batch on its way; the next try of the same batch overwrites it
 
-Spark's own file sink keeps a list of the good files in `_spark_metadata` instead; only Spark heeds that list, and every
-other reader sees the leavings of crashes, and rows twice. Here everybody sees the same.
+Spark's own file sink keeps a list of the valid files in `_spark_metadata` instead; only Spark uses that list, and every
+other reader sees leftovers of crashes, and duplicate rows. With this sink all readers see the same rows.
 
 **Iceberg**: the rows are staged, as a snapshot that no reader sees (Iceberg's write-audit-publish), and published in
-one transaction with the properties that say how far the pipeline has come (table_progress.py). A staged snapshot of a
-driver that died is left to `expire_snapshots`. Added columns are added to the table first, by a change that may happen
-twice without harm. Windows that are updated are merged into the table by their window and group. A merge can be
-published only if nobody else has changed the table since it was staged; then it is made again.
+one transaction with the properties that record the pipeline's progress (table_progress.py). `expire_snapshots` removes
+the staged snapshot of a driver that died. New columns are added to the table first, by an idempotent change. Updated
+windows are merged into the table by their window and group. A merge can be published only if no other writer has
+changed the table since it was staged; otherwise it is made again.
 """
 
 import json
@@ -38,7 +38,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from ..declaration.model import IcebergSink, ParquetSink
-from ..errors import WrongPipeline
+from ..errors import InvalidPipeline
 from ..sources.offsets import Commit, is_held
 from .folder import Folder
 from .table_progress import COMMIT_PROPERTY, STAGED, commits_of, has_rows, properties_with
@@ -48,11 +48,11 @@ COMMIT_FILE = "_commit.json"
 COMMIT_FOLDER = "commit="
 ATTEMPT_PROPERTY = "trioka.attempt"
 STAGING_ENABLED = "write.wap.enabled"
-# The stream, its dead letters and a backfill may meet in one table; whoever comes second tries again.
+# The stream, its dead letters and a backfill may write to one table; the second writer retries.
 COMMIT_RETRIES = "20"
 MERGE_ATTEMPTS = 10
 CREATE_ATTEMPTS = 5
-# A catalog on a file system publishes a table by several renames: a load in between fails and succeeds a moment later.
+# A catalog on a file system publishes a table by several renames: a load in between fails, and succeeds a moment later.
 LOAD_ATTEMPTS = 5
 LOAD_RETRY_S = 0.2
 NOT_PUBLISHED = ("org.apache.iceberg.exceptions.ValidationException", "CommitFailedException")
@@ -64,11 +64,11 @@ T = TypeVar("T")
 
 
 class Overtaken(Exception):
-    """Somebody else has changed the table since a merge of it was staged."""
+    """Another writer has changed the table since a merge of it was staged."""
 
 
 def _load(load: Callable[[], T]) -> T:
-    """Call `load`, and again while another query creates the table at the same moment."""
+    """Call `load`; retry while another query creates the table at the same time."""
     for _ in range(LOAD_ATTEMPTS - 1):
         try:
             return load()
@@ -114,7 +114,7 @@ class ParquetTable:
 
 
 class IcebergTable:
-    """`keys` are the columns by which a row replaces another; without them, rows are only added."""
+    """`keys` are the columns by which a row replaces another; without them, rows are only appended."""
 
     def __init__(self, spark: SparkSession, sink: IcebergSink, keys: Sequence[str] = ()) -> None:
         self._sink = sink
@@ -147,7 +147,9 @@ class IcebergTable:
         self._publish(attempt, commit)
 
     def _merge(self, rows: DataFrame, commit: Commit, confirm: Confirm) -> None:
-        """The plan of a merge reads its rows twice, which a stateful plan must not be: so they are kept meanwhile."""
+        """The plan of a merge reads its rows twice, which a stateful plan does not allow, so the rows are cached
+        meanwhile.
+        """
         spark = rows.sparkSession
         view = f"updates_{re.sub(r'[^A-Za-z0-9]', '_', commit.name)}"
         kept = rows.persist()
@@ -174,7 +176,7 @@ class IcebergTable:
 
     @contextmanager
     def _staging(self, spark: SparkSession, commit: Commit) -> Iterator[str]:
-        """What is written to the table inside of it is a snapshot that nobody sees. The attempt's name finds it."""
+        """Stage table writes inside of it as a snapshot that readers do not see. The attempt's name identifies it."""
         attempt = uuid.uuid4().hex
         settings = {
             "spark.wap.id": commit.name,
@@ -190,12 +192,12 @@ class IcebergTable:
                 spark.conf.unset(key)
 
     def _publish(self, attempt: str, commit: Commit, *, is_merge: bool = False) -> None:
-        """The staged rows and the pipeline's progress, in one step of the table."""
+        """Publish the staged rows and the pipeline's progress, in one step of the table."""
         metadata = self._metadata()
         staged = [one for one in metadata["snapshots"] if one["summary"].get(ATTEMPT_PROPERTY) == attempt]
         assert len(staged) == 1 and STAGED in staged[0]["summary"], f"the rows of {commit.name} were not staged"
         if is_merge and staged[0].get("parent-snapshot-id", NO_SNAPSHOT) != metadata["current-snapshot-id"]:
-            raise Overtaken  # Iceberg itself refuses only a merge that has replaced rows, and not one that added some
+            raise Overtaken  # Iceberg itself refuses only a merge that replaced rows, not one that only appended
         transaction = self._loaded().newTransaction()
         transaction.manageSnapshots().cherrypick(staged[0]["snapshot-id"]).commit()
         properties = transaction.updateProperties()
@@ -213,7 +215,7 @@ class IcebergTable:
             self._loaded().updateProperties().set(STAGING_ENABLED, "true").commit()
 
     def _metadata(self) -> Any:
-        """The table's metadata, in one piece: properties and snapshots are of the same moment."""
+        """The table's metadata, read at once, so that properties and snapshots are consistent."""
         jvm: Any = self._spark.sparkContext._jvm
         return json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(self._loaded().operations().current()))
 
@@ -223,7 +225,7 @@ class IcebergTable:
         return _load(lambda: jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, self._name))
 
     def _create(self, schema: StructType) -> None:
-        """Another query or pipeline may create the namespace or the table at the same moment: then it is there."""
+        """Create the namespace and the table; another query or pipeline may create them at the same time."""
         namespace = ".".join(f"`{part}`" for part in (self._sink.catalog, *self._sink.table.split(".")[:-1]))
         for left in reversed(range(CREATE_ATTEMPTS)):
             try:
@@ -241,8 +243,8 @@ class IcebergTable:
                     raise
 
     def _fitting(self, rows: DataFrame) -> DataFrame:
-        """The rows with every column of the table. It is made if it is not there, and gets the columns that it lacks; a
-        column of another type is the user's matter. Columns may be null, since rows of before have no added ones.
+        """The rows with every column of the table. Creates the table if it is missing, and adds its missing columns; a
+        column with another type is an error of the user. Columns may be null, because older rows lack added ones.
         """
         schema = StructType([StructField(one.name, one.dataType, nullable=True) for one in rows.schema])
         if not self.exists():
@@ -252,7 +254,7 @@ class IcebergTable:
         for field in schema:
             known = there.get(field.name.lower())
             if known is not None and known.dataType.simpleString() != field.dataType.simpleString():
-                raise WrongPipeline(
+                raise InvalidPipeline(
                     f"The column '{field.name}' is {known.dataType.simpleString()} in {self._sink.target} and "
                     f"{field.dataType.simpleString()} in the pipeline; only added columns are taken in."
                 )

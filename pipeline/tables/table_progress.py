@@ -1,13 +1,13 @@
-"""How far pipelines have come with an Iceberg table, as the table itself keeps it: in its properties.
+"""The progress of pipelines in an Iceberg table, stored in the table's properties.
 
-    trioka.progress.<pipeline>.<run>    all commits of that run, joined to one
+    trioka.progress.<pipeline>.<run>    all commits of that run, merged into one
 
-A property changes in the same step of the table as the rows do (see tables.py), and maintenance leaves properties
-alone. Snapshots are no place for it: `expire_snapshots` removes them with their summaries. Tables of before have their
+A property changes in the same step of the table as the rows (see sinks.py), and maintenance keeps properties. Snapshots
+are unsuitable, because `expire_snapshots` removes them with their summaries. Tables of older versions have their
 commits only in the summaries (`trioka.commit`); these are read too, and become properties with the next batch.
 
 A summary counts only if its snapshot was never staged (`wap.id`): a staged one may never have been published, and if it
-was, the property says so.
+was, the property records it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from ..errors import WrongPipeline
+from ..errors import InvalidPipeline
 from ..sources.offsets import Commit, is_another_topic, joined
 
 PROGRESS = "trioka.progress."
 COMMIT_PROPERTY = "trioka.commit"
 STAGED = "wap.id"
-# A table's properties are read and written with each batch. Runs are many only if checkpoints were lost many times.
+# A table's properties are read and written with each batch. Many runs exist only if checkpoints were lost many times.
 MAX_RUNS = 100
 MAX_BACKFILLS = 1000
 
 
 def commits_of(metadata: Mapping[str, Any], target: str) -> list[Commit]:
-    """One commit for each run of each pipeline, by the metadata of a table as Iceberg writes them."""
+    """One commit for each run of each pipeline, by Iceberg's table metadata."""
     texts = [(key, text) for key, text in metadata.get("properties", {}).items() if key.startswith(PROGRESS)]
     for snapshot in metadata.get("snapshots", []):
         summary = snapshot.get("summary", {})
@@ -38,7 +38,7 @@ def commits_of(metadata: Mapping[str, Any], target: str) -> list[Commit]:
         try:
             found.append(Commit.from_json(text))
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise WrongPipeline(
+            raise InvalidPipeline(
                 f"The property {key} of {target} is not as trioka wrote it, so it is not known which rows are in "
                 f"the table: restore it. It reads {text[:80]!r}."
             ) from None
@@ -55,15 +55,15 @@ def _run(commit: Commit) -> tuple[str, str]:
 
 
 def properties_with(there: Sequence[Commit], commit: Commit, target: str) -> dict[str, str | None]:
-    """What changes in the properties of a table that held these commits and gets one more; None for one that goes.
+    """The changed properties of a table with these commits that gets one more; None for a removed property.
 
-    Each property has one writer, because Iceberg repeats a change as it is if somebody else came first: a backfill
-    writes its own, and the stream writes its own and those of its runs of before, which may be known by summaries
-    alone. Of too many runs the oldest becomes a part of the new one: both are the same stream.
+    Each property has one writer, because Iceberg repeats a change unmodified if another writer came first: a backfill
+    writes its own, and the stream writes its own and those of its earlier runs, which may exist only in summaries. If
+    there are too many runs, the oldest is merged into the new one: both are the same stream.
     """
     own = {one.run: one for one in by_run([*there, commit]) if one.pipeline == commit.pipeline}
     if sum(one.is_backfill for one in own.values()) > MAX_BACKFILLS:
-        raise WrongPipeline(
+        raise InvalidPipeline(
             f"{target} has had {MAX_BACKFILLS} backfills of {commit.pipeline}, which is as many as it can remember: "
             "replay into another table with --into."
         )
@@ -78,7 +78,9 @@ def properties_with(there: Sequence[Commit], commit: Commit, target: str) -> dic
 
 
 def _begun_by(oldest: Commit, newest: Commit) -> Commit:
-    """The newest run with what an older one wrote before it; nothing of a topic that was created again since."""
+    """The newest run with the offsets that an older one wrote before it; nothing of a topic that was created again
+    since.
+    """
     same = [topic for topic in oldest.end if not is_another_topic(oldest.topics, newest.topics, topic)]
     before = replace(
         oldest,
@@ -96,7 +98,7 @@ def _key(commit: Commit) -> str:
 
 
 def has_rows(metadata: Mapping[str, Any]) -> bool:
-    """Whether there is a row in the table; a table that does not say how many it has counts as one with rows."""
+    """Whether the table has rows; a table without a row count in its metadata counts as one with rows."""
     current = metadata.get("current-snapshot-id")
     for snapshot in metadata.get("snapshots", []):
         if snapshot["snapshot-id"] == current:

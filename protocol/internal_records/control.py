@@ -1,4 +1,4 @@
-"""What control records say: how transactions end, and what the metadata log notes about itself.
+"""The contents of control records: how transactions end, and the metadata log's notes about itself.
 
 The key of a control record is its version and its type, two int16; these are the values. A batch of them has the
 control bit set and is never shown to a consumer.
@@ -14,7 +14,7 @@ class Voter(Struct):
 
 
 class ControlRecordTypeSchema(Message, versions="0"):
-    """The type, as it stands in the key behind the version."""
+    """The type, which follows the version in the key."""
 
     type: Int16
 
@@ -26,7 +26,7 @@ class EndTxnMarker(Message, versions="0"):
 
 
 class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
-    """A new leader of the metadata quorum, and who voted for it: the first record of each epoch."""
+    """The new leader of the metadata quorum and its voters: the first record of each epoch."""
 
     version: Int16
     leader_id: Int32
@@ -42,7 +42,7 @@ class SnapshotHeaderRecord(Message, versions="0", flexible="0+"):
 
 
 class SnapshotFooterRecord(Message, versions="0", flexible="0+"):
-    """How a snapshot ends. One without it was not finished."""
+    """The end of a snapshot. A snapshot without it is incomplete."""
 
     version: Int16
 
@@ -55,7 +55,7 @@ class KRaftVersionRecord(Message, versions="0", flexible="0+"):
 
 
 class VotersRecord(Message, versions="0", flexible="0+"):
-    """Who votes, where each is, and which versions it speaks. It counts from the moment it is appended."""
+    """The voters, with endpoints and supported versions. Effective as soon as it is appended."""
 
     class Voter(Struct):
         class Endpoint(Struct):

@@ -50,7 +50,7 @@ class TopicRecord(Entry, key=2, versions="0", flexible="0+"):
 
 
 class PartitionRecord(Entry, key=3, versions="0-2", flexible="0+"):
-    """A partition, whole: where its replicas are and who leads."""
+    """The complete state of a partition: its replicas, its leader and its ISR."""
 
     partition_id: Int32 = field(default=-1)
     topic_id: Uuid
@@ -77,7 +77,7 @@ class ConfigRecord(Entry, key=4, versions="0", flexible="0+"):
 
 
 class PartitionChangeRecord(Entry, key=5, versions="0-2", flexible="0+"):
-    """What has changed in a partition; a field that is not said stays as it was."""
+    """The changed fields of a partition; an absent field is unchanged."""
 
     partition_id: Int32 = field(default=-1)
     topic_id: Uuid
@@ -107,7 +107,7 @@ class UnfenceBrokerRecord(Entry, key=8, versions="0", flexible="0+"):
 
 
 class RemoveTopicRecord(Entry, key=9, versions="0", flexible="0+"):
-    """A topic is gone, with its partitions and its configuration."""
+    """A topic was deleted, with its partitions and its configuration."""
 
     topic_id: Uuid
 
@@ -156,7 +156,7 @@ class ClientQuotaRecord(Entry, key=14, versions="0", flexible="0+"):
 
 
 class ProducerIdsRecord(Entry, key=15, versions="0", flexible="0+"):
-    """A broker was given the producer ids below this one."""
+    """The producer ids below this one are assigned to brokers."""
 
     broker_id: Int32
     broker_epoch: Int64 = field(default=-1)
@@ -188,7 +188,7 @@ class AccessControlEntryRecord(Entry, key=18, versions="0", flexible="0+"):
 
 
 class RemoveAccessControlEntryRecord(Entry, key=19, versions="0", flexible="0+"):
-    """An access rule is gone."""
+    """An access rule was deleted."""
 
     id: Uuid
 
@@ -202,7 +202,7 @@ class ZkMigrationStateRecord(Entry, key=21, versions="0", flexible="0+"):
 
 
 class RemoveUserScramCredentialRecord(Entry, key=22, versions="0", flexible="0+"):
-    """A SCRAM credential is gone."""
+    """A SCRAM credential was deleted."""
 
     name: String
     mechanism: Int8
@@ -225,13 +225,13 @@ class AbortTransactionRecord(Entry, key=25, versions="0", flexible="0+"):
 
 
 class RemoveDelegationTokenRecord(Entry, key=26, versions="0", flexible="0+"):
-    """A token is gone."""
+    """A token was deleted."""
 
     token_id: String
 
 
 class RegisterControllerRecord(Entry, key=27, versions="0", flexible="0+"):
-    """A controller makes itself known."""
+    """A controller has registered."""
 
     class EndPoint(Struct):
         name: String

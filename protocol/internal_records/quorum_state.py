@@ -1,4 +1,4 @@
-"""What the file `quorum-state` holds, as JSON: the epoch, and whom this node voted for."""
+"""The JSON content of the file `quorum-state`: the epoch, and the candidate that this node voted for."""
 
 from ..primitives import NULL_UUID, Int32, Int64, String, Uuid
 from ..schema import Message, Struct, field

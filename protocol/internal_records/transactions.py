@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`: what a transactional id is up to."""
+"""Records of `__transaction_state`: the state of a transactional id."""
 
 from ..primitives import Int8, Int16, Int32, Int64, String
 from ..schema import Entry, Struct, field

@@ -1,10 +1,10 @@
-"""One file per API: what clients and nodes say to one another.
+"""One file per API: the messages between clients and nodes, and between nodes.
 
-Here stands the list of them, by key. A declaration is imported when it is first asked for: a node that never describes
-a streams group never reads how.
+This module lists them by key. A declaration is imported on its first use: a node that never describes a streams group
+never imports that declaration.
 
-Keys 4 to 7 were LeaderAndIsr, StopReplica, UpdateMetadata and ControlledShutdown: Apache Kafka 4 has no version of
-them left, and neither have we.
+Keys 4 to 7 were LeaderAndIsr, StopReplica, UpdateMetadata and ControlledShutdown: Apache Kafka 4 supports no version of
+them, and neither does trioka.
 """
 
 from functools import cache

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn (24): partitions join a transaction before it writes to them.
 
-Up to v3 a producer asks for one transaction. From v4 on brokers ask, for many at once, and may only want to verify
-that a partition is in. v3 flexible · v4 batched · v5 the errors of KIP-890
+Up to v3 a producer sends it for one transaction. From v4 on brokers send it, for many transactions at once, and may
+only verify that a partition is in a transaction. v3 flexible · v4 batched · v5 the errors of KIP-890
 """
 
 from ..primitives import Boolean, Int16, Int32, Int64, String

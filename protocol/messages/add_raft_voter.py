@@ -1,6 +1,6 @@
 """AddRaftVoter (80): a new voter for the metadata quorum.
 
-v1 says whether to wait until the change is committed
+v1 a flag: whether to wait until the change is committed
 """
 
 from ..primitives import Boolean, Int16, Int32, String, Uint16, Uuid

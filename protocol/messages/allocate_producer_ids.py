@@ -1,4 +1,4 @@
-"""AllocateProducerIds (67): a broker asks the controller for the next block of producer ids."""
+"""AllocateProducerIds (67): a broker requests the next block of producer ids from the controller."""
 
 from ..primitives import Int16, Int32, Int64
 from ..schema import Request, Response, field

@@ -1,4 +1,4 @@
-"""AlterPartition (56): a leader asks the controller to change its partition's in-sync replicas.
+"""AlterPartition (56): a leader requests a change of its partition's in-sync replicas from the controller.
 
 v2 topics by id, and the leader's recovery state · v3 each replica with its broker epoch
 """

@@ -1,7 +1,7 @@
-"""ApiVersions (18): what a node can do: the ranges of all its APIs, and its features.
+"""ApiVersions (18): the version ranges of all APIs of a node, and its features.
 
-The first thing a client says. An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range
-of this one API; the response header is version 0 always, because the client does not know better yet. v3 flexible,
+A client sends it first. An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of this one
+API; the response header is always version 0, because the client does not know the node's versions yet. v3 flexible,
 the client's name, features · v4 a feature may start at 0
 """
 

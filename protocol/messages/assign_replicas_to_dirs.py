@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (73): a broker tells the controller which of its log directories holds which replica."""
+"""AssignReplicasToDirs (73): a broker reports to the controller which log directory holds which replica."""
 
 from ..primitives import Int16, Int32, Int64, Uuid
 from ..schema import Request, Response, Struct, field

@@ -1,4 +1,4 @@
-"""BrokerHeartbeat (63): a broker is alive, and says whether it wants to be fenced or to shut down.
+"""BrokerHeartbeat (63): a broker is alive, and requests to be fenced, unfenced or shut down.
 
 v1 log directories that went offline · v2 directories that take no new replicas
 """

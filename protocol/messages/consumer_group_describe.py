@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (69): groups of the next-generation protocol, with their members and what each is assigned.
 
-v1 tells a member's type
+v1 the member's type
 """
 
 from ..primitives import Boolean, Int8, Int16, Int32, String, Uuid

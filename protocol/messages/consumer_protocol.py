@@ -1,7 +1,7 @@
-"""What the members of a classic consumer group tell one another inside JoinGroup and SyncGroup.
+"""The messages that members of a classic consumer group exchange inside JoinGroup and SyncGroup.
 
-The coordinator passes these blobs on and looks into them only to know the topics that a group reads. Each stands
-behind its version, an int16. Neither was ever flexible.
+The coordinator forwards them, and decodes them only to find the topics that a group reads. Each follows its version, an
+int16. No version is flexible.
 """
 
 from ..primitives import Bytes, Int32, String

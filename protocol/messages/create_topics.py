@@ -1,6 +1,6 @@
-"""CreateTopics (19): creates topics, or only says whether it could.
+"""CreateTopics (19): creates topics, or only validates the request.
 
-v4 -1 asks for the broker's defaults · v5 flexible, the configuration in the answer · v7 topic ids in the answer
+v4 -1 selects the broker's defaults · v5 flexible, the configuration in the answer · v7 topic ids in the answer
 """
 
 from ..primitives import NULL_UUID, Boolean, Int8, Int16, Int32, String, Uuid

@@ -1,4 +1,4 @@
-"""DeleteRecords (21): moves the start of partitions forward; what lies before is gone.
+"""DeleteRecords (21): moves the start of partitions forward, and deletes the records before it.
 
 v2 flexible
 """

@@ -1,6 +1,6 @@
-"""DescribeCluster (60): the brokers, or the controllers, and who leads them.
+"""DescribeCluster (60): the brokers, or the controllers, and the active controller.
 
-v1 asks for brokers or for controllers · v2 fenced brokers too
+v1 selects brokers or controllers · v2 fenced brokers too
 """
 
 from ..primitives import Boolean, Int8, Int16, Int32, String

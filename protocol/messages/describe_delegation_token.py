@@ -1,6 +1,6 @@
 """DescribeDelegationToken (41): the tokens of owners.
 
-v2 flexible · v3 who asked for the token
+v2 flexible · v3 the principal that requested the token
 """
 
 from ..primitives import Bytes, Int16, Int32, Int64, String

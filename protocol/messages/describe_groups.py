@@ -1,6 +1,6 @@
 """DescribeGroups (15): classic groups, with their members.
 
-v3 what the asker may do · v4 static members · v5 flexible · v6 GROUP_ID_NOT_FOUND and a message
+v3 the operations that the client may do · v4 static members · v5 flexible · v6 GROUP_ID_NOT_FOUND and a message
 """
 
 from ..primitives import Boolean, Bytes, Int16, Int32, String

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50): who has SCRAM credentials, of which kind; the credentials are not told."""
+"""DescribeUserScramCredentials (50): which users have SCRAM credentials, and for which mechanisms."""
 
 from ..primitives import Int8, Int16, Int32, String
 from ..schema import Request, Response, Struct

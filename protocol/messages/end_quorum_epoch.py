@@ -1,4 +1,4 @@
-"""EndQuorumEpoch (54): a leader of the metadata quorum resigns and names who might follow it.
+"""EndQuorumEpoch (54): a leader of the metadata quorum resigns and names its preferred successors.
 
 v1 flexible, candidates with their directory
 """

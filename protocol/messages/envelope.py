@@ -1,4 +1,4 @@
-"""Envelope (58): a broker passes a client's request on to the controller, with who asked."""
+"""Envelope (58): a broker forwards a client's request to the controller, with the principal."""
 
 from ..primitives import Bytes, Int16
 from ..schema import Request, Response, field

@@ -1,7 +1,7 @@
-"""Fetch (1): records from partitions. Consumers, followers, and the metadata quorum's observers ask alike.
+"""Fetch (1): records from partitions, for consumers, followers, and the metadata quorum's observers.
 
 v4 read_committed · v5 log start · v7 sessions (KIP-227) · v9 leader epochs · v11 rack · v12 flexible, divergence
-instead of a separate question · v13 topics by id · v15 who follows is tagged · v16 leaders' endpoints · v17
+instead of a separate request · v13 topics by id · v15 the follower's id is tagged · v16 leaders' endpoints · v17
 directory ids · v18 the follower's high watermark
 """
 

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (71): which of its metrics a client is asked to push."""
+"""GetTelemetrySubscriptions (71): the metrics that a client is requested to push."""
 
 from ..primitives import Boolean, Int8, Int16, Int32, String, Uuid
 from ..schema import Request, Response

@@ -1,4 +1,4 @@
-"""Heartbeat (12): a member says that it is alive.
+"""Heartbeat (12): a member of a group is alive.
 
 v3 static members · v4 flexible
 """

@@ -1,4 +1,4 @@
-"""InitProducerId (22): a producer id and epoch; with a transactional id, the end of whoever had it before.
+"""InitProducerId (22): a producer id and epoch; with a transactional id, it fences the previous producer.
 
 v2 flexible · v3 keeps an id that it had (KIP-360) · v4 PRODUCER_FENCED · v5 KIP-890 · v6 two-phase commit
 (unstable)

@@ -1,4 +1,4 @@
-"""ListConfigResources (74): the names of what has a configuration.
+"""ListConfigResources (74): the names of resources with a configuration.
 
 v1 of other kinds than client metrics
 """

@@ -1,7 +1,7 @@
 """Metadata (3): topics, partitions, their leaders and replicas, and the brokers.
 
-v1 null asks for all, an empty list for none · v4 may create topics · v5 offline replicas · v7 leader epochs · v8
-what the asker may do · v9 flexible · v10, v12 topics by id · v13 an error for the whole answer
+v1 null selects all topics, an empty list none · v4 may create topics · v5 offline replicas · v7 leader epochs · v8
+the operations that the client may do · v9 flexible · v10, v12 topics by id · v13 an error for the whole answer
 """
 
 from ..primitives import NULL_UUID, Boolean, Int16, Int32, String, Uuid

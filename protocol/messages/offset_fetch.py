@@ -1,6 +1,6 @@
-"""OffsetFetch (9): where groups are in partitions.
+"""OffsetFetch (9): the committed offsets of groups.
 
-v2 null asks for all · v3 throttling · v5 leader epochs · v6 flexible · v7 waits for transactions · v8 many groups
+v2 null selects all · v3 throttling · v5 leader epochs · v6 flexible · v7 waits for transactions · v8 many groups
 · v9 next-generation groups · v10 topics by id
 """
 

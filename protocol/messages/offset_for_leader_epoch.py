@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch (23): where a leader epoch ends in partitions.
 
-v3 who asks · v4 flexible
+v3 the replica id of the sender · v4 flexible
 """
 
 from ..primitives import Int16, Int32, Int64, String

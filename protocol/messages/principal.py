@@ -1,4 +1,4 @@
-"""Who a client is, as a broker tells the controller in an Envelope: the version, an int16, then this."""
+"""The principal of a client in an Envelope: the version, an int16, then this struct."""
 
 from ..primitives import Boolean, String
 from ..schema import Message

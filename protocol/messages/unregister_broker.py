@@ -1,4 +1,4 @@
-"""UnregisterBroker (64): a broker that is gone is forgotten."""
+"""UnregisterBroker (64): removes the registration of a broker."""
 
 from ..primitives import Int16, Int32, String
 from ..schema import Request, Response

@@ -1,4 +1,4 @@
-"""UpdateRaftVoter (82): a voter of the metadata quorum has moved, or knows more."""
+"""UpdateRaftVoter (82): a voter of the metadata quorum has new endpoints or supported versions."""
 
 from ..primitives import Int16, Int32, String, Uint16, Uuid
 from ..schema import EMPTY, Request, Response, Struct, field

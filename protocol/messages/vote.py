@@ -1,4 +1,4 @@
-"""Vote (52): a candidate asks for a vote, or first whether it would get one.
+"""Vote (52): a candidate requests a vote, or first, in a pre-vote, whether it would get one.
 
 v1 directories · v2 pre-vote
 """

@@ -1,1 +1,1 @@
-"""Disks for tests: in memory, failing, slow, losing power, damaged."""
+"""Simulated disks: in memory, failing, slow, corrupted, or after a power loss."""

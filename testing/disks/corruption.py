@@ -1,4 +1,4 @@
-"""What is done to files behind a broker's back: a flipped bit, the end of a write that never came to the disk."""
+"""Corrupts a broker's files: flips a bit, or drops the end of a write as if it had not reached the disk."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ BITS: Final = 8
 
 
 def flip_bit(folder: str, topic: str, partition: int, byte: int, bit: int) -> None:
-    """Of the newest file of a partition below a log directory; a negative `byte` counts from the end."""
+    """Flip a bit of the newest file of a partition below a log directory; a negative `byte` counts from the end."""
     if not 0 <= bit < BITS:
         raise ValueError(f"bit={bit}: a byte has the bits 0 to 7")
     file = _newest(folder, topic, partition)
@@ -23,7 +23,7 @@ def flip_bit(folder: str, topic: str, partition: int, byte: int, bit: int) -> No
 
 
 def tear(folder: str, topic: str, partition: int, lost: int) -> None:
-    """The last bytes of it were written, and never came to the disk."""
+    """Drop the last bytes of that file, as if their write had not reached the disk."""
     file = _newest(folder, topic, partition)
     try:
         size = file.size()

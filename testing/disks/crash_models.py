@@ -1,7 +1,7 @@
-"""What is left of the operations that were not synced when the power goes.
+"""Models of a power loss: which of the unsynced operations survive it.
 
-A disk after a crash is: what was durable, plus *some* of the pending operations. Which ones, nobody promises.
-Three models of it, from the kind to the cruel; correct code survives all of them:
+A disk after a crash is: what was durable, plus *some* of the pending operations. Which ones is undefined.
+Three models of it, from the mildest to the harshest; correct code survives all of them:
 
 * **ordered prefix**: operations reach the disk in the order they were made, up to some point. The write at that
   point is torn at a sector.
@@ -10,11 +10,11 @@ Three models of it, from the kind to the cruel; correct code survives all of the
 * **metadata first**: names and sizes arrived, in order, but the content of some writes did not. Where a file
   grew there are zeros, or what the device held there before; where it was overwritten, the old bytes.
 
-A rename is one operation and is never half done. A sector is never half written. The models know no more than
-this: any subset, for instance, may keep a write and lose an earlier one to the same sector, which real page
-caches do not do. It is cheaper to survive too much.
+A rename is one operation and is never half done. A sector is never half written. The models have no other rules: any
+subset, for instance, may keep a write and lose an earlier one to the same sector, which real page caches do not do.
+Surviving more than necessary is simpler.
 
-`every` lists what can be left, for tests that try it all; `draw` takes one by chance, for simulations.
+`every` lists all outcomes, for exhaustive tests; `draw` picks one at random, for simulations.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from trioka.protocol.lazy_dataclass import frozen
 SECTOR: Final = 512
 
 
-class Model(Enum):
+class CrashModel(Enum):
     ORDERED_PREFIX = "ordered prefix"
     ANY_SUBSET = "any subset"
     METADATA_FIRST = "metadata first"
@@ -37,7 +37,7 @@ class Model(Enum):
 
 @frozen
 class Write:
-    """Bytes put into a file. `number` is that of the operation, `inode` that of the file."""
+    """Bytes written to a file. `number` is that of the operation, `inode` that of the file."""
 
     number: int
     inode: int
@@ -46,7 +46,7 @@ class Write:
 
     @property
     def sectors(self) -> int:
-        """How many sectors it touches: they are the file's sectors, so a short write may touch two."""
+        """The number of sectors it touches, by the file's sectors: a short write may touch two."""
         return (self.offset + len(self.data) - 1) // SECTOR - self.offset // SECTOR + 1 if self.data else 0
 
 
@@ -58,7 +58,7 @@ class Truncate:
 
 
 class Entry(NamedTuple):
-    """In `directory`, `name` now stands for `inode`, or for nothing."""
+    """A directory entry: in `directory`, `name` now refers to `inode`, or to nothing."""
 
     directory: int
     name: str
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
 
 @frozen
 class Link:
-    """Names that change together: one for a create or a remove, two for a rename."""
+    """Entries that change together: one for a create or a remove, two for a rename."""
 
     number: int
     entries: tuple[Entry, ...]
@@ -79,15 +79,17 @@ Names: TypeAlias = dict[int, dict[str, int]]
 
 
 class Fill(Enum):
-    """What stands in the part of a file that is there only because its size arrived."""
+    """The content of a part of a file that exists only because its size reached the disk."""
 
-    NOTHING = "lost"  # the size did not arrive either
+    NOTHING = "lost"  # the size did not reach the disk either
     ZEROS = "zeros"
     GARBAGE = "garbage"
 
 
 class Survival(NamedTuple):
-    """What is left of one operation. Bit i of `sectors` is the i-th sector of a write; for others 0 is 'nothing'."""
+    """The outcome of one operation. Bit i of `sectors` is the i-th sector of a write; for other operations 0 means
+    lost.
+    """
 
     sectors: int
     fill: Fill = Fill.NOTHING
@@ -100,7 +102,7 @@ SIZE_ONLY_GARBAGE: Final = Survival(0, Fill.GARBAGE)
 
 
 def surviving_content(durable: bytes, changes: Sequence[tuple[Write | Truncate, Survival]]) -> bytes:
-    """The content of one file when of its pending changes this much arrived."""
+    """The content of one file after this part of its pending changes reached the disk."""
     content = bytearray(durable)
     for change, survival in changes:
         if isinstance(change, Truncate):
@@ -141,7 +143,7 @@ def resize(content: bytearray, size: int) -> None:
 
 
 def surviving_names(durable: Names, changes: Sequence[tuple[Link, Survival]]) -> Names:
-    """The directories when of their pending changes these arrived."""
+    """The directories after these of their pending changes reached the disk."""
     names = {directory: dict(entries) for directory, entries in durable.items()}
     for change, survival in changes:
         if survival.sectors:
@@ -151,25 +153,25 @@ def surviving_names(durable: Names, changes: Sequence[tuple[Link, Survival]]) ->
 
 def link(names: Names, change: Link) -> None:
     for directory, name, inode in change.entries:
-        entries = names.get(directory, {})  # the directory may be gone for good by now
+        entries = names.get(directory, {})  # the directory may have been removed durably
         if inode is None:
             entries.pop(name, None)
         else:
             entries[name] = inode
 
 
-def every(model: Model, pending: Sequence[Pending]) -> Iterator[list[Survival]]:
-    """Everything that may be left under the model, one `Survival` for each pending operation.
+def every(model: CrashModel, pending: Sequence[Pending]) -> Iterator[list[Survival]]:
+    """All outcomes under the model, one `Survival` for each pending operation.
 
-    Two things are thinned out. Of the sectors of a write only telling choices are taken: the first, the last, and
-    all but one of these. And one write at a time is torn, the others arrived or did not.
+    Two dimensions are reduced: of the sectors of a write only significant choices are taken: the first, the last, and
+    all but one of these; and only one write at a time is torn, the others survive or are lost as a whole.
     """
     match model:
-        case Model.ORDERED_PREFIX:
+        case CrashModel.ORDERED_PREFIX:
             yield from _every_prefix(pending)
-        case Model.ANY_SUBSET:
+        case CrashModel.ANY_SUBSET:
             yield from _every_subset(pending)
-        case Model.METADATA_FIRST:
+        case CrashModel.METADATA_FIRST:
             yield from _every_loss_of_content(pending)
 
 
@@ -179,7 +181,7 @@ def _every_prefix(pending: Sequence[Pending]) -> Iterator[list[Survival]]:
         yield [ALL] * kept + [LOST] * (count - kept)
         if kept < count:
             for sectors in _telling_sectors(pending[kept]):
-                if sectors & 1:  # in order: the beginning arrives first
+                if sectors & 1:  # in order: the beginning reaches the disk first
                     yield [ALL] * kept + [Survival(sectors)] + [LOST] * (count - kept - 1)
 
 
@@ -203,7 +205,7 @@ def _every_loss_of_content(pending: Sequence[Pending]) -> Iterator[list[Survival
 
 
 def _telling_sectors(change: Pending) -> tuple[int, ...]:
-    """How a write may be torn, as sets of sectors: the first, the last, without the last, without the first."""
+    """The ways to tear a write, as sets of sectors: the first, the last, without the last, without the first."""
     count = change.sectors if isinstance(change, Write) else 0
     if count < 2:
         return ()
@@ -211,18 +213,18 @@ def _telling_sectors(change: Pending) -> tuple[int, ...]:
     return tuple(dict.fromkeys((first, last, whole ^ last, whole ^ first)))
 
 
-def draw(model: Model, pending: Sequence[Pending], random: Random) -> list[Survival]:
-    """One of the things that may be left under the model."""
+def draw(model: CrashModel, pending: Sequence[Pending], random: Random) -> list[Survival]:
+    """One random outcome under the model."""
     match model:
-        case Model.ORDERED_PREFIX:
+        case CrashModel.ORDERED_PREFIX:
             kept = random.randint(0, len(pending))
             survivals = [ALL] * kept + [LOST] * (len(pending) - kept)
             if kept < len(pending) and isinstance(change := pending[kept], Write) and change.data:
                 survivals[kept] = Survival((1 << random.randrange(change.sectors)) - 1)
             return survivals
-        case Model.ANY_SUBSET:
+        case CrashModel.ANY_SUBSET:
             return [_any_of(change, random) for change in pending]
-        case Model.METADATA_FIRST:
+        case CrashModel.METADATA_FIRST:
             kept = random.randint(0, len(pending))
             lost = random.choice((SIZE_ONLY_ZEROS, SIZE_ONLY_GARBAGE))
             return [random.choice((ALL, lost)) if isinstance(change, Write) else ALL for change in pending[:kept]] + [
@@ -237,7 +239,7 @@ def _any_of(change: Pending, random: Random) -> Survival:
 
 
 def describe(change: Pending, survival: Survival) -> str:
-    """In words, for the report of a failing state."""
+    """The outcome as text, for the report of a failing state."""
     if survival == ALL:
         return "arrived"
     if survival == LOST:

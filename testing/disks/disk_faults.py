@@ -1,7 +1,7 @@
-"""Disks that fail on demand: what an operation is called, and what goes wrong with which of them.
+"""Disks that fail on demand: the kinds of operations, and the faults that strike them.
 
 A `Fault` names the operation by its kind and by its number among those of that kind, so "the third sync" and
-"the 17th operation of any kind" are said the same way, and the same run always fails at the same place.
+"the 17th operation of any kind" are expressed the same way, and the same run always fails at the same operation.
 """
 
 import errno
@@ -13,7 +13,7 @@ from trioka.protocol.lazy_dataclass import frozen
 
 
 class Kind(Enum):
-    """The operations that can fail. Looking (exists, size, free bytes) cannot."""
+    """The operations that can fail. Queries (exists, size, free bytes) cannot."""
 
     OPEN = "open"
     CREATE = "create"
@@ -30,8 +30,8 @@ class Kind(Enum):
 
 
 @frozen
-class Operation:
-    """One thing that was asked of a disk. `str` of it is a line of a report."""
+class DiskOperation:
+    """One operation on a disk. Its `str` is a line of a report."""
 
     number: int
     kind: Kind
@@ -51,7 +51,7 @@ class Effect(Enum):
 
 @frozen
 class Fault:
-    """The `nth` operation (from 1) of these kinds, and `times - 1` after it, go wrong. No kinds means any."""
+    """The `nth` operation (from 1) of these kinds, and `times - 1` after it, fail. No kinds means any."""
 
     nth: int = 1
     kinds: frozenset[Kind] = frozenset()
@@ -61,11 +61,11 @@ class Fault:
 
 
 ALWAYS: Final = 1 << 62
-"""As `times`: from then on for ever."""
+"""For `times`: all operations from then on."""
 
 
 class Faults:
-    """The faults that a disk was told to have, and how far each of them has counted."""
+    """The faults of a disk, and the number of operations that each has counted."""
 
     def __init__(self) -> None:
         self._counts: dict[Fault, int] = {}
@@ -78,7 +78,7 @@ class Faults:
         self._counts.clear()
 
     def meet(self, kind: Kind) -> Fault | None:
-        """Count an operation of this kind; the fault that strikes it, if one does."""
+        """Count an operation of this kind; return the fault that strikes it, if any."""
         struck = None
         for fault in self._counts:
             if _concerns(fault.kinds, kind):

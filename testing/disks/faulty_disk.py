@@ -1,18 +1,18 @@
-"""A disk that fails or dawdles when a test says so, and is the machine's own otherwise.
+"""The machine's disk, with failures and delays when a test requests them.
 
-`testing/disks/memory_disk.py` knows more ways to fail; it is for simulations. A broker under test has real files, so
-that maps and sendfile are tested with it.
+`testing/disks/memory_disk.py` supports more kinds of failures; it is for simulations. A broker under test has real
+files, so that tests cover memory maps and sendfile.
 """
 
 import errno
 import os
 import time
 
-from trioka.storage.disk import Buffer, Disk, File, OsDisk, remove_whole_tree, replace_whole
+from trioka.storage.disk import Buffer, Disk, File, OsDisk, remove_recursively, write_atomically
 
 
-class Condition:
-    """Of a disk, and of all files that are open on it."""
+class DiskCondition:
+    """The condition of a disk and of all its open files."""
 
     __slots__ = ("is_full", "slowness_s")
 
@@ -21,18 +21,18 @@ class Condition:
         self.slowness_s = 0.0
 
     def write(self, path: str) -> None:
-        """Something is about to be written."""
-        self.dawdle()
+        """Called before each write."""
+        self.sleep_if_slow()
         if self.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
-    def dawdle(self) -> None:
+    def sleep_if_slow(self) -> None:
         if self.slowness_s:
             time.sleep(self.slowness_s)
 
 
 class FaultyFile:
-    """A File of the machine, in the condition of its disk."""
+    """A File of the machine, with the failures of its disk."""
 
     __slots__ = (
         "_condition",
@@ -48,7 +48,7 @@ class FaultyFile:
         "warm",
     )
 
-    def __init__(self, path: str, file: File, condition: Condition) -> None:
+    def __init__(self, path: str, file: File, condition: DiskCondition) -> None:
         self._path = path
         self._file = file
         self._condition = condition
@@ -69,18 +69,18 @@ class FaultyFile:
         self._file.truncate(size)
 
     def sync(self) -> None:
-        self._condition.dawdle()
+        self._condition.sleep_if_slow()
         self._file.sync()
 
 
 class FaultyDisk:
-    """A Disk."""
+    """A Disk of the machine, with injected failures."""
 
     __slots__ = ("_disk", "condition")
 
     def __init__(self, disk: Disk | None = None) -> None:
         self._disk = disk or OsDisk()
-        self.condition = Condition()
+        self.condition = DiskCondition()
 
     def open(self, path: str, *, create: bool = False) -> File:
         if create and not self._disk.exists(path):
@@ -111,17 +111,17 @@ class FaultyDisk:
         self._disk.remove(path)
 
     def remove_tree(self, path: str) -> None:
-        remove_whole_tree(self, path)
+        remove_recursively(self, path)
 
     def sync_directory(self, path: str) -> None:
-        self.condition.dawdle()
+        self.condition.sleep_if_slow()
         self._disk.sync_directory(path)
 
     def read(self, path: str) -> bytes:
         return self._disk.read(path)
 
     def replace(self, path: str, data: bytes) -> None:
-        replace_whole(self, path, data)
+        write_atomically(self, path, data)
 
     def lock(self, path: str) -> File:
         return self._disk.lock(path)

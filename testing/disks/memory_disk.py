@@ -1,19 +1,19 @@
-"""A disk in memory that forgets what was not synced, and fails when it is told to.
+"""A disk in memory that loses unsynced changes in a crash, and fails on request.
 
-Every file keeps two things: the bytes that are on the platter, and the changes since its last sync, in order.
-Names are kept apart from files: a create, a rename or a remove is pending until its *directory* is synced, and
-syncing a file does nothing for its name. `crash` decides what of the pending part arrived
-(`testing/disks/crash_models.py` says under which rules) and returns a new disk, as a machine finds it after power loss;
-the old one stays as it was, so that a test can try every outcome of the same moment.
+Every file keeps two things: its durable bytes, and the changes since its last sync, in order. Names are kept apart from
+files: a create, a rename or a remove is pending until its *directory* is synced, and syncing a file does not sync its
+name. `crash` decides which pending changes survive (`testing/disks/crash_models.py` defines the rules) and returns a
+new disk in the state after a power loss; the old one is unchanged, so that a test can try every outcome of the same
+crash.
 
     disk = MemoryDisk()
     disk.make_directory("/logs")
     ...
-    found = disk.crash(Model.ANY_SUBSET, Random(7))
+    found = disk.crash(CrashModel.ANY_SUBSET, Random(7))
 
 Faults (`disk_faults.py`): `disk.faults.add(Fault(nth=3, kinds=frozenset({Kind.SYNC}), effect=Effect.DROPS))`. A full
-disk is `capacity_bytes`. A slow one is `before`, which is called with each operation before it happens. Bits at rest
-are flipped with `flip_bit`. All of it is deterministic: the only chance is the Random that `crash` is given.
+disk is `capacity_bytes`. A slow one uses `before`, which is called with each operation before it happens. `flip_bit`
+flips bits of stored data. Everything is deterministic: the only randomness is the Random that `crash` gets.
 
 Two simplifications: a file that was removed while open is lost in a crash even if the remove is, and relative paths
 begin at the same root as absolute ones.
@@ -29,13 +29,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from trioka.storage.disk import WHOLE_FILE_LIMIT, Buffer, File, remove_whole_tree, replace_whole
+from trioka.storage.disk import WHOLE_FILE_LIMIT, Buffer, File, remove_recursively, write_atomically
 
 from .crash_models import (
     ALL,
+    CrashModel,
     Entry,
     Link,
-    Model,
     Names,
     Pending,
     Survival,
@@ -48,19 +48,19 @@ from .crash_models import (
     surviving_content,
     surviving_names,
 )
-from .disk_faults import Effect, Fault, Faults, Kind, Operation
+from .disk_faults import DiskOperation, Effect, Fault, Faults, Kind
 
 ROOT: Final = 0
 
 REMEMBERED_OPERATIONS: Final = 10_000
-"""How many operations stand in the log of a disk; older ones are forgotten."""
+"""The number of operations in the log of a disk; older ones are dropped."""
 
 PENDING_PER_FILE: Final = 10_000
-"""A kernel writes old pages back by itself. So does this one, when a file has had so many changes without a sync."""
+"""After this many changes of a file without a sync, the disk writes the oldest back by itself, as a kernel does."""
 
 
 class Inode:
-    """What a name stands for: the bytes as a reader sees them, those on the platter, and the changes between."""
+    """A file: the bytes as a reader sees them, the durable bytes, and the changes between."""
 
     __slots__ = ("changes", "content", "durable")
 
@@ -70,7 +70,7 @@ class Inode:
         self.changes: list[Write | Truncate] = []
 
     def write_back(self) -> None:
-        # Not a copy of `content`: a sync that failed may have dropped changes, and those never arrive.
+        # Not a copy of `content`: a failed sync may have dropped changes, which never become durable.
         if self.changes:
             self.durable = surviving_content(self.durable, [(change, ALL) for change in self.changes])
             self.changes = []
@@ -78,7 +78,7 @@ class Inode:
 
 class MemoryDisk:
     def __init__(self, files: Mapping[str, bytes] | None = None, *, capacity_bytes: int | None = None) -> None:
-        """A disk that holds these files durably, and their directories."""
+        """A disk with these files and their directories, all durable."""
         self._inodes: dict[int, Inode] = {}
         self._names: Names = {ROOT: {}}
         self._durable_names: Names = {ROOT: {}}
@@ -87,8 +87,8 @@ class MemoryDisk:
         self._locked: set[int] = set()
         self.capacity_bytes = capacity_bytes
         self.faults = Faults()
-        self.before: Callable[[Operation], None] | None = None
-        self.operations: deque[Operation] = deque(maxlen=REMEMBERED_OPERATIONS)
+        self.before: Callable[[DiskOperation], None] | None = None
+        self.operations: deque[DiskOperation] = deque(maxlen=REMEMBERED_OPERATIONS)
         self.operation_count = 0
         for path, data in (files or {}).items():
             self.make_directory(os.path.dirname(path))
@@ -97,7 +97,7 @@ class MemoryDisk:
 
     @classmethod
     def found(cls, names: Names, contents: Mapping[int, bytes]) -> "MemoryDisk":
-        """A disk with these directories and files, all of it durable: what a crash left."""
+        """A disk with these directories and files, all durable: the state after a crash."""
         disk = cls()
         disk._names = {directory: dict(entries) for directory, entries in names.items()}
         disk._durable_names = {directory: dict(entries) for directory, entries in names.items()}
@@ -105,7 +105,7 @@ class MemoryDisk:
         disk._next_inode = 1 + max([*names, *contents])
         return disk
 
-    # Disk, as disk.py describes it.
+    # The interface of Disk (disk.py).
 
     def open(self, path: str, *, create: bool = False) -> File:
         directory, name = self._parent(path)
@@ -179,7 +179,7 @@ class MemoryDisk:
         self._link(Entry(directory, name, None))
 
     def remove_tree(self, path: str) -> None:
-        remove_whole_tree(self, path)
+        remove_recursively(self, path)
 
     def sync_directory(self, path: str) -> None:
         fault = self.begin(Kind.SYNC_DIRECTORY, path)
@@ -194,7 +194,7 @@ class MemoryDisk:
         return file.read(0, file.size())
 
     def replace(self, path: str, data: bytes) -> None:
-        replace_whole(self, path, data)
+        write_atomically(self, path, data)
 
     def lock(self, path: str) -> File:
         file = self.open(path, create=True)
@@ -213,7 +213,7 @@ class MemoryDisk:
     # Crashes.
 
     def pending(self) -> Sequence[Pending]:
-        """What a crash may lose, in the order it was done. Changes to files that no name can reach are left out."""
+        """The changes that a crash may lose, in order. Leaves out changes to files without a name."""
         reachable = {inode for entries in self._durable_names.values() for inode in entries.values()}
         reachable.update(entry.inode for change in self._links for entry in change.entries if entry.inode is not None)
         changes: list[Pending] = [*self._links]
@@ -221,19 +221,19 @@ class MemoryDisk:
             changes.extend(self._inodes[number].changes)
         return sorted(changes, key=lambda change: change.number)
 
-    def crash(self, model: Model, random: Random) -> "MemoryDisk":
-        """The disk as it is found after power loss, by chance."""
+    def crash(self, model: CrashModel, random: Random) -> "MemoryDisk":
+        """A random state of the disk after a power loss."""
         pending = self.pending()
         return self.after(pending, draw(model, pending, random))
 
     def after_kill(self) -> "MemoryDisk":
-        """The disk as the next process finds it: all that was written is there, and no more durable than before."""
+        """The disk as the next process finds it: all writes are present, and no more of them durable than before."""
         found = copy.deepcopy(self)
         found._locked.clear()
         return found
 
     def after(self, pending: Sequence[Pending], survivals: Sequence[Survival]) -> "MemoryDisk":
-        """The disk as it is found when exactly this much of what was pending arrived."""
+        """The disk after exactly this part of the pending changes survived."""
         survived = list(zip(pending, survivals, strict=True))
         names = surviving_names(self._durable_names, [(c, s) for c, s in survived if isinstance(c, Link)])
         files: dict[int, list[tuple[Write | Truncate, Survival]]] = {}
@@ -252,7 +252,7 @@ class MemoryDisk:
         return self._inodes[inode].durable
 
     def settle(self) -> None:
-        """Everything arrives, as after a quiet minute."""
+        """Make everything durable."""
         for inode in self._inodes.values():
             inode.write_back()
         self._links_arrive(lambda change: True)
@@ -262,7 +262,7 @@ class MemoryDisk:
         return {path: bytes(self._inodes[number].content) for path, number in sorted(walk(self._names))}
 
     def flip_bit(self, path: str, offset: int, bit: int) -> None:
-        """Damage at rest. (What was pending in this file arrives first: there is no rest before.)"""
+        """Flip a bit of a file's stored data. Makes the file's pending changes durable first."""
         inode = self._file(path)
         inode.write_back()
         inode.content[offset] ^= 1 << bit
@@ -271,7 +271,7 @@ class MemoryDisk:
     def used_bytes(self) -> int:
         return sum(len(self._inodes[number].content) for _, number in walk(self._names))
 
-    # What MemoryFile needs.
+    # Used by MemoryFile.
 
     def inode(self, number: int) -> Inode:
         return self._inodes[number]
@@ -282,9 +282,9 @@ class MemoryDisk:
             inode.write_back()
 
     def begin(self, kind: Kind, path: str, detail: str = "") -> Fault | None:
-        """Note an operation; a fault that still does something of it is returned, any other is raised."""
+        """Log an operation; return a fault that still executes a part of it, raise any other."""
         self.operation_count += 1
-        operation = Operation(number=self.operation_count, kind=kind, path=path, detail=detail)
+        operation = DiskOperation(number=self.operation_count, kind=kind, path=path, detail=detail)
         self.operations.append(operation)
         if self.before is not None:
             self.before(operation)
@@ -361,7 +361,7 @@ class MemoryDisk:
 
 
 class MemoryFile:
-    """An open file of a MemoryDisk. It is tied to the inode, so it goes on working under a new name."""
+    """An open file of a MemoryDisk. It refers to the inode, so it stays valid under a new name."""
 
     __slots__ = ("_closed", "_disk", "_inode", "_maps", "inode", "path")
 
@@ -392,9 +392,9 @@ class MemoryFile:
             arriving, error = len(data) // 2, fault.error
         capacity = self._disk.capacity_bytes
         if capacity is not None:
-            room = capacity - self._disk.used_bytes() + len(self._inode.content) - offset
-            if arriving > room:
-                arriving, error = max(0, room), errno.ENOSPC
+            free = capacity - self._disk.used_bytes() + len(self._inode.content) - offset
+            if arriving > free:
+                arriving, error = max(0, free), errno.ENOSPC
         if arriving:
             change = Write(number=self._disk.operation_count, inode=self.inode, offset=offset, data=data[:arriving])
             overwrite(self._inode.content, offset, change.data)
@@ -417,7 +417,7 @@ class MemoryFile:
         if fault is None:
             self._inode.write_back()
         elif fault.effect is Effect.DROPS:
-            # The kernel marks the pages clean: a reader still sees them, but nobody will ever write them.
+            # The kernel marks the pages clean: readers still see them, but they are never written.
             self._inode.changes = [change for change in self._inode.changes if isinstance(change, Truncate)]
             raise _error(fault.error, self.path)
 
@@ -452,7 +452,7 @@ class MemoryFile:
 
     def _release_maps(self) -> None:
         for reference, behind in self._maps:
-            with contextlib.suppress(BufferError):  # somebody uses it: that is seen in the next line
+            with contextlib.suppress(BufferError):  # a memoryview exists: the next line detects it
                 if (view := reference()) is not None:
                     view.release()
             if _is_viewed(behind):
@@ -469,7 +469,7 @@ class MemoryFile:
 
 
 def _is_viewed(behind: bytearray) -> bool:
-    """Whether somebody has a memoryview on it: then, and only then, it cannot be resized."""
+    """Whether a memoryview of the buffer exists, which is the only reason why it cannot be resized."""
     try:
         behind.append(0)
     except BufferError:
@@ -479,7 +479,7 @@ def _is_viewed(behind: bytearray) -> bool:
 
 
 def walk(names: Names) -> Iterator[tuple[str, int]]:
-    """The path and the inode of each file that can be reached through these names."""
+    """The path and the inode of each file that is reachable through these names."""
     waiting = [("", ROOT)]
     while waiting:
         above, directory = waiting.pop()

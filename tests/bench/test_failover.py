@@ -43,7 +43,11 @@ def test_one_error_is_too_many(module: ModuleType) -> None:
 MISTAKES: list[tuple[str, str, Rule]] = [
     ('"worst": max(seconds)', '"worst": min(seconds)', test_of_kills_the_median_and_the_worst_count),
     ("statistics.median(seconds)", "seconds[0]", test_errors_of_all_rounds_are_added_up),
-    ('sum(each["errors"]', 'max(each["errors"]', test_errors_of_all_rounds_are_added_up),
+    (
+        'sum(each["errors"] for each in samples)',
+        'max(each["errors"] for each in samples)',
+        test_errors_of_all_rounds_are_added_up,
+    ),
     ('"wait_worst": max(waits)', '"wait_worst": min(waits)', test_errors_of_all_rounds_are_added_up),
 ]
 

@@ -45,10 +45,18 @@ def nothing_measured_is_not_judged(module: Any) -> None:
 
 CHECKS = (the_best_of_each_half_is_compared, three_times_is_the_limit, nothing_measured_is_not_judged)
 MISTAKES = [
-    ("min(one.beside for one in rounds) / min", "max(one.beside for one in rounds) / min", CHECKS[0]),
-    ("/ min(one.alone for one in rounds)\n", "/ max(one.alone for one in rounds)\n", CHECKS[0]),
+    (
+        "min(one.beside for one in rounds) / min(one.alone for one in rounds)",
+        "max(one.beside for one in rounds) / min(one.alone for one in rounds)",
+        CHECKS[0],
+    ),
+    (
+        "min(one.beside for one in rounds) / min(one.alone for one in rounds)",
+        "min(one.beside for one in rounds) / max(one.alone for one in rounds)",
+        CHECKS[0],
+    ),
     ("found <= row.goal", "found < row.goal", CHECKS[1]),
-    ("None if found is None else", "False if found is None else", CHECKS[2]),
+    ("None if found is None else found <= row.goal", "False if found is None else found <= row.goal", CHECKS[2]),
 ]
 
 
@@ -88,9 +96,9 @@ def test_only_a_whole_run_is_published(arguments: list[str], folder: str) -> Non
 
 def test_what_a_broker_died_of_is_found_in_its_last_words() -> None:
     words = "ready\n  | Traceback\n  | RuntimeError: dictionary changed size\n  +-----\n\n"
-    assert nodes.telling_line(words) == "RuntimeError: dictionary changed size"
-    assert nodes.telling_line("one\ntwo\n") == "two"
-    assert nodes.telling_line("") == "(it said nothing)"
+    assert nodes.error_line(words) == "RuntimeError: dictionary changed size"
+    assert nodes.error_line("one\ntwo\n") == "two"
+    assert nodes.error_line("") == "(it said nothing)"
 
 
 # Neighbours come and go.

@@ -34,7 +34,7 @@ sys.path.append(str(ROOT / "bench"))
 load_generator: Any = importlib.import_module("load_generator")
 
 TOPIC = "greetings"
-SERVED = {0: 11, 1: 16, 2: 5, 3: 12, 18: 0, 19: 4, 20: 3}
+SUPPORTED_APIS = {0: 11, 1: 16, 2: 5, 3: 12, 18: 0, 19: 4, 20: 3}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -137,7 +137,7 @@ class Broker(socketserver.ThreadingTCPServer):
         *,
         loses: int = 0,
         error_code: int = 0,
-        served: dict[int, int] = SERVED,
+        served: dict[int, int] = SUPPORTED_APIS,
         partitions: int = 1,
         forgets: int = 0,
     ) -> None:
@@ -255,7 +255,7 @@ def test_a_latency_counts_from_a_try_in_which_the_generator_was_on_time(
 def test_replicated_writes_go_round_and_each_is_counted() -> None:
     broker = Broker()
     with running(broker) as options:
-        asked = {**options, "leaders": options["address"], "connections": 3, "rate": 1000, "pids": os.getpid()}
+        asked = {**options, "leaders": options["address"], "connections": 3, "rate": 1000, "pid": os.getpid()}
         outcome = load_generator.run_load("replicate", asked)
     assert (outcome["samples"], outcome["records"], broker.end) == (50, 50, 60)
     assert 0 < outcome["micros"]["p50"] <= outcome["micros"]["p99"] <= outcome["micros"]["max"]
@@ -306,7 +306,7 @@ def test_an_error_code_is_not_an_acknowledgement() -> None:
 
 
 def test_what_is_not_served_is_named() -> None:
-    without = {key: version for key, version in SERVED.items() if key != 22}
+    without = {key: version for key, version in SUPPORTED_APIS.items() if key != 22}
     with (
         running(Broker(served=without)) as options,
         pytest.raises(load_generator.LoadFailed, match="not served: InitProducerId v1"),

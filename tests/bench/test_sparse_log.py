@@ -95,7 +95,7 @@ def test_a_broker_serves_it_at_every_place(tmp_path: Path) -> None:
 
 
 def test_what_stands_in_a_file_is_overwritten_by_zeros_too(tmp_path: Path) -> None:
-    file = sparse_log.HollowDisk().open(str(tmp_path / "file"), create=True)
+    file = sparse_log.SparseDisk().open(str(tmp_path / "file"), create=True)
     file.write(0, b"x" * 10_000)
     file.write(4096, bytes(4096))
     file.write(10_000, b"\0" * 100, b"y", bytes(20_000), b"z")
@@ -103,6 +103,6 @@ def test_what_stands_in_a_file_is_overwritten_by_zeros_too(tmp_path: Path) -> No
 
 
 def test_a_folder_that_was_not_stopped_cleanly_is_refused(folder: Path) -> None:
-    opened(folder).let_go()
+    opened(folder).close_handles()
     with pytest.raises(AssertionError, match="not stopped cleanly"):
         sparse_log.make_sparse_logs(folder, {"log": sparse_log.BATCH_BYTES})

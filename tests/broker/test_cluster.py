@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker_cluster import LOOK_S, PATIENCE_S, Cluster, on_cluster, running_cluster
+from support.broker_cluster import CHECK_INTERVAL_S, PATIENCE_S, Cluster, on_cluster, running_cluster
 from support.serving import HOST, ask
 from support.small_cluster import quota
 
 from trioka.broker.broker import Broker
-from trioka.cli.client.connection import Reserved
+from trioka.cli.client.connection import ReservedPort
 from trioka.cluster.configs import topic_resource
 from trioka.cluster.raft import Leader
 from trioka.protocol.errors import (
@@ -64,7 +64,7 @@ async def create_by(broker: Broker, name: str, replicas: int = -1) -> int:
 async def patiently(attempt: Callable[[], Awaitable[int]], done: type[KafkaError]) -> int:
     with trio.fail_after(PATIENCE_S):
         while (code := await attempt()) in TRY_AGAIN:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(CHECK_INTERVAL_S)
     return 0 if code == done.code else code
 
 
@@ -269,7 +269,7 @@ async def test_a_voter_that_moved_is_found_where_it_is_now(tmp_path: Path) -> No
         moved = others(cluster, active)[0].node_id
         await cluster.kill(moved)
         cluster.ports[moved][1].close()
-        cluster.ports[moved] = (cluster.ports[moved][0], Reserved(HOST))
+        cluster.ports[moved] = (cluster.ports[moved][0], ReservedPort(HOST))
         await cluster.start(moved)
         port = cluster[moved].quorum.endpoints[0].port
         await cluster.until(lambda: all(broker.quorum.address_of(moved) == (HOST, port) for broker in cluster.up))
@@ -363,8 +363,8 @@ async def test_a_controller_that_ceases_to_lead_passes_on_what_it_has_not_done(t
         codes: list[int] = []
 
         async def ask_it() -> None:
-            told = await ask(active, request, 1)
-            codes.extend(entry.error_code for entry in told.entries)
+            response = await ask(active, request, 1)
+            codes.extend(entry.error_code for entry in response.entries)
 
         async with trio.open_nursery() as nursery:
             cluster.isolate(active.node_id)
@@ -373,6 +373,24 @@ async def test_a_controller_that_ceases_to_lead_passes_on_what_it_has_not_done(t
             cluster.heal()
         assert codes == [0]
         await cluster.until(lambda: all(list(broker.metadata.quotas) for broker in cluster.up))
+
+
+@on_cluster
+async def test_a_node_whose_disk_fails_before_it_applies_a_committed_record_ends_cleanly(tmp_path: Path) -> None:
+    """The records are read from the log again when they are applied, and that read may be the first to fail."""
+    async with running_cluster(tmp_path) as cluster:
+        active = await cluster.wait_active()
+        await all_in(cluster)
+        failed = next(broker for broker in cluster.up if broker is not active)
+        async with failed.quorum.applying:
+            end = failed.quorum.log.high_watermark
+            assert await create_by(active, "unapplied") == 0
+            await cluster.until(lambda: failed.quorum.log.high_watermark > end)
+            failed.identity.metadata_directory.volume.fail(OSError(errno.EIO, "the disk is gone"))
+        del cluster.brokers[failed.node_id]
+        with trio.fail_after(PATIENCE_S):
+            await failed.stopped.wait()
+        assert await create_by(await cluster.wait_active(), "after") == 0
 
 
 @on_cluster

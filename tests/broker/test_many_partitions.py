@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.serving import Asking, on_trio, running_broker
+from support.serving import ClientConnection, on_trio, running_broker
 
 from trioka.broker.handlers.produce import FIRST_VERSION_WITH_IDS, FIRST_VERSION_WITH_TEMPLATES
 from trioka.protocol import batch
@@ -14,7 +14,7 @@ from trioka.protocol.record import Record
 PARTITIONS = 5
 NOBODYS = 99  # a partition that is not there
 VERSIONS = range(FIRST_VERSION_WITH_TEMPLATES, max(ProduceRequest.__versions__) + 1)
-Told = ProduceResponse.Topic.Partition
+PartitionResponse = ProduceResponse.Topic.Partition
 
 
 def records(value: bytes = b"value") -> bytearray:
@@ -38,7 +38,7 @@ def produce(*asked: tuple[int, bytearray], topic_id: bytes, version: int) -> Pro
 @on_trio
 async def test_each_partition_has_its_own_answer(tmp_path: Path, version: int) -> None:
     """In the order of the request, whichever was refused, and the log has just what was not."""
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         await broker.create_missing_topics({"t": PARTITIONS})
         topic_id = broker.partitions.get("t", 0).topic_id
         expected = [0] * PARTITIONS

@@ -10,7 +10,7 @@ from support.config_requests import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC
 from support.serving import LISTENER, ask, on_trio, running_broker
 
 from trioka.broker import api
-from trioka.broker.api import SERVED
+from trioka.broker.api import SUPPORTED_APIS
 from trioka.broker.broker import Broker
 from trioka.protocol import batch
 from trioka.protocol.compression import Codec
@@ -94,7 +94,7 @@ async def test_2_produce_is_advertised_from_version_0_on_for_old_librdkafka(tmp_
 async def test_5_what_is_advertised_is_served(tmp_path: Path) -> None:
     """Every version of every API that is advertised is answered, and not with a closed connection."""
     async with running_broker(tmp_path) as broker:
-        for key, served in SERVED.items():
+        for key, served in SUPPORTED_APIS.items():
             listeners = {
                 LISTENER: served.listeners & api.BROKER,
                 "CONTROLLER": served.listeners & api.CONTROLLER,
@@ -104,7 +104,7 @@ async def test_5_what_is_advertised_is_served(tmp_path: Path) -> None:
             assert declared.first <= first
             assert served.last <= declared.last
             for version in range(first, served.last + 1):
-                request = HELLO if key == 18 else request_type(key).nothing()
+                request = HELLO if key == 18 else request_type(key).with_defaults()
                 if isinstance(request, ProduceRequest):
                     request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[])  # acks=0 would have no answer
                 for listener, is_served in listeners.items():

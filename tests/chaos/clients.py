@@ -1,46 +1,47 @@
-"""All clients of a chaos run: what writes, what changes topics, what reads; and what partitions hold at the end."""
+"""All clients of a chaos run: writers, clients that change topics, readers; and the final content of partitions."""
 
 import time
 from collections.abc import Sequence
 
 from chaos.load import (
     ConsumerMember,
-    Dealer,
     Journal,
     Judge,
     Member,
     PipeliningSender,
     PythonSender,
     Sender,
+    TransactionalWriter,
     Watcher,
     Worker,
 )
+from chaos.security import Access
 from chaos.topics import Reassigner, TopicRecreator
 from chaos.transactions import PipelinedTransactions
 from history.operations import Key, Read
 
 
 class Load:
-    def __init__(self, servers: str, seed: int, *, rest_s: float) -> None:
+    def __init__(self, access: Access, seed: int, *, rest_s: float) -> None:
         self.journal = Journal()
-        self._servers = servers
+        self._access = access
         self._seed = seed
         self.writers: list[Worker] = [
-            PipeliningSender("pipelining-1", servers, self.journal, seed, rest_s),
-            Sender("hasty-1", servers, self.journal, seed, rest_s),
-            PythonSender("python-1", servers, self.journal, seed, rest_s),
-            Dealer("dealer-1", servers, self.journal, seed, rest_s),
-            PipelinedTransactions("pipelined-1", servers, self.journal, seed, rest_s),
-            PipelinedTransactions("pipelined-2", servers, self.journal, seed, rest_s),
-            TopicRecreator("recreator-1", servers, self.journal, seed, rest_s),
-            Reassigner("reassigner-1", servers, self.journal, seed, rest_s),
+            PipeliningSender("pipelining-1", access, self.journal, seed, rest_s),
+            Sender("hasty-1", access, self.journal, seed, rest_s),
+            PythonSender("python-1", access, self.journal, seed, rest_s),
+            TransactionalWriter("dealer-1", access, self.journal, seed, rest_s),
+            PipelinedTransactions("pipelined-1", access, self.journal, seed, rest_s),
+            PipelinedTransactions("pipelined-2", access, self.journal, seed, rest_s),
+            TopicRecreator("recreator-1", access, self.journal, seed, rest_s),
+            Reassigner("reassigner-1", access, self.journal, seed, rest_s),
         ]
         self.readers: list[Worker] = [
-            Watcher("watcher-1", servers, self.journal, seed),
-            Member("member-1", servers, self.journal, seed),
-            Member("member-2", servers, self.journal, seed),
-            ConsumerMember("member-3", servers, self.journal, seed),
-            ConsumerMember("member-4", servers, self.journal, seed),
+            Watcher("watcher-1", access, self.journal, seed),
+            Member("member-1", access, self.journal, seed),
+            Member("member-2", access, self.journal, seed),
+            ConsumerMember("member-3", access, self.journal, seed),
+            ConsumerMember("member-4", access, self.journal, seed),
         ]
 
     @property
@@ -56,11 +57,11 @@ class Load:
 
     @property
     def failures(self) -> list[str]:
-        """What has ended clients that should have gone on."""
+        """The errors that ended clients during the run."""
         return [f"{worker.name}: {worker.failure!r}" for worker in self.workers if worker.failure is not None]
 
     def stop(self, workers: Sequence[Worker], patience_s: float) -> list[str]:
-        """Those that did not."""
+        """Stops all clients; returns those that did not end."""
         for worker in workers:
             worker.is_over.set()
         until = time.monotonic() + patience_s
@@ -70,7 +71,7 @@ class Load:
 
     def judge(self, patience_s: float) -> dict[Key, list[Read]]:
         """Everything that is there in the end. Raises TimeoutError if it cannot be read."""
-        judge = Judge("judge", self._servers, self.journal, self._seed)
+        judge = Judge("judge", self._access, self.journal, self._seed)
         judge.open()
         until = time.monotonic() + patience_s
         try:

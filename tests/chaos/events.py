@@ -60,7 +60,7 @@ class Faults:
         }[kind]()
 
     def _victim(self) -> int:
-        """Somebody who leads, more often than not: a partition, or the metadata."""
+        """A random node, more often than not a leader of a partition or of the metadata."""
         chosen = self._random.random()
         if chosen < 0.25 and (controller := self._nodes.controller()) is not None:
             return controller
@@ -173,7 +173,7 @@ class Faults:
 
 
 def carry_out(fault: Fault) -> None:
-    """It is undone whatever happens: a node that stays paused would be waited for."""
+    """Always undoes the fault: the run would wait for a node that stays paused."""
     fault.do()
     try:
         time.sleep(fault.lasts_s)

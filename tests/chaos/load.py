@@ -1,17 +1,17 @@
-"""What clients do during a chaos run, and what they saw: the history that goes to the checker
+"""The clients of a chaos run, and what they saw: the history that goes to the checker
 (tests/history/operations.py).
 
     Sender        librdkafka, idempotent, acks=all: a few records to a few partitions, then the next few
     PythonSender  the same with kafka-python
-    Dealer        librdkafka, transactions over several partitions; one in five is given up on purpose
+    TransactionalWriter        librdkafka, transactions over several partitions; one in five is given up on purpose
                   (tests/chaos/transactions.py has one that pipelines, tests/chaos/topics.py what changes topics)
     Watcher       reads every partition from its start, assigned
-    Member        of a group: reads what it is given, commits, and asks what was committed whenever it is given others;
+    Member        of a group: reads its partitions, commits, and fetches the committed offsets after each assignment;
                   one group speaks the classic protocol, another the consumer protocol (KIP-848)
 
-Each lives in a thread. Every value is sent once: `name:number`. An operation that nobody knows the end of is INFO, and
-it may come true until the run is over. A member is another process, to the checker, after each rebalance: between two
-of them it reads without gaps.
+Each lives in a thread. Every value is sent once: `name:number`. An operation with an unknown result is INFO, and
+may take effect until the run is over. After each rebalance the checker treats a member as another process: between two
+rebalances it reads without gaps.
 """
 
 import threading
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from chaos.security import Access
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from history.operations import Assign, Commit, Committed, History, Key, Outcome, Read, Send, Step, Subscribe
 from kafka import KafkaProducer
@@ -34,7 +35,7 @@ KEYS: Final = frozenset(f"{topic}-{number}" for topic, count in PARTITIONS.items
 
 Settings = Mapping[str, str | int | float | bool]
 
-DELIVERY_S: Final = 240.0  # longer than any fault and its healing: what is not delivered by then is a finding
+DELIVERY_S: Final = 240.0  # longer than any fault and its healing: a record that is not delivered by then is a finding
 POLL_S: Final = 0.2
 SIZES: Final = (1, 1, 2, 3, 5, 8, 25)  # of an operation, in records
 PADDING: Final = (0, 0, 100, 800)
@@ -43,8 +44,8 @@ GIVEN_UP_S: Final = 5.0
 MAX_POLLED: Final = 500
 MAX_OUTSTANDING: Final = 100
 
-# A client that has lost its broker should be back soon, and one that waits for an answer should ask again: that is
-# what makes duplicates, if a broker can make any.
+# A client that has lost its broker should reconnect soon, and a client that waits for an answer should retry: retries
+# cause duplicates, if a broker has a fault that allows them.
 IMPATIENT: Final[Settings] = {
     "socket.timeout.ms": 6000,
     "socket.connection.setup.timeout.ms": 3000,
@@ -54,9 +55,9 @@ IMPATIENT: Final[Settings] = {
     "log_level": 2,
 }
 
-# When it knows of no broker any more, librdkafka begins anew with the bootstrap addresses, and what waits for a
-# coordinator waits for ever (2.16). With this it stays with those that it knows; and knows none, for ever, if it asked
-# at a moment when all were fenced. So who has a coordinator has this, and begins anew by itself when nothing goes on.
+# When it knows no broker any more, librdkafka starts again with the bootstrap addresses, and its requests to a
+# coordinator wait for ever (2.16). With this setting it keeps the brokers that it knows, and stays without any if all
+# were fenced at its last request. So clients with a coordinator have this setting, and are restarted when they stall.
 FAITHFUL: Final[Settings] = {"metadata.recovery.strategy": "none"}
 STALLED_S: Final = 45.0
 
@@ -77,7 +78,7 @@ class Done(NamedTuple):
 
 
 class Journal:
-    """What was done, by all."""
+    """The operations of all clients."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -88,7 +89,7 @@ class Journal:
             self.done.append(Done(time.monotonic(), process, outcome, began, tuple(steps)))
 
     def history(self) -> History:
-        """What nobody knows the end of may have ended as late as the run."""
+        """An operation with an unknown result may have ended as late as the run."""
         history, over = History(), time.monotonic()
         for done in sorted(self.done, key=lambda each: each.ended):
             ended = over if done.outcome is Outcome.INFO else done.ended
@@ -97,11 +98,11 @@ class Journal:
 
 
 class Worker(ABC, threading.Thread):
-    """Does one thing after the other until it is told to stop. `count` grows whenever one has gone well."""
+    """Repeats one step until it is stopped. `count` grows with every successful step."""
 
-    def __init__(self, name: str, servers: str, journal: Journal, seed: int, rest_s: float = 0.0) -> None:
+    def __init__(self, name: str, access: Access, journal: Journal, seed: int, rest_s: float = 0.0) -> None:
         super().__init__(name=name, daemon=True)
-        self.servers = servers
+        self.access = access
         self.journal = journal
         self.random = Random(f"{seed} {name}")
         self.count = 0
@@ -129,7 +130,7 @@ class Worker(ABC, threading.Thread):
     def close(self) -> None: ...
 
 
-# -- who writes --------------------------------------------------------------------------------------------------------
+# -- writers -----------------------------------------------------------------------------------------------------------
 
 
 class Writer(Worker):
@@ -145,9 +146,9 @@ class Writer(Worker):
         return chosen
 
 
-# Of a batch that is answered OUT_OF_ORDER_SEQUENCE_NUMBER because the one before it was refused, librdkafka makes a new
-# one with a new epoch; of all others in flight, too, also of those that it has given up waiting for and that may have
-# been written: these are duplicates then, by its own doing. So it either has several in flight, or gives up waiting.
+# If a batch gets OUT_OF_ORDER_SEQUENCE_NUMBER because the batch before it was refused, librdkafka sends it again with a
+# new epoch, and all others in flight too, including those that timed out and may have been written: then these are
+# duplicates of its own making. So a sender has either several batches in flight, or timeouts.
 HASTY: Final[Settings] = {"max.in.flight": 1, "request.timeout.ms": 5000}
 BROAD: Final[Settings] = {
     "max.in.flight": 5,
@@ -164,7 +165,7 @@ class Sender(Writer):
         self._producer = Producer(
             {
                 **IMPATIENT,
-                "bootstrap.servers": self.servers,
+                **self.access.librdkafka,
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": self.random.choice((0, 0, 5)),
@@ -186,7 +187,7 @@ class Sender(Writer):
                 self.count += outcome is Outcome.OK
 
     def send(self, topic: str, values: Sequence[tuple[int, bytes, bytes]], told: dict[int, int | None]) -> None:
-        """Tells where each stands; None if that is not known. An exception is the end of this client."""
+        """Returns the offset of each record; None if it is unknown. An exception ends this client."""
         for index, (partition, value, key) in enumerate(values):
             self._producer.produce(topic, value, key, partition, on_delivery=_noting(told, index))
         while len(told) < len(values):
@@ -236,7 +237,7 @@ class PipeliningSender(Sender):
 class PythonSender(Sender):
     def open(self) -> None:
         self._python = KafkaProducer(
-            bootstrap_servers=self.servers.split(","),
+            **self.access.kafka_python,
             enable_idempotence=True,
             acks="all",
             linger_ms=0,
@@ -267,7 +268,7 @@ class PythonSender(Sender):
 def runs(
     topic: str, values: Sequence[tuple[int, bytes, bytes]], told: Mapping[int, int | None]
 ) -> Iterator[tuple[Outcome, list[Step]]]:
-    """An operation whose sends ended differently is several, one after the other: what was acknowledged is certain."""
+    """Splits an operation whose sends ended differently, so that the acknowledged ones have a certain outcome."""
     steps: list[Step] = []
     is_known = True
     for index, (partition, value, _) in enumerate(values):
@@ -283,11 +284,11 @@ def runs(
 
 
 class Stalled(Exception):
-    """A client that begins anew."""
+    """The client makes no progress and is restarted."""
 
 
-class Dealer(Writer):
-    """Of a transaction that was aborted, nobody may ever read anything."""
+class TransactionalWriter(Writer):
+    """No reader may ever read a record of an aborted transaction."""
 
     def open(self) -> None:
         until = time.monotonic() + DELIVERY_S
@@ -304,7 +305,7 @@ class Dealer(Writer):
             {
                 **IMPATIENT,
                 **FAITHFUL,
-                "bootstrap.servers": self.servers,
+                **self.access.librdkafka,
                 "transactional.id": self.name,
                 "transaction.timeout.ms": 60_000,
                 "linger.ms": 2,
@@ -335,7 +336,7 @@ class Dealer(Writer):
         try:
             outcome = self._deal(values, told, commits=self.random.random() >= ABORTED)
         except (KafkaException, Stalled) as error:
-            # One that was fenced, or knows no more: it begins anew, and that ends what it had begun, one way or other.
+            # A producer that was fenced, or has no result, is restarted, which commits or aborts its transaction.
             if isinstance(error, KafkaException) and not (error.args[0].fatal() or error.args[0].txn_requires_abort()):
                 raise
             self.open()
@@ -367,11 +368,11 @@ class Dealer(Writer):
         self._producer.flush(POLL_S)
 
 
-# -- who reads ---------------------------------------------------------------------------------------------------------
+# -- readers -----------------------------------------------------------------------------------------------------------
 
 
 class OffsetLost(Exception):
-    """A reader stands where the log has nothing."""
+    """A reader is at an offset that the log does not have."""
 
 
 class Reader(Worker):
@@ -380,7 +381,7 @@ class Reader(Worker):
         return Consumer(
             {
                 **IMPATIENT,
-                "bootstrap.servers": self.servers,
+                **self.access.librdkafka,
                 "group.id": f"none-{self.name}",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
@@ -399,7 +400,7 @@ def _read(message: Message) -> Read:
 
 
 def _is_record(message: Message) -> bool:
-    """Most errors pass by. That what was read before is not there any more is none of them."""
+    """Most errors are transient. Missing records that were read before are not."""
     error = message.error()
     if error is not None and error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise OffsetLost(f"{message.topic()}-{message.partition()}: {error}")
@@ -425,9 +426,9 @@ class Watcher(Reader):
 
 
 class Judge(Watcher):
-    """Reads everything that there is when it begins, also where a transaction is not decided yet: a commit is
-    acknowledged before its markers are written. The end of a partition is the place that a broker calls so, and lies
-    behind the last record where that is such a marker."""
+    """Reads everything that exists at its start, also where a transaction is not decided yet: a commit is acknowledged
+    before its markers are written. The end of a partition is the broker's end offset, which is behind the last record
+    if that is a marker."""
 
     def open(self) -> None:
         super().open()
@@ -482,7 +483,7 @@ class Member(Reader):
         while len(reads) < MAX_POLLED:
             life = self._life
             message = self._consumer.poll(0 if reads else POLL_S)
-            if life != self._life:  # what was read before belongs to the life before, which commits no more
+            if life != self._life:  # earlier records belong to the former life, which commits no more
                 self._note(process, began, reads)
                 self._ask_committed()
                 began, process, reads = time.monotonic(), self.process, []
@@ -531,7 +532,7 @@ class Member(Reader):
 
 
 class ConsumerMember(Member):
-    """Of the consumer protocol (KIP-848), whose sessions and assignors are the broker's."""
+    """A member of the consumer protocol (KIP-848), whose sessions and assignors are the broker's."""
 
     group = CONSUMER_GROUP
     protocol = CONSUMER_PROTOCOL

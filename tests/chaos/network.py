@@ -1,12 +1,12 @@
 """The network between the nodes of a chaos run, which can be cut, one way or both.
 
 With namespaces, each node has a network stack of its own, joined to the others by a bridge. A direction is cut by
-giving the sender a wrong hardware address for the receiver: its packets leave and nobody takes them, which is what a
-broken switch does, and no more than `ip` is needed for it. Clients live on the bridge, and can be cut off like a node.
+giving the sender a wrong hardware address for the receiver: its packets leave and no node receives them, as with a
+broken switch, and this needs only `ip`. Clients are on the bridge, and can be cut off like a node.
 
-Where namespaces are not allowed, nodes stand on loopback and speak to one another through a proxy in front of each
-listener. It knows who has called by the client id of the first request, and holds back what goes in a direction that is
-cut. Connections stay, and what was held back arrives when the cut is healed: late, as the packets of TCP do.
+Where namespaces are not allowed, nodes are on loopback and connect to each other through a proxy in front of each
+listener. It finds the caller by the client id of the first request, and holds back the bytes of a direction that is
+cut. Connections stay, and the bytes arrive when the cut is healed: late, as the packets of TCP do.
 """
 
 import asyncio
@@ -22,15 +22,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from trioka.cli.client.connection import Reserved
+from trioka.cli.client.connection import ReservedPort
 from trioka.cli.node.run import die_with_parent
 
 Cut = tuple[int, int]  # from a node to a node
 
-CLIENTS: Final = 0  # in a cut: those who are no node
-LISTENERS: Final = ("PLAINTEXT", "REPLICATION", "CONTROLLER")
+CLIENTS: Final = 0  # in a cut: all clients, which are no nodes
+LISTENERS: Final = ("CLIENT", "REPLICATION", "CONTROLLER")
 PORTS: Final = dict(zip(LISTENERS, (9092, 9093, 9094), strict=True))
 BETWEEN_NODES: Final = LISTENERS[1:]
+LOOPBACK: Final = "127.0.0.1"
 HOST_NUMBER: Final = 254
 NOBODYS: Final = "02:00:00:00:ff:ff"  # a hardware address that no interface has
 PATIENCE_S: Final = 60.0
@@ -42,17 +43,18 @@ MAX_FIRST_FRAME_BYTES: Final = 1 << 20
 class Network(Protocol):
     name: str
     cuts_clients: bool
+    hosts: Sequence[str]  # of all nodes, for their certificates
 
     def bound(self, node: int, listener: str) -> str:
         """Where a node's listener listens: host:port."""
         ...
 
     def told(self, node: int, listener: str) -> str:
-        """Where others are told that it does."""
+        """The address that the node advertises."""
         ...
 
     def enter(self, node: int) -> list[str]:
-        """What stands before the command that starts a node."""
+        """The prefix of the command that starts a node."""
         ...
 
     def cut(self, cuts: Sequence[Cut]) -> None: ...
@@ -73,6 +75,7 @@ class Namespaces:
 
     def __init__(self, nodes: Sequence[int]) -> None:
         self._nodes = nodes
+        self.hosts: Sequence[str] = [_ip(node) for node in nodes]
         self._holders: dict[int, subprocess.Popen[bytes]] = {}
         self._ours = os.readlink("/proc/self/ns/net")
         try:
@@ -116,7 +119,7 @@ class Namespaces:
             self._teach(sender, [(receiver, NOBODYS)])
 
     def heal(self) -> None:
-        """Everybody has everybody's address. They never ask for it, so that no answer can undo a cut."""
+        """Sets every node's address at every other node. Nodes send no ARP requests, so no answer can undo a cut."""
         for sender in (CLIENTS, *self._nodes):
             others = (receiver for receiver in (CLIENTS, *self._nodes) if receiver != sender)
             self._teach(sender, [(receiver, _mac(receiver or HOST_NUMBER)) for receiver in others])
@@ -132,7 +135,7 @@ class Namespaces:
     def close(self) -> None:
         """A namespace goes with the last process in it, though not at once."""
         for device in [*(f"node{node}" for node in self._holders), "hub"]:
-            with suppress(OSError):  # one that was not made
+            with suppress(OSError):  # it may not exist
                 _ip_batch([], [f"link delete {device}"])
         for holder in self._holders.values():
             holder.kill()
@@ -154,7 +157,7 @@ def _ip_batch(enter: Sequence[str], lines: Sequence[str]) -> None:
 
 
 def unshare_command() -> list[str]:
-    """What stands before a command that is to have namespaces of its own; root is not needed where users may have
+    """The prefix of a command that runs in its own namespaces; it needs no root where users may have
     namespaces."""
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["unshare", *as_root, "--net", "--mount", "--"]
@@ -186,9 +189,9 @@ def _try_everything() -> None:
 
 
 def _is_reached(node: int) -> bool:
-    """Nobody listens there, and who is reached says so."""
+    """No process listens there, and the target machine refuses the connection."""
     try:
-        socket.create_connection((_ip(node), PORTS["PLAINTEXT"]), timeout=UNHEARD_S).close()
+        socket.create_connection((_ip(node), PORTS["CLIENT"]), timeout=UNHEARD_S).close()
     except ConnectionRefusedError:
         return True
     except TimeoutError:
@@ -204,9 +207,10 @@ class Proxies:
 
     name = "loopback, with a proxy in front of each node"
     cuts_clients = False
+    hosts: Sequence[str] = (LOOPBACK,)
 
     def __init__(self, nodes: Sequence[int]) -> None:
-        self._reserved = {(node, listener): Reserved("127.0.0.1") for node in nodes for listener in LISTENERS}
+        self._reserved = {(node, listener): ReservedPort(LOOPBACK) for node in nodes for listener in LISTENERS}
         self._ports = {place: reserved.port for place, reserved in self._reserved.items()}
         self._doors: dict[tuple[int, str], int] = {}
         self._cuts: frozenset[Cut] = frozenset()
@@ -227,15 +231,15 @@ class Proxies:
                 ) -> None:
                     await self._serve(reader, writer, node, port)
 
-                server = await asyncio.start_server(serve, "127.0.0.1", 0)
+                server = await asyncio.start_server(serve, LOOPBACK, 0)
                 self._servers.append(server)
                 self._doors[node, listener] = server.sockets[0].getsockname()[1]
 
     def bound(self, node: int, listener: str) -> str:
-        return f"127.0.0.1:{self._ports[node, listener]}"
+        return f"{LOOPBACK}:{self._ports[node, listener]}"
 
     def told(self, node: int, listener: str) -> str:
-        return f"127.0.0.1:{self._doors.get((node, listener), self._ports[node, listener])}"
+        return f"{LOOPBACK}:{self._doors.get((node, listener), self._ports[node, listener])}"
 
     def enter(self, node: int) -> list[str]:
         return []
@@ -263,7 +267,7 @@ class Proxies:
             first = await _first_frame(reader)
             caller = _caller(first)
             await self._until_open(caller, callee)
-            answers, far = await asyncio.open_connection("127.0.0.1", port)
+            answers, far = await asyncio.open_connection(LOOPBACK, port)
             far.write(first)
             ways = (self._pump(reader, far, (caller, callee)), self._pump(answers, writer, (callee, caller)))
             pumps = [asyncio.ensure_future(way) for way in ways]

@@ -2,7 +2,7 @@
 
     python tests/chaos/node.py [--mistake NAME] serve server.properties
 
-SIGUSR1 makes its disk slow, SIGUSR2 quick again. Everything else is what `python -m trioka serve` does.
+SIGUSR1 makes its disk slow, SIGUSR2 fast again. Everything else is as in `python -m trioka serve`.
 """
 
 import importlib.abc
@@ -19,16 +19,16 @@ SLOWNESS_S: Final = 0.05  # of each write: twenty in a second, as an overloaded 
 
 class Mistake(NamedTuple):
     module: str
-    right: str  # stands there once
+    right: str  # occurs there once
     wrong: str
-    what: str  # goes wrong then: lost, duplicated, reordered, others
+    what: str  # the effect: lost, duplicated, reordered, others
     counts: Mapping[str, int]  # the faults among which it shows
 
 
 MISTAKES: Final[Mapping[str, Mistake]] = {
     "acks=all is answered before others have it": Mistake(
         "trioka.broker.handlers.produce",
-        "waits = acks == ALL_REPLICAS and not replica.stands_alone",
+        "waits = acks == ALL_REPLICAS and not replica.is_unreplicated",
         "waits = False",
         "lost",
         {"partition": 5, "kill": 3},
@@ -50,7 +50,7 @@ MISTAKES: Final[Mapping[str, Mistake]] = {
 }
 
 
-class Mistaken(importlib.machinery.SourceFileLoader):
+class MutatingLoader(importlib.machinery.SourceFileLoader):
     def __init__(self, name: str, path: str, mistake: Mistake) -> None:
         super().__init__(name, path)
         self._mistake = mistake
@@ -65,7 +65,7 @@ def planted(source: str, mistake: Mistake) -> str:
     return source.replace(mistake.right, mistake.wrong)
 
 
-class Planting(importlib.abc.MetaPathFinder):
+class MutatingFinder(importlib.abc.MetaPathFinder):
     def __init__(self, mistake: Mistake) -> None:
         self._mistake = mistake
 
@@ -76,7 +76,7 @@ class Planting(importlib.abc.MetaPathFinder):
             return None
         found = importlib.machinery.PathFinder.find_spec(fullname, path)
         assert found is not None and found.origin is not None
-        return importlib.util.spec_from_loader(fullname, Mistaken(fullname, found.origin, self._mistake))
+        return importlib.util.spec_from_loader(fullname, MutatingLoader(fullname, found.origin, self._mistake))
 
 
 def with_slow_disk() -> None:
@@ -95,7 +95,7 @@ def with_slow_disk() -> None:
 
 def main(words: list[str]) -> None:
     if words[:1] == ["--mistake"]:
-        sys.meta_path.insert(0, Planting(MISTAKES[words[1]]))
+        sys.meta_path.insert(0, MutatingFinder(MISTAKES[words[1]]))
         words = words[2:]
     with_slow_disk()
     from trioka.__main__ import main as trioka

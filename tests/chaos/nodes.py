@@ -23,9 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from chaos.network import Network
+from chaos.network import LISTENERS, Network
+from chaos.security import ADMIN, PLAINTEXT, Access, Security
 
-from trioka.cli.client.connection import Connection, HungUp
+from trioka.cli.client.connection import Connection, ConnectionClosed
 from trioka.cli.terminal.failure import Failure
 from trioka.protocol.errors import NONE
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -33,9 +34,9 @@ from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from trioka.protocol.primitives import uuid_text
 
 NUMBERS: Final = (1, 2, 3)
-DISK_MB: Final = 1024  # a long run has some hundred megabytes; what is not used costs nothing
+DISK_MB: Final = 1024  # a long run has some hundred megabytes; unused space costs nothing
 STOP_S: Final = 60.0
-ANSWER_S: Final = 3.0
+RESPONSE_TIMEOUT_S: Final = 3.0
 FETCHED_MS: Final = 3_000  # so long ago a node of the quorum has fetched, at most, if it follows
 METADATA_TOPIC: Final = "__cluster_metadata"
 NODE_PROGRAM: Final = Path(__file__).with_name("node.py")
@@ -48,7 +49,6 @@ SETTINGS: Final[Mapping[str, object]] = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "REPLICATION",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,REPLICATION:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "default.replication.factor": 3,
     "min.insync.replicas": 2,
     "auto.create.topics.enable": "false",
@@ -77,16 +77,25 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 
 class NodeEnded(Exception):
-    """A node is not there, and nobody has ended it."""
+    """A node has ended without a fault of the run."""
 
 
 class Nodes:
     def __init__(
-        self, folder: Path, network: Network, *, has_mounts: bool, is_plain: bool = True, mistake: str | None = None
+        self,
+        folder: Path,
+        network: Network,
+        *,
+        has_mounts: bool,
+        is_plain: bool = True,
+        mistake: str | None = None,
+        security: str = PLAINTEXT,
     ) -> None:
-        """`is_plain`: they run as everybody's do, and their disks cannot be made slow."""
+        """`is_plain`: nodes run without namespaces of their own, and their disks cannot be made slow."""
         self.folder = folder
         self.network = network
+        self.security = Security(security, folder / "stores", network.hosts)
+        self._admin = self.access(ADMIN)
         self._has_mounts = has_mounts
         self._is_plain = is_plain and mistake is None
         self._mistake = mistake
@@ -117,10 +126,11 @@ class Nodes:
     def _properties(self, node: int) -> dict[str, object]:
         network = self.network
         voters = [f"{each}@{network.told(each, 'CONTROLLER')}" for each in NUMBERS]
-        listeners = [f"{name}://{network.bound(node, name)}" for name in ("PLAINTEXT", "REPLICATION", "CONTROLLER")]
-        told = [f"{name}://{network.told(node, name)}" for name in ("PLAINTEXT", "REPLICATION")]
+        listeners = [f"{name}://{network.bound(node, name)}" for name in LISTENERS]
+        told = [f"{name}://{network.told(node, name)}" for name in LISTENERS if name != "CONTROLLER"]
         return {
             **SETTINGS,
+            **self.security.properties(LISTENERS),
             "node.id": node,
             "listeners": ",".join(listeners),
             "advertised.listeners": ",".join(told),
@@ -138,7 +148,9 @@ class Nodes:
                 subprocess.run(["mount", "-t", "tmpfs", *size, f"chaos-{node}", str(disk)], check=True)
             lines = [f"{key}={value}" for key, value in self._properties(node).items()]
             self._file_of(node).write_text("\n".join(lines) + "\n")
-        words = [sys.executable, "-m", "trioka", "storage", "format", "-t", cluster_id, "-c"]
+            self._file_of(node).chmod(0o600)  # it may have passwords
+        words = [sys.executable, "-m", "trioka", "storage", "format", "-t", cluster_id]
+        words += [*self.security.format_words(), "-c"]
         formats = [subprocess.Popen([*words, str(self._file_of(node))], stdout=subprocess.DEVNULL) for node in NUMBERS]
         codes = [each.wait() for each in formats]
         if any(codes):
@@ -169,7 +181,7 @@ class Nodes:
         return node in self._processes and self._processes[node].poll() is None
 
     def kill(self, node: int) -> None:
-        """SIGKILL, also of one that is paused."""
+        """SIGKILL, also for a paused node."""
         process = self._processes.pop(node)
         process.kill()
         process.wait()
@@ -184,22 +196,22 @@ class Nodes:
         self._processes[node].send_signal(signal.SIGCONT)
 
     def restart(self, node: int) -> None:
-        """It is asked to stop, if it still runs."""
+        """Stops the node first, if it still runs."""
         process = self._processes.pop(node)
         process.terminate()
         _wait_or_kill(process)
         self.spawn(node)
 
     def stop(self, nodes: Sequence[int] = NUMBERS) -> None:
-        """Cleanly, all at once. NodeEnded if one does not come to its end, or not to a good one."""
+        """Stops nodes cleanly, all at once. NodeEnded if one does not end, or ends with an error."""
         processes = {node: self._processes.pop(node) for node in nodes}
         for process in processes.values():
             process.terminate()
         for node, process in processes.items():
             if not _wait_or_kill(process):
-                raise NodeEnded(f"node {node} did not stop within {STOP_S:.0f} s: {self.last_words(node)}")
+                raise NodeEnded(f"node {node} did not stop within {STOP_S:.0f} s: {self.log_tail(node)}")
             if process.returncode != 0:
-                raise NodeEnded(f"node {node} stopped with {process.returncode}: {self.last_words(node)}")
+                raise NodeEnded(f"node {node} stopped with {process.returncode}: {self.log_tail(node)}")
 
     def close(self) -> None:
         for node in list(self._processes):
@@ -252,26 +264,29 @@ class Nodes:
 
     @property
     def servers(self) -> str:
-        return ",".join(self.network.told(node, "PLAINTEXT") for node in NUMBERS)
+        return ",".join(self.network.told(node, "CLIENT") for node in NUMBERS)
+
+    def access(self, user: str) -> Access:
+        return self.security.access(user, self.servers)
 
     def check(self) -> None:
-        """NodeEnded if one has, by itself."""
+        """NodeEnded if a node has ended by itself."""
         for node, process in self._processes.items():
             if process.poll() is not None:
-                raise NodeEnded(f"node {node} ended by itself ({process.returncode}): {self.last_words(node)}")
+                raise NodeEnded(f"node {node} ended by itself ({process.returncode}): {self.log_tail(node)}")
 
-    def last_words(self, node: int) -> str:
+    def log_tail(self, node: int) -> str:
         return " / ".join(self.log_of(node).read_text(errors="replace").splitlines()[-5:])
 
     def trouble(self) -> list[str]:
-        """Why the cluster is not whole: every node must know all nodes and tell of all replicas in sync, they must
-        agree, and all must follow the metadata's leader at this moment."""
+        """Why the cluster is not whole: every node must know all nodes and report all replicas in sync, all reports
+        must agree, and all nodes must follow the metadata's leader at this moment."""
         self.check()
         views: dict[int, MetadataResponse] = {}
         for node in NUMBERS:
             try:
                 views[node] = self._ask(node)
-            except (Failure, HungUp, OSError) as error:
+            except (Failure, ConnectionClosed, OSError) as error:
                 return [f"node {node} does not answer: {error}"]
         found = [line for node, view in views.items() for line in _trouble_in(node, view)]
         told = {node: _leaders(view) for node, view in views.items()}
@@ -287,20 +302,19 @@ class Nodes:
                     wanted = set(topics)
                     view = _leaders(self._ask(node))
                     return {name: led[0] for name, led in view.items() if name.rpartition("-")[0] in wanted}
-                except (Failure, HungUp, OSError):
+                except (Failure, ConnectionClosed, OSError):
                     continue
         return {}
 
     def controller(self) -> int | None:
         try:
             part = self._quorum(NUMBERS[0])
-        except (Failure, HungUp, OSError):
+        except (Failure, ConnectionClosed, OSError):
             return None
         return part.leader_id if part is not None and part.leader_id in NUMBERS else None
 
     def _connection(self, node: int) -> Connection:
-        host, _, port = self.network.told(node, "PLAINTEXT").rpartition(":")
-        return Connection(host, int(port), timeout_s=ANSWER_S)
+        return self._admin.connection(self.network.told(node, "CLIENT"), timeout_s=RESPONSE_TIMEOUT_S)
 
     def _ask(self, node: int) -> MetadataResponse:
         connection = self._connection(node)
@@ -326,7 +340,7 @@ class Nodes:
     def _trouble_in_quorum(self) -> list[str]:
         try:
             part = self._quorum(NUMBERS[0])
-        except (Failure, HungUp, OSError) as error:
+        except (Failure, ConnectionClosed, OSError) as error:
             return [f"nobody tells of the quorum: {error}"]
         if part is None:
             return ["nobody leads the metadata"]
@@ -340,7 +354,7 @@ class Nodes:
         ]
 
     def keep(self, kept: Path) -> None:
-        """What may tell why something went wrong. Index files are large, and follow from the logs."""
+        """Keeps the files that help to find a cause. Index files are large, and follow from the logs."""
         for node in NUMBERS:
             target = kept / f"node-{node}"
             target.mkdir(parents=True)
@@ -365,7 +379,7 @@ def _trouble_in(node: int, view: MetadataResponse) -> list[str]:
 
 
 def _leaders(view: MetadataResponse) -> dict[str, tuple[int, int]]:
-    """Who leads each partition, and in which epoch."""
+    """The leader and the leader epoch of each partition."""
     return {
         f"{topic.name}-{each.partition_index}": (each.leader_id, each.leader_epoch)
         for topic in sorted(view.topics, key=lambda topic: topic.name or "")

@@ -1,13 +1,14 @@
-"""Chaos on real processes: three `trioka serve`, clients of other people, and faults that a seed chooses.
+"""Chaos on real processes: three `trioka serve`, third-party clients, and faults that a seed chooses.
 
     make chaos                                                100 kills, 30 pauses, 30 partitions, 20 stops
     python tests/chaos/run.py --kills 5 --partitions 3 --seed 7
-    make chaos ARGS=--planted                                 is a broker with a mistake in it found out?
+    python tests/chaos/run.py --kills 5 --security mtls       nodes and clients present certificates
+    make chaos ARGS=--planted                                 does the run detect a broker with a planted fault?
 
 Nodes have network namespaces and disks of their own where that is allowed (root, or users who may have namespaces), and
-stand on loopback behind proxies elsewhere. After each fault the cluster must become whole again, with every replica in
-sync and every client going on. In the end what clients did and saw goes to the history checker, everything is read once
-more, and the replicas are compared byte by byte.
+are on loopback behind proxies elsewhere. After each fault the cluster must become whole again, with every replica in
+sync and every client making progress. At the end the history checker checks the clients' operations, everything is read
+once more, and the replicas are compared byte by byte.
 
 The last line is the summary. The exit code is 1 if anything was lost, duplicated or reordered, if the checker found
 anything else, or if the cluster did not heal; then the history, the logs and the data are kept in a folder.
@@ -35,41 +36,52 @@ from chaos.load import GROUPS, KEYS, PARTITIONS
 from chaos.network import are_namespaces_allowed, new_network, unshare_command
 from chaos.node import MISTAKES
 from chaos.nodes import NUMBERS, NodeEnded, Nodes
+from chaos.security import ADMIN, LOAD, PLAINTEXT, SASL_PLAINTEXT
+from chaos.security import KINDS as SECURITY
 from chaos.verdict import SHOWN, Verdict, differences, judged
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # public, and not marked as such
 from history.operations import History
 
 HEAL_S: Final = 180.0  # a cluster that is not whole by then does not heal
-GO_ON_S: Final = 180.0  # and a client that has not gone on by then does not
+GO_ON_S: Final = 180.0  # a client without progress for this long has failed
 END_S: Final = 300.0
-LOOK_S: Final = 0.1
+CHECK_INTERVAL_S: Final = 0.1
 CALM_S: Final = (0.2, 1.5)  # between the healing and the next fault
 STILL_S: Final = 1.0  # a log that has not grown for so long is at its end
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
+SHOWN_CHARS: Final = 100  # of the last repair
 REST_S: Final = 0.08  # of a writer, on average, between two operations
 INSIDE: Final = "TRIOKA_CHAOS_INSIDE"  # set in the namespaces
 
 
 class NotHealed(Exception):
-    """What was waited for, and why it did not come."""
+    """The awaited condition, and why it did not hold."""
 
 
-class Wishes(NamedTuple):
+class RunOptions(NamedTuple):
     counts: Mapping[str, int]
     seed: int
     rest_s: float = REST_S
     mistake: str | None = None
+    security: str = PLAINTEXT
     is_quiet: bool = False
     is_kept: bool = False  # also if all was well
 
 
 class Run:
-    def __init__(self, wishes: Wishes, folder: Path, *, has_namespaces: bool) -> None:
+    def __init__(self, wishes: RunOptions, folder: Path, *, has_namespaces: bool) -> None:
         self.wishes = wishes
         self.network = new_network(NUMBERS, has_namespaces=has_namespaces)
         is_plain = not wishes.counts.get("slow")
-        self.nodes = Nodes(folder, self.network, has_mounts=has_namespaces, is_plain=is_plain, mistake=wishes.mistake)
-        self.load = Load(self.nodes.servers, wishes.seed, rest_s=wishes.rest_s)
+        self.nodes = Nodes(
+            folder,
+            self.network,
+            has_mounts=has_namespaces,
+            is_plain=is_plain,
+            mistake=wishes.mistake,
+            security=wishes.security,
+        )
+        self.load = Load(self.nodes.access(LOAD), wishes.seed, rest_s=wishes.rest_s)
         self.done: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.healed_s: list[float] = []
         self.went_on_s: list[float] = []
@@ -83,7 +95,7 @@ class Run:
         self.network.close()
 
     def carry_out(self) -> None:
-        """Raises NotHealed, or whatever else has gone wrong; `verdict` is of what was found in the end."""
+        """Raises NotHealed, or any other failure; `verdict` receives the findings at the end."""
         began = time.monotonic()
         self.nodes.start()
         self.wait_whole()
@@ -95,7 +107,7 @@ class Run:
         self.say(f"{self.network.name}; whole after {whole:.1f} s, under load after {took:.1f} s")
         kinds = schedule(dict(self.wishes.counts), Random(self.wishes.seed))
         for number, kind in enumerate(kinds, 1):
-            if not self.load.failures:  # what has ended a client, the history may tell
+            if not self.load.failures:  # the history may show what ended a client
                 self._one(number, len(kinds), kind)
         self._judge()
 
@@ -105,39 +117,51 @@ class Run:
         carry_out(fault)
         undone = time.monotonic()
         try:
-            self.wait_whole()
+            mended = self.wait_whole()
             self.healed_s.append(time.monotonic() - undone)
             counts = self.load.counts()
-            self._wait_going_on(counts)
+            stuck = self._wait_going_on(counts)
             self.went_on_s.append(time.monotonic() - undone)
         except (NotHealed, NodeEnded) as error:
             raise type(error)(f"after {number}/{of}, {fault.what} for {fault.lasts_s:.1f} s: {error}") from None
         self.done[kind] += 1
-        times = f"whole after {self.healed_s[-1]:.1f} s, all go on after {self.went_on_s[-1]:.1f} s"
+        times = f"whole after {self.healed_s[-1]:.1f} s{mended}, all go on after {self.went_on_s[-1]:.1f} s{stuck}"
         self.say(f"{number}/{of} {fault.what} for {fault.lasts_s:.1f} s: {times}")
         time.sleep(random.uniform(*CALM_S))
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
-    def wait_whole(self) -> None:
+    def wait_whole(self) -> str:
+        """Returns the last repair, in words."""
         until = time.monotonic() + HEAL_S
+        last = ""
         while reasons := self.nodes.trouble():
+            last = f" (last: {reasons[0][:SHOWN_CHARS]})"
             if time.monotonic() > until:
                 raise NotHealed(f"the cluster is not whole after {HEAL_S:.0f} s: {'; '.join(reasons[:8])}")
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_INTERVAL_S)
+        return last
 
-    def _wait_going_on(self, before: Mapping[str, int]) -> None:
+    def _wait_going_on(self, before: Mapping[str, int]) -> str:
+        """Returns, in words, which clients were the last to go on."""
+        last: list[str] = []
         until = time.monotonic() + GO_ON_S
         while stuck := [name for name, count in self.load.counts().items() if count <= before[name]]:
             if self.load.failures:
-                return
+                break
+            last = stuck
             if time.monotonic() > until:
                 raise NotHealed(f"these clients do not go on within {GO_ON_S:.0f} s: {', '.join(stuck)}")
             self.nodes.check()
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_INTERVAL_S)
+        return f" (last: {', '.join(last)})" if last else ""
 
     def _create_topics(self) -> None:
-        client = AdminClient({"bootstrap.servers": self.nodes.servers})
+        """And the rules of the load."""
+        client = AdminClient(dict(self.nodes.access(ADMIN).librdkafka))
+        if rules := self.nodes.security.rules():
+            for ruled in client.create_acls(rules, request_timeout=HEAL_S).values():
+                ruled.result(HEAL_S)
         wanted = [NewTopic(topic, partitions, len(NUMBERS)) for topic, partitions in PARTITIONS.items()]
         for made in client.create_topics(wanted, operation_timeout=HEAL_S, request_timeout=HEAL_S).values():
             made.result(HEAL_S)
@@ -160,8 +184,8 @@ class Run:
         self.verdict.words += [*parted, *self.load.failures]
 
     def _wait_same_length(self) -> None:
-        """Nobody writes any more: what the followers do not have yet, they get. Coordinators may still write the end of
-        a transaction; one that ends before it has, lets its successor write markers once more, while others stop."""
+        """After all writers have ended, the followers fetch the rest. Coordinators may still write the end of a
+        transaction; one that stops before that leaves the markers to its successor, while other nodes stop."""
         until = time.monotonic() + HEAL_S
         before: dict[int, list[int]] = {}
         while True:
@@ -191,11 +215,11 @@ class Run:
             f"full disks {done['full']}, slow disks {done['slow']} · acked {verdict.acked}, lost {verdict.lost}, "
             f"duplicated {verdict.duplicated}, reordered {verdict.reordered}, other anomalies {verdict.others} · "
             f"whole again after {_middle(self.healed_s)}, clients after {_middle(self.went_on_s)} · "
-            f"seed {self.wishes.seed}"
+            f"seed {self.wishes.seed}" + (f", {self.wishes.security}" if self.wishes.security != PLAINTEXT else "")
         )
 
     def keep(self, kept: Path) -> None:
-        """What may tell why something went wrong."""
+        """Keeps the files that help to find a cause."""
         self.nodes.keep(kept)
         with (kept / "history.jsonl").open("w") as file:
             for each in self.load.journal.history().operations:
@@ -209,8 +233,8 @@ def _middle(times: Sequence[float]) -> str:
     return f"{statistics.median(times):.1f} s (at most {max(times):.1f})" if times else "-"
 
 
-def one_run(wishes: Wishes, *, has_namespaces: bool) -> Verdict | str:
-    """What was found; or the sentence that says why the run did not come to its end."""
+def one_run(wishes: RunOptions, *, has_namespaces: bool) -> Verdict | str:
+    """The findings; or a sentence on why the run did not complete."""
     with tempfile.TemporaryDirectory(prefix="trioka-chaos-", ignore_cleanup_errors=True) as folder:
         run = Run(wishes, Path(folder), has_namespaces=has_namespaces)
         trouble: str | None = None
@@ -239,7 +263,7 @@ def planted(seed: int, *, has_namespaces: bool) -> int:
     """Every mistake must be found."""
     found = 0
     for name, mistake in MISTAKES.items():
-        wishes = Wishes(mistake.counts, seed, mistake=name, is_quiet=True)
+        wishes = RunOptions(mistake.counts, seed, mistake=name, is_quiet=True)
         outcome = one_run(wishes, has_namespaces=has_namespaces)
         is_found = isinstance(outcome, Verdict) and bool(getattr(outcome, mistake.what))
         found += is_found
@@ -255,10 +279,11 @@ def main(words: Sequence[str]) -> int:
         parser.add_argument(f"--{name}", dest=kind, type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=None, help="one is chosen, and told, without it")
     parser.add_argument("--network", choices=["auto", "namespaces", "loopback"], default="auto")
+    parser.add_argument("--security", choices=SECURITY, default=PLAINTEXT, help="of all listeners (default: plaintext)")
     parser.add_argument("--planted", action="store_true", help="look for planted mistakes instead")
     parser.add_argument("--keep", action="store_true", help="history, logs and data also of a good run")
     said = parser.parse_args(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: nothing stays behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: no processes remain
     is_inside = os.environ.get(INSIDE) == "1"
     if not is_inside and said.network != "loopback":
         if are_namespaces_allowed():
@@ -269,8 +294,10 @@ def main(words: Sequence[str]) -> int:
     seed = int.from_bytes(os.urandom(3)) if said.seed is None else said.seed
     if said.planted:
         return planted(seed, has_namespaces=is_inside)
+    if not is_inside and said.security not in (PLAINTEXT, SASL_PLAINTEXT):
+        parser.error(f"--security {said.security} needs namespaces: the proxies of loopback cannot look into TLS")
     counts = {kind: getattr(said, kind) for kind in KINDS}
-    outcome = one_run(Wishes(counts, seed, is_kept=said.keep), has_namespaces=is_inside)
+    outcome = one_run(RunOptions(counts, seed, security=said.security, is_kept=said.keep), has_namespaces=is_inside)
     return 0 if isinstance(outcome, Verdict) and outcome.is_good else 1
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from chaos.load import DELIVERY_S, IMPATIENT, MOVED, PARTITIONS, POLL_S, Worker
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from trioka.cli.client.connection import Connection, HungUp
+from trioka.cli.client.connection import ConnectionClosed
 from trioka.cli.terminal.failure import Failure
 from trioka.protocol.errors import (
     NONE,
@@ -50,7 +50,7 @@ CONFIG: Final = {
 
 
 class WrongContents(Exception):
-    """A topic does not hold what was acknowledged in it, or holds what was written into its predecessor."""
+    """A topic lacks acknowledged records, or contains records of its predecessor."""
 
 
 def insist(ask: Callable[[], bool]) -> None:
@@ -60,7 +60,7 @@ def insist(ask: Callable[[], bool]) -> None:
         try:
             if ask():
                 return
-        except (KafkaException, Failure, HungUp, OSError):
+        except (KafkaException, Failure, ConnectionClosed, OSError):
             pass
         if time.monotonic() > until:
             raise TimeoutError(f"not within {DELIVERY_S:.0f} s: {ask.__qualname__}")
@@ -70,8 +70,7 @@ def insist(ask: Callable[[], bool]) -> None:
 class Administrator(Worker):
     def ask(self, request: Request) -> Any:
         """Any node."""
-        host, _, port = self.random.choice(self.servers.split(",")).rpartition(":")
-        connection = Connection(host, int(port), timeout_s=ADMIN_S)
+        connection = self.access.connection(self.random.choice(self.access.servers.split(",")), timeout_s=ADMIN_S)
         try:
             return connection.ask(request)
         finally:
@@ -136,7 +135,7 @@ class TopicRecreator(Administrator):
         producer = Producer(
             {
                 **IMPATIENT,
-                "bootstrap.servers": self.servers,
+                **self.access.librdkafka,
                 "enable.idempotence": True,
                 "delivery.timeout.ms": int(DELIVERY_S * 1000),
                 "topic.metadata.propagation.max.ms": int(DELIVERY_S * 1000),
@@ -169,7 +168,7 @@ class TopicRecreator(Administrator):
             time.sleep(RETRY_S)
 
     def _difference(self, expected: dict[bytes, bytes | None]) -> str:
-        """What is not as expected, if anything."""
+        """The difference from the expected content, if any."""
         found: dict[bytes, bytes | None] = {}
         for message in self._read_all():
             key, value = message.key() or b"", message.value()
@@ -184,7 +183,7 @@ class TopicRecreator(Administrator):
         consumer = Consumer(
             {
                 **IMPATIENT,
-                "bootstrap.servers": self.servers,
+                **self.access.librdkafka,
                 "group.id": f"none-{self.name}",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
@@ -242,8 +241,8 @@ class Reassigner(Administrator):
     def _is_asked(self, partition: int, replicas: Sequence[int]) -> bool:
         wanted = AlterPartitionReassignmentsRequest.Topic
         topic = wanted(name=MOVED, partitions=[wanted.Partition(partition_index=partition, replicas=list(replicas))])
-        told = self.ask(AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=int(ADMIN_S * 1000)))
-        return bool(told.error_code == NONE and told.responses[0].partitions[0].error_code == NONE)
+        response = self.ask(AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=int(ADMIN_S * 1000)))
+        return bool(response.error_code == NONE and response.responses[0].partitions[0].error_code == NONE)
 
     def _is_moved(self, partition: int, replicas: Sequence[int]) -> bool:
         topics = [MetadataRequest.Topic(name=MOVED)]

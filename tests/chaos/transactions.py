@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from chaos.load import ABORTED, DEALS, DELIVERY_S, PADDING, PARTITIONS, Journal, Writer
+from chaos.security import Access
 from history.operations import Outcome, Send
 from support.retriable_errors import PASSES, TRANSACTION_ENDED
 from support.transaction_requests import Who, end, init, produce
 
-from trioka.cli.client.connection import Connection, HungUp
+from trioka.cli.client.connection import Connection, ConnectionClosed
 from trioka.cli.terminal.failure import Failure
 from trioka.protocol import errors
 from trioka.protocol.errors import NONE, error_class
@@ -28,7 +29,7 @@ from trioka.protocol.schema import Request
 FIND_VERSION, INIT_VERSION, PRODUCE_VERSION, END_VERSION, METADATA_VERSION = 4, 5, 12, 5, 12
 TRANSACTION_KEY_TYPE: Final = 1
 TIMEOUT_MS: Final = 60_000
-ANSWER_S: Final = 12.0  # longer than the timeout of a Produce
+RESPONSE_TIMEOUT_S: Final = 12.0  # longer than the timeout of a Produce
 RETRY_S: Final = 0.1
 BATCHES: Final = (1, 2, 2, 3, 4, 5)  # in flight at a time, to one partition
 
@@ -44,7 +45,7 @@ class Unexpected(Exception):
 
 
 class TransactionEnded(Exception):
-    """This transaction is over; the producer begins anew with InitProducerId."""
+    """This transaction is over; the producer starts again with InitProducerId."""
 
 
 @dataclass(slots=True)
@@ -56,8 +57,8 @@ class Batch:
 
 
 class PipelinedTransactions(Writer):
-    def __init__(self, name: str, servers: str, journal: Journal, seed: int, rest_s: float = 0.0) -> None:
-        super().__init__(name, servers, journal, seed, rest_s)
+    def __init__(self, name: str, access: Access, journal: Journal, seed: int, rest_s: float = 0.0) -> None:
+        super().__init__(name, access, journal, seed, rest_s)
         self._connections: dict[str, Connection] = {}
         self._nodes: dict[int, str] = {}
         self._leaders: dict[int, int] = {}
@@ -80,7 +81,7 @@ class PipelinedTransactions(Writer):
         began = time.monotonic()
         batches = self._new_batches()
         commits = self.random.random() >= ABORTED
-        outcome = Outcome.FAIL  # as long as no coordinator was asked to commit it
+        outcome = Outcome.FAIL  # as long as no coordinator has received a request to commit it
         try:
             self._write(batches)
             if commits:
@@ -122,7 +123,7 @@ class PipelinedTransactions(Writer):
                     self._refresh()
 
     def _pipeline(self, connection: Connection, batches: Sequence[Batch]) -> bool:
-        """Sends all, then hears all. False if any was not accepted."""
+        """Sends all requests, then reads all responses. False if any was not accepted."""
         requests = [
             produce(
                 self._who,
@@ -139,13 +140,13 @@ class PipelinedTransactions(Writer):
         try:
             ids = [connection.say(request, PRODUCE_VERSION) for request in requests]
             for correlation_id, request, each in zip(ids, requests, batches, strict=True):
-                told = connection.hear(request, PRODUCE_VERSION, correlation_id=correlation_id)
-                (answer,) = told.responses[0].partition_responses
+                response = connection.hear(request, PRODUCE_VERSION, correlation_id=correlation_id)
+                (answer,) = response.responses[0].partition_responses
                 if not self._is_accepted(each, answer.error_code, refused):
                     refused.add(each.partition)
                 else:
                     each.offset = answer.base_offset if answer.base_offset >= 0 else 0
-        except (Failure, HungUp, OSError):
+        except (Failure, ConnectionClosed, OSError):
             connection.close()
             return False
         return not refused
@@ -168,8 +169,8 @@ class PipelinedTransactions(Writer):
 
     def _connection(self, address: str) -> Connection:
         if address not in self._connections:
-            host, _, port = address.rpartition(":")
-            self._connections[address] = Connection(host, int(port), timeout_s=ANSWER_S, client_id=self.name)
+            made = self.access.connection(address, timeout_s=RESPONSE_TIMEOUT_S, client_id=self.name)
+            self._connections[address] = made
         return self._connections[address]
 
     def _refresh(self) -> None:
@@ -181,16 +182,16 @@ class PipelinedTransactions(Writer):
             self._leaders = {each.partition_index: each.leader_id for each in told.topics[0].partitions}
 
     def _ask_any(self, request: Request, version: int) -> Any:
-        """None if the node that was asked does not answer."""
-        connection = self._connection(self.random.choice(self.servers.split(",")))
+        """None if the node does not answer."""
+        connection = self._connection(self.random.choice(self.access.servers.split(",")))
         try:
             return connection.ask(request, version)
-        except (Failure, HungUp, OSError):
+        except (Failure, ConnectionClosed, OSError):
             connection.close()
             return None
 
     def _ask_coordinator(self, request: Request, version: int) -> Any:
-        """Until it has answered what it will always answer."""
+        """Retries until the coordinator gives a final answer."""
         until = time.monotonic() + DELIVERY_S
         while time.monotonic() < until:
             told = self._ask_known_coordinator(request, version)
@@ -217,6 +218,6 @@ class PipelinedTransactions(Writer):
         connection = self._connection(self._coordinator)
         try:
             return connection.ask(request, version)
-        except (Failure, HungUp, OSError):
+        except (Failure, ConnectionClosed, OSError):
             connection.close()
             return None

@@ -1,8 +1,8 @@
-"""What a chaos run has shown: the history checker's findings, a plain count beside it, and the replicas' bytes.
+"""The result of a chaos run: the history checker's findings, a plain count beside it, and the replicas' bytes.
 
-The checker (tests/history/checker.py) knows all that a history can tell. The count asks three things again, without its
-cleverness: is every acknowledged record there, once, and in the order in which it was sent? And three replicas of a log
-are one sequence of bytes, however it is cut into files.
+The checker (tests/history/checker.py) finds everything that a history can show. The count verifies three things again,
+in a simpler way: every acknowledged record is there, once, and in the order in which it was sent. And three replicas of
+a log are one sequence of bytes, in any division into files.
 """
 
 from collections import Counter, defaultdict
@@ -38,10 +38,10 @@ class Verdict:
 
 
 def judged(history: History, found: Mapping[Key, Sequence[Read]], groups: Sequence[str]) -> Verdict:
-    """`found`: what stands in each partition in the end, in order."""
+    """`found`: the final content of each partition, in order."""
     report = check(history)
     verdict = count(history, found)
-    anomalies = [*report.anomalies, *(each for group in groups for each in passed_over(history, found, group))]
+    anomalies = [*report.anomalies, *(each for group in groups for each in ports_in_use(history, found, group))]
     kinds = Counter(anomaly.kind for anomaly in anomalies)
     verdict.lost = max(verdict.lost, sum(kinds[kind] for kind in LOST))
     verdict.duplicated = max(verdict.duplicated, sum(kinds[kind] for kind in DUPLICATED))
@@ -73,7 +73,7 @@ def count(history: History, found: Mapping[Key, Sequence[Read]]) -> Verdict:
     return verdict
 
 
-def passed_over(history: History, found: Mapping[Key, Sequence[Read]], group: str) -> list[Anomaly]:
+def ports_in_use(history: History, found: Mapping[Key, Sequence[Read]], group: str) -> list[Anomaly]:
     """A group reads all that lies before what it commits, whichever of its members does."""
     committed: dict[Key, int] = {}
     read: dict[Key, set[int]] = defaultdict(set)
@@ -102,12 +102,13 @@ def passed_over(history: History, found: Mapping[Key, Sequence[Read]], group: st
 
 
 def log_of(data: Path, key: Key) -> bytes:
-    """All segments of a partition, one behind the other."""
+    """All segments of a partition, concatenated."""
     return b"".join(path.read_bytes() for path in sorted((data / key).glob("*.log")))
 
 
 def differences(folders: Mapping[int, Path], keys: Sequence[Key]) -> list[str]:
-    """Where the replicas of a partition part. What one has let go of at its start, the others may still have."""
+    """Where the replicas of a partition differ. Records that one has deleted at its start, the others may still
+    have."""
     found = []
     for key in keys:
         logs = {node: log_of(folder, key) for node, folder in folders.items()}

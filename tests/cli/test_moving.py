@@ -39,22 +39,24 @@ def test_what_is_no_rate_is_a_sentence(text: str) -> None:
 def two_looks_tell_how_fast_somebody_catches_up(module: ModuleType) -> None:
     before = {1: {PLACE: 1000}, 3: {PLACE: 200}}
     now = {1: {PLACE: 1200}, 3: {PLACE: 900}}
-    found = module.lack(before, now, 2.0, 1, 3, PLACE, 4000)
-    assert found == module.Lack(300, 4000, 250.0)
-    assert module.why(3, found) == "broker 3 is up, and catches up at 250 B/s → in sync in ~1s"
-    slower = module.lack(before, {1: {PLACE: 2000}, 3: {PLACE: 300}}, 2.0, 1, 3, PLACE, None)
-    assert slower.gain < 0 and "does not catch up" in module.why(3, slower)
+    found = module.shortfall_of(before, now, 2.0, 1, 3, PLACE, 4000)
+    assert found == module.Shortfall(300, 4000, 250.0)
+    assert module.explain_shortfall(3, found) == "broker 3 is up, and catches up at 250 B/s → in sync in ~1s"
+    slower = module.shortfall_of(before, {1: {PLACE: 2000}, 3: {PLACE: 300}}, 2.0, 1, 3, PLACE, None)
+    assert slower.gain < 0 and "does not catch up" in module.explain_shortfall(3, slower)
 
 
 def one_look_tells_no_speed_and_nobody_no_size(module: ModuleType) -> None:
     sizes = {1: {PLACE: 1000}, 3: {PLACE: 1000}, 4: {}}
-    assert module.lack(sizes, sizes, 0.0, 1, 3, PLACE, None) == module.Lack(0, 0, None)
-    assert module.lack(sizes, sizes, 0.0, 1, 4, PLACE, 9) == module.Lack(1000, 9, None)
+    assert module.shortfall_of(sizes, sizes, 0.0, 1, 3, PLACE, None) == module.Shortfall(0, 0, None)
+    assert module.shortfall_of(sizes, sizes, 0.0, 1, 4, PLACE, 9) == module.Shortfall(1000, 9, None)
     for leader, node in ((2, 3), (1, 5)):  # who did not answer
-        assert module.lack(sizes, sizes, 0.0, leader, node, PLACE, None) == module.Lack(None, None, None)
-    assert module.why(3, module.Lack(0, 0, 0.0)) == "broker 3 is up, and has all: it joins in a moment"
-    assert module.why(3, module.Lack(5, 1, None)) == "broker 3 is up, and catches up"
-    assert module.why(3, None) == "broker 3 is not there"
+        assert module.shortfall_of(sizes, sizes, 0.0, leader, node, PLACE, None) == module.Shortfall(None, None, None)
+    assert (
+        module.explain_shortfall(3, module.Shortfall(0, 0, 0.0)) == "broker 3 is up, and has all: it joins in a moment"
+    )
+    assert module.explain_shortfall(3, module.Shortfall(5, 1, None)) == "broker 3 is up, and catches up"
+    assert module.explain_shortfall(3, None) == "broker 3 is not there"
 
 
 RULES: list[tuple[ModuleType, Rule]] = [
@@ -63,8 +65,18 @@ RULES: list[tuple[ModuleType, Rule]] = [
     (under_replicated, one_look_tells_no_speed_and_nobody_no_size),
 ]
 MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
-    (throttling, " if each not in before)", ")", whoever_has_it_sends_and_whoever_is_new_gets),
-    (throttling, "for each in before)", "for each in before[:1])", whoever_has_it_sends_and_whoever_is_new_gets),
+    (
+        throttling,
+        '(f"{place.partition}:{each}" for each in after if each not in before)',
+        '(f"{place.partition}:{each}" for each in after)',
+        whoever_has_it_sends_and_whoever_is_new_gets,
+    ),
+    (
+        throttling,
+        '(f"{place.partition}:{each}" for each in before)',
+        '(f"{place.partition}:{each}" for each in before[:1])',
+        whoever_has_it_sends_and_whoever_is_new_gets,
+    ),
     (throttling, "{*before, *after}", "{*after}", whoever_has_it_sends_and_whoever_is_new_gets),
     (
         under_replicated,
@@ -72,7 +84,12 @@ MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
         "(last - then) / seconds",
         two_looks_tell_how_fast_somebody_catches_up,
     ),
-    (under_replicated, "return Lack(last,", "return Lack(then,", two_looks_tell_how_fast_somebody_catches_up),
+    (
+        under_replicated,
+        "Shortfall(last, 0 if age_ms is None and last == 0 else age_ms, gain)",
+        "Shortfall(then, 0 if age_ms is None and last == 0 else age_ms, gain)",
+        two_looks_tell_how_fast_somebody_catches_up,
+    ),
     (under_replicated, "seconds <= 0 or then is None", "then is None", one_look_tells_no_speed_and_nobody_no_size),
     (
         under_replicated,

@@ -9,11 +9,15 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from support.certificates import authority, signed
 from support.command_line import broker_at, command, home
 from support.doc_commands import commands_in, install_commands, must_end_as_said
+from support.sasl import PASSWORDS, SASL, SASL_SETTINGS
 from support.serving import HOST, LISTENER, broker_in_thread
+from support.tls_broker import SECURE, tls_settings
 
 from trioka.cli.cluster.local_cluster import LocalCluster, local_folder
+from trioka.protocol.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
 from trioka.storage.layout import Kind, segment_file
 
 __all__ = ["home"]
@@ -107,6 +111,38 @@ def was_stopped(folder: Path) -> Iterator[str]:
     yield at
 
 
+@contextmanager
+def shows_a_certificate_of_another_authority(folder: Path) -> Iterator[str]:
+    trusted, other = authority(), authority("CN=Other")
+    with broker_in_thread(folder / "data", None, **tls_settings(signed(other), other, folder)) as broker:
+        (folder / "ca.pem").write_text(trusted.chain_pem)
+        (folder / "client.properties").write_text(
+            "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=ca.pem\n"
+        )
+        yield f"{HOST}:{broker.addresses[SECURE][1]}"
+
+
+@contextmanager
+def does_not_know_alice(folder: Path) -> Iterator[str]:
+    with broker_in_thread(folder / "data", None, **SASL_SETTINGS) as broker:
+        for file, module, mechanism, user in (
+            ("admin", PLAIN_MODULE, "PLAIN", "root"),
+            ("client", SCRAM_MODULE, "SCRAM-SHA-512", "alice"),
+        ):
+            (folder / f"{file}.properties").write_text(
+                f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
+                f'sasl.jaas.config={module} required username="{user}" password="{PASSWORDS[user]}";\n'
+            )
+        yield f"{HOST}:{broker.addresses[SASL][1]}"
+
+
+@contextmanager
+def throttles_alice(folder: Path) -> Iterator[str]:
+    with in_order(folder) as at:
+        assert command("quota", "set", "producer_byte_rate=1MB", "--user", "alice", at=at).code == 0
+        yield at
+
+
 BROKEN: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {
     "": in_order,
     "Nobody can connect": advertises_a_wrong_address,
@@ -116,8 +152,12 @@ BROKEN: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {
     "Disk full": has_a_full_disk,
     "Corrupt segment": has_a_flipped_bit,
     "After a crash": was_stopped,
+    "TLS handshakes fail": shows_a_certificate_of_another_authority,
+    "Logins fail": does_not_know_alice,
+    "Throttled clients": throttles_alice,
     "Upgrade": in_order,
     "Capacity": in_order,
+    "Quotas": in_order,
 }
 
 
@@ -132,7 +172,7 @@ def test_the_commands_of_the_chapter_end_as_it_says(chapter: str, home: Path, mo
             must_end_as_said(line, at or None)
 
 
-@pytest.mark.parametrize("chapter", [name for name in chapters() if name not in ("", "Upgrade", "Capacity")])
+@pytest.mark.parametrize("chapter", [name for name in chapters() if name not in ("", "Upgrade", "Capacity", "Quotas")])
 def test_every_chapter_has_the_same_shape(chapter: str) -> None:
     text = chapters()[chapter]
     places = [

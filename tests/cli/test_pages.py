@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.command_line import broker_at, command, home
+from support.command_line import command, home
 from support.doc_commands import commands_in, install_commands, must_end_as_said
+from support.sasl import PASSWORDS, SASL, SASL_SETTINGS
+from support.serving import HOST, LISTENER, broker_in_thread
 
 from trioka.cli.commands import COMMANDS
+from trioka.protocol.sasl.jaas import PLAIN_MODULE
 
 __all__ = ["home"]
 
@@ -33,8 +36,23 @@ def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.chdir(home)
     (home / "server.properties").write_text(PROPERTIES)
     install_commands(home, monkeypatch)
-    with broker_at(home / "data") as address:
-        yield address
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    with broker_in_thread(
+        home / "data",
+        None,
+        **SASL_SETTINGS,
+        authorizer_class_name=authorizer,
+        super_users="User:ANONYMOUS",
+        delegation_token_secret_key="of the page",
+    ) as broker:
+        secured = f"{HOST}:{broker.addresses[SASL][1]}"
+        (home / "client.properties").write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f'sasl.jaas.config={PLAIN_MODULE} required username="alice" password="{PASSWORDS["alice"]}";\n'
+        )
+        words = ("context", "set", "secured", "--bootstrap-server", secured, "--command-config", "client.properties")
+        assert command(*words).code == 0
+        yield f"{HOST}:{broker.addresses[LISTENER][1]}"
 
 
 @pytest.mark.parametrize("page", ["CLI.md", "COMING-FROM-KAFKA.md"])
@@ -55,7 +73,19 @@ def test_the_page_has_an_example_of_every_command() -> None:
 
 def test_every_command_of_a_group_is_on_the_page() -> None:
     page = (DOCS / "CLI.md").read_text(encoding="utf-8")
-    for name in ("topics", "groups", "config", "segments", "context", "cluster", "storage"):
+    for name in (
+        "topics",
+        "groups",
+        "config",
+        "segments",
+        "context",
+        "cluster",
+        "storage",
+        "user",
+        "acl",
+        "quota",
+        "token",
+    ):
         listed = command(name, "--help").out.split("Commands:")[1].split("\n")
         inside = [line.split()[0] for line in listed if line.strip()]
         assert [each for each in inside if f"trioka {name} {each}" not in page] == []

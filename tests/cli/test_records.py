@@ -75,10 +75,10 @@ def test_a_file_and_a_fixed_key_and_no_value(at: str, tmp_path: Path) -> None:
 
 def test_a_topic_that_is_not_there_is_created_by_the_broker_or_named(at: str, tmp_path: Path) -> None:
     ended = command("produce", "fresh", at=at, stdin=b"x\n")
-    assert ended.code == Exit.OK and "the broker creates it" in ended.talk
+    assert ended.code == Exit.OK and "the broker creates it" in ended.stderr
     with broker_at(tmp_path, auto_create_topics_enable="false") as strict:
         refused = command("produce", "fresh", at=strict, stdin=b"x\n")
-        assert refused.code == Exit.NOT_FOUND and "create it: trioka topics create fresh" in refused.talk
+        assert refused.code == Exit.NOT_FOUND and "create it: trioka topics create fresh" in refused.stderr
     assert command("consume", "freesh", at=at).code == Exit.NOT_FOUND
     assert command("produce", "fresh", "-p", "9", at=at, stdin=b"x\n").code == Exit.NOT_FOUND
 
@@ -87,7 +87,7 @@ def test_a_record_that_is_too_large_is_explained_with_the_others_written(at: str
     command("topics", "create", "narrow", "-c", "max.message.bytes=300", at=at)
     ended = command("produce", "narrow", at=at, stdin=b"x" * 5000 + b"\n")
     assert ended.code == Exit.FAILED
-    assert "TRK-1010 MESSAGE_TOO_LARGE" in ended.talk and "1 of 1 records were not written" in ended.talk
+    assert "TRK-1010 MESSAGE_TOO_LARGE" in ended.stderr and "1 of 1 records were not written" in ended.stderr
 
 
 # -- formats -----------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import pytest
 from support.command_line import at, command, home
 
 from trioka.cli import commands
-from trioka.cli.commands import COMMANDS, Lazy
-from trioka.cli.problems import TROUBLES
+from trioka.cli.commands import COMMANDS, LazyCommand
+from trioka.cli.problems import KNOWN_PROBLEMS
 from trioka.cli.terminal.failure import Exit, Failure
 from trioka.protocol.errors import BY_CODE
 
@@ -45,7 +45,7 @@ def test_an_error_is_explained_by_each_of_its_names(what: str) -> None:
     assert "trioka topics create" in ended.out and "ends with 5" in ended.out
 
 
-@pytest.mark.parametrize("code", [f"TRK-{1000 + code:04}" for code in BY_CODE] + list(TROUBLES))
+@pytest.mark.parametrize("code", [f"TRK-{1000 + code:04}" for code in BY_CODE] + list(KNOWN_PROBLEMS))
 def test_every_code_is_explained(code: str) -> None:
     assert command("explain", code).out.startswith(f"{code} ")
 
@@ -62,7 +62,7 @@ def test_a_config_key_is_explained() -> None:
 
 def test_what_is_neither_has_a_suggestion() -> None:
     ended = command("explain", "retention.mz")
-    assert ended.code == Exit.NOT_FOUND and "did you mean: retention.ms" in ended.talk
+    assert ended.code == Exit.NOT_FOUND and "did you mean: retention.ms" in ended.stderr
 
 
 # -- context -----------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_a_context_that_does_not_exist_has_a_suggestion(home: Path) -> None:
     command("context", "set", "production", "-b", "localhost:9092")
     for line in (["context", "use", "prodution"], ["topics", "list", "--context", "prodution"]):
         ended = command(*line)
-        assert ended.code == Exit.NOT_FOUND and "did you mean: production?" in ended.talk
+        assert ended.code == Exit.NOT_FOUND and "did you mean: production?" in ended.stderr
     assert command("context", "set", "odd", "-b", "a:b").code == Exit.USAGE
 
 
@@ -95,7 +95,7 @@ def test_a_file_of_contexts_that_cannot_be_read_is_named(home: Path) -> None:
     (home / "config" / "trioka").mkdir(parents=True)
     (home / "config" / "trioka" / "contexts.json").write_text("[]")
     ended = command("context", "list")
-    assert ended.code == Exit.FAILED and "contexts.json cannot be read" in ended.talk
+    assert ended.code == Exit.FAILED and "contexts.json cannot be read" in ended.stderr
 
 
 # -- completion --------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_a_result_is_kept_and_compared(at: str, tmp_path: Path) -> None:
     command("bench", "produce", "--msgs", "10", "--save", file, at=at)
     assert json.loads(Path(file).read_text())["records"] == 10
     again = command("bench", "produce", "--msgs", "10", "--size", "99", "--compare", file, "-o", "json", at=at)
-    assert again.rows[0]["ratio"].endswith("x") and "size differ" in again.talk
+    assert again.rows[0]["ratio"].endswith("x") and "size differ" in again.stderr
     Path(file).write_text("{}")
     assert command("bench", "produce", "--msgs", "1", "--compare", file, at=at).code == Exit.USAGE
 
@@ -207,7 +207,7 @@ def test_every_command_has_its_help(name: str) -> None:
 
 
 def test_a_part_that_is_not_installed_is_named() -> None:
-    missing = Lazy("trioka.cli.no_such_module", "it", "something", extra="spark")
+    missing = LazyCommand("trioka.cli.no_such_module", "it", "something", extra="spark")
     with pytest.raises(Failure, match=r"trioka it needs 'trioka\.cli\.no_such_module'") as failed:
         commands.load("it", missing)
     assert "pip install 'trioka[spark]'" in str(failed.value)

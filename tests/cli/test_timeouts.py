@@ -47,6 +47,22 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "config set": ("retention.ms=1", "--topic", "t"),
     "config unset": ("retention.ms", "--topic", "t"),
     "doctor": (),
+    "doctor tls": (),
+    "user list": (),
+    "user create": ("ann",),
+    "user passwd": ("ann",),
+    "user delete": ("ann", "-y"),
+    "acl list": (),
+    "acl add": ("ann", "read", "topic:t"),
+    "acl remove": ("--principal", "ann", "-y"),
+    "acl can": ("ann", "read", "topic:t"),
+    "quota list": (),
+    "quota set": ("producer_byte_rate=1", "--user", "ann"),
+    "quota remove": ("--user", "ann"),
+    "token list": (),
+    "token create": (),
+    "token renew": ("t",),
+    "token expire": ("t",),
     "bench": ("produce",),
     "cluster status": (),
     "cluster brokers": (),
@@ -68,10 +84,11 @@ def asking() -> Iterator[str]:
                 inner = command.get_command(context, each)
                 assert inner is not None
                 yield from walk(inner, f"{name} {each}".strip())
-        elif any(parameter.name == "timeout" for parameter in command.params):
+        if any(parameter.name == "timeout" for parameter in command.params):
             yield name
 
-    for name in ("topics", "groups", "lag", "produce", "consume", "config", "doctor", "bench", "cluster"):
+    names = ("topics", "groups", "lag", "produce", "consume", "config", "doctor", "bench", "cluster")
+    for name in (*names, "user", "acl", "quota", "token"):
         found = root.get_command(context, name)
         assert found is not None
         yield from walk(found, name)
@@ -197,7 +214,7 @@ def test_a_consumer_that_reads_to_an_end_ends_though_nobody_sends(tmp_path: Path
     assert said.startswith("error: ") and "Traceback" not in said
 
 
-# Patience.
+# TimeoutBudget.
 
 
 class Clock:
@@ -215,7 +232,7 @@ def patience() -> ModuleType:
 
 def waited(patience: ModuleType, seconds: float) -> tuple[Any, Clock]:
     clock = Clock()
-    made = patience.Patience(10.0, clock)
+    made = patience.TimeoutBudget(10.0, clock)
     with made.waiting():
         clock.now_s += seconds
     return made, clock
@@ -255,8 +272,8 @@ def test_each_of_several_has_its_part(patience: ModuleType) -> None:
 MISTAKES: list[tuple[str, str, Callable[[ModuleType], None]]] = [
     ("self._left_s -= self._now() - began", "pass", test_what_one_waits_the_others_do_not_have),
     (
-        "        try:\n            yield\n        finally:\n            self._left_s -=",
-        "        yield\n        if True:\n            self._left_s -=",
+        "try:\n    yield\nfinally:\n    self._left_s -= self._now() - began",
+        "yield\nif True:\n    self._left_s -= self._now() - began",
         test_what_one_waits_the_others_do_not_have,
     ),
     ("self._left_s = self.timeout_s", "pass", test_an_answer_restores_it),

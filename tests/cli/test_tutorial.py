@@ -26,6 +26,7 @@ FILE = re.compile(r"# (\S+\.py)\n")
 ELSEWHERE = {
     "make run": "test_make_run_is_trioka_dev",
     "make test": "this is it",
+    "pip install 'trioka[pytest]'": "tests/test_packaging.py builds and installs the package",
     "pip install 'trioka[spark]'": "tests/test_packaging.py builds and installs the package",
     "trioka pipeline example": "compat-tests/spark/test_pipeline_run.py",
 }

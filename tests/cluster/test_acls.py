@@ -5,33 +5,33 @@ from itertools import count, permutations
 from types import ModuleType
 
 import pytest
-from mutants.plant import assert_noticed
+from mutants.plant import assert_noticed, within
 
 from trioka.cluster import acls as acls_module
 from trioka.cluster import authorizer as authorizer_module
-from trioka.cluster.acls import AclFilter, Acls, Operation, Pattern, Permission, ResourceKind
+from trioka.cluster.acls import AclFilter, AclOperation, AclPermission, AclResourceType, Acls, PatternType
 from trioka.cluster.replay_error import ReplayError
 from trioka.protocol.errors import UnknownServerError
 from trioka.protocol.internal_records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
 ANN, BOB = "User:ann", "User:bob"
 HERE, THERE = "10.0.0.7", "10.0.0.8"
-TOPIC = ResourceKind.TOPIC
-READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
-LITERAL, PREFIXED = Pattern.LITERAL, Pattern.PREFIXED
+TOPIC = AclResourceType.TOPIC
+READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 
 _ids = count(1)
 
 
 def record(
     name: str = "orders",
-    operation: Operation = READ,
-    permission: Permission = Permission.ALLOW,
+    operation: AclOperation = READ,
+    permission: AclPermission = AclPermission.ALLOW,
     *,
-    pattern: Pattern = LITERAL,
+    pattern: PatternType = LITERAL,
     principal: str = ANN,
     host: str = "*",
-    kind: ResourceKind = TOPIC,
+    kind: AclResourceType = TOPIC,
 ) -> AccessControlEntryRecord:
     return AccessControlEntryRecord(
         id=next(_ids).to_bytes(16),
@@ -45,8 +45,8 @@ def record(
     )
 
 
-def deny(name: str = "orders", operation: Operation = READ, **more: str | Pattern) -> AccessControlEntryRecord:
-    return record(name, operation, Permission.DENY, **more)  # type: ignore[arg-type]
+def deny(name: str = "orders", operation: AclOperation = READ, **more: str | PatternType) -> AccessControlEntryRecord:
+    return record(name, operation, AclPermission.DENY, **more)  # type: ignore[arg-type]
 
 
 def stored(*records: AccessControlEntryRecord, module: ModuleType = acls_module) -> Acls:
@@ -59,16 +59,16 @@ def stored(*records: AccessControlEntryRecord, module: ModuleType = acls_module)
 def may(
     module: ModuleType,
     acls: Acls | None,
-    operation: Operation = READ,
+    operation: AclOperation = READ,
     name: str = "orders",
     *,
     principal: str = ANN,
     host: str = HERE,
-    kind: ResourceKind = TOPIC,
+    kind: AclResourceType = TOPIC,
     **settings: object,
 ) -> bool:
     authorizer = module.Authorizer(**settings)
-    allowed: bool = authorizer.authorize(acls, module.Who(principal, host), operation, kind, name).allowed
+    allowed: bool = authorizer.authorize(acls, module.Requester(principal, host), operation, kind, name).allowed
     return allowed
 
 
@@ -87,7 +87,7 @@ def test_without_a_rule_nobody_may(rules: ModuleType) -> None:
 
 
 def test_a_super_user_may_do_everything(rules: ModuleType) -> None:
-    assert may(rules, stored(deny(operation=Operation.ALL)), super_users=frozenset({ANN}))
+    assert may(rules, stored(deny(operation=AclOperation.ALL)), super_users=frozenset({ANN}))
     assert not may(rules, stored(), super_users=frozenset({BOB, "ann", "User:*"}))
 
 
@@ -99,7 +99,7 @@ def test_before_the_rules_are_loaded_only_super_users_may(rules: ModuleType) -> 
 
 def test_a_denial_wins_in_any_order_and_pattern(rules: ModuleType) -> None:
     allowing = [record(), record("ord", pattern=PREFIXED), record("*", principal="User:*")]
-    for denial in (deny(), deny("o", pattern=PREFIXED), deny("*"), deny(operation=Operation.ALL), deny(host=HERE)):
+    for denial in (deny(), deny("o", pattern=PREFIXED), deny("*"), deny(operation=AclOperation.ALL), deny(host=HERE)):
         for order in permutations([*allowing, denial]):
             assert not may(rules, stored(*order))
 
@@ -131,20 +131,20 @@ def test_an_address_is_denied_in_every_spelling_and_allowed_in_javas(rules: Modu
 
 def test_a_rule_names_an_operation_or_all(rules: ModuleType) -> None:
     assert not may(rules, stored(record(operation=WRITE)))
-    assert may(rules, stored(record(operation=Operation.ALL)))
-    assert may(rules, stored(record(operation=Operation.ALL)), DESCRIBE)
+    assert may(rules, stored(record(operation=AclOperation.ALL)))
+    assert may(rules, stored(record(operation=AclOperation.ALL)), DESCRIBE)
 
 
 def test_who_may_do_something_may_describe_it(rules: ModuleType) -> None:
-    implied = {READ, WRITE, Operation.DELETE, Operation.ALTER, DESCRIBE, Operation.ALL}
-    for operation in Operation:
+    implied = {READ, WRITE, AclOperation.DELETE, AclOperation.ALTER, DESCRIBE, AclOperation.ALL}
+    for operation in AclOperation:
         assert may(rules, stored(record(operation=operation)), DESCRIBE) is (operation in implied)
 
 
 def test_who_may_alter_configs_may_describe_them(rules: ModuleType) -> None:
-    implied = {Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS, Operation.ALL}
-    for operation in Operation:
-        assert may(rules, stored(record(operation=operation)), Operation.DESCRIBE_CONFIGS) is (operation in implied)
+    implied = {AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALL}
+    for operation in AclOperation:
+        assert may(rules, stored(record(operation=operation)), AclOperation.DESCRIBE_CONFIGS) is (operation in implied)
 
 
 def test_a_denial_implies_nothing(rules: ModuleType) -> None:
@@ -156,7 +156,7 @@ def test_everyone_may_only_where_there_is_no_rule_at_all(rules: ModuleType) -> N
     for acls, expected in (
         (stored(), True),
         (stored(record("other")), True),
-        (stored(record(kind=ResourceKind.GROUP)), True),
+        (stored(record(kind=AclResourceType.GROUP)), True),
         (stored(record(principal=BOB)), False),
         (stored(record(operation=WRITE)), False),
         (stored(record(host=THERE)), False),
@@ -174,7 +174,7 @@ def test_a_permission_that_nobody_knows_does_not_allow(rules: ModuleType) -> Non
 
 def some(module: ModuleType, *records: AccessControlEntryRecord, **settings: object) -> bool:
     authorizer = module.Authorizer(**settings)
-    allowed: bool = authorizer.authorize_any(stored(*records), module.Who(ANN, HERE), WRITE, TOPIC).allowed
+    allowed: bool = authorizer.authorize_any(stored(*records), module.Requester(ANN, HERE), WRITE, TOPIC).allowed
     return allowed
 
 
@@ -182,56 +182,65 @@ def test_whether_there_is_any_with_which_it_may_be_done(rules: ModuleType) -> No
     one, prefixed = record(operation=WRITE), record("ord", WRITE, pattern=PREFIXED)
     assert not some(rules)
     assert some(rules, super_users=frozenset({ANN})) and some(rules, allow_everyone_if_no_acl_found=True)
-    assert some(rules, one) and some(rules, prefixed) and some(rules, record("*", Operation.ALL))
+    assert some(rules, one) and some(rules, prefixed) and some(rules, record("*", AclOperation.ALL))
     assert not some(rules, record(operation=READ))
     assert not some(rules, record(operation=WRITE, principal=BOB)) and not some(rules, record("a", WRITE, host=THERE))
-    assert not some(rules, record("x", WRITE, kind=ResourceKind.GROUP))
+    assert not some(rules, record("x", WRITE, kind=AclResourceType.GROUP))
     assert not some(rules, one, deny(operation=WRITE)) and some(rules, one, deny("other", WRITE))
     assert not some(rules, one, deny("ord", WRITE, pattern=PREFIXED))
     for prefix in ("or", "ord"):
         assert not some(rules, prefixed, deny(prefix, WRITE, pattern=PREFIXED))
     assert some(rules, prefixed, deny("orde", WRITE, pattern=PREFIXED)) and some(rules, prefixed, deny("ord", WRITE))
-    assert not some(rules, one, prefixed, deny("*", WRITE)) and not some(rules, one, deny("*", Operation.ALL))
+    assert not some(rules, one, prefixed, deny("*", WRITE)) and not some(rules, one, deny("*", AclOperation.ALL))
 
 
 # fmt: off
 MISTAKES: list[tuple[str, str, Callable[[ModuleType], None]]] = [
-    ("who.principal in self.super_users:", "who.principal in ():", test_a_super_user_may_do_everything),
-    ("        if who.principal in self.super_users:\n            return SUPER_USER\n        if acls is None:\n"
+    ("self.super_users", "()", test_a_super_user_may_do_everything),
+    ("        if requester.principal in self.super_users:\n            return SUPER_USER\n        if acls is None:\n"
      '            raise UnknownServerError("the access rules are not loaded yet")\n',
-     "        if acls is None:\n            return NO_RULE_ALLOWED\n        if who.principal in self.super_users:\n"
+     "        if acls is None:\n            return NO_RULE_ALLOWED\n"
+     "        if requester.principal in self.super_users:\n"
      "            return SUPER_USER\n", test_before_the_rules_are_loaded_only_super_users_may),
-    ("                    return Verdict(False, rule)\n        if allowed_by", "                    continue\n"
-     "        if allowed_by", test_a_denial_wins_in_any_order_and_pattern),
-    ("allowed_by = rule\n", "return Verdict(True, rule)\n", test_a_denial_wins_in_any_order_and_pattern),
-    ("rule.principal not in (who.principal, EVERYBODY)", "False", test_rules_are_for_a_principal_or_for_everybody),
-    ("(who.principal, EVERYBODY)", "(who.principal,)", test_rules_are_for_a_principal_or_for_everybody),
-    ("(who.host, ANYTHING)", "(who.host, ANYTHING, rule.host)", test_rules_are_for_a_host_or_for_all),
-    (" and is_address_of(who.host, rule.host)", " and False",
+    (within("Authorizer.authorize", "return AuthorizationResult(False, rule)"),
+     "continue", test_a_denial_wins_in_any_order_and_pattern),
+    ("allowed_by = rule\n", "return AuthorizationResult(True, rule)\n", test_a_denial_wins_in_any_order_and_pattern),
+    ("rule.principal not in (requester.principal, ALL_THROTTLED)", "False",
+     test_rules_are_for_a_principal_or_for_everybody),
+    ("(requester.principal, ALL_THROTTLED)", "(requester.principal,)", test_rules_are_for_a_principal_or_for_everybody),
+    ("(requester.host, WILDCARD)", "(requester.host, WILDCARD, rule.host)", test_rules_are_for_a_host_or_for_all),
+    (" and is_address_of(requester.host, rule.host)", " and False",
      test_an_address_is_denied_in_every_spelling_and_allowed_in_javas),
-    ("return rule.permission_type != Permission.ALLOW and", "return",
+    ("rule.permission_type != AclPermission.ALLOW and is_address_of(requester.host, rule.host)",
+     "is_address_of(requester.host, rule.host)",
      test_an_address_is_denied_in_every_spelling_and_allowed_in_javas),
-    ("    if rule.operation in (operation, Operation.ALL):\n        return True",
+    ("    if rule.operation in (operation, AclOperation.ALL):\n        return True",
      "    if rule.operation == operation:\n        return True", test_a_rule_names_an_operation_or_all),
-    ("Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}",
-     "Operation.READ, Operation.WRITE, Operation.DELETE}", test_who_may_do_something_may_describe_it),
-    ("frozenset({Operation.ALTER_CONFIGS})", "frozenset()", test_who_may_alter_configs_may_describe_them),
-    ("return rule.permission_type == Permission.ALLOW and rule.operation in", "return rule.operation in",
+    ("{AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}",
+     "{AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE}", test_who_may_do_something_may_describe_it),
+    ("frozenset({AclOperation.ALTER_CONFIGS})", "frozenset()", test_who_may_alter_configs_may_describe_them),
+    ("rule.permission_type == AclPermission.ALLOW and rule.operation in " "IMPLIED_BY.get(operation, ())",
+     "rule.operation in IMPLIED_BY.get(operation, ())",
      test_a_denial_implies_nothing),
-    ("not has_rules and self.allow", "self.allow", test_everyone_may_only_where_there_is_no_rule_at_all),
-    ("            has_rules = True\n            if _counts(rule, who, operation):",
-     "            if _counts(rule, who, operation):\n                has_rules = True",
+    ("not has_rules and self.allow_everyone_if_no_acl_found", "self.allow_everyone_if_no_acl_found",
      test_everyone_may_only_where_there_is_no_rule_at_all),
-    ("if not has_rules and self.allow_everyone_if_no_acl_found else NO_RULE", "if not has_rules else NO_RULE",
+    ("has_rules = True\n" "if _counts(rule, requester, operation):\n"
+     "    if rule.permission_type == AclPermission.ALLOW:\n" "        allowed_by = rule\n" "    else:\n"
+     "        return AuthorizationResult(False, rule)",
+     "if _counts(rule, requester, operation):\n" "    has_rules = True\n"
+      "    if rule.permission_type == AclPermission.ALLOW:\n" "        allowed_by = rule\n" "    else:\n"
+      "        return AuthorizationResult(False, rule)",
+     test_everyone_may_only_where_there_is_no_rule_at_all),
+    ("not has_rules and self.allow_everyone_if_no_acl_found", "not has_rules",
      test_without_a_rule_nobody_may),
-    ("                if rule.permission_type == Permission.ALLOW:\n                    allowed_by",
-     "                if rule.permission_type != Permission.DENY:\n                    allowed_by",
+    (within("Authorizer.authorize", "rule.permission_type == AclPermission.ALLOW"),
+     "rule.permission_type != AclPermission.DENY",
      test_a_permission_that_nobody_knows_does_not_allow),
     ("range(1, len(name) + 1)", "range(1, len(name))", test_whether_there_is_any_with_which_it_may_be_done),
-    ("        if (Pattern.LITERAL, name) in denied:\n            return True\n", "",
+    ("        if (PatternType.LITERAL, name) in denied:\n            return True\n", "",
      test_whether_there_is_any_with_which_it_may_be_done),
-    ("if rule.pattern_type == Pattern.LITERAL and rule.resource_name == ANYTHING:\n                    return",
-     "if False:\n                    return", test_whether_there_is_any_with_which_it_may_be_done),
+    ("rule.pattern_type == PatternType.LITERAL and rule.resource_name == WILDCARD",
+     "False", test_whether_there_is_any_with_which_it_may_be_done),
 ]
 # fmt: on
 
@@ -249,15 +258,15 @@ def kept() -> ModuleType:
     return acls_module
 
 
-def about(acls: Acls, name: str, kind: ResourceKind = TOPIC) -> list[str]:
+def about(acls: Acls, name: str, kind: AclResourceType = TOPIC) -> list[str]:
     return sorted(rule.resource_name for rule in acls.about(kind, name))
 
 
 def test_a_literal_name_is_that_name_and_a_star_is_all(kept: ModuleType) -> None:
-    acls = stored(record("foo"), record("*"), record("fo"), record("foo", kind=ResourceKind.GROUP), module=kept)
+    acls = stored(record("foo"), record("*"), record("fo"), record("foo", kind=AclResourceType.GROUP), module=kept)
     assert about(acls, "foo") == ["*", "foo"] and about(acls, "foobar") == ["*"]
     assert about(acls, "*") == ["*"]
-    assert about(acls, "foo", ResourceKind.GROUP) == ["foo"]
+    assert about(acls, "foo", AclResourceType.GROUP) == ["foo"]
 
 
 def test_a_prefix_is_of_names_that_begin_with_it(kept: ModuleType) -> None:
@@ -275,7 +284,7 @@ def test_what_is_removed_is_forgotten_everywhere(kept: ModuleType) -> None:
     assert [rule.operation for rule in acls.about(TOPIC, "foo")] == [WRITE]
     assert about(acls, "fab") == ["fa"] and len(acls) == 2
     assert acls == stored(records[1], records[3], module=kept)
-    assert acls.id_of((TOPIC, "foo", LITERAL, ANN, "*", READ, Permission.ALLOW)) is None
+    assert acls.id_of((TOPIC, "foo", LITERAL, ANN, "*", READ, AclPermission.ALLOW)) is None
     again = stored(*acls.records(), module=kept)  # type: ignore[arg-type]
     assert again == acls and about(again, "fab") == ["fa"]
     copy = acls.copy()
@@ -294,24 +303,24 @@ def test_a_rule_that_is_not_there_cannot_go(kept: ModuleType) -> None:
 def test_a_filter_matches_what_it_names(kept: ModuleType) -> None:
     acls = stored(
         record("foo"), record("fo", pattern=PREFIXED), record("*"), record("bar", WRITE, host=HERE), deny("foo"),
-        record("foo", principal=BOB, kind=ResourceKind.GROUP), module=kept,
+        record("foo", principal=BOB, kind=AclResourceType.GROUP), module=kept,
     )  # fmt: skip
 
     def found(**wanted: object) -> int:
         return sum(map(kept.AclFilter(**wanted).matches, acls))
 
     assert found() == 6
-    assert found(resource_type=TOPIC) == 5 and found(resource_type=ResourceKind.USER) == 0
+    assert found(resource_type=TOPIC) == 5 and found(resource_type=AclResourceType.USER) == 0
     assert found(pattern_type=PREFIXED) == 1 and found(pattern_type=LITERAL) == 5
     assert found(resource_name="foo") == 3 and found(resource_name="foo", pattern_type=LITERAL) == 3
     assert found(resource_name="fo", pattern_type=LITERAL) == 0 and found(resource_name="*") == 1
-    assert found(resource_name="foo", pattern_type=Pattern.MATCH) == 5
-    assert found(resource_name="foz", pattern_type=Pattern.MATCH) == 2
-    assert found(resource_name="bar", pattern_type=Pattern.MATCH, resource_type=TOPIC) == 2
-    assert found(pattern_type=Pattern.MATCH) == 6
+    assert found(resource_name="foo", pattern_type=PatternType.MATCH) == 5
+    assert found(resource_name="foz", pattern_type=PatternType.MATCH) == 2
+    assert found(resource_name="bar", pattern_type=PatternType.MATCH, resource_type=TOPIC) == 2
+    assert found(pattern_type=PatternType.MATCH) == 6
     assert found(principal=BOB) == 1 and found(host=HERE) == 1 and found(operation=WRITE) == 1
-    assert found(permission_type=Permission.DENY) == 1 and found(operation=Operation.ALL) == 0
-    assert AclFilter().is_about_known and AclFilter(pattern_type=Pattern.MATCH).is_about_known
+    assert found(permission_type=AclPermission.DENY) == 1 and found(operation=AclOperation.ALL) == 0
+    assert AclFilter().is_about_known and AclFilter(pattern_type=PatternType.MATCH).is_about_known
     for field in ("resource_type", "pattern_type", "operation", "permission_type"):
         for number in (0, 99, -1):
             assert not kept.AclFilter(**{field: number}).is_about_known
@@ -319,20 +328,20 @@ def test_a_filter_matches_what_it_names(kept: ModuleType) -> None:
 
 # fmt: off
 MISTAKES_IN_KEEPING: list[tuple[str, str, Callable[[ModuleType], None]]] = [
-    ("if length <= len(name):\n                yield from about.get((kind, Pattern.PREFIXED, name[:length])",
-     "if length < len(name):\n                yield from about.get((kind, Pattern.PREFIXED, name[:length])",
+    ("length <= len(name)",
+     "length < len(name)",
      test_a_prefix_is_of_names_that_begin_with_it),
-    ("yield from about.get((kind, Pattern.LITERAL, ANYTHING), _NONE).values()", "pass",
+    ("yield from about.get((kind, PatternType.LITERAL, WILDCARD), _NONE).values()", "pass",
      test_a_literal_name_is_that_name_and_a_star_is_all),
-    ("if name != ANYTHING:", "if True:", test_a_literal_name_is_that_name_and_a_star_is_all),
+    ("if name != WILDCARD:", "if True:", test_a_literal_name_is_that_name_and_a_star_is_all),
     ("        del self._about[key][rule.rule_id]\n", "", test_what_is_removed_is_forgotten_everywhere),
-    ("            del self._ids[rule.said]\n", "            pass\n", test_what_is_removed_is_forgotten_everywhere),
+    ("            del self._ids[rule.binding]\n", "            pass\n", test_what_is_removed_is_forgotten_everywhere),
     ("            lengths[length] -= 1\n            if not lengths[length]:\n                del lengths[length]\n",
      "            lengths.clear()\n", test_what_is_removed_is_forgotten_everywhere),
     ("        if record.id in self._rules:", "        if False:", test_a_rule_that_is_not_there_cannot_go),
-    ("return rule.resource_name == ANYTHING", "return False", test_a_filter_matches_what_it_names),
+    ("return rule.resource_name == WILDCARD", "return False", test_a_filter_matches_what_it_names),
     ("self.resource_name.startswith(rule.resource_name)", "False", test_a_filter_matches_what_it_names),
-    ("        if self.pattern_type != Pattern.MATCH:\n            return False\n", "",
+    ("        if self.pattern_type != PatternType.MATCH:\n            return False\n", "",
      test_a_filter_matches_what_it_names),
 ]
 # fmt: on

@@ -353,14 +353,14 @@ def test_no_producer_id_is_given_twice() -> None:
         ),
         (
             "broker_changes",
-            "without_replica",
+            "on_broker_removed",
             lambda *_: (),
             test_a_replica_that_has_crashed_is_not_fit_to_lead,
         ),
-        ("broker_changes", "without_broker", lambda *_: (), test_a_fenced_broker_is_in_no_isr_and_leads_nothing),
+        ("broker_changes", "on_broker_fenced", lambda *_: (), test_a_fenced_broker_is_in_no_isr_and_leads_nothing),
         (
             "broker_changes",
-            "without_directories",
+            "on_directories_offline",
             lambda *_: (),
             test_what_lies_in_a_directory_that_is_offline_is_not_in_sync,
         ),
@@ -385,8 +385,8 @@ def test_a_planted_mistake_is_noticed(
             test_another_broker_of_the_same_id_waits_until_the_first_is_gone,
         ),
         (
-            "else next_offset + len(records)",
-            "else next_offset",
+            "next_offset + len(records)",
+            "next_offset",
             test_a_broker_epoch_is_the_offset_of_its_registration,
         ),
         (

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from support.small_cluster import SmallCluster, errors
 
-from trioka.cluster.configs import ALL_BROKERS, Operation, Resource, ResourceType, topic_resource
+from trioka.cluster.configs import ALL_BROKERS, ConfigOperation, ConfigResource, ConfigResourceType, topic_resource
 from trioka.protocol.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
@@ -19,12 +19,12 @@ from trioka.protocol.messages.alter_configs import AlterConfigsRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 TOPIC, BROKER, METRICS, GROUP = (
-    ResourceType.TOPIC,
-    ResourceType.BROKER,
-    ResourceType.CLIENT_METRICS,
-    ResourceType.GROUP,
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.GROUP,
 )
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 Error = type[KafkaError]
 
 
@@ -34,7 +34,7 @@ class TopicRules:
     def __init__(self) -> None:
         self.asked: list[tuple[Mapping[str, str], Mapping[str, str]]] = []
 
-    def validate(self, resource: Resource, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+    def validate(self, resource: ConfigResource, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
         self.asked.append((dict(configs), dict(before)))
         if resource.type == TOPIC:
             for key, value in configs.items():

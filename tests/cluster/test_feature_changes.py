@@ -10,8 +10,8 @@ from support.small_cluster import SmallCluster, registration
 
 from trioka.cluster import feature_changes
 from trioka.cluster.brokers import FeatureRange
-from trioka.cluster.configs import ALL_BROKERS, Resource, ResourceType
-from trioka.cluster.decision import Outcome
+from trioka.cluster.configs import ALL_BROKERS, ConfigResource, ConfigResourceType
+from trioka.cluster.decision import ItemResult
 from trioka.cluster.features import FRESH_LEVELS, SUPPORTED
 from trioka.protocol.errors import InvalidUpdateVersion, KafkaError
 from trioka.protocol.internal_records.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
@@ -33,7 +33,7 @@ def to(name: str, level: int, how: int = UPGRADE) -> UpdateFeaturesRequest.Featu
 
 def update(cluster: SmallCluster, *updates: UpdateFeaturesRequest.FeatureUpdate) -> type[KafkaError] | None:
     (outcome,) = cluster.do(cluster.controller.update_features(updates))
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, ItemResult)
     return outcome.error
 
 
@@ -180,7 +180,7 @@ def test_eligible_leaders_need_a_newer_metadata_version() -> None:
 def test_with_eligible_leaders_the_min_isr_is_fixed_for_the_whole_cluster() -> None:
     cluster = SmallCluster(min_insync_replicas=2)
     update(cluster, to(ELR, 0, SAFE))
-    broker = Resource(ResourceType.BROKER, "1")
+    broker = ConfigResource(ConfigResourceType.BROKER, "1")
     cluster.append(
         [
             ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value=None),

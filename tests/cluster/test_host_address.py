@@ -59,7 +59,8 @@ def test_every_spelling_of_an_address_is_known(addresses: ModuleType) -> None:
 # fmt: off
 MISTAKES: list[tuple[str, str, Callable[[ModuleType], None]]] = [
     ("    if mapped is not None:\n", "    if False:\n", test_a_connection_and_an_envelope_spell_an_address_alike),
-    (":x}", ":04x}", test_a_connection_and_an_envelope_spell_an_address_alike),
+    ('f"{int.from_bytes(data[at : at + 2]):x}"', 'f"{int.from_bytes(data[at : at + 2]):04x}"',
+     test_a_connection_and_an_envelope_spell_an_address_alike),
     ("    return str(IPv4Address(data))", "    return str(IPv6Address(data))",
      test_a_connection_and_an_envelope_spell_an_address_alike),
     ('f"{host}%{address[3]}" if scope else host', "address[0]",

@@ -38,7 +38,7 @@ class Led:
         self.partition = replace(self._partition(), isr=isr)
         self.now = 100.0
         self.end = start
-        self.leadership: Any = module.Leadership(
+        self.leadership: Any = module.LeaderState(
             1, self.partition, log_end_offset=start, now=self.now, registered=self.cluster.metadata.brokers.get
         )
 
@@ -63,10 +63,10 @@ class Led:
         return found
 
     def expand(self, broker_id: int, high_watermark: int = 10) -> Any:
-        return self.leadership.expansion(broker_id, high_watermark)
+        return self.leadership.propose_expand(broker_id, high_watermark)
 
     def shrink(self) -> Any:
-        return self.leadership.shrinkage(self.end, self.now, LAG_S)
+        return self.leadership.propose_shrink(self.end, self.now, LAG_S)
 
     def accept(self, proposal: Any) -> bool:
         accepted: bool = self.leadership.accepted(
@@ -359,38 +359,38 @@ def test_a_consumer_is_sent_to_the_follower_in_its_rack_that_has_most(module: Mo
     led = Led(module)
     led.fetches(2, 8)
     led.fetches(3, 9)
-    assert led.leadership.nearest("b", 5) == 3
-    assert led.leadership.nearest("b", 10) is None  # nobody there has that
-    assert led.leadership.nearest("a", 5) is None  # the leader is there
-    assert led.leadership.nearest("c", 5) is None
+    assert led.leadership.select_read_replica("b", 5) == 3
+    assert led.leadership.select_read_replica("b", 10) is None  # nobody there has that
+    assert led.leadership.select_read_replica("a", 5) is None  # the leader is there
+    assert led.leadership.select_read_replica("c", 5) is None
     led.cluster.fence(3)
-    assert led.leadership.nearest("b", 5) == 2
+    assert led.leadership.select_read_replica("b", 5) == 2
 
 
 def test_a_consumer_is_not_sent_to_who_is_not_in_sync(module: ModuleType) -> None:
     led = Led(module, isr=(1,))
     led.fetches(2, 8)
-    assert led.leadership.nearest("b", 5) is None
+    assert led.leadership.select_read_replica("b", 5) is None
 
 
 # --- cutting
 
 
 def test_logs_that_know_the_same_epoch_are_cut_where_the_shorter_ends(module: ModuleType) -> None:
-    assert module.cut_of(3, 17, 3, 20, 30) == (17, True)
-    assert module.cut_of(3, 20, 3, 17, 30) == (17, True)
-    assert module.cut_of(3, 20, 3, 25, 18) == (18, True)
+    assert module.truncation_point(3, 17, 3, 20, 30) == (17, True)
+    assert module.truncation_point(3, 20, 3, 17, 30) == (17, True)
+    assert module.truncation_point(3, 20, 3, 25, 18) == (18, True)
 
 
 def test_a_follower_that_does_not_know_the_epoch_cuts_and_asks_again(module: ModuleType) -> None:
     """The leader's last common epoch is 4, of which this log has nothing: it keeps what it has up to epoch 2."""
-    assert module.cut_of(4, 30, 2, 12, 25) == (12, False)
+    assert module.truncation_point(4, 30, 2, 12, 25) == (12, False)
 
 
 def test_a_damaged_replica_steps_aside_if_another_could_lead_at_once(module: ModuleType) -> None:
     def may(isr: tuple[int, ...], eligible: tuple[int, ...] = (), alive: tuple[int, ...] = (1, 2, 3)) -> bool:
         found = replace(Led(module).partition, isr=isr, eligible_leader_replicas=eligible)
-        return bool(module.may_step_aside(found, 1, alive.__contains__))
+        return bool(module.may_demote(found, 1, alive.__contains__))
 
     assert may((1, 2)) and may((2, 1, 3), alive=(1, 3))
     assert not may((1,)) and not may((1, 2), alive=(1,)), "nobody else has it all"
@@ -437,8 +437,8 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         test_older_metadata_does_not_undo_what_the_controller_answered,
     ),
     (
-        "        if proposal is not self.proposal or leader_epoch",
-        "        if leader_epoch",
+        "proposal is not self.proposal or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch",
+        "leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch",
         test_an_answer_to_a_proposal_that_the_metadata_overtook_changes_nothing,
     ),
     (
@@ -449,8 +449,8 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("max(high_watermark, self.epoch_start)", "high_watermark", test_whoever_joins_has_all_that_the_leader_began_with),
     ("max(high_watermark, self.epoch_start)", "self.epoch_start", test_whoever_joins_has_all_that_is_committed),
     (
-        "broker is not None and broker.is_active and follower.broker_epoch",
-        "broker is not None and follower.broker_epoch",
+        "broker is not None and broker.is_active and follower.broker_epoch in (ANY_BROKER_EPOCH, broker.epoch)",
+        "broker is not None and follower.broker_epoch in (ANY_BROKER_EPOCH, broker.epoch)",
         test_a_fenced_broker_does_not_join,
     ),
     (
@@ -460,11 +460,16 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ),
     ("and broker_epoch < broker.epoch:", "and False:", test_a_fetch_of_an_earlier_life_is_not_noted),
     (
-        "            raise UnknownLeaderEpoch(",
-        "            found = self.followers[broker_id] = Follower(broker_id, 0)\n            str(",
+        'raise UnknownLeaderEpoch(f"broker {broker_id} has no replica in leader epoch {self.leader_epoch}")',
+        "found = self.followers[broker_id] = Follower(broker_id, 0)\n"
+        'str(f"broker {broker_id} has no replica in leader epoch {self.leader_epoch}")',
         test_who_is_no_replica_changes_nothing,
     ),
-    ("self.log_end_offset == leader_end or now", "now", test_who_has_everything_never_falls_out),
+    (
+        "self.log_end_offset == leader_end or now - self.caught_up <= max_lag_s",
+        "now - self.caught_up <= max_lag_s",
+        test_who_has_everything_never_falls_out,
+    ),
     (
         "follower.caught_up = max(follower.caught_up, follower.fetched)",
         "pass",
@@ -477,8 +482,8 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ),
     ("now if replica in partition.isr else NEVER", "NEVER", test_who_is_new_has_the_whole_time_to_fetch),
     (
-        "self.followers = {replica: self.followers",
-        "self.followers = self.followers | {replica: self.followers",
+        "{replica: self.followers.get(replica) or Follower(replica, NEVER) for replica in others}",
+        "self.followers | {replica: self.followers.get(replica) or Follower(replica, NEVER) for replica in others}",
         test_a_replica_that_is_added_begins_unproven_and_one_that_is_removed_is_forgotten,
     ),
     (
@@ -498,18 +503,20 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         test_a_damaged_replica_steps_aside_if_another_could_lead_at_once,
     ),
     (
-        "others = [replica for replica in partition.isr if replica != node_id] or [",
-        "others = [replica for replica in partition.isr if replica != node_id] + [",
+        "[replica for replica in partition.isr if replica != node_id] or [replica for replica in "
+        "partition.eligible_leader_replicas if replica != node_id]",
+        "[replica for replica in partition.isr if replica != node_id] + [replica for replica in "
+        "partition.eligible_leader_replicas if replica != node_id]",
         test_a_damaged_replica_steps_aside_if_another_could_lead_at_once,
     ),
     (
-        "return Cut(min(own_end, log_end_offset), False)",
-        "return Cut(min(leader_end, log_end_offset), True)",
+        "return Truncation(min(own_end, log_end_offset), False)",
+        "return Truncation(min(leader_end, log_end_offset), True)",
         test_a_follower_that_does_not_know_the_epoch_cuts_and_asks_again,
     ),
     (
-        "return Cut(min(leader_end, own_end, log_end_offset), True)",
-        "return Cut(min(leader_end, log_end_offset), True)",
+        "return Truncation(min(leader_end, own_end, log_end_offset), True)",
+        "return Truncation(min(leader_end, log_end_offset), True)",
         test_logs_that_know_the_same_epoch_are_cut_where_the_shorter_ends,
     ),
 ]

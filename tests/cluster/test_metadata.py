@@ -10,7 +10,7 @@ from support.small_cluster import SmallCluster, directory
 
 from trioka.cluster import metadata as image
 from trioka.cluster import partition, topics
-from trioka.cluster.configs import Resource, ResourceType, topic_resource
+from trioka.cluster.configs import ConfigResource, ConfigResourceType, topic_resource
 from trioka.cluster.image_delta import (
     AccessRuleChanged,
     BrokerChanged,
@@ -58,7 +58,7 @@ def change_record(**said: Any) -> ledger.PartitionChangeRecord:
 
 
 def config(name: str, value: str | None, key: str = "retention.ms") -> ledger.ConfigRecord:
-    return ledger.ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=value)
+    return ledger.ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=name, name=key, value=value)
 
 
 def broker_record(broker_id: int = 1, epoch: int = 5, **said: Any) -> ledger.RegisterBrokerRecord:
@@ -188,9 +188,9 @@ def test_every_record_that_is_declared_can_be_replayed(module: ModuleType) -> No
 def test_a_snapshot_does_not_say_who_was_given_the_last_producer_ids(module: ModuleType) -> None:
     """Kafka's does not either: only where the next block begins counts."""
     metadata = replayed(ledger.ProducerIdsRecord(broker_id=1, broker_epoch=5, next_producer_id=1000), module=module)
-    nobodys = ledger.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=1000)
-    assert list(metadata.records()) == [nobodys]
-    assert metadata == replayed(nobodys, module=module)
+    unassigned = ledger.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=1000)
+    assert list(metadata.records()) == [unassigned]
+    assert metadata == replayed(unassigned, module=module)
     assert list(module.Metadata().records()) == []
 
 
@@ -348,7 +348,7 @@ def test_internal_topics_are_those_of_kafka() -> None:
 def test_directories_below_a_hundred_mean_something_else() -> None:
     assert partition.is_reserved_directory(bytes(15) + b"\x63")
     assert not partition.is_reserved_directory(bytes(15) + b"\x64")
-    assert Resource(ResourceType.TOPIC, "a") == topic_resource("a")
+    assert ConfigResource(ConfigResourceType.TOPIC, "a") == topic_resource("a")
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
@@ -373,14 +373,34 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         test_records_of_a_transaction_count_together_at_its_end,
     ),
     (
-        "        if self._held_back is None:\n            self.offset",
-        "        if True:\n            self.offset",
+        "if self._held_back is None:",
+        "if True:",
         test_records_of_a_transaction_count_together_at_its_end,
     ),
     (
-        "        if isinstance(record, ledger.AbortTransactionRecord):\n            self._held_back = None\n",
-        "        if isinstance(record, ledger.AbortTransactionRecord):\n            self._held_back = None\n"
-        "            return [change for each in held_back for change in self._apply(each)]\n",
+        "if isinstance(record, ledger.AbortTransactionRecord):\n"
+        "    self._held_back = None\n"
+        "elif isinstance(record, ledger.EndTransactionRecord):\n"
+        "    self._held_back = None\n"
+        "    return [change for each in held_back for change in self._apply(each)]\n"
+        "elif isinstance(record, ledger.BeginTransactionRecord) or len(held_back) >= "
+        "MAX_TRANSACTION_RECORDS:\n"
+        '    raise ReplayError(f"a transaction of {len(held_back)} records is open, and '
+        '{type(record).__name__} follows")\n'
+        "else:\n"
+        "    held_back.append(record)",
+        "if isinstance(record, ledger.AbortTransactionRecord):\n"
+        "    self._held_back = None\n"
+        "    return [change for each in held_back for change in self._apply(each)]\n"
+        "elif isinstance(record, ledger.EndTransactionRecord):\n"
+        "    self._held_back = None\n"
+        "    return [change for each in held_back for change in self._apply(each)]\n"
+        "elif isinstance(record, ledger.BeginTransactionRecord) or len(held_back) >= "
+        "MAX_TRANSACTION_RECORDS:\n"
+        '    raise ReplayError(f"a transaction of {len(held_back)} records is open, and '
+        '{type(record).__name__} follows")\n'
+        "else:\n"
+        "    held_back.append(record)",
         test_records_of_an_aborted_transaction_never_count,
     ),
     ("    ledger.ClearElrRecord: Metadata._cleared_elr,\n", "", test_every_record_that_is_declared_can_be_replayed),

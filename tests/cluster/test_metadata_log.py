@@ -94,8 +94,8 @@ def test_a_version_of_the_future_is_told_with_the_name_of_the_record(log: Module
     ("level", "register", "partition"), [(7, 1, 0), (8, 2, 0), (17, 3, 1), (23, 3, 2), (29, 3, 2), (30, 4, 2)]
 )
 def test_an_older_cluster_writes_older_records(level: int, register: int, partition: int) -> None:
-    assert metadata_log.written_version(RegisterBrokerRecord.nothing(), level) == register
-    assert metadata_log.written_version(PartitionRecord.nothing(), level) == partition
+    assert metadata_log.written_version(RegisterBrokerRecord.with_defaults(), level) == register
+    assert metadata_log.written_version(PartitionRecord.with_defaults(), level) == partition
     assert metadata_log.written_version(NoOpRecord(), level) == 0
 
 
@@ -185,8 +185,8 @@ def test_a_record_without_a_value_is_refused() -> None:
 
 MISTAKES: list[tuple[str, str, Rule]] = [
     (
-        "uvarint(record.__key__) + uvarint(version)",
-        "uvarint(version) + uvarint(record.__key__)",
+        "uvarint(FRAME_VERSION) + uvarint(record.__key__) + uvarint(version)",
+        "uvarint(FRAME_VERSION) + uvarint(version) + uvarint(record.__key__)",
         test_a_record_is_framed_by_its_frame_version_key_and_version,
     ),
     (

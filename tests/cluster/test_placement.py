@@ -9,7 +9,7 @@ from mutants.plant import Rule, assert_noticed
 from support.small_cluster import SmallCluster, directory
 
 from trioka.cluster import placement
-from trioka.cluster.placement import Place, usable_places
+from trioka.cluster.placement import BrokerSlot, usable_brokers
 from trioka.protocol.errors import InvalidReplicationFactor
 
 Placed = list[tuple[int, ...]]
@@ -20,14 +20,14 @@ def module() -> ModuleType:
     return placement
 
 
-def places(count: int, *, racks: int = 0, fenced: frozenset[int] = frozenset()) -> list[Place]:
+def places(count: int, *, racks: int = 0, fenced: frozenset[int] = frozenset()) -> list[BrokerSlot]:
     return [
-        Place(broker_id=number, rack=f"rack-{number % racks}" if racks else None, fenced=number in fenced)
+        BrokerSlot(broker_id=number, rack=f"rack-{number % racks}" if racks else None, fenced=number in fenced)
         for number in range(count)
     ]
 
 
-def placed(module: ModuleType, brokers: list[Place], partitions: int, factor: int, seed: int = 0) -> Placed:
+def placed(module: ModuleType, brokers: list[BrokerSlot], partitions: int, factor: int, seed: int = 0) -> Placed:
     return list(module.place(brokers, partitions, factor, Random(seed)))
 
 
@@ -95,12 +95,16 @@ def test_brokers_that_shut_down_or_take_nothing_new_are_left_out() -> None:
     cluster.create("orders", partitions=3)
     cluster.heartbeat(1, want_shut_down=True)
     cluster.heartbeat(2, cordoned_log_dirs=[directory(2)])
-    assert [each.broker_id for each in usable_places(cluster.metadata.brokers)] == [3]
+    assert [each.broker_id for each in usable_brokers(cluster.metadata.brokers)] == [3]
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
     ("        left.remove(found)\n", "", lambda m: test_no_broker_holds_two_replicas_of_a_partition(5, m)),
-    ("reserve, index, shift", "reserve, 0, shift", lambda m: test_each_broker_leads_as_many_as_the_others(3, m)),
+    (
+        "_replicas(ring, reserve, index, shift + index // len(ring), replication_factor)",
+        "_replicas(ring, reserve, 0, shift + index // len(ring), replication_factor)",
+        lambda m: test_each_broker_leads_as_many_as_the_others(3, m),
+    ),
     (
         "key=lambda candidate: racks[candidate.rack]",
         "key=lambda candidate: 0",
@@ -111,7 +115,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         "ring = _ring(list(places), random)",
         test_fenced_brokers_are_the_last_choice_and_never_lead,
     ),
-    ("shift + index // len(ring), ", "0, ", test_the_partitions_of_one_leader_are_followed_by_many),
+    ("shift + index // len(ring)", "0", test_the_partitions_of_one_leader_are_followed_by_many),
     (
         "by = random.randrange(len(items)) if items else 0",
         "by = 0",

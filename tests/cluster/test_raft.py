@@ -11,20 +11,20 @@ from trioka.cluster import raft as raft_module
 from trioka.cluster.raft_messages import (
     Action,
     AppendVoters,
-    Ask,
-    Cease,
+    BecomeLeader,
+    BeginEpoch,
     Commit,
-    EpochBegun,
-    EpochEnded,
-    FetchAsked,
-    FetchTold,
-    Lead,
-    LogEnd,
-    Save,
-    Standing,
+    EndEpoch,
+    EpochAndOffset,
+    Persist,
+    PersistentState,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftVoteRequest,
+    RaftVoteResponse,
+    SendRequest,
+    StepDown,
     Truncate,
-    VoteAsked,
-    VoteTold,
 )
 from trioka.cluster.voters import ReplicaKey, VoterHistory, VoterSet
 from trioka.protocol.errors import KafkaError
@@ -41,7 +41,9 @@ def module() -> ModuleType:
 class Node:
     """Node 1 of three, with a log of these epochs, all of it durable."""
 
-    def __init__(self, module: ModuleType, *epochs: int, standing: Standing | None = None, voters: int = 3) -> None:
+    def __init__(
+        self, module: ModuleType, *epochs: int, persisted: PersistentState | None = None, voters: int = 3
+    ) -> None:
         self.log = SimLog()
         self.log.entries = [Entry(epoch, n) for n, epoch in enumerate(epochs)]
         self.log.durable_offset = len(epochs)
@@ -49,7 +51,7 @@ class Node:
             ONE,
             self.log,
             VoterHistory(VoterSet.of((ONE, TWO, THREE)[:voters])),
-            standing or Standing(epoch=max(epochs, default=0)),
+            persisted or PersistentState(epoch=max(epochs, default=0)),
             module.RaftSettings(),
             Random(1),
             0,
@@ -58,9 +60,9 @@ class Node:
     def leads(self) -> int:
         """It is elected by node 2, and appends the first record of its epoch."""
         self.raft.tick(LATER)
-        self.raft.vote_told(granted(TWO, self.raft.epoch, is_pre_vote=True), LATER)
-        actions = self.raft.vote_told(granted(TWO, self.raft.epoch), LATER)
-        assert any(isinstance(action, Lead) for action in actions)
+        self.raft.on_vote_response(granted(TWO, self.raft.epoch, is_pre_vote=True), LATER)
+        actions = self.raft.on_vote_response(granted(TWO, self.raft.epoch), LATER)
+        assert any(isinstance(action, BecomeLeader) for action in actions)
         self.append("leads")
         return int(self.raft.epoch)
 
@@ -68,28 +70,32 @@ class Node:
         self.log.entries.append(Entry(self.raft.epoch, value))
         self.log.durable_offset = len(self.log.entries)
 
-    def fetched_by(self, replica: ReplicaKey, end: LogEnd, now_ms: int = LATER) -> tuple[FetchTold, list[object]]:
-        told, actions = self.raft.fetch_asked(FetchAsked(replica=replica, epoch=self.raft.epoch, end=end), now_ms)
+    def fetched_by(
+        self, replica: ReplicaKey, end: EpochAndOffset, now_ms: int = LATER
+    ) -> tuple[RaftFetchResponse, list[object]]:
+        told, actions = self.raft.on_fetch_request(
+            RaftFetchRequest(replica=replica, epoch=self.raft.epoch, end=end), now_ms
+        )
         for action in actions:
             if isinstance(action, Commit):
                 self.log.high_watermark = action.high_watermark
         return told, actions
 
 
-def granted(voter: ReplicaKey, epoch: int, *, is_pre_vote: bool = False, is_granted: bool = True) -> VoteTold:
-    return VoteTold(
-        voter=voter, epoch=epoch, leader_id=None, is_granted=is_granted, asked_epoch=epoch, is_pre_vote=is_pre_vote
+def granted(voter: ReplicaKey, epoch: int, *, is_pre_vote: bool = False, is_granted: bool = True) -> RaftVoteResponse:
+    return RaftVoteResponse(
+        voter=voter, epoch=epoch, leader_id=None, is_granted=is_granted, request_epoch=epoch, is_pre_vote=is_pre_vote
     )
 
 
-def wish(candidate: ReplicaKey, epoch: int, end: LogEnd, *, is_pre_vote: bool = False) -> VoteAsked:
-    return VoteAsked(candidate=candidate, epoch=epoch, end=end, is_pre_vote=is_pre_vote)
+def wish(candidate: ReplicaKey, epoch: int, end: EpochAndOffset, *, is_pre_vote: bool = False) -> RaftVoteRequest:
+    return RaftVoteRequest(candidate=candidate, epoch=epoch, end=end, is_pre_vote=is_pre_vote)
 
 
 def pre_votes(actions: list[Action]) -> list[bool]:
     """Of the votes that are asked for: is it only a question?"""
-    questions = [action.question for action in actions if isinstance(action, Ask)]
-    return [question.is_pre_vote for question in questions if isinstance(question, VoteAsked)]
+    questions = [action.question for action in actions if isinstance(action, SendRequest)]
+    return [question.is_pre_vote for question in questions if isinstance(question, RaftVoteRequest)]
 
 
 # -- votes -----------------------------------------------------------------------------------------------------------
@@ -97,55 +103,61 @@ def pre_votes(actions: list[Action]) -> list[bool]:
 
 def test_a_vote_is_saved_before_it_is_told_and_given_once_in_an_epoch(module: ModuleType) -> None:
     node = Node(module, 1)
-    told, actions = node.raft.vote_asked(wish(TWO, 2, LogEnd(1, 1)), 0)
+    told, actions = node.raft.on_vote_request(wish(TWO, 2, EpochAndOffset(1, 1)), 0)
     assert told.is_granted
-    assert actions[-1] == Save(standing=Standing(epoch=2, voted=TWO))
-    told, actions = node.raft.vote_asked(wish(THREE, 2, LogEnd(1, 9)), 0)
+    assert actions[-1] == Persist(persisted=PersistentState(epoch=2, voted=TWO))
+    told, actions = node.raft.on_vote_request(wish(THREE, 2, EpochAndOffset(1, 9)), 0)
     assert not told.is_granted and not actions
-    told, actions = node.raft.vote_asked(wish(TWO, 2, LogEnd(1, 1)), 0)
+    told, actions = node.raft.on_vote_request(wish(TWO, 2, EpochAndOffset(1, 1)), 0)
     assert told.is_granted and not actions
 
 
 def test_a_vote_is_remembered_over_a_restart(module: ModuleType) -> None:
-    node = Node(module, 1, standing=Standing(epoch=2, voted=TWO))
-    assert not node.raft.vote_asked(wish(THREE, 2, LogEnd(1, 9)), 0)[0].is_granted
+    node = Node(module, 1, persisted=PersistentState(epoch=2, voted=TWO))
+    assert not node.raft.on_vote_request(wish(THREE, 2, EpochAndOffset(1, 9)), 0)[0].is_granted
 
 
 def test_a_leader_that_restarts_votes_for_nobody_in_its_epoch(module: ModuleType) -> None:
-    node = Node(module, 1, standing=Standing(epoch=2, leader_id=1))
-    assert not node.raft.vote_asked(wish(THREE, 2, LogEnd(1, 9)), 0)[0].is_granted
+    node = Node(module, 1, persisted=PersistentState(epoch=2, leader_id=1))
+    assert not node.raft.on_vote_request(wish(THREE, 2, EpochAndOffset(1, 9)), 0)[0].is_granted
 
 
 @pytest.mark.parametrize(
     ("end", "is_granted"),
-    [(LogEnd(2, 3), True), (LogEnd(2, 4), True), (LogEnd(3, 1), True), (LogEnd(2, 2), False), (LogEnd(1, 9), False)],
+    [
+        (EpochAndOffset(2, 3), True),
+        (EpochAndOffset(2, 4), True),
+        (EpochAndOffset(3, 1), True),
+        (EpochAndOffset(2, 2), False),
+        (EpochAndOffset(1, 9), False),
+    ],
 )
-def test_a_vote_goes_to_a_log_that_knows_as_much(end: LogEnd, is_granted: bool) -> None:
+def test_a_vote_goes_to_a_log_that_knows_as_much(end: EpochAndOffset, is_granted: bool) -> None:
     node = Node(raft_module, 1, 2, 2)
-    assert node.raft.vote_asked(wish(TWO, 4, end), 0)[0].is_granted is is_granted
+    assert node.raft.on_vote_request(wish(TWO, 4, end), 0)[0].is_granted is is_granted
 
 
 def test_a_vote_is_not_given_to_a_log_that_knows_less(module: ModuleType) -> None:
     node = Node(module, 1, 2, 2)
-    assert not node.raft.vote_asked(wish(TWO, 4, LogEnd(2, 2)), 0)[0].is_granted
+    assert not node.raft.on_vote_request(wish(TWO, 4, EpochAndOffset(2, 2)), 0)[0].is_granted
 
 
 def test_a_pre_vote_changes_nothing(module: ModuleType) -> None:
     node = Node(module, 1)
-    before = node.raft.standing
-    told, actions = node.raft.vote_asked(wish(TWO, 1, LogEnd(1, 1), is_pre_vote=True), 0)
+    before = node.raft.persisted
+    told, actions = node.raft.on_vote_request(wish(TWO, 1, EpochAndOffset(1, 1), is_pre_vote=True), 0)
     assert told.is_granted and not actions
-    assert node.raft.standing == before
+    assert node.raft.persisted == before
 
 
 def test_a_follower_that_hears_its_leader_refuses_a_pre_vote(module: ModuleType) -> None:
     node = Node(module, 1)
-    node.raft.epoch_begun(EpochBegun(leader=TWO, epoch=2), 0)
-    ask = wish(THREE, 2, LogEnd(1, 1), is_pre_vote=True)
-    assert node.raft.vote_asked(ask, 0)[0].is_granted, "the leader may never have been heard"
+    node.raft.on_begin_epoch(BeginEpoch(leader=TWO, epoch=2), 0)
+    ask = wish(THREE, 2, EpochAndOffset(1, 1), is_pre_vote=True)
+    assert node.raft.on_vote_request(ask, 0)[0].is_granted, "the leader may never have been heard"
     _, asked = node.raft.fetch()
-    node.raft.fetch_told(FetchTold(leader_id=2, epoch=2), asked, 0)
-    assert not node.raft.vote_asked(ask, 0)[0].is_granted
+    node.raft.on_fetch_response(RaftFetchResponse(leader_id=2, epoch=2), asked, 0)
+    assert not node.raft.on_vote_request(ask, 0)[0].is_granted
 
 
 # -- standing ----------------------------------------------------------------------------------------------------------
@@ -155,20 +167,20 @@ def test_who_hears_of_no_leader_asks_first_and_then_stands_in_a_new_epoch(module
     node = Node(module, 1)
     asked = node.raft.tick(LATER)
     assert pre_votes(asked) == [True, True]
-    assert node.raft.epoch == 1 and not any(isinstance(action, Save) for action in asked)
-    actions = node.raft.vote_told(granted(TWO, 1, is_pre_vote=True), LATER)
-    assert actions[0] == Save(standing=Standing(epoch=2, voted=ONE))
+    assert node.raft.epoch == 1 and not any(isinstance(action, Persist) for action in asked)
+    actions = node.raft.on_vote_response(granted(TWO, 1, is_pre_vote=True), LATER)
+    assert actions[0] == Persist(persisted=PersistentState(epoch=2, voted=ONE))
     assert pre_votes(actions[1:]) == [False, False]
-    actions = node.raft.vote_told(granted(THREE, 2), LATER)
-    assert actions[0] == Save(standing=Standing(epoch=2, leader_id=1, voted=ONE))
-    assert actions[1] == Lead(epoch=2, granted=(ONE, THREE))
+    actions = node.raft.on_vote_response(granted(THREE, 2), LATER)
+    assert actions[0] == Persist(persisted=PersistentState(epoch=2, leader_id=1, voted=ONE))
+    assert actions[1] == BecomeLeader(epoch=2, granted=(ONE, THREE))
 
 
 def test_a_pre_vote_is_no_vote(module: ModuleType) -> None:
     node = Node(module, 1)
     node.raft.tick(LATER)
-    node.raft.vote_told(granted(TWO, 1, is_pre_vote=True), LATER)
-    node.raft.vote_told(granted(THREE, 2, is_pre_vote=True), LATER)
+    node.raft.on_vote_response(granted(TWO, 1, is_pre_vote=True), LATER)
+    node.raft.on_vote_response(granted(THREE, 2, is_pre_vote=True), LATER)
     assert not node.raft.is_leader
 
 
@@ -176,9 +188,9 @@ def stands_beside_another(module: ModuleType) -> Node:
     """And the third, which led both, cannot be reached."""
     node = Node(module, 1)
     node.raft.tick(LATER)
-    node.raft.vote_told(granted(TWO, 1, is_pre_vote=True), LATER)
-    node.raft.vote_told(granted(TWO, 2, is_granted=False), LATER)
-    node.raft.vote_unanswered(wish(ONE, 2, LogEnd(1, 1)), THREE, LATER)
+    node.raft.on_vote_response(granted(TWO, 1, is_pre_vote=True), LATER)
+    node.raft.on_vote_response(granted(TWO, 2, is_granted=False), LATER)
+    node.raft.on_vote_timeout(wish(ONE, 2, EpochAndOffset(1, 1)), THREE, LATER)
     return node
 
 
@@ -195,37 +207,37 @@ def test_who_loses_again_and_again_waits_longer(module: ModuleType) -> None:
         waited.append(node.raft.next_deadline() - now)
         now = node.raft.next_deadline()
         node.raft.tick(now)
-        node.raft.vote_told(granted(TWO, node.raft.epoch, is_pre_vote=True), now)
-        node.raft.vote_told(granted(TWO, node.raft.epoch, is_granted=False), now)
-        node.raft.vote_unanswered(wish(ONE, node.raft.epoch, LogEnd(1, 1)), THREE, now)
+        node.raft.on_vote_response(granted(TWO, node.raft.epoch, is_pre_vote=True), now)
+        node.raft.on_vote_response(granted(TWO, node.raft.epoch, is_granted=False), now)
+        node.raft.on_vote_timeout(wish(ONE, node.raft.epoch, EpochAndOffset(1, 1)), THREE, now)
     assert max(waited) < module.RaftSettings().backoff_ms
     assert max(waited[4:]) > 2 * module.FIRST_BACKOFF_MS
-    node.raft.epoch_begun(EpochBegun(leader=TWO, epoch=node.raft.epoch + 1), now)
+    node.raft.on_begin_epoch(BeginEpoch(leader=TWO, epoch=node.raft.epoch + 1), now)
     assert node.raft._lost == 0
 
 
 def test_a_prospective_candidate_does_not_give_up_because_its_leader_is_dead(module: ModuleType) -> None:
     """The others may notice that a moment later."""
     node = Node(module, 1)
-    node.raft.epoch_begun(EpochBegun(leader=THREE, epoch=2), 0)
+    node.raft.on_begin_epoch(BeginEpoch(leader=THREE, epoch=2), 0)
     node.raft.tick(LATER)
-    node.raft.vote_unanswered(wish(ONE, 2, LogEnd(1, 1), is_pre_vote=True), THREE, LATER)
-    refused = VoteTold(voter=TWO, epoch=2, leader_id=3, is_granted=False, asked_epoch=2, is_pre_vote=True)
-    node.raft.vote_told(refused, LATER)
-    assert isinstance(node.raft.role, module.Electing)
+    node.raft.on_vote_timeout(wish(ONE, 2, EpochAndOffset(1, 1), is_pre_vote=True), THREE, LATER)
+    refused = RaftVoteResponse(voter=TWO, epoch=2, leader_id=3, is_granted=False, request_epoch=2, is_pre_vote=True)
+    node.raft.on_vote_response(refused, LATER)
+    assert isinstance(node.raft.role, module.Nominee)
 
 
 def test_a_single_voter_leads_at_once(module: ModuleType) -> None:
     node = Node(module, 1, voters=1)
-    assert any(isinstance(action, Lead) for action in node.raft.tick(0))
+    assert any(isinstance(action, BecomeLeader) for action in node.raft.tick(0))
 
 
 def test_a_voter_that_seeks_a_new_leader_is_not_sent_back_to_the_old_one_by_hearsay(module: ModuleType) -> None:
     node = Node(module, 1)
-    node.raft.epoch_begun(EpochBegun(leader=THREE, epoch=2), 0)
+    node.raft.on_begin_epoch(BeginEpoch(leader=THREE, epoch=2), 0)
     node.raft.tick(LATER)
-    hearsay = VoteTold(voter=TWO, epoch=2, leader_id=3, is_granted=True, asked_epoch=2, is_pre_vote=True)
-    node.raft.vote_told(hearsay, LATER)
+    hearsay = RaftVoteResponse(voter=TWO, epoch=2, leader_id=3, is_granted=True, request_epoch=2, is_pre_vote=True)
+    node.raft.on_vote_response(hearsay, LATER)
     assert node.raft.epoch == 3, "with two of three it stands"
 
 
@@ -235,16 +247,16 @@ def test_a_voter_that_seeks_a_new_leader_is_not_sent_back_to_the_old_one_by_hear
 def test_what_a_majority_has_is_committed(module: ModuleType) -> None:
     node = Node(module, 1)
     epoch = node.leads()
-    _, actions = node.fetched_by(TWO, LogEnd(1, 1))
+    _, actions = node.fetched_by(TWO, EpochAndOffset(1, 1))
     assert not actions
-    _, actions = node.fetched_by(TWO, LogEnd(epoch, 2))
+    _, actions = node.fetched_by(TWO, EpochAndOffset(epoch, 2))
     assert actions == [Commit(high_watermark=2)]
 
 
 def test_records_of_an_earlier_epoch_are_committed_only_together_with_one_of_this(module: ModuleType) -> None:
     node = Node(module, 1, 1, 1)
     node.leads()
-    _, actions = node.fetched_by(TWO, LogEnd(1, 3))
+    _, actions = node.fetched_by(TWO, EpochAndOffset(1, 3))
     assert not actions, "a majority has them, and they could still be overwritten"
 
 
@@ -252,7 +264,7 @@ def test_what_the_leader_has_not_made_durable_does_not_count(module: ModuleType)
     node = Node(module, 1)
     epoch = node.leads()
     node.log.durable_offset = 1
-    _, actions = node.fetched_by(TWO, LogEnd(epoch, 2))
+    _, actions = node.fetched_by(TWO, EpochAndOffset(epoch, 2))
     assert not actions
     node.log.durable_offset = 2
     assert node.raft.flushed(LATER) == [Commit(high_watermark=2)]
@@ -261,39 +273,41 @@ def test_what_the_leader_has_not_made_durable_does_not_count(module: ModuleType)
 def test_a_fetch_of_another_epoch_changes_nothing(module: ModuleType) -> None:
     node = Node(module, 1)
     epoch = node.leads()
-    told, actions = node.raft.fetch_asked(FetchAsked(replica=TWO, epoch=epoch - 1, end=LogEnd(epoch, 2)), LATER)
+    told, actions = node.raft.on_fetch_request(
+        RaftFetchRequest(replica=TWO, epoch=epoch - 1, end=EpochAndOffset(epoch, 2)), LATER
+    )
     assert told.is_refused and not actions
 
 
 def test_a_log_that_parted_is_told_where(module: ModuleType) -> None:
     node = Node(module, 1, 1, 3)
     node.leads()
-    told, _ = node.fetched_by(TWO, LogEnd(2, 3))
-    assert told.diverging == LogEnd(1, 2)
-    told, _ = node.fetched_by(TWO, LogEnd(1, 3))
-    assert told.diverging == LogEnd(1, 2)
-    told, _ = node.fetched_by(TWO, LogEnd(2, 1))
-    assert told.diverging == LogEnd(1, 2), "shorter, and of an epoch that was never committed"
-    told, _ = node.fetched_by(TWO, LogEnd(1, 2))
+    told, _ = node.fetched_by(TWO, EpochAndOffset(2, 3))
+    assert told.diverging == EpochAndOffset(1, 2)
+    told, _ = node.fetched_by(TWO, EpochAndOffset(1, 3))
+    assert told.diverging == EpochAndOffset(1, 2)
+    told, _ = node.fetched_by(TWO, EpochAndOffset(2, 1))
+    assert told.diverging == EpochAndOffset(1, 2), "shorter, and of an epoch that was never committed"
+    told, _ = node.fetched_by(TWO, EpochAndOffset(1, 2))
     assert told.diverging is None
 
 
 def test_a_leader_without_a_majority_resigns(module: ModuleType) -> None:
     node = Node(module, 1)
     epoch = node.leads()
-    node.fetched_by(TWO, LogEnd(epoch, 2), LATER + 2900)
-    assert not any(isinstance(action, Cease) for action in node.raft.tick(LATER + 3100))
+    node.fetched_by(TWO, EpochAndOffset(epoch, 2), LATER + 2900)
+    assert not any(isinstance(action, StepDown) for action in node.raft.tick(LATER + 3100))
     actions = node.raft.tick(LATER + 2900 + 3001)
-    assert Cease(epoch=epoch) in actions
-    ended = [action.question for action in actions if isinstance(action, Ask)]
-    assert ended[0] == EpochEnded(leader_id=1, epoch=epoch, successors=(TWO, THREE))
+    assert StepDown(epoch=epoch) in actions
+    ended = [action.question for action in actions if isinstance(action, SendRequest)]
+    assert ended[0] == EndEpoch(leader_id=1, epoch=epoch, successors=(TWO, THREE))
 
 
 def test_a_larger_epoch_ends_a_leaders_time(module: ModuleType) -> None:
     node = Node(module, 1)
     epoch = node.leads()
-    actions = node.raft.epoch_begun(EpochBegun(leader=TWO, epoch=epoch + 1), LATER)
-    assert Cease(epoch=epoch) in actions and node.raft.leader_id == 2
+    actions = node.raft.on_begin_epoch(BeginEpoch(leader=TWO, epoch=epoch + 1), LATER)
+    assert StepDown(epoch=epoch) in actions and node.raft.leader_id == 2
 
 
 # -- following ---------------------------------------------------------------------------------------------------------
@@ -301,10 +315,10 @@ def test_a_larger_epoch_ends_a_leaders_time(module: ModuleType) -> None:
 
 def test_a_follower_cuts_where_the_logs_part_and_no_further(module: ModuleType) -> None:
     node = Node(module, 1, 1, 2, 2)
-    node.raft.epoch_begun(EpochBegun(leader=TWO, epoch=3), 0)
+    node.raft.on_begin_epoch(BeginEpoch(leader=TWO, epoch=3), 0)
     _, asked = node.raft.fetch()
-    told = FetchTold(leader_id=2, epoch=3, diverging=LogEnd(1, 5))
-    assert node.raft.fetch_told(told, asked, 0) == [Truncate(offset=2)]
+    told = RaftFetchResponse(leader_id=2, epoch=3, diverging=EpochAndOffset(1, 5))
+    assert node.raft.on_fetch_response(told, asked, 0) == [Truncate(offset=2)]
 
 
 def test_a_follower_commits_what_it_has_and_no_more(module: ModuleType) -> None:
@@ -316,9 +330,9 @@ def test_a_follower_commits_what_it_has_and_no_more(module: ModuleType) -> None:
 def test_a_leader_never_loads_a_snapshot(module: ModuleType) -> None:
     node = Node(module, 1)
     epoch = node.leads()
-    told = FetchTold(leader_id=2, epoch=epoch, snapshot=LogEnd(epoch, 9))
-    asked = FetchAsked(replica=ONE, epoch=epoch, end=LogEnd(epoch, 2))
-    assert node.raft.fetch_told(told, asked, LATER) == []
+    told = RaftFetchResponse(leader_id=2, epoch=epoch, snapshot=EpochAndOffset(epoch, 9))
+    asked = RaftFetchRequest(replica=ONE, epoch=epoch, end=EpochAndOffset(epoch, 2))
+    assert node.raft.on_fetch_response(told, asked, LATER) == []
     assert node.raft.is_leader
 
 
@@ -330,28 +344,28 @@ def test_voters_change_one_at_a_time_and_after_a_record_of_the_epoch_is_committe
     epoch = node.leads()
     with pytest.raises(KafkaError):
         node.raft.remove_voter(THREE)
-    node.fetched_by(TWO, LogEnd(epoch, 2))
+    node.fetched_by(TWO, EpochAndOffset(epoch, 2))
     (action,) = node.raft.remove_voter(THREE)
     assert action == AppendVoters(voters=VoterSet.of((ONE, TWO)))
     node.append(action.voters)
     node.raft.voters_appended(2, action.voters)
     with pytest.raises(KafkaError):
         node.raft.remove_voter(TWO)
-    node.fetched_by(TWO, LogEnd(epoch, 3))
+    node.fetched_by(TWO, EpochAndOffset(epoch, 3))
     node.raft.remove_voter(TWO)
 
 
 def test_a_leader_that_was_voted_out_stays_until_that_is_committed(module: ModuleType) -> None:
     node = Node(module, 1)
     epoch = node.leads()
-    node.fetched_by(TWO, LogEnd(epoch, 2))
+    node.fetched_by(TWO, EpochAndOffset(epoch, 2))
     (action,) = node.raft.remove_voter(ONE)
     node.append(action.voters)
     node.raft.voters_appended(2, action.voters)
-    _, actions = node.fetched_by(TWO, LogEnd(epoch, 3))
+    _, actions = node.fetched_by(TWO, EpochAndOffset(epoch, 3))
     assert not actions and node.raft.is_leader
-    _, actions = node.fetched_by(THREE, LogEnd(epoch, 3))
-    assert actions[:2] == [Commit(high_watermark=3), Cease(epoch=epoch)]
+    _, actions = node.fetched_by(THREE, EpochAndOffset(epoch, 3))
+    assert actions[:2] == [Commit(high_watermark=3), StepDown(epoch=epoch)]
 
 
 STATIC = VoterSet.of(map(ReplicaKey, (1, 2, 3)))
@@ -363,7 +377,7 @@ def leads_static(module: ModuleType) -> tuple[Node, int]:
     node = Node(module, 1)
     node.raft.voters = VoterHistory(STATIC)
     epoch = node.leads()
-    node.fetched_by(TWO, LogEnd(epoch, 2))
+    node.fetched_by(TWO, EpochAndOffset(epoch, 2))
     assert node.log.high_watermark == 2
     return node, epoch
 
@@ -386,25 +400,25 @@ def test_voters_of_the_configuration_are_named_all_together_and_from_the_directo
 def test_a_leader_that_names_its_voters_goes_on_with_what_they_have_told(module: ModuleType) -> None:
     node, epoch = leads_static(module)
     late = LATER + node.raft._settings.check_quorum_ms
-    node.fetched_by(TWO, LogEnd(epoch, 2), now_ms=late - 10)
+    node.fetched_by(TWO, EpochAndOffset(epoch, 2), now_ms=late - 10)
     node.append(NAMED)
     node.raft.voters_appended(2, NAMED)
-    assert not any(isinstance(action, Cease) for action in node.raft.tick(late)), "it has heard of a majority"
+    assert not any(isinstance(action, StepDown) for action in node.raft.tick(late)), "it has heard of a majority"
     wiped = ReplicaKey(2, b"another disk now")
-    _, actions = node.fetched_by(wiped, LogEnd(epoch, 3))
+    _, actions = node.fetched_by(wiped, EpochAndOffset(epoch, 3))
     assert actions == [], "whose disk is another one is no voter any more"
-    node.fetched_by(TWO, LogEnd(epoch, 3))
+    node.fetched_by(TWO, EpochAndOffset(epoch, 3))
     assert node.log.high_watermark == 3
 
 
 def test_a_node_that_has_never_caught_up_does_not_become_a_voter(module: ModuleType) -> None:
     node = Node(module, 1, 1, 1, voters=2)
     epoch = node.leads()
-    node.fetched_by(TWO, LogEnd(epoch, 4))
-    node.fetched_by(THREE, LogEnd(1, 1))
+    node.fetched_by(TWO, EpochAndOffset(epoch, 4))
+    node.fetched_by(THREE, EpochAndOffset(1, 1))
     with pytest.raises(KafkaError):
         node.raft.add_voter(THREE, LATER)
-    node.fetched_by(THREE, LogEnd(epoch, 4))
+    node.fetched_by(THREE, EpochAndOffset(epoch, 4))
     assert node.raft.add_voter(THREE, LATER) == [AppendVoters(voters=NAMED)]
 
 
@@ -433,23 +447,23 @@ MISTAKES = [
     ),
     ("self._lost += 1", "pass", test_who_loses_again_and_again_waits_longer),
     (
-        "role.is_candidate and not asked.is_pre_vote and",
+        "role.is_candidate and not request.is_pre_vote and",
         "",
         test_a_prospective_candidate_does_not_give_up_because_its_leader_is_dead,
     ),
-    ("if asked.end < self._log.end:", "if False:", test_a_vote_is_not_given_to_a_log_that_knows_less),
+    ("if request.end < self._log.end:", "if False:", test_a_vote_is_not_given_to_a_log_that_knows_less),
     (
-        "actions += self._save(Standing(epoch=self.epoch, voted=asked.candidate))",
-        "self.standing = Standing(epoch=self.epoch, voted=asked.candidate)",
+        "actions += self._save(PersistentState(epoch=self.epoch, voted=request.candidate))",
+        "self.persisted = PersistentState(epoch=self.epoch, voted=request.candidate)",
         test_a_vote_is_saved_before_it_is_told_and_given_once_in_an_epoch,
     ),
     (
-        "return self.standing.voted.matches(asked.candidate) and self.standing.leader_id is None",
+        "return self.persisted.voted.matches(request.candidate) and self.persisted.leader_id is None",
         "return True",
         test_a_vote_is_remembered_over_a_restart,
     ),
     (
-        "return self.standing.leader_id is None and isinstance(role, Unattached | Electing)",
+        "return self.persisted.leader_id is None and isinstance(role, Unattached | Nominee)",
         "return True",
         test_a_leader_that_restarts_votes_for_nobody_in_its_epoch,
     ),
@@ -458,11 +472,15 @@ MISTAKES = [
         "False",
         test_a_follower_that_hears_its_leader_refuses_a_pre_vote,
     ),
-    ("if told.is_pre_vote is role.is_candidate:", "if False:", test_a_pre_vote_is_no_vote),
-    ("if is_granted and not asked.is_pre_vote and", "if is_granted and", test_a_pre_vote_changes_nothing),
+    ("if response.is_pre_vote is role.is_candidate:", "if False:", test_a_pre_vote_is_no_vote),
     (
-        "asked.epoch != self.epoch or not isinstance(role, Follower):",
-        "asked.epoch != self.epoch:",
+        "is_granted and not request.is_pre_vote and self.persisted.voted is None",
+        "is_granted and self.persisted.voted is None",
+        test_a_pre_vote_changes_nothing,
+    ),
+    (
+        "response.is_refused or not is_current or not isinstance(role, Follower)",
+        "response.is_refused or not is_current",
         test_a_leader_never_loads_a_snapshot,
     ),
     (
@@ -481,7 +499,7 @@ MISTAKES = [
         test_what_the_leader_has_not_made_durable_does_not_count,
     ),
     (
-        "if not isinstance(role, Leader) or asked.epoch != self.epoch:",
+        "if not isinstance(role, Leader) or request.epoch != self.epoch:",
         "if not isinstance(role, Leader):",
         test_a_fetch_of_another_epoch_changes_nothing,
     ),
@@ -517,8 +535,8 @@ MISTAKES = [
         test_a_leader_that_names_its_voters_goes_on_with_what_they_have_told,
     ),
     (
-        "key = next((voter for voter in self.voters.latest if voter.matches(asked.replica)), asked.replica)",
-        "key = next((voter for voter in self.voters.latest if voter.id == asked.replica.id), asked.replica)",
+        "key = next((voter for voter in self.voters.latest if voter.matches(request.replica)), request.replica)",
+        "key = next((voter for voter in self.voters.latest if voter.id == request.replica.id), request.replica)",
         test_a_leader_that_names_its_voters_goes_on_with_what_they_have_told,
     ),
     (
@@ -527,7 +545,7 @@ MISTAKES = [
         test_a_node_that_has_never_caught_up_does_not_become_a_voter,
     ),
     (
-        "is_news = self.standing.leader_id is None or not self.is_voter",
+        "is_news = self.persisted.leader_id is None or not self.is_voter",
         "is_news = True",
         test_a_voter_that_seeks_a_new_leader_is_not_sent_back_to_the_old_one_by_hearsay,
     ),

@@ -241,7 +241,7 @@ def test_three_ways_lead_to_the_same_image(seed: int, deeds: int) -> None:
 @pytest.mark.parametrize(
     ("where", "wrong"),
     [
-        ("broker_changes.without_broker", lambda *_: ()),
+        ("broker_changes.on_broker_fenced", lambda *_: ()),
         ("partition_change._eligible_leaders", lambda partition, *_: partition.replicas),
         ("isr_changes._check_eligibility", lambda *_: None),
         ("topics.Topics.records", lambda self: ()),

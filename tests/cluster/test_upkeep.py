@@ -103,11 +103,11 @@ def without_leaders() -> SmallCluster:
 def test_a_partition_that_may_lose_records_is_led_by_whoever_is_there(module: ModuleType) -> None:
     cluster = without_leaders()
     assert leaders(cluster) == [NO_LEADER]
-    cluster.do(module.elect_last_resorts(cluster.metadata, cluster.settings, LIMIT))
+    cluster.do(module.elect_unclean(cluster.metadata, cluster.settings, LIMIT))
     assert leaders(cluster) == [NO_LEADER]  # nobody has allowed it
 
     allow(cluster)
-    (has_more,) = cluster.do(module.elect_last_resorts(cluster.metadata, cluster.settings, LIMIT))
+    (has_more,) = cluster.do(module.elect_unclean(cluster.metadata, cluster.settings, LIMIT))
     partition = cluster.partition("orders")
     assert (partition.leader, partition.isr, has_more) == (1, (1,), False)
     assert partition.leader_recovery_state is RecoveryState.RECOVERING
@@ -119,7 +119,7 @@ def test_a_partition_that_has_a_leader_keeps_it(module: ModuleType) -> None:
     cluster.fence(1)
     cluster.heartbeat(1)
     end = cluster.next_offset
-    cluster.do(module.elect_last_resorts(cluster.metadata, cluster.settings, LIMIT))
+    cluster.do(module.elect_unclean(cluster.metadata, cluster.settings, LIMIT))
     assert cluster.next_offset == end
 
 
@@ -132,13 +132,21 @@ def allow(cluster: SmallCluster) -> None:
 
 
 MISTAKES = [
-    ("Wish(election=Election.PREFERRED))", "Wish())", test_leadership_goes_back_to_the_first_replicas),
+    (
+        "PartitionTarget(election=Election.PREFERRED)",
+        "PartitionTarget()",
+        test_leadership_goes_back_to_the_first_replicas,
+    ),
     (
         "if not partition.has_leader and is_unclean_election_allowed(metadata, settings, topic):",
         "if not partition.has_leader:",
         test_a_partition_that_may_lose_records_is_led_by_whoever_is_there,
     ),
-    ("Wish(election=Election.UNCLEAN))", "Wish())", test_a_partition_that_may_lose_records_is_led_by_whoever_is_there),
+    (
+        "PartitionTarget(election=Election.UNCLEAN)",
+        "PartitionTarget()",
+        test_a_partition_that_may_lose_records_is_led_by_whoever_is_there,
+    ),
 ]
 
 

@@ -144,11 +144,11 @@ def rule_racks_bring_partitions_near_and_leave_the_balance(racks: ModuleType) ->
             assignor = UniformAssignor()
             for spec, topics, given in histories(seed, assignor, is_homogeneous=homogeneous, with_racks=True):
                 blind = assignor.assign(without_racks(spec), topics)
-                held: holdings.Holdings = {
+                held: holdings.MemberPartitions = {
                     id: [(topic_id, number) for topic_id, numbers in has.items() for number in sorted(numbers)]
                     for id, has in blind.items()
                 }
-                racks.bring_near(held, spec.members, topics, is_homogeneous=homogeneous)
+                racks.improve_rack_locality(held, spec.members, topics, is_homogeneous=homogeneous)
                 seeing = holdings.as_assignments(held)
                 assert_whole(spec, topics, seeing)
                 assert sizes(seeing) == sizes(given) == sizes(blind)
@@ -193,7 +193,7 @@ MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
     (uniform, "if most - least <= 1:", "if most - least < 0:", RULES[2][1]),
     (uniform, "topics, is_homogeneous=is_homogeneous", "topics, is_homogeneous=True", RULES[2][1]),
     (range, "place < extras", "place >= len(member_ids) - extras and count % 7", RULES[3][1]),
-    (range, "share + (place < extras)", "share + 1", RULES[3][1]),
+    (range, "place < extras", "1", RULES[3][1]),
     (racks, 'b"" if is_homogeneous else topic_id', 'b""', RULES[4][1]),
     (racks, "if self._sizes[place.member_id] == self._least:", "if False:", RULES[4][1]),
     (racks, "exchange.improve(far)", "pass", RULES[4][1]),

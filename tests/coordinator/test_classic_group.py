@@ -12,8 +12,8 @@ from trioka.coordinator.classic_rebalance import MAX_GENERATION
 from trioka.coordinator.classic_responses import leave_unknown_group
 from trioka.coordinator.client import Client
 from trioka.coordinator.deadlines import Deadlines
-from trioka.coordinator.decision import Decision, Moment
-from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, OffsetSettings, Surroundings
+from trioka.coordinator.decision import Decision, Now
+from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, CoordinatorContext, OffsetSettings
 from trioka.protocol.codec import encode
 from trioka.protocol.errors import (
     FencedInstanceId,
@@ -33,14 +33,14 @@ from trioka.protocol.messages.join_group import JoinGroupRequest, JoinGroupRespo
 from trioka.protocol.messages.leave_group import LeaveGroupRequest
 from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-START = Moment(0, 1_700_000_000_000)
-LATER = Moment(5000, 1_700_000_005_000)
+START = Now(0, 1_700_000_000_000)
+LATER = Now(5000, 1_700_000_005_000)
 NEWEST = Client("app", "/10.0.0.7", 9)
 
 
-def surroundings(settings: ClassicSettings | None = None) -> Surroundings:
+def context(settings: ClassicSettings | None = None) -> CoordinatorContext:
     classic = settings or ClassicSettings(initial_rebalance_delay_ms=0)
-    return Surroundings(
+    return CoordinatorContext(
         classic=lambda: classic,
         consumer=lambda group: ConsumerSettings(),
         offsets=OffsetSettings,
@@ -80,18 +80,18 @@ def carry_out(group: ClassicGroup, decision: Decision, error: KafkaError | None 
     for kept in decision.records if error is None else ():
         assert isinstance(kept.value, GroupMetadataValue)
         group.replay(kept.value)
-    said: list[object] = [answer.response for answer in decision.answers]
-    if decision.afterwards is not None:
-        said += carry_out(group, decision.afterwards(error, LATER), error)
+    said: list[object] = [answer.response for answer in decision.replies]
+    if decision.on_committed is not None:
+        said += carry_out(group, decision.on_committed(error, LATER), error)
     return said
 
 
-def due(around: Surroundings) -> None:
+def due(around: CoordinatorContext) -> None:
     around.deadlines.cancel(("g", "join"))  # as `Deadlines.due` does before it is told
 
 
 def stable(request: JoinGroupRequest | None = None) -> tuple[ClassicGroup, JoinGroupResponse]:
-    around = surroundings()
+    around = context()
     group = ClassicGroup("g", around, START)
     carry_out(group, group.join(1, request or joining(), NEWEST._replace(version=3), LATER))
     due(around)
@@ -113,7 +113,7 @@ def stable(request: JoinGroupRequest | None = None) -> tuple[ClassicGroup, JoinG
 
 
 def test_an_id_is_made_of_the_client_s_or_the_instance_s_name_and_a_uuid() -> None:
-    group = ClassicGroup("g", surroundings(), START)
+    group = ClassicGroup("g", context(), START)
     (told,) = carry_out(group, group.join(1, joining(), NEWEST, START))
     assert isinstance(told, JoinGroupResponse) and told.error_code == MemberIdRequired.code
     assert told.member_id.startswith("app-") and len(told.member_id) == len("app-") + 36
@@ -138,13 +138,13 @@ def test_a_refusal_leaves_the_protocol_empty_or_null_as_kafka_does() -> None:
 
 
 def test_the_first_version_of_a_join_has_one_timeout_for_both() -> None:
-    group = ClassicGroup("g", surroundings(), START)
+    group = ClassicGroup("g", context(), START)
     group.join(1, joining(session_ms=7000), NEWEST._replace(version=0), START)
     assert [m.rebalance_timeout_ms for m in group.members] == [7000]
 
 
 def test_a_session_must_be_within_the_limits() -> None:
-    around = surroundings(ClassicSettings(min_session_timeout_ms=10, max_session_timeout_ms=20))
+    around = context(ClassicSettings(min_session_timeout_ms=10, max_session_timeout_ms=20))
     check_join(joining(session_ms=10), around)
     check_join(joining(session_ms=20), around)
     for wrong in (9, 21, -1):
@@ -153,9 +153,9 @@ def test_a_session_must_be_within_the_limits() -> None:
 
 
 def test_those_who_are_expected_are_limited_in_number() -> None:
-    group = ClassicGroup("g", surroundings(), START)
-    for ticket in range(MAX_PENDING):
-        group.join(ticket, joining(), NEWEST, START)
+    group = ClassicGroup("g", context(), START)
+    for request_id in range(MAX_PENDING):
+        group.join(request_id, joining(), NEWEST, START)
     (told,) = carry_out(group, group.join(MAX_PENDING, joining(), NEWEST, START))
     assert isinstance(told, JoinGroupResponse) and told.error_code == GroupMaxSizeReached.code
 
@@ -199,15 +199,15 @@ def kept_member(name: str, rebalance_ms: int = 60_000) -> MemberMetadata:
     )
 
 
-def loaded(value: GroupMetadataValue, around: Surroundings | None = None) -> ClassicGroup:
-    group = ClassicGroup("g", around or surroundings())
+def loaded(value: GroupMetadataValue, around: CoordinatorContext | None = None) -> ClassicGroup:
+    group = ClassicGroup("g", around or context())
     group.replay(value)
     assert group.begin(LATER) == Decision()
     return group
 
 
 def test_a_group_is_loaded_as_its_last_record_has_it() -> None:
-    around = surroundings()
+    around = context()
     group = ClassicGroup("g", around)
     group.replay(kept(generation=6))
     assert group.state == "Empty"
@@ -232,7 +232,7 @@ def test_a_record_written_by_a_group_is_that_of_the_group() -> None:
 
 
 def test_a_leader_that_is_not_among_the_members_does_no_harm() -> None:
-    around = surroundings()
+    around = context()
     group = loaded(kept(kept_member("m"), leader="gone"), around)
     group.join(1, joining(member_id="m"), NEWEST, LATER)
     assert group.leader == "m" or group.state == "Stable"
@@ -248,7 +248,7 @@ def test_an_old_record_does_not_say_since_when() -> None:
 
 def test_after_the_last_generation_comes_the_first() -> None:
     group = loaded(kept(generation=MAX_GENERATION))
-    around = group._surroundings
+    around = group._context
     group.join(1, joining(), NEWEST._replace(version=3), LATER)
     due(around)
     (told,) = carry_out(group, group.expire(("g", "join"), LATER))
@@ -257,7 +257,7 @@ def test_after_the_last_generation_comes_the_first() -> None:
 
 
 def test_another_kind_of_group_becomes_this_one_with_its_work_shared_out() -> None:
-    around = surroundings()
+    around = context()
     member = ClassicMember(
         id="m",
         instance_id=None,
@@ -280,12 +280,12 @@ def test_another_kind_of_group_becomes_this_one_with_its_work_shared_out() -> No
 
 
 def test_a_group_that_is_forgotten_tells_those_who_wait_and_has_nothing_due() -> None:
-    around = surroundings()
+    around = context()
     group = ClassicGroup("g", around, START)
     group.join(1, joining(), NEWEST._replace(version=3), START)
     group.join(2, joining(), NEWEST, START)
     (answer,) = group.forget()
-    assert answer.ticket == 1 and isinstance(answer.response, JoinGroupResponse)
+    assert answer.request_id == 1 and isinstance(answer.response, JoinGroupResponse)
     assert answer.response.error_code == RebalanceInProgress.code
     assert len(around.deadlines) == 0
     for validate in (group.validate_delete, group.validate_offset_delete):
@@ -299,8 +299,8 @@ def test_an_assignment_that_is_written_after_the_group_was_forgotten_changes_not
     assert isinstance(again, JoinGroupResponse)
     shared = SyncGroupRequest(group_id="g", generation_id=again.generation_id, member_id=told.member_id, assignments=[])
     decision = group.sync(4, shared, LATER)
-    assert [answer.ticket for answer in group.forget(NotCoordinator)] == [4]
-    assert decision.afterwards is not None and decision.afterwards(None, LATER) == Decision()
+    assert [answer.request_id for answer in group.forget(NotCoordinator)] == [4]
+    assert decision.on_committed is not None and decision.on_committed(None, LATER) == Decision()
 
 
 # -- what others ask ---------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def test_offsets_of_a_group_that_is_not_of_consumers_are_not_deleted_while_it_li
         group.validate_offset_delete()
     assert not group.is_subscribed_to("t")
     stable()[0].validate_offset_delete()
-    ClassicGroup("g", surroundings(), START).validate_offset_delete()
+    ClassicGroup("g", context(), START).validate_offset_delete()
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
@@ -357,7 +357,7 @@ def test_consumers_that_cannot_be_understood_may_read_any_topic(said: bytes) -> 
 
 
 def test_offsets_age_while_nobody_uses_them() -> None:
-    simple = ClassicGroup("g", surroundings(), START)
+    simple = ClassicGroup("g", context(), START)
     assert simple.is_simple and simple.offsets_expire_since(commit_ms=3) == 3
     group, _ = stable()
     assert not group.is_simple

@@ -26,10 +26,17 @@ MISTAKES = [
     (
         "sync_timeout",
         classic_rebalance,
-        "        if self.roster.unsynced:\n            for",
-        "        if False:\n            for",
+        "if self.roster.unsynced:",
+        "if False:",
     ),
-    ("new_members", classic_joining, "JOIN_TIMEOUT_MS: Final = 300_000", "JOIN_TIMEOUT_MS: Final = 30_000"),
+    (
+        "new_members",
+        classic_joining,
+        "NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000  # a new member cannot send heartbeats yet; "
+        "this long may its join wait",
+        "NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 30_000  # a new member cannot send heartbeats yet; "
+        "this long may its join wait",
+    ),
     (
         "static",
         classic_membership,
@@ -38,7 +45,7 @@ MISTAKES = [
     ),
     ("static", classic_joining, "MAY_SKIP_ASSIGNMENT: Final = 9", "MAY_SKIP_ASSIGNMENT: Final = 5"),
     ("static_writing", classic_joining, "rebalance.roster.rename(member, old.id)", "member"),
-    ("protocols", classic_membership, "(-votes[name], ", "(votes[name], "),
+    ("protocols", classic_membership, "-votes[name]", "votes[name]"),
     ("size", classic_joining, "or roster.joined < max_size", "or len(roster) < max_size"),
     ("crash", classic_rebalance, "                    self._take_back(error, now)\n", "                    pass\n"),
     (

@@ -4,6 +4,7 @@ from types import ModuleType
 
 import pytest
 from mutants.classic_groups import coordinator_with
+from mutants.plant import within
 from simulation.classic_walk import Walk
 
 from trioka.coordinator import classic_group, classic_joining, classic_membership, classic_rebalance
@@ -57,7 +58,7 @@ MISTAKES = [
     (
         "nobody answers",
         classic_rebalance,
-        "        self.answer_join(member, join_refused(error))\n",
+        "        self.answer_join(member, join_error(error))\n",
         "",
     ),
     (
@@ -93,8 +94,8 @@ MISTAKES = [
     (
         "without end",
         classic_rebalance,
-        '            self._set("join", self.roster.rebalance_timeout_ms, now)\n\n    def note_newcomer',
-        "            pass\n\n    def note_newcomer",
+        within("Rebalance.prepare", 'self._set("join", self.roster.rebalance_timeout_ms, now)'),
+        "pass",
     ),
 ]
 

@@ -29,20 +29,25 @@ def a_short_walk(seed: int) -> None:
 
 
 MISTAKES = [
-    (reconciliation, "number in lets_go or not aim.is_taken(topic, number)", "True", moving),
-    (reconciliation, "    if given and _still_has(given, aim):", "    if given and False:", moving),
-    (reconciliation, "    if _still_has(member.revoking, aim):", "    if False:", moving),
+    (reconciliation, "number in lets_go or not inputs.is_taken(topic, number)", "True", moving),
+    (reconciliation, "    if given and _still_has(given, inputs):", "    if given and False:", moving),
+    (reconciliation, "    if _still_has(member.revoking, inputs):", "    if False:", moving),
     (
         reconciliation,
-        "    if aim.reported is None:\n        return True",
-        "    if aim.reported is None:\n        return False",
+        "    if inputs.reported is None:\n        return True",
+        "    if inputs.reported is None:\n        return False",
         moving,
     ),
     (reconciliation, "Phase.WAITING if waits else Phase.STABLE", "Phase.STABLE", moving),
-    (reconciliation, "_not_empty(kept), given)", "_not_empty(kept), {})", moving),
-    (consumer_heartbeat, "*records.member_gone(group.id, existing.id),", "", beating),
+    (
+        reconciliation,
+        "member.moved(epoch, Phase.REVOKING, _not_empty(kept), given)",
+        "member.moved(epoch, Phase.REVOKING, _not_empty(kept), {})",
+        moving,
+    ),
+    (consumer_heartbeat, "*records.member_tombstones(group.id, existing.id),", "", beating),
     (consumer_heartbeat, "grows = metadata_hash != group.metadata_hash", "grows = False", beating),
-    (consumer_state, "(before.assigned, before.revoking):", "(before.assigned,):", keeping),
+    (consumer_state, "(before.assigned, before.revoking)", "(before.assigned,)", keeping),
     (consumer_state, "for owned in (after.assigned, after.revoking):", "for owned in (after.assigned,):", keeping),
     (
         consumer_group,

@@ -82,7 +82,11 @@ def test_what_was_cancelled_does_not_pile_up(module: ModuleType) -> None:
 
 MISTAKES = [
     ("if holds > now_ms:", "if False:", test_any_mixture_of_setting_moving_and_cancelling_agrees_with_a_plain_table),
-    ("before is None or at_ms", "at_ms", test_any_mixture_of_setting_moving_and_cancelling_agrees_with_a_plain_table),
+    (
+        "before is None or at_ms < before",
+        "at_ms < before",
+        test_any_mixture_of_setting_moving_and_cancelling_agrees_with_a_plain_table,
+    ),
     ("2 * len(self._at)", "10**9", test_what_was_cancelled_does_not_pile_up),
 ]
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import pytest
 from mutants.plant import Rule, assert_noticed
-from support.group_coordinator import House
+from support.group_coordinator import GroupHarness
 
 from trioka.coordinator import groups
 from trioka.coordinator.client import Client
-from trioka.coordinator.decision import Decision, Moment, Ticket
+from trioka.coordinator.decision import Decision, Now, RequestId
 from trioka.coordinator.groups import RECORDS_AT_ONCE
-from trioka.coordinator.offsets import Place
+from trioka.coordinator.offsets import GroupTopicPartition
 from trioka.coordinator.settings import OffsetSettings
 from trioka.protocol.errors import NotCoordinator
 from trioka.protocol.messages.offset_commit import OffsetCommitRequest
@@ -33,10 +33,12 @@ MANY = range(2000)  # more than two parts
 RETENTION_MS = OffsetSettings().check_interval_ms  # so that offsets expire with the first look
 
 
-def commits_in_between(module: ModuleType, begin: Callable[[House], None], *, then: Callable[[House], None]) -> None:
+def commits_in_between(
+    module: ModuleType, begin: Callable[[GroupHarness], None], *, then: Callable[[GroupHarness], None]
+) -> None:
     """Commits that are answered after `begin` has had its first records written, and before these are committed, are
     there afterwards, whatever else is forgotten."""
-    house = House(module)
+    house = GroupHarness(module)
     house.settings = OffsetSettings(retention_ms=RETENTION_MS)
     for group in ("f", "g"):
         house.commit(partitions=list(MANY), group=group)
@@ -50,7 +52,7 @@ def commits_in_between(module: ModuleType, begin: Callable[[House], None], *, th
     requests = [commit_request(group, late) for group in ("f", "g")]
     tickets = [house.shell.ask(partial(commit_offsets, request)) for request in requests]
     house.shell.commit()
-    told = [told.response for told in house.shell.told if told.ticket in tickets]
+    told = [told.response for told in house.shell.told if told.request_id in tickets]
     assert [each.error_code for answer in told for each in answer.topics[0].partitions] == [0] * 6  # type: ignore[union-attr]
     asked = [OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[*late, 1, 1500])]
     for _ in range(2):
@@ -59,8 +61,8 @@ def commits_in_between(module: ModuleType, begin: Callable[[House], None], *, th
         house.shell.crash()
 
 
-def commit_offsets(request: OffsetCommitRequest, coordinator: Any, ticket: Ticket, now: Moment) -> Decision:
-    decision: Decision = coordinator.commit_offsets(ticket, request, CLIENT, now)
+def commit_offsets(request: OffsetCommitRequest, coordinator: Any, request_id: RequestId, now: Now) -> Decision:
+    decision: Decision = coordinator.commit_offsets(request_id, request, CLIENT, now)
     return decision
 
 
@@ -74,21 +76,21 @@ def commit_request(group: str, partitions: list[int], topic: str = "t", offset: 
     )
 
 
-def expire(house: House) -> None:
+def expire(house: GroupHarness) -> None:
     house.shell.pass_time(1)
 
 
-def delete_topic(house: House) -> None:
+def delete_topic(house: GroupHarness) -> None:
     house.topics.remove("t")
     house.shell.tell(lambda c, now: c.topics_deleted(["t"], now))
 
 
-def create_topic(house: House) -> None:
+def create_topic(house: GroupHarness) -> None:
     house.topics.add("t", len(MANY))
 
 
-def delete_group(house: House) -> None:
-    house.shell.ask(lambda c, ticket, now: c.delete_group(ticket, "g", now))
+def delete_group(house: GroupHarness) -> None:
+    house.shell.ask(lambda c, request_id, now: c.delete_group(request_id, "g", now))
 
 
 def test_a_commit_between_two_parts_of_an_expiry_is_kept(module: ModuleType) -> None:
@@ -106,7 +108,7 @@ def test_a_commit_behind_the_deletion_of_a_large_group_is_kept(module: ModuleTyp
 
 def test_a_group_that_comes_to_life_between_two_parts_keeps_what_is_left(module: ModuleType) -> None:
     """What has not been written yet is not forgotten for a group that has a member by now."""
-    house = House(module)
+    house = GroupHarness(module)
     house.settings = OffsetSettings(retention_ms=RETENTION_MS)
     house.commit(partitions=list(MANY))
     house.shell.pass_time(RETENTION_MS - 1)
@@ -119,7 +121,7 @@ def test_a_group_that_comes_to_life_between_two_parts_keeps_what_is_left(module:
 
 
 def test_a_part_that_cannot_be_written_ends_a_clean_up_until_the_next(module: ModuleType) -> None:
-    house = House(module)
+    house = GroupHarness(module)
     house.settings = OffsetSettings(retention_ms=RETENTION_MS)
     house.commit(partitions=list(MANY))
     house.shell.pass_time(RETENTION_MS - 1)
@@ -148,10 +150,10 @@ class Walk:
 
     def __init__(self, module: ModuleType, seed: int) -> None:
         self.random = Random(seed)
-        self.house = House(module)
+        self.house = GroupHarness(module)
         self.house.topics.add("u", 8)
         self.house.settings = OffsetSettings(retention_ms=RETENTION_MS)
-        self.commits: dict[Place, Commit] = {}  # the last ones
+        self.commits: dict[GroupTopicPartition, Commit] = {}  # the last ones
         self.offset = 0
 
     def run(self, steps: int) -> None:
@@ -173,7 +175,7 @@ class Walk:
         request = commit_request(group, partitions, topic, self.offset)
         self.house.shell.ask(partial(commit_offsets, request))
         for partition in partitions:
-            self.commits[Place(group, topic, partition)] = Commit(self.offset, self.house.shell.now_ms)
+            self.commits[GroupTopicPartition(group, topic, partition)] = Commit(self.offset, self.house.shell.now_ms)
 
     def wait(self) -> None:
         self.house.shell.pass_time(self.random.randrange(RETENTION_MS))
@@ -193,7 +195,7 @@ class Walk:
 
     def delete_group(self) -> None:
         group = self.random.choice("fg")
-        self.house.shell.ask(lambda c, ticket, now: c.delete_group(ticket, group, now))
+        self.house.shell.ask(lambda c, request_id, now: c.delete_group(request_id, group, now))
         self.commits = {place: commit for place, commit in self.commits.items() if place.group != group}
 
     def crash(self) -> None:
@@ -221,24 +223,25 @@ def test_whatever_is_forgotten_no_commit_that_counts_is(module: ModuleType) -> N
 
 # What has been decided is written in two halves, without looking again.
 SPLIT = (
-    "Decision(records=tuple(records[:9]), afterwards=lambda error, now: "
-    "Decision(records=tuple(records[9:]), afterwards=go_on))"
+    "Decision(records=tuple(records[:9]), on_committed=lambda error, now: "
+    "Decision(records=tuple(records[9:]), on_committed=go_on))"
 )
 MISTAKES = [
-    ("Decision(records=tuple(records), afterwards=go_on)", SPLIT.replace("9", "1"), walks),
-    ("None if topic is None else topic.id for", "None for", walks),
-    ("Decision(records=tuple(records), afterwards=go_on)", SPLIT, test_a_commit_between_two_parts_of_an_expiry_is_kept),
-    ("Decision(records=tuple(records), afterwards=go_on)", SPLIT,
+    ("Decision(records=tuple(records), on_committed=go_on)", SPLIT.replace("9", "1"), walks),
+    ("None if topic is None else topic.id", "None", walks),
+    ("Decision(records=tuple(records), on_committed=go_on)", SPLIT,
+    test_a_commit_between_two_parts_of_an_expiry_is_kept), ("Decision(records=tuple(records), on_committed=go_on)",
+    SPLIT,
      test_a_commit_between_two_parts_of_a_topics_deletion_is_kept),
-    ("Decision(records=tuple(records), afterwards=go_on)", "Decision(records=tuple(records))",
+    ("Decision(records=tuple(records), on_committed=go_on)", "Decision(records=tuple(records))",
      test_a_commit_between_two_parts_of_an_expiry_is_kept),
-    ("return NOTHING if error is not None else self._in_parts", "return self._in_parts",
+    ("NOTHING if error is not None else self._in_parts(part, now)", "self._in_parts(part, now)",
      test_a_part_that_cannot_be_written_ends_a_clean_up_until_the_next),
     ("                if len(gone) < free:\n", "                if True:\n",
      test_a_commit_between_two_parts_of_an_expiry_is_kept),
     ("                if len(more) < free:\n", "                if True:\n",
      test_a_commit_between_two_parts_of_a_topics_deletion_is_kept),
-    ("None if topic is None else topic.id for", "None for",
+    ("None if topic is None else topic.id", "None",
      test_a_commit_between_two_parts_of_a_topics_deletion_is_kept),
 ]  # fmt: skip
 

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 from mutants.plant import Rule, assert_noticed
-from support.group_coordinator import House
+from support.group_coordinator import GroupHarness
 
 from trioka.coordinator import groups, offset_requests
 from trioka.coordinator.client import Client
@@ -43,7 +43,7 @@ def module() -> ModuleType:
 
 
 def test_a_commit_from_outside_makes_a_simple_group(module: ModuleType) -> None:
-    house = House(module)
+    house = GroupHarness(module)
     assert house.commit(5) == [0]
     assert house.listed() == [("g", "Empty", "classic")]
     assert house.fetch() == [(5, 0)]
@@ -52,14 +52,14 @@ def test_a_commit_from_outside_makes_a_simple_group(module: ModuleType) -> None:
 
 
 def test_a_commit_of_a_member_of_nothing_is_refused(module: ModuleType) -> None:
-    house = House(module)
+    house = GroupHarness(module)
     assert house.commit(epoch=3, member="m", version=8) == [IllegalGeneration.code]
     assert house.commit(epoch=3, member="m", version=9) == [GroupIdNotFound.code]
     assert house.listed() == []
 
 
 def test_a_commit_is_fenced_by_generation_and_member(module: ModuleType) -> None:
-    house = House(module)
+    house = GroupHarness(module)
     member = house.settle()
     assert house.commit(1, epoch=1, member=member) == [0]
     assert house.commit(2, epoch=0, member=member) == [IllegalGeneration.code]
@@ -70,7 +70,7 @@ def test_a_commit_is_fenced_by_generation_and_member(module: ModuleType) -> None
 
 
 def test_a_commit_keeps_its_members_session_alive() -> None:
-    house = House()
+    house = GroupHarness()
     member = house.settle()
     for _ in range(5):
         house.shell.pass_time(9_000)
@@ -80,7 +80,7 @@ def test_a_commit_keeps_its_members_session_alive() -> None:
 
 
 def test_topics_that_are_not_there_are_refused_one_by_one() -> None:
-    house = House()
+    house = GroupHarness()
     topic = house.topics.by_name("u")
     assert topic is not None
     assert house.commit(topic="nowhere") == [UnknownTopicOrPartition.code]
@@ -90,7 +90,7 @@ def test_topics_that_are_not_there_are_refused_one_by_one() -> None:
 
 
 def test_metadata_may_not_be_too_long_in_units_of_utf_16() -> None:
-    house = House()
+    house = GroupHarness()
     assert house.commit(text="x" * 4096) == [0]
     assert house.commit(text="x" * 4097) == [OffsetMetadataTooLarge.code]
     assert house.commit(text="é" * 4096) == [0]
@@ -98,7 +98,7 @@ def test_metadata_may_not_be_too_long_in_units_of_utf_16() -> None:
 
 
 def test_an_offset_in_a_topic_that_had_the_same_name_is_not_told_by_id() -> None:
-    house = House()
+    house = GroupHarness()
     first = house.topics.add("v")
     house.commit(topic="v")
     second = house.topics.add("v", topic_id=b"second".ljust(16, b"\0"))
@@ -107,7 +107,7 @@ def test_an_offset_in_a_topic_that_had_the_same_name_is_not_told_by_id() -> None
 
 
 def test_of_a_group_that_does_not_exist_nothing_is_committed() -> None:
-    house = House()
+    house = GroupHarness()
     assert house.fetch("nobody") == [(-1, 0)]
     assert house.fetch("nobody", topics=None) == []
     assert house.fetch("nobody", version=10, topics=[_by_id(b"x" * 16)]) == [(-1, UnknownTopicId.code)]
@@ -121,9 +121,9 @@ def test_the_first_version_says_a_groups_error_at_each_partition() -> None:
     asked = OffsetFetchRequest.Group(
         group_id="g", topics=[OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[0, 1])]
     )
-    first = offset_requests.fetch_refused(asked, CoordinatorNotAvailable(), 1)
+    first = offset_requests.fetch_error(asked, CoordinatorNotAvailable(), 1)
     assert [told.error_code for told in first.topics[0].partitions] == [CoordinatorNotAvailable.code] * 2
-    later = offset_requests.fetch_refused(asked, CoordinatorNotAvailable(), 2)
+    later = offset_requests.fetch_error(asked, CoordinatorNotAvailable(), 2)
     assert (later.error_code, later.topics) == (CoordinatorNotAvailable.code, [])
 
 
@@ -131,7 +131,7 @@ def test_the_first_version_says_a_groups_error_at_each_partition() -> None:
 
 
 def test_a_commit_in_a_transaction_is_hidden_until_its_marker(module: ModuleType) -> None:
-    house = House(module)
+    house = GroupHarness(module)
     house.commit(5)
     assert house.commit_in_transaction(9) == 0
     assert house.shell.log[-1].producer == P
@@ -143,7 +143,7 @@ def test_a_commit_in_a_transaction_is_hidden_until_its_marker(module: ModuleType
 
 
 def test_a_commit_in_a_transaction_is_fenced_like_any_other() -> None:
-    house = House()
+    house = GroupHarness()
     assert house.commit_in_transaction(1, generation=3, member="m") == IllegalGeneration.code
     member = house.settle()
     assert house.commit_in_transaction(1, generation=1, member=member) == 0
@@ -156,7 +156,7 @@ def test_a_commit_in_a_transaction_is_fenced_like_any_other() -> None:
 
 @pytest.mark.parametrize("request_name", ["commit", "join", "consume", "delete", "delete offsets"])
 def test_what_could_not_be_written_has_changed_nothing(request_name: str) -> None:
-    house = House()
+    house = GroupHarness()
     house.commit(5)
     before = house.state()
     house.shell.failure = CoordinatorNotAvailable("the disk is full")
@@ -177,7 +177,7 @@ def test_what_could_not_be_written_has_changed_nothing(request_name: str) -> Non
 
 
 def test_a_group_that_could_not_be_written_is_not_there(module: ModuleType) -> None:
-    house = House(module)
+    house = GroupHarness(module)
     house.shell.failure = CoordinatorNotAvailable("the disk is full")
     house.join("new")
     assert house.listed() == [] and not house.shell.waiting
@@ -201,7 +201,7 @@ def _delete(topic: str, *partitions: int) -> OffsetDeleteRequest:
 
 
 def test_offsets_of_topics_that_are_read_are_not_deleted() -> None:
-    house = House()
+    house = GroupHarness()
     member = house.settle()
     house.commit(5, epoch=1, member=member)
     house.commit(5, epoch=1, member=member, topic="u")
@@ -214,14 +214,14 @@ def test_offsets_of_topics_that_are_read_are_not_deleted() -> None:
 
 
 def test_offsets_of_no_group_cannot_be_deleted() -> None:
-    house = House()
+    house = GroupHarness()
     assert isinstance(house.ask("delete_offsets", _delete("t")), GroupIdNotFound)
     nameless = OffsetDeleteRequest(group_id="", topics=[])
     assert isinstance(house.ask("delete_offsets", nameless), InvalidGroupId)
 
 
 def test_a_group_is_deleted_with_all_it_has(module: ModuleType) -> None:
-    house = House(module)
+    house = GroupHarness(module)
     for partition in range(5):
         house.commit(partitions=[partition])
     house.settle("busy")
@@ -235,7 +235,7 @@ def test_a_group_is_deleted_with_all_it_has(module: ModuleType) -> None:
 
 def test_a_large_group_is_deleted_by_one_decision(module: ModuleType) -> None:
     """A member that joined between two parts would be left with some of its offsets."""
-    house = House(module)
+    house = GroupHarness(module)
     house.commit(partitions=list(range(2000)))
     house.commit(group="other")
     before = len(house.shell.log)
@@ -246,7 +246,7 @@ def test_a_large_group_is_deleted_by_one_decision(module: ModuleType) -> None:
 
 
 def test_a_deleted_topic_takes_its_offsets_along(module: ModuleType) -> None:
-    house = House(module)
+    house = GroupHarness(module)
     house.commit()
     house.commit(topic="u")
     house.commit(group="other")
@@ -258,7 +258,7 @@ def test_a_deleted_topic_takes_its_offsets_along(module: ModuleType) -> None:
 
 def test_offsets_expire_only_when_their_group_is_empty(module: ModuleType) -> None:
     """KIP-211."""
-    house = House(module)
+    house = GroupHarness(module)
     member = house.settle(session_ms=1_800_000)
     house.commit(epoch=1, member=member)
     alive = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
@@ -273,7 +273,7 @@ def test_offsets_expire_only_when_their_group_is_empty(module: ModuleType) -> No
 
 
 def test_a_simple_group_goes_with_its_last_offset() -> None:
-    house = House()
+    house = GroupHarness()
     house.commit()
     house.shell.pass_time(5 * DAY_MS)
     house.commit(partitions=[1])
@@ -289,7 +289,7 @@ def test_a_simple_group_goes_with_its_last_offset() -> None:
 
 
 def test_groups_are_listed_by_state_and_type() -> None:
-    house = House()
+    house = GroupHarness()
     house.commit(group="simple")
     house.settle("classic")
     house.consume("new")
@@ -305,7 +305,7 @@ def test_groups_are_listed_by_state_and_type() -> None:
 
 
 def test_each_kind_is_described_by_its_own_request() -> None:
-    house = House()
+    house = GroupHarness()
     house.settle("classic")
     house.consume("new")
     assert house.coordinator.describe_group("classic", 6).group_state == "Stable"
@@ -321,7 +321,7 @@ def test_each_kind_is_described_by_its_own_request() -> None:
 
 
 def test_an_empty_group_becomes_one_of_the_other_kind() -> None:
-    house = House()
+    house = GroupHarness()
     house.commit(5)
     assert house.consume().error_code == 0
     assert house.listed() == [("g", "Stable", "consumer")] and house.fetch() == [(5, 0)]
@@ -332,11 +332,12 @@ def test_an_empty_group_becomes_one_of_the_other_kind() -> None:
 MISTAKES = [
     ("        if value is not None and key.group not in self.groups:", "        if False:",
      test_a_commit_from_outside_makes_a_simple_group),
-    ("group.validate_offset_commit(request.member_id, epoch,", "bool((request.member_id, epoch)) or dict(",
+    ("group.validate_offset_commit(request.member_id, epoch, request.group_instance_id, " "is_transactional=False)",
+     "bool((request.member_id, epoch)) or dict(request.group_instance_id, " "is_transactional=False)",
      test_a_commit_is_fenced_by_generation_and_member),
     ("            producer=Producer(request.producer_id, request.producer_epoch),\n", "",
      test_a_commit_in_a_transaction_is_hidden_until_its_marker),
-    ("        self._to_be[group.id] = group\n", "        self.groups[group.id] = group\n",
+    ("        self._uncommitted_groups[group.id] = group\n", "        self.groups[group.id] = group\n",
      test_a_group_that_could_not_be_written_is_not_there),
     ("(*self.offsets.tombstones_of(group_id), *group.tombstones())", "(*group.tombstones(),)",
      test_a_group_is_deleted_with_all_it_has),

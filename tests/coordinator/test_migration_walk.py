@@ -56,15 +56,31 @@ MISTAKES: list[tuple[ModuleType, str, str, Callable[[], None]]] = [
         "",
         several_walks,
     ),
-    (migration, "if not gone or not members or any(", "if not gone or not members or True or any(", several_walks),
-    (migration, "        return None  # one has taken the place of another of its own kind", "        pass", scenarios),
+    (
+        migration,
+        "not gone or not members or any(member.classic is None for member in members.values())",
+        "not gone or not members or True or any(member.classic is None for member in members.values())",
+        several_walks,
+    ),
+    (
+        migration,
+        "if has_newcomer and all(member.classic is not None for member in gone):\n"
+        "    return None  # one has taken the place of another of its own kind",
+        "if has_newcomer and all(member.classic is not None for member in gone):\n    pass",
+        scenarios,
+    ),
     (migration, "must_rebalance=not is_settled", "must_rebalance=False", scenarios),
     (migration, " and _has_arrived(group)", "", scenarios),
-    (classic_bridge, "return member.phase is Phase.WAITING and not any(", "return False and not any(", several_walks),
-    (classic_bridge, "if member.epoch < group.target_epoch or", "if", several_walks),
+    (classic_bridge, "member.phase is Phase.WAITING", "False", several_walks),
+    (
+        classic_bridge,
+        "member.epoch < group.target_epoch or member.phase is Phase.REVOKING",
+        "member.phase is Phase.REVOKING",
+        several_walks,
+    ),
     (classic_bridge, "return dict(by_id(self._owned, self._topics))", "return {}", several_walks),
     (classic_bridge, "deadlines.cancel((group_id, expiry.JOIN, after.id))", "", scenarios),
-    (classic_bridge, "group.surroundings.deadlines.cancel((group.id, expiry.SYNC, member.id))", "pass", scenarios),
+    (classic_bridge, "group.context.deadlines.cancel((group.id, expiry.SYNC, member.id))", "pass", scenarios),
 ]
 
 

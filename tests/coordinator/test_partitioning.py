@@ -2,7 +2,7 @@
 
 import pytest
 
-from trioka.coordinator.partitioning import KEPT_NAMES, MAX_KEPT_CHARS, _kept_hash, java_hash, partition_of
+from trioka.coordinator.partitioning import CACHED_NAMES, MAX_CACHED_CHARS, _cached_hash, java_hash, partition_of
 
 
 @pytest.mark.parametrize(
@@ -27,17 +27,17 @@ def test_a_name_has_its_partition_whatever_the_sign_of_its_hash() -> None:
     assert partition_of("polygenelubricants", 50) == 0
 
 
-@pytest.mark.parametrize("length", [MAX_KEPT_CHARS, MAX_KEPT_CHARS + 1, 32_767])
+@pytest.mark.parametrize("length", [MAX_CACHED_CHARS, MAX_CACHED_CHARS + 1, 32_767])
 def test_a_name_has_the_same_partition_whether_its_hash_is_kept_or_not(length: int) -> None:
     name = "ü" * length
     assert {partition_of(name, 50) for _ in range(3)} == {abs(java_hash(name)) % 50}
 
 
 def test_of_long_names_nothing_is_kept_and_of_short_ones_so_many() -> None:
-    for number in range(2 * KEPT_NAMES):
+    for number in range(2 * CACHED_NAMES):
         partition_of(f"group-{number}", 50)
-        partition_of(f"{number:0>{MAX_KEPT_CHARS + 1}}", 50)
-    kept = _kept_hash.cache_info()
-    assert kept.currsize == KEPT_NAMES
-    assert partition_of(f"group-{2 * KEPT_NAMES - 1}", 50) >= 0
-    assert _kept_hash.cache_info().hits == kept.hits + 1
+        partition_of(f"{number:0>{MAX_CACHED_CHARS + 1}}", 50)
+    kept = _cached_hash.cache_info()
+    assert kept.currsize == CACHED_NAMES
+    assert partition_of(f"group-{2 * CACHED_NAMES - 1}", 50) >= 0
+    assert _cached_hash.cache_info().hits == kept.hits + 1

@@ -2,13 +2,13 @@
 
 import pytest
 
-from trioka.coordinator.decision import Kept
+from trioka.coordinator.decision import StoredRecord
 from trioka.coordinator.record_codec import GROUPS, TRANSACTIONS
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.internal_records.classic_groups import OffsetCommitKey, OffsetCommitValue
 from trioka.protocol.internal_records.transactions import TransactionLogKey, TransactionLogValue
 
-COMMIT = Kept(
+COMMIT = StoredRecord(
     OffsetCommitKey(group="g", topic="orders", partition=3),
     OffsetCommitValue(
         offset=42, leader_epoch=7, metadata="here", commit_timestamp=1_700_000_000_000, topic_id=bytes(range(16))
@@ -18,7 +18,7 @@ COMMIT = Kept(
 
 def test_what_is_written_is_read_again() -> None:
     assert GROUPS.decode(*GROUPS.encode(COMMIT)) == COMMIT
-    transaction = Kept(
+    transaction = StoredRecord(
         TransactionLogKey(transactional_id="t"),
         TransactionLogValue(
             producer_id=5,
@@ -44,7 +44,7 @@ def test_a_commit_stands_as_kafka_writes_it() -> None:
 
 
 def test_a_commit_that_says_when_it_expires_stands_in_the_version_that_can_say_it() -> None:
-    expiring = Kept(
+    expiring = StoredRecord(
         COMMIT.key, OffsetCommitValue(offset=42, metadata="here", commit_timestamp=1_000, expire_timestamp=2_000)
     )
     _, value = GROUPS.encode(expiring)
@@ -57,9 +57,9 @@ def test_a_commit_that_says_when_it_expires_stands_in_the_version_that_can_say_i
 
 
 def test_what_is_forgotten_has_a_key_and_no_value() -> None:
-    key, value = GROUPS.encode(Kept(COMMIT.key, None))
+    key, value = GROUPS.encode(StoredRecord(COMMIT.key, None))
     assert value is None
-    assert GROUPS.decode(key, None) == Kept(COMMIT.key, None)
+    assert GROUPS.decode(key, None) == StoredRecord(COMMIT.key, None)
 
 
 def test_a_kind_that_is_not_known_is_somebody_elses() -> None:

@@ -17,7 +17,12 @@ def test_what_producers_are_told(name: str) -> None:
 
 MISTAKES = [
     # T5: each end has an epoch of its own …
-    ("second_generation", transaction, "min(self.epoch + 1, MAX_EPOCH), self.epoch", "self.epoch, self.epoch"),
+    (
+        "second_generation",
+        transaction,
+        "epoch, last_epoch = min(self.epoch + 1, MAX_EPOCH), self.epoch",
+        "epoch, last_epoch = self.epoch, self.epoch",
+    ),
     # … what is repeated is answered as the first time, if it is the same …
     ("second_generation", transactions, "has_overflowed or found.epoch == producer.epoch + 1", "has_overflowed"),
     (
@@ -29,7 +34,12 @@ MISTAKES = [
     ("late", transactions, "found.phase in (Phase.EMPTY, Phase.ONGOING) or", "found.phase is Phase.EMPTY or"),
     ("second_generation", transactions, "if found.phase is not Phase.ONGOING and is_commit:", "if False:"),
     # … at the last epoch another id comes, and it is repeated, too (KAFKA-18660) …
-    ("epochs", transactions, "_given(new_producer_id) if found.is_exhausted else", "NO_PRODUCER_ID if True else"),
+    (
+        "epochs",
+        transactions,
+        "_given(new_producer_id) if found.is_exhausted else NO_PRODUCER_ID",
+        "NO_PRODUCER_ID if True else NO_PRODUCER_ID",
+    ),
     ("epochs", transaction, "epoch=0 if has_next else self.epoch", "epoch=self.epoch"),
     ("epochs", transactions, "producer.epoch == MAX_EPOCH - 1 and found.epoch == 0", "False"),
     ("epochs", transaction, "return epoch >= MAX_EPOCH - 1", "return epoch >= MAX_EPOCH"),
@@ -58,8 +68,8 @@ MISTAKES = [
     (
         "writing",
         transactions,
-        "        if name in self._pending or (",
-        "        if (",
+        "name in self._pending or (found is not None and found.phase in PREPARED)",
+        "found is not None and found.phase in PREPARED",
     ),
     ("timeout", transactions, "found.started_ms + found.timeout_ms - now.wall_ms", "found.timeout_ms"),
     ("timeout", transactions, "max(left_ms, pause_ms)", "left_ms"),

@@ -25,7 +25,12 @@ def test_whoever_is_told_the_fate_of_a_transaction_finds_it_so(seed: int, versio
 MISTAKES = [
     ("T4: no such verdict", transactions, "is_commit=found.phase is Phase.PREPARE_COMMIT,", "is_commit=True,"),
     ("T4: .* ends without", transactions, "unmarked.difference_update(partitions)", "unmarked.clear()"),
-    ("T5: |refuses", transaction, "min(self.epoch + 1, MAX_EPOCH), self.epoch", "self.epoch, self.epoch"),
+    (
+        "T5: |refuses",
+        transaction,
+        "epoch, last_epoch = min(self.epoch + 1, MAX_EPOCH), self.epoch",
+        "epoch, last_epoch = self.epoch, self.epoch",
+    ),
     (
         "T5: told",
         transactions,

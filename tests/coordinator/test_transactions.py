@@ -5,18 +5,18 @@ from collections.abc import Callable
 
 import pytest
 from mutants.plant import assert_noticed
-from support.coordinator_runtime import WALL_MS, Coordinating
+from support.coordinator_runtime import WALL_MS, CoordinatorDriver
 
 from trioka.coordinator import transactions
-from trioka.coordinator.decision import Kept, Moment
+from trioka.coordinator.decision import Now, StoredRecord
 from trioka.coordinator.record_codec import TRANSACTIONS
 from trioka.coordinator.subscription_pattern import name_matcher
 from trioka.coordinator.transaction import NEXT, Phase, Transaction
-from trioka.coordinator.transactions import MAX_EXPIRED_AT_ONCE, TransactionCoordinator, TransactionSettings, Wanted
+from trioka.coordinator.transactions import MAX_EXPIRED_AT_ONCE, ListFilter, TransactionCoordinator, TransactionSettings
 from trioka.protocol.errors import InvalidRegularExpression, ProtocolError
 from trioka.protocol.internal_records.transactions import TransactionLogKey
 
-NOW = Moment(0, WALL_MS)
+NOW = Now(0, WALL_MS)
 
 
 def transaction(number: int, phase: Phase = Phase.EMPTY, *, started: int = -1) -> Transaction:
@@ -36,14 +36,14 @@ def transaction(number: int, phase: Phase = Phase.EMPTY, *, started: int = -1) -
 def coordinator_of(*kept: tuple[str, Transaction]) -> TransactionCoordinator:
     made = TransactionCoordinator(1, TransactionSettings)
     for offset, (name, found) in enumerate(kept):
-        made.replay(Kept(TransactionLogKey(transactional_id=name), found.value()), offset, None)
+        made.replay(StoredRecord(TransactionLogKey(transactional_id=name), found.value()), offset, None)
     return made
 
 
 @pytest.mark.parametrize("phase", list(NEXT))
 def test_what_is_written_is_what_is_read(phase: Phase) -> None:
     written = transaction(7, phase, started=WALL_MS)
-    key, value = TRANSACTIONS.encode(Kept(TransactionLogKey(transactional_id="x"), written.value()))
+    key, value = TRANSACTIONS.encode(StoredRecord(TransactionLogKey(transactional_id="x"), written.value()))
     kept = TRANSACTIONS.decode(key, value)
     assert kept is not None
     made = TransactionCoordinator(1, TransactionSettings)
@@ -82,20 +82,20 @@ LISTED = coordinator_of(
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        (Wanted(), ["orders-1", "orders-2", "bills"]),
-        (Wanted(phases=frozenset({Phase.ONGOING, Phase.DEAD})), ["orders-1"]),
-        (Wanted(phases=frozenset()), []),
-        (Wanted(producer_ids=frozenset({2, 3, 99})), ["orders-2", "bills"]),
-        (Wanted(longer_than_ms=999), ["orders-1", "orders-2", "bills"]),
-        (Wanted(longer_than_ms=1000), ["orders-2", "bills"]),
-        (Wanted(longer_than_ms=0), ["orders-1", "orders-2", "bills"]),
-        (Wanted(longer_than_ms=-7), ["orders-1", "orders-2", "bills"]),
-        (Wanted(matches=name_matcher("orders-.")), ["orders-1", "orders-2"]),
-        (Wanted(matches=name_matcher("orders")), []),
-        (Wanted(matches=name_matcher("o.*|b.*"), producer_ids=frozenset({3})), ["bills"]),
+        (ListFilter(), ["orders-1", "orders-2", "bills"]),
+        (ListFilter(phases=frozenset({Phase.ONGOING, Phase.DEAD})), ["orders-1"]),
+        (ListFilter(phases=frozenset()), []),
+        (ListFilter(producer_ids=frozenset({2, 3, 99})), ["orders-2", "bills"]),
+        (ListFilter(longer_than_ms=999), ["orders-1", "orders-2", "bills"]),
+        (ListFilter(longer_than_ms=1000), ["orders-2", "bills"]),
+        (ListFilter(longer_than_ms=0), ["orders-1", "orders-2", "bills"]),
+        (ListFilter(longer_than_ms=-7), ["orders-1", "orders-2", "bills"]),
+        (ListFilter(matches=name_matcher("orders-.")), ["orders-1", "orders-2"]),
+        (ListFilter(matches=name_matcher("orders")), []),
+        (ListFilter(matches=name_matcher("o.*|b.*"), producer_ids=frozenset({3})), ["bills"]),
     ],
 )
-def test_transactions_are_listed_by_what_is_asked_for(wanted: Wanted, found: list[str]) -> None:
+def test_transactions_are_listed_by_what_is_asked_for(wanted: ListFilter, found: list[str]) -> None:
     assert [name for name, _ in LISTED.list_transactions(wanted, NOW)] == found
 
 
@@ -110,11 +110,11 @@ def test_many_that_expire_at_once_are_forgotten_in_parts() -> None:
 
 def forget_many(coordinator: Callable[..., TransactionCoordinator]) -> None:
     settings = TransactionSettings(expiration_ms=1000, clean_up_interval_ms=500)
-    shell = Coordinating(lambda: coordinator(1, lambda: settings), TRANSACTIONS)
+    shell = CoordinatorDriver(lambda: coordinator(1, lambda: settings), TRANSACTIONS)
     count = 2 * MAX_EXPIRED_AT_ONCE + 7
     for number in range(count):
         name = f"x{number}"
-        shell.ask(lambda c, ticket, now, n=number, x=name: c.init_producer_id(ticket, x, 1000, None, n, now))  # type: ignore[misc]
+        shell.ask(lambda c, request_id, now, n=number, x=name: c.init_producer_id(request_id, x, 1000, None, n, now))  # type: ignore[misc]
     assert len(shell.coordinator.transactions) == count
     shell.pass_time(999)
     assert len(shell.coordinator.transactions) == count
@@ -124,5 +124,5 @@ def forget_many(coordinator: Callable[..., TransactionCoordinator]) -> None:
 
 
 def test_a_mistake_with_parts_is_noticed() -> None:
-    right = "afterwards=go_on if len(expired) > MAX_EXPIRED_AT_ONCE else None"
-    assert_noticed(transactions, right, "afterwards=None", lambda module: forget_many(module.TransactionCoordinator))
+    right = "on_committed=go_on if len(expired) > MAX_EXPIRED_AT_ONCE else None"
+    assert_noticed(transactions, right, "on_committed=None", lambda module: forget_many(module.TransactionCoordinator))

@@ -1,16 +1,16 @@
-"""Tells what went wrong in a history: the anomalies that Jepsen's Kafka workload looks for, and a few of our own.
+"""Finds anomalies in a history: those of Jepsen's Kafka workload, and a few more.
 
     inconsistent-offsets   two values at one offset            G1a                a value of an aborted transaction
     duplicate              one value at two offsets            G1b                a part of a transaction, not the rest
     lost-write             behind it was read, it was not      precommitted-read  its own value before it committed
     unseen                 acknowledged, and never read        G1c, -process,     it cannot have happened in any order
-    corrupted              a value that nobody has sent          -realtime
+    corrupted              a value that no client sent           -realtime
     int-poll-skip, int-nonmonotonic-poll      within one operation, offsets are left out, or go back
     poll-skip, nonmonotonic-poll              the same between two operations, of keys that the process has kept
-    int-nonmonotonic-send, nonmonotonic-send  what a process sent stands in another order than it was sent
-    lost-commit, commit-regression            a group is told an older offset than was acknowledged, or commits one
+    int-nonmonotonic-send, nonmonotonic-send  the values of a process are in another order than they were sent
+    lost-commit, commit-regression            a group gets an older offset than was acknowledged, or commits one
 
-Gaps between the sends of one operation are no anomaly, nor is what a subscriber reads again or leaves out when its
+Gaps between the sends of one operation are no anomaly, nor are records that a subscriber reads again or skips when its
 group is rebalanced, nor a cycle that needs the order of writes: Kafka promises none of these.
 """
 
@@ -46,7 +46,7 @@ class Anomaly(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     anomalies: list[Anomaly]
-    worst_lag: float  # of a poll that did not show what had been known for so long
+    worst_lag: float  # the age of a value when a poll did not show it
     read_twice: dict[str, int]  # by process: values that it read more than once
 
     @property
@@ -58,7 +58,7 @@ class Report:
 
 
 def check(history: History, *, is_complete: bool = True) -> Report:
-    """`is_complete`: the history ends with polls of everything, so that what was not read by then is lost."""
+    """`is_complete`: the history ends with polls of everything, so that a value that is not read by then is lost."""
     order = Order(history)
     found = [
         *_values_and_offsets(order),
@@ -249,8 +249,8 @@ def _cycles(history: History, order: Order) -> list[Anomaly]:
 
 
 def _commits(history: History) -> list[Anomaly]:
-    """What a group is told is at least what was acknowledged to it before it asked, unless it has gone back by itself;
-    within one process, commits do not go back."""
+    """A group gets at least the offset that was acknowledged to it before its request, unless it has gone back by
+    itself; within one process, commits do not go back."""
     found = []
     commits: dict[tuple[str, Key], list[tuple[Operation, int]]] = defaultdict(list)
     for operation in history.operations:
@@ -280,12 +280,12 @@ def _told(operation: Operation, step: Committed, commits: list[tuple[Operation, 
     began = [
         commit.began
         for commit, _ in commits
-        if commit.ended < operation.began and commit.outcome is Outcome.OK  # of others nobody knows
+        if commit.ended < operation.began and commit.outcome is Outcome.OK  # the results of the others are unknown
     ]
     if not began:
         return []
-    # Any commit that was under way together with the newest one, or later, may be the one that holds; also one whose
-    # end nobody had heard of when this was asked.
+    # Any commit that overlapped with the newest one, or came later, may be the one that holds; also a commit without a
+    # known end at the time of this request.
     newest_began = max(began)
     allowed = {offset for commit, offset in commits if commit.ended >= newest_began and commit.began <= operation.ended}
     if step.offset in allowed:
@@ -296,7 +296,7 @@ def _told(operation: Operation, step: Committed, commits: list[tuple[Operation, 
 
 
 def _worst_lag(history: History) -> float:
-    """How long a value had been known to exist when a poll of its key, by who had read up to it, did not show it."""
+    """The longest time for which a value was known to exist when a poll at its position did not return it."""
     known: dict[Key, dict[int, float]] = defaultdict(dict)
     for operation in history.operations:
         if operation.outcome is Outcome.OK:
@@ -304,7 +304,7 @@ def _worst_lag(history: History) -> float:
                 if isinstance(step, Send | Read) and step.offset is not None:
                     known[step.key].setdefault(step.offset, operation.ended)
     offsets = {key: sorted(times) for key, times in known.items()}
-    earliest: dict[Key, list[float]] = {}  # when the first of an offset and all behind it was known
+    earliest: dict[Key, list[float]] = {}  # when an offset, or one behind it, was first known
     for key, places in offsets.items():
         times = [known[key][offset] for offset in places]
         earliest[key] = list(accumulate(reversed(times), min))[::-1]

@@ -1,7 +1,7 @@
-"""Cycles among transactions: who must have come before whom, and whether all of that can be true together.
+"""Cycles among transactions: which must precede which, and whether all of these orders can hold together.
 
     wr        a transaction reads what another has written
-    process   a process does one thing after the other
+    process   a process executes one operation after another
     realtime  one had ended before the other began
 
 A cycle of wr edges alone is Adya's G1c. Kafka does not isolate writes from each other, so edges between writes are not

@@ -1,8 +1,8 @@
-"""What clients did and saw, as data: the history of a run, from which a checker tells what the broker got wrong.
+"""The operations of clients and their results, as data: the history of a run, in which a checker finds broker errors.
 
 An operation is a transaction of a producer, or one send, or a poll, or both together. Its outcome is OK, FAIL (it
-certainly did not happen) or INFO (nobody knows). Every value that is sent is sent once, so that a value read tells
-which send it comes from.
+certainly did not happen) or INFO (unknown). Every value is sent once, so that a value that is read identifies its
+send.
 
     history.ok(process, sends(("orders-0", b"17", 4)), polls({"orders-0": [(3, b"16")]}), began=10, ended=12)
 """
@@ -42,7 +42,7 @@ class Assign(NamedTuple):
 
 
 class Subscribe(NamedTuple):
-    """From here on a process reads whatever its group gives it."""
+    """From here on a process reads the partitions that its group assigns."""
 
     keys: frozenset[Key]
 
@@ -60,7 +60,7 @@ class Commit(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What a group was told that it has committed; None for nothing."""
+    """The committed offset that a group received; None for none."""
 
     group: str
     key: Key

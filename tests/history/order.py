@@ -1,6 +1,6 @@
-"""Which value stands where, as far as a history tells: the versions of each key, in order.
+"""The value at each position, as far as a history shows it: the versions of each key, in order.
 
-Offsets have gaps (the markers of transactions, what was compacted), so that order is told by index: the n-th offset at
+Offsets have gaps (the markers of transactions, compacted records), so that order is given by index: the n-th offset at
 which a value is known to be.
 """
 
@@ -36,7 +36,7 @@ class Order:
                     self._indexes[key, value].append(index)
 
     def has_happened(self, operation: Operation) -> bool:
-        """Certainly: it was acknowledged, or somebody has read something of it."""
+        """Certainly: it was acknowledged, or a client has read a value of it."""
         if operation.outcome is Outcome.OK:
             return True
         return operation.outcome is Outcome.INFO and any(self.was_read(send) for send in operation.sends)
@@ -48,5 +48,5 @@ class Order:
         return self._index[key, offset]
 
     def indexes(self, key: Key, value: Value) -> list[int]:
-        """Where a value stands; once, if all is well. Nowhere, if nobody knows."""
+        """The positions of a value: one, if all is correct; none, if the position is unknown."""
         return self._indexes.get((key, value), [])

@@ -42,14 +42,14 @@ from trioka.storage import (
     segments,
 )
 
-__all__ = ["ANIMALS", "RAFT_CHAOS_MS", "RAFT_HEAL_MS", "Animal", "run_raft", "run_replication"]
+__all__ = ["MUTANTS", "RAFT_CHAOS_MS", "RAFT_HEAL_MS", "Mutant", "run_raft", "run_replication"]
 
 ENOUGH_SEEDS = 2000  # within so many a mistake must be found
 
 Run = Callable[[int], object]
 
 
-class Animal(NamedTuple):
+class Mutant(NamedTuple):
     name: str
     seed: int
     run: Run
@@ -73,32 +73,32 @@ def run_raft(seed: int, **mistake: object) -> RaftWorld:
     return world
 
 
-def _given(world: str, name: str, seed: int, make: Callable[[], dict[str, Any]]) -> Animal:
+def _given(world: str, name: str, seed: int, make: Callable[[], dict[str, Any]]) -> Mutant:
     """A world that is made of something mistaken, which is made when it is needed, once."""
     once = cache(make)
-    return Animal(name, seed, lambda number: run(world, number, **once()))
+    return Mutant(name, seed, lambda number: run(world, number, **once()))
 
 
-def _habit(name: str, seed: int, **habits: bool) -> Animal:
+def _habit(name: str, seed: int, **habits: bool) -> Mutant:
     return _given("replication", name, seed, lambda: {"habits": Habits(**habits)})
 
 
-def _rule(name: str, seed: int, right: str, wrong: str) -> Animal:
+def _rule(name: str, seed: int, right: str, wrong: str) -> Mutant:
     return _given("replication", name, seed, lambda: {"rules": planted(leader_state, right, wrong)})
 
 
-def _raft(name: str, seed: int, right: str, wrong: str) -> Animal:
+def _raft(name: str, seed: int, right: str, wrong: str) -> Mutant:
     return _given("raft", name, seed, lambda: {"raft": planted(raft, right, wrong)})
 
 
 def _module(
     world: str, name: str, seed: int, module: ModuleType, what: str, user: ModuleType, right: str, wrong: str
-) -> Animal:
+) -> Mutant:
     """`user` takes `what` from a copy of the module with a mistake in it, for as long as a run takes."""
     return _patched(world, name, seed, user, what, lambda: getattr(planted(module, right, wrong), what))
 
 
-def _patched(world: str, name: str, seed: int, owner: object, what: str, make: Callable[[], object]) -> Animal:
+def _patched(world: str, name: str, seed: int, owner: object, what: str, make: Callable[[], object]) -> Mutant:
     once = cache(make)
 
     def live(number: int) -> None:
@@ -106,10 +106,10 @@ def _patched(world: str, name: str, seed: int, owner: object, what: str, make: C
             patch.setattr(owner, what, once())
             run(world, number)
 
-    return Animal(name, seed, live)
+    return Mutant(name, seed, live)
 
 
-ANIMALS = (
+MUTANTS = (
     _rule(
         "the high watermark looks at the ISR, not at the maximal one",
         12,
@@ -151,15 +151,18 @@ ANIMALS = (
     _habit("acknowledges before the high watermark", 0, acks_at_once=True),
     _habit("serves above the high watermark", 0, serves_above_high_watermark=True),
     _habit("a new leader tells the latest offset at once", 3, tells_latest_at_once=True),
-    _raft("votes for a log that knows less", 40, "if asked.end < self._log.end:", "if False:"),
+    _raft("votes for a log that knows less", 40, "if request.end < self._log.end:", "if False:"),
     _raft(
         "votes twice in an epoch",
         0,
-        "return self.standing.voted.matches(asked.candidate) and self.standing.leader_id is None",
+        "return self.persisted.voted.matches(request.candidate) and self.persisted.leader_id is None",
         "return True",
     ),
     _raft(
-        "calls committed what an earlier leader wrote", 1020, "if reached <= role.epoch_start or reached", "if reached"
+        "calls committed what an earlier leader wrote",
+        1020,
+        "reached <= role.epoch_start or reached <= self._log.high_watermark",
+        "reached <= self._log.high_watermark",
     ),
     _given("raft", "answers before its vote is saved", 278, lambda: {"habits": raft_world.Habits(saves_late=True)}),
     _given(
@@ -173,7 +176,7 @@ ANIMALS = (
         "matches",
         lambda: lambda self, other: self.id == other.id,
     ),
-    _raft("counts a refusal", 0, "(role.granted if told.is_granted else role.refused)", "role.granted"),
+    _raft("counts a refusal", 0, "(role.granted if response.is_granted else role.refused)", "role.granted"),
     _raft(
         "two changes of voters at a time",
         39,
@@ -187,16 +190,20 @@ ANIMALS = (
         segments,
         "Segments",
         log,
-        "        try:\n            for file in files:\n                file.sync()\n",
-        "        end.recovery_point = max(end.recovery_point, point.end_offset)\n"
-        "        try:\n            for file in files:\n                file.sync()\n",
+        "try:\n    for file in files:\n        file.sync()\nfinally:\n    _close_all(files)",
+        "end.recovery_point = max(end.recovery_point, point.end_offset)\n"
+        "try:\n"
+        "    for file in files:\n"
+        "        file.sync()\n"
+        "finally:\n"
+        "    _close_all(files)",
     ),
     _module(
         "storage",
         "renames, and does not sync the directory",
         29,
         disk,
-        "replace_whole",
+        "write_atomically",
         failstop_disk,
         '    disk.rename(temporary, path)\n    disk.sync_directory(os.path.dirname(path) or ".")\n',
         "    disk.rename(temporary, path)\n",
@@ -206,11 +213,13 @@ ANIMALS = (
         "an error of fsync is ignored",
         4,
         failstop_disk,
-        "Volume",
+        "FailStopDisk",
         directory,
-        "            self._file.sync()\n        except OSError as error:\n"
-        "            raise self._volume.judge(error, NO_ANSWERS, is_open=True) from error\n",
-        "            self._file.sync()\n        except OSError:\n            pass\n",
+        "try:\n"
+        "    self._file.sync()\n"
+        "except OSError as error:\n"
+        "    raise self._volume.judge(error, NO_EXPECTED_ERRORS, is_open=True) from error",
+        "try:\n    self._file.sync()\nexcept OSError:\n    pass",
     ),
     _patched("storage", "a torn tail is kept", 7, batch_scan, "check_crc", lambda: lambda buffer, header: True),
     _module(
@@ -270,7 +279,7 @@ ANIMALS = (
         producer_state,
         "ProducerState",
         recovery,
-        "        self.high_watermark_moved(log_start)\n",
+        "        self.on_high_watermark_moved(log_start)\n",
         "        self._producers.clear()\n",
     ),
     _given(
@@ -279,7 +288,9 @@ ANIMALS = (
         0,
         lambda: {
             "coordinator": coordinator_with(
-                transaction, "min(self.epoch + 1, MAX_EPOCH), self.epoch", "self.epoch, self.epoch"
+                transaction,
+                "epoch, last_epoch = min(self.epoch + 1, MAX_EPOCH), self.epoch",
+                "epoch, last_epoch = self.epoch, self.epoch",
             )
         },
     ),
@@ -294,7 +305,7 @@ ANIMALS = (
         "return high_watermark if unstable == NO_OFFSET or unstable >= high_watermark else unstable",
         "return high_watermark",
     ),
-    *(Animal(*each) for each in catalog_logs.ANIMALS),
+    *(Mutant(*each) for each in catalog_logs.MUTANTS),
     _given(
         "rot",
         "what stands behind a mended range is not copied",
@@ -323,12 +334,12 @@ ANIMALS = (
             )
         },
     ),
-    *(Animal(*each, catalog_brokers.ENOUGH_SEEDS) for each in catalog_brokers.ANIMALS),
+    *(Mutant(*each, catalog_brokers.ENOUGH_SEEDS) for each in catalog_brokers.MUTANTS),
 )
 
 
 def main(wanted: list[str]) -> int:
-    animals = [each for each in ANIMALS if not wanted or any(word in each.name for word in wanted)]
+    animals = [each for each in MUTANTS if not wanted or any(word in each.name for word in wanted)]
     found = 0
     for animal in animals:
         seed = next((seed for seed in range(animal.enough_seeds) if animal.is_found(seed)), None)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from simulation.simulators import run
 
-from trioka.broker.coordinators.runtime import Shards
+from trioka.broker.coordinators.runtime import CoordinatorRuntime
 from trioka.broker.handlers import produce
 from trioka.broker.network.connection import PRODUCE_KEY, Call, Connection
 from trioka.broker.replication.partitions import Replica
@@ -41,8 +41,8 @@ def answers_out_of_order(patch: pytest.MonkeyPatch) -> None:
 
     def answered(self: Connection, call: Any, response: Any) -> None:
         if not self.is_closed:
-            self._unanswered.remove(call)
-            self._replies.ready(call.ticket, None)
+            self._inflight.remove(call)
+            self._replies.ready(call.reply_index, None)
             for _ in self._replies.take():
                 pass
             self._send(self._pieces(call, response) or [])
@@ -55,11 +55,11 @@ def produces_pass_each_other(patch: pytest.MonkeyPatch) -> None:
     """A Produce is served while the one before it waits for the coordinator of its transaction."""
     started = Call.__init__
 
-    def may_be_passed(self: Call, connection: Connection, route: Any, correlation_id: int) -> None:
+    def allows_pipelining(self: Call, connection: Connection, route: Any, correlation_id: int) -> None:
         started(self, connection, route, correlation_id)
-        self.may_be_passed = route.key == PRODUCE_KEY
+        self.allows_pipelining = route.key == PRODUCE_KEY
 
-    patch.setattr(Call, "__init__", may_be_passed)
+    patch.setattr(Call, "__init__", allows_pipelining)
 
 
 def shows_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def forgets_producers(patch: pytest.MonkeyPatch) -> None:
 
 def coordinators_answer_at_once(patch: pytest.MonkeyPatch) -> None:
     """A commit is acknowledged when the coordinator has written it down, and before it is replicated."""
-    patch.setattr(Shards, "_when_committed", lambda self, shard, then: then(None))
+    patch.setattr(CoordinatorRuntime, "_on_committed", lambda self, shard, then: then(None))
 
 
 def shows_open_transactions(patch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def envelopes_spell_as_python_does(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(authorizer, "is_address_of", lambda host, spelled: host == spelled)
 
 
-ANIMALS: tuple[tuple[str, int, Callable[[int], None]], ...] = tuple(
+MUTANTS: tuple[tuple[str, int, Callable[[int], None]], ...] = tuple(
     (name, seed, lambda number, plant=plant: live(number, plant))  # type: ignore[misc]
     for name, seed, plant in (
         ("acks=all is answered before it is replicated", 3, answers_at_once),

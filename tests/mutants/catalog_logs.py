@@ -29,7 +29,7 @@ def _method(owner: type, name: str, module: ModuleType, right: str, wrong: str) 
 def _cleaner(right: str, wrong: str) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
         mistaken = planted(cleaner, right, wrong)
-        vars(mistaken)["Abandoned"] = cleaner.Abandoned
+        vars(mistaken)["CleaningAborted"] = cleaner.CleaningAborted
         patch.setattr(cleaner, "clean", vars(mistaken)["clean"])
 
     return plant
@@ -46,6 +46,34 @@ def assigns_no_topic_id(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogDirectory, "assign_topic_ids", lambda self, topic_ids: None)
 
 
+# A sync reads the end when it has the lock, or before.
+LOCKED_SYNC = (
+    "with self._lock:\n"
+    "    if self._closed:\n"
+    "        return\n"
+    "    point, names, moved = end.sync_point(), self._names_made, self._moved\n"
+    "    closed = self._not_synced()\n"
+    "    paths = [self.active.log_path] if point.end_offset > end.recovery_point or closed else []\n"
+    "    for segment in closed:\n"
+    "        paths += [path for path in segment.paths() if disk.exists(path)]\n"
+    "    files: list[File] = []\n"
+    "    try:\n"
+    "        for path in paths:\n"
+    "            files.append(disk.open(path))\n"
+    "    except BaseException:\n"
+    "        _close_all(files)\n"
+    "        raise"
+)
+UNLOCKED_SYNC = LOCKED_SYNC.replace(
+    "with self._lock:\n"
+    "    if self._closed:\n"
+    "        return\n"
+    "    point, names, moved = end.sync_point(), self._names_made, self._moved\n",
+    "point = end.sync_point()\n"
+    "with self._lock:\n"
+    "    names, moved, point = self._names_made, self._moved, point._replace(cuts=end.cuts)\n",
+)
+
 MISTAKES: tuple[tuple[str, str, int, Plant], ...] = (
     (
         "storage",
@@ -55,10 +83,8 @@ MISTAKES: tuple[tuple[str, str, int, Plant], ...] = (
             Segments,
             "sync",
             segments,
-            "        with self._lock:\n            if self._closed:\n                return\n"
-            "            point, names, moved = end.sync_point(), self._names_made, self._moved\n",
-            "        point = end.sync_point()\n        with self._lock:\n"
-            "            names, moved, point = self._names_made, self._moved, point._replace(cuts=end.cuts)\n",
+            LOCKED_SYNC,
+            UNLOCKED_SYNC,
         ),
     ),
     (
@@ -81,9 +107,9 @@ MISTAKES: tuple[tuple[str, str, int, Plant], ...] = (
             LogDirectory,
             "_write",
             directory,
-            "            offsets = {name: offset for",
-            "            stale = self._written.get(file, {}) if file == CLEANER_OFFSETS else {}\n"
-            "            offsets = stale | {name: offset for",
+            "offsets = {name: offset for name, offset in found.items() if offset is not None}",
+            "stale = self._written.get(file, {}) if file == CLEANER_OFFSETS else {}\n"
+            "offsets = stale | {name: offset for name, offset in found.items() if offset is not None}",
         ),
     ),
     (
@@ -113,8 +139,8 @@ MISTAKES: tuple[tuple[str, str, int, Plant], ...] = (
             LogDirectory,
             "_set_aside",
             directory,
-            "        # logs, so those that leave together are left out together.\n        self.checkpoint()\n",
-            "",
+            "self.checkpoint()\npaths = []",
+            "paths = []",
         ),
     ),
     ("compaction", "a log that was half made has no topic id", 245, assigns_no_topic_id),
@@ -127,7 +153,7 @@ def live(world: str, seed: int, plant: Plant) -> None:
         run(world, seed)
 
 
-ANIMALS: tuple[tuple[str, int, Callable[[int], None]], ...] = tuple(
+MUTANTS: tuple[tuple[str, int, Callable[[int], None]], ...] = tuple(
     (name, seed, lambda number, world=world, plant=plant: live(world, number, plant))  # type: ignore[misc]
     for world, name, seed, plant in MISTAKES
 )

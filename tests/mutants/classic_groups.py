@@ -9,8 +9,8 @@ from trioka.coordinator import classic_group, classic_joining, classic_membershi
 from trioka.coordinator.groups import GroupCoordinator
 
 # From the ground up: what each is made of comes before it.
-HOUSE: dict[str, ModuleType] = {
-    "Roster": classic_membership,
+HARNESS: dict[str, ModuleType] = {
+    "ClassicMembership": classic_membership,
     "Rebalance": classic_rebalance,
     "Joining": classic_joining,
     "ClassicGroup": classic_group,
@@ -20,7 +20,7 @@ HOUSE: dict[str, ModuleType] = {
 
 def coordinator_with(module: ModuleType, right: str, wrong: str) -> type[GroupCoordinator]:
     made: dict[str, type[object]] = {}
-    for name, part in HOUSE.items():
+    for name, part in HARNESS.items():
         same = f"class {name}:"
         copy = planted(part, right, wrong) if part is module else planted(part, same, same)
         vars(copy).update(made)

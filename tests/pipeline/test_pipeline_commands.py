@@ -28,7 +28,7 @@ from support.serving import HOST, LISTENER, Client, broker_in_thread
 from trioka.broker.broker import Broker
 from trioka.pipeline.declaration.model import Source, Start
 from trioka.pipeline.declaration.toml_reader import read
-from trioka.pipeline.errors import OutOfReach, PipelineFailed, WrongPipeline
+from trioka.pipeline.errors import InvalidPipeline, PipelineFailed, ResourceUnreachable
 from trioka.pipeline.installation.cache import Unreachable
 from trioka.pipeline.pipeline_commands import pipeline
 from trioka.pipeline.runner import checkpoint
@@ -153,9 +153,9 @@ def test_where_to_begin_is_found_out_for_every_partition(bootstrap: str) -> None
         assert view.resolve(partitions, Start(timestamp_ms=9999)) == {"orders": {0: 3, 1: 0}}
         assert view.resolve(partitions, Start(offsets={"orders": {0: 2}})) == {"orders": {0: 2, 1: 0}}
         assert view.resolve(partitions, Start(offsets={"orders": {0: -1, 1: -2}})) == {"orders": {0: 3, 1: 0}}
-        with pytest.raises(WrongPipeline, match="orders-7 is not a partition"):
+        with pytest.raises(InvalidPipeline, match="orders-7 is not a partition"):
             view.resolve(partitions, Start(offsets={"orders": {7: 0}}))
-        with pytest.raises(WrongPipeline, match=r"no topic on .* matches"):
+        with pytest.raises(InvalidPipeline, match=r"no topic on .* matches"):
             view.sources(Source(bootstrap=bootstrap, pattern="nothing"))
 
 
@@ -289,8 +289,8 @@ def test_a_checkpoint_that_may_not_grow_is_one_sentence_and_no_folder(tmp_path: 
 @pytest.mark.parametrize(
     ("said", "kind", "exit_code"),
     [
-        ("java.io.IOException: No space left on device", OutOfReach, 3),
-        ("java.io.IOException: Disk quota exceeded", OutOfReach, 3),
+        ("java.io.IOException: No space left on device", ResourceUnreachable, 3),
+        ("java.io.IOException: Disk quota exceeded", ResourceUnreachable, 3),
         ("org.apache.kafka.common.errors.TimeoutException: Timeout of 60000ms", Unreachable, 3),
         ("x.cache.Unreachable: The schema registry answered 500 to http://r/schemas/ids/1.", Unreachable, 3),
         ("[DIVIDE_BY_ZERO] Division by zero.", PipelineFailed, 1),
@@ -320,7 +320,7 @@ def nothing_is_left_of_a_look_at_a_disk(module: ModuleType) -> None:
 def a_disk_that_takes_nothing_is_noticed(module: ModuleType) -> None:
     with TemporaryDirectory() as name:
         (Path(name) / ".probe").symlink_to("/dev/full")
-        with pytest.raises(OutOfReach, match="no space is left there"):
+        with pytest.raises(ResourceUnreachable, match="no space is left there"):
             module.probe(name)
 
 
@@ -328,7 +328,11 @@ def a_disk_that_takes_nothing_is_noticed(module: ModuleType) -> None:
     ("right", "wrong", "rule"),
     [
         ("(file.unlink, *(made.rmdir for made in missing))", "(file.unlink,)", nothing_is_left_of_a_look_at_a_disk),
-        ("for made in missing))", "for made in reversed(missing)))", nothing_is_left_of_a_look_at_a_disk),
+        (
+            "(made.rmdir for made in missing)",
+            "(made.rmdir for made in reversed(missing))",
+            nothing_is_left_of_a_look_at_a_disk,
+        ),
         ("probing.write(bytes(PROBE_BYTES))", "pass", a_disk_that_takes_nothing_is_noticed),
     ],
 )

@@ -515,16 +515,20 @@ def a_tail_is_not_a_batch(module: ModuleType) -> None:
 MISTAKES: list[tuple[str, str, Rule]] = [
     ("_ATTRIBUTES_AT: Final = 21", "_ATTRIBUTES_AT: Final = 23", crc_covers_the_attributes),
     (
-        "[header.position + _ATTRIBUTES_AT : end]",
-        "[header.position + _ATTRIBUTES_AT : end - 1]",
+        "view[header.position + _ATTRIBUTES_AT : end]",
+        "view[header.position + _ATTRIBUTES_AT : end - 1]",
         crc_covers_the_last_byte,
     ),
     (
-        "_LEADER_EPOCH.pack_into(buffer, position + 12",
-        "_LEADER_EPOCH.pack_into(buffer, position + 8",
+        "position + 12",
+        "position + 8",
         offset_leaves_length,
     ),
-    ("+ self.last_offset_delta) & MAX_SEQUENCE", "+ self.last_offset_delta)", sequences_wrap),
+    (
+        "(self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE",
+        "self.base_sequence + self.last_offset_delta",
+        sequences_wrap,
+    ),
     ("record_count=len(kept),", "record_count=len(kept), last_offset_delta=1,", compaction_keeps_the_last_offset),
     ("    _set_crc(buffer, position, header.size)\n", "", a_stamp_keeps_the_crc_right),
     ("if magic != MAGIC or length < _MIN_LENGTH:", "if magic != MAGIC:", a_short_length_is_refused),

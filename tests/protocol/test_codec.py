@@ -12,7 +12,7 @@ from support.declared_messages import every_message, every_version, structs_of
 from support.random_messages import sample
 
 from trioka.protocol.codec import decode, decoder, encode, encode_part, encoder
-from trioka.protocol.decoding import MAX_ELEMENTS, MAX_TAGGED_FIELDS, least_size
+from trioka.protocol.decoding import MAX_ELEMENTS, MAX_TAGGED_FIELDS, min_encoded_size
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -111,7 +111,7 @@ def test_a_refusal_names_the_field() -> None:
     topics = [FetchRequest.Topic(topic="t", partitions=[])]
     said = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
     with pytest.raises(
-        ProtocolError, match=r"FetchRequest v4: topics\[\]\.partitions: it says 7 elements where 0 bytes"
+        ProtocolError, match=r"FetchRequest v4: topics\[\]\.partitions: it announces 7 elements where 0 bytes"
     ):
         decode(FetchRequest, 4, encode(said, 4)[:-4] + b"\x00\x00\x00\x07")
 
@@ -153,13 +153,13 @@ def crowded(declared: type[Struct], version: int) -> Iterator[Struct]:
         if version not in f.versions:
             continue
         if f.is_array:
-            crowd = declared.nothing()
-            element = f.struct.nothing() if f.struct is not None else f.wire.zero if f.wire is not None else None
+            crowd = declared.with_defaults()
+            element = f.struct.with_defaults() if f.struct is not None else f.wire.zero if f.wire is not None else None
             setattr(crowd, f.name, [element] * MANY)
             yield crowd
         if f.struct is not None:
             for inner in crowded(f.struct, version):
-                outer = declared.nothing()
+                outer = declared.with_defaults()
                 setattr(outer, f.name, [inner] if f.is_array else inner)
                 yield outer
 
@@ -187,11 +187,14 @@ def test_the_least_size_of_a_struct_is_what_its_smallest_value_takes() -> None:
     """The bound on array counts stands on it: one byte too many and a whole message would be refused."""
     for message, version in EVERY_VERSION:
         flexible = version in message.__flexible__
-        smallest = message.nothing()
+        smallest = message.with_defaults()
         for f in message.__fields__:
             if version in f.versions and version in f.nullable:
                 setattr(smallest, f.name, None if version not in f.tagged or f.default is None else f.fallback())
-        assert least_size(message, version, flexible) == len(encode(smallest, version)), (message.__name__, version)
+        assert min_encoded_size(message, version, flexible) == len(encode(smallest, version)), (
+            message.__name__,
+            version,
+        )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +229,7 @@ def test_a_known_tagged_field_takes_what_it_says_that_it_takes() -> None:
     whole = encode(said, 3)
     assert whole.endswith(b"\x01\x01\x08" + (7).to_bytes(8, "big"))
     assert decode(ApiVersionsResponse, 3, whole) == said
-    with pytest.raises(ProtocolError, match="finalized_features_epoch: it takes 8 bytes, and says 9"):
+    with pytest.raises(ProtocolError, match="finalized_features_epoch: it takes 8 bytes, and announces 9"):
         decode(ApiVersionsResponse, 3, whole[:-9] + b"\x09" + whole[-8:] + b"\x00")
 
 
@@ -239,7 +242,7 @@ def test_a_tagged_field_that_says_nothing_is_not_sent() -> None:
 
 
 def test_a_version_without_a_field_refuses_to_drop_what_it_says() -> None:
-    with pytest.raises(ProtocolError, match="HeartbeatRequest v2: group_instance_id: this version has no place for it"):
+    with pytest.raises(ProtocolError, match="HeartbeatRequest v2: group_instance_id: this version has no such field"):
         encode(HeartbeatRequest(group_id="g", generation_id=1, member_id="m", group_instance_id="i"), 2)
 
 
@@ -351,7 +354,7 @@ def test_structs_nest_may_be_null_and_may_be_tagged() -> None:
         Nested(inner=Nested.Inner(count=3), several=[]),
     ):
         assert decode(Nested, 2, encode(said, 2)) == said
-    with pytest.raises(ProtocolError, match=r"Nested v0: inner\.innermost: this version has no place for it"):
+    with pytest.raises(ProtocolError, match=r"Nested v0: inner\.innermost: this version has no such field"):
         encode(Nested(inner=inner), 0)
 
 
@@ -377,7 +380,7 @@ def test_messages_are_slotted_and_printed_whole() -> None:
         heartbeat.other = 1  # type: ignore[attr-defined]
     for message in every_message():
         for declared in structs_of(message):
-            assert not hasattr(declared.nothing(), "__dict__"), declared
+            assert not hasattr(declared.with_defaults(), "__dict__"), declared
 
 
 def test_a_compiled_codec_can_be_read_in_a_debugger() -> None:

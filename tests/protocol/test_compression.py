@@ -401,7 +401,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         zstd_trailing_rubbish,
     ),
     ("if bytes(data[position : position + len(GZIP_MAGIC)]) != GZIP_MAGIC:", "if True:", gzip_members),
-    ("if declared > room:", "if False:", snappy_declared_size),
+    ("if declared > max_bytes:", "if False:", snappy_declared_size),
     ("ZSTD_WINDOW_BYTES: Final = 8 * MIB", "ZSTD_WINDOW_BYTES: Final = 128 * MIB", zstd_window),
     ("if out.tell() + len(chunk) > limit:", "if out.tell() > limit:", limit_is_exact),
 ]

@@ -9,11 +9,11 @@ from trioka.protocol.errors import ProtocolError
 from trioka.protocol.frame import (
     KEPT_BYTES,
     MAX_REQUEST_BYTES,
-    SCRATCH_BYTES,
+    RECEIVE_BUFFER_BYTES,
     FrameReader,
+    NotKafka,
     OrderedReplies,
-    Scratch,
-    StrangeProtocol,
+    ReceiveBuffer,
     frame_response,
 )
 from trioka.protocol.header import (
@@ -29,7 +29,7 @@ from trioka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespon
 
 
 def reader(max_bytes: int = MAX_REQUEST_BYTES) -> FrameReader:
-    return FrameReader(Scratch(), max_bytes)
+    return FrameReader(ReceiveBuffer(), max_bytes)
 
 
 def frame(body: bytes) -> bytes:
@@ -40,7 +40,7 @@ def feed(into: FrameReader, data: bytes) -> list[bytes]:
     """Gives the reader as much as it has room for, again and again, and takes what is complete."""
     frames = []
     while data:
-        room = into.room()
+        room = into.receive_buffer()
         size = min(len(room), len(data))
         room[:size] = data[:size]
         into.received(size)
@@ -54,7 +54,7 @@ BODIES = [
     b"eight by",
     b"twelve bytes",
     bytes(1000),
-    b"x" * (SCRATCH_BYTES - 4),
+    b"x" * (RECEIVE_BUFFER_BYTES - 4),
     bytes(range(256)) * 1200,
     b"the last",
 ]
@@ -73,7 +73,7 @@ def test_frames_come_out_as_they_went_in_byte_by_byte() -> None:
 def test_frames_come_out_as_they_went_in_on_connections_that_share_a_buffer() -> None:
     for seed in range(30):
         random = Random(seed)
-        scratch = Scratch()
+        scratch = ReceiveBuffer()
         readers = [FrameReader(scratch) for _ in range(3)]
         sent = [[random.randbytes(random.choice((8, 20, 300, 40_000, 700_000))) for _ in range(12)] for _ in readers]
         left = [b"".join(map(frame, bodies)) for bodies in sent]
@@ -89,7 +89,7 @@ def test_frames_come_out_as_they_went_in_on_connections_that_share_a_buffer() ->
 def test_a_frame_stays_readable_until_more_is_received() -> None:
     inbox = reader()
     data = frame(b"first one") + frame(b"second one") + frame(b"half a frame")[:9]
-    inbox.room()[: len(data)] = data
+    inbox.receive_buffer()[: len(data)] = data
     inbox.received(len(data))
     first, second = inbox.frames()
     assert (bytes(first), bytes(second)) == (b"first one", b"second one")
@@ -129,7 +129,7 @@ def test_little_of_the_next_frame_is_received_with_a_large_one() -> None:
     inbox = reader()
     feed(inbox, frame(bytes(1_000_000)))
     feed(inbox, (1_000_000).to_bytes(4, "big") + bytes(900_000))
-    assert len(inbox.room()) <= 100_000 + KEPT_BYTES
+    assert len(inbox.receive_buffer()) <= 100_000 + KEPT_BYTES
 
 
 def test_an_announced_size_costs_nothing_until_the_bytes_come() -> None:
@@ -160,7 +160,7 @@ def test_a_frame_above_the_limit_is_refused_before_it_comes() -> None:
     ],
 )
 def test_another_protocol_is_recognised(said: bytes, spoken: str) -> None:
-    with pytest.raises(StrangeProtocol, match=f"the client speaks {spoken}, not Kafka's protocol"):
+    with pytest.raises(NotKafka, match=f"the client speaks {spoken}, not Kafka's protocol"):
         feed(reader(), said)
 
 
@@ -199,11 +199,11 @@ def test_tagged_fields_of_a_header_are_stepped_over() -> None:
 def test_frames_that_were_not_taken_are_there_the_next_time() -> None:
     inbox = reader()
     data = b"".join(map(frame, [b"first one", b"second one", b"third one", b"half a one"]))[:-2]
-    inbox.room()[: len(data)] = data
+    inbox.receive_buffer()[: len(data)] = data
     inbox.received(len(data))
     assert bytes(next(inbox.frames())) == b"first one"
     inbox.keep()
-    inbox.room()[:0] = b""
+    inbox.receive_buffer()[:0] = b""
     assert [bytes(f) for f in inbox.frames()] == [b"second one", b"third one"]
 
 

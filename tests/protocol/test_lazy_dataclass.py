@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 
-from trioka.protocol.lazy_dataclass import PATIENCE, frozen, mutable
+from trioka.protocol.lazy_dataclass import INTERPRETED_CALLS, frozen, mutable
 
 T = TypeVar("T")
 
@@ -267,7 +267,7 @@ def test_an_object_that_holds_itself_has_a_text() -> None:
 def test_methods_are_written_once_and_not_before_they_are_needed() -> None:
     made: Any = several(frozen)
     before = [made.__dict__[name] for name in METHODS]
-    first, *_ = [made(name="a") for _ in range(PATIENCE)]
+    first, *_ = [made(name="a") for _ in range(INTERPRETED_CALLS)]
     assert [made.__dict__[name] for name in METHODS] == before
     assert first == made(name="a") and hash(first) == hash(made(name="a"))
     after = [made.__dict__[name] for name in METHODS]
@@ -280,7 +280,7 @@ def test_methods_are_written_once_and_not_before_they_are_needed() -> None:
 def test_the_first_objects_are_like_all_others(body: Body, calls: Sequence[Mapping[str, Any]]) -> None:
     for call in calls:
         made = body(mutable)
-        assert len({str(outcome(made, **call)) for _ in range(PATIENCE + 2)}) == 1
+        assert len({str(outcome(made, **call)) for _ in range(INTERPRETED_CALLS + 2)}) == 1
         assert outcome(made, 1) == outcome(body(mutable), 1)
 
 

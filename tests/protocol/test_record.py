@@ -11,9 +11,9 @@ from mutants.plant import Rule, assert_noticed
 from trioka.protocol import record, varint
 from trioka.protocol.errors import InvalidRecord
 from trioka.protocol.record import (
+    BatchContext,
     ControlType,
     EndTxnMarker,
-    Frame,
     Record,
     control_key,
     decode,
@@ -34,8 +34,8 @@ HEADERS = st.lists(st.tuples(st.text(max_size=20), CONTENT), max_size=5).map(tup
 PLAIN = "0c 00 00 00 01 01 00"
 
 
-def frame(count: int = 1, last_offset_delta: int = 0, **fields: int) -> Frame:
-    return Frame(
+def frame(count: int = 1, last_offset_delta: int = 0, **fields: int) -> BatchContext:
+    return BatchContext(
         base_offset=fields.get("base_offset", 0),
         last_offset_delta=last_offset_delta,
         base_timestamp=fields.get("base_timestamp", 0),
@@ -120,7 +120,7 @@ def record_lists(draw: st.DrawFn) -> list[Record]:
     return out
 
 
-def written(records: list[Record], base_timestamp: int) -> tuple[bytes, Frame]:
+def written(records: list[Record], base_timestamp: int) -> tuple[bytes, BatchContext]:
     base = records[0].offset if records else 0
     last = records[-1].offset - base if records else 0
     data = b"".join(encode(each, base_offset=base, base_timestamp=base_timestamp) for each in records)
@@ -346,8 +346,12 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("except IndexError:", "except KeyError:", refuses("header key beyond the record")),
     ("if not 0 <= count <= (end - position) // 2:", "if count < -9:", refuses("headers below nought")),
     ("if size < 0:", "if size < -9:", refuses("header without a key, and no byte too many")),
-    ("if not previous < delta <=", "if not previous <= delta <=", refuses_two_records_at_one_offset),
-    ("delta <= last_offset_delta:", "delta:", refuses("offset above the last")),
+    (
+        "previous < delta <= last_offset_delta",
+        "previous <= delta <= last_offset_delta",
+        refuses_two_records_at_one_offset,
+    ),
+    ("previous < delta <= last_offset_delta", "previous < delta", refuses("offset above the last")),
     ("timestamp = int64(timestamp)", "pass", overflow),
 ]
 

@@ -21,7 +21,7 @@ from mutants.plant import Rule, assert_noticed
 
 from trioka.protocol import record_walk
 from trioka.protocol.errors import InvalidRecord
-from trioka.protocol.record import NO_TIMESTAMP, Frame, Record, encode, spans
+from trioka.protocol.record import NO_TIMESTAMP, BatchContext, Record, encode, spans
 from trioka.protocol.record_walk import NO_RECORD_HAS_A_TIMESTAMP, Walked
 
 SOURCE = Path(record_walk.__file__).with_name("_record_walk.c")
@@ -73,7 +73,7 @@ def walking(request: pytest.FixtureRequest) -> ModuleType:
 def as_decoded(data: bytes, count: int, base_timestamp: int) -> Walked | None:
     """What the careful decoder makes of it. Offsets that increase, from 0 to count - 1, leave no gap."""
     try:
-        found = list(spans(data, Frame(0, count - 1, base_timestamp, None, count)))
+        found = list(spans(data, BatchContext(0, count - 1, base_timestamp, None, count)))
     except InvalidRecord:
         return None
     times = [span.timestamp for span in found]
@@ -328,7 +328,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("if position != end:", "if False:", refuses("a length into the next record")),
     ("position == size and", "True and", refuses("bytes behind the records")),
     ("position == size and", "position >= size and", refuses("a header value beyond the batch")),
-    ("and count >= 0 else", "else", refuses("a count below nought")),
+    ("position == size and count >= 0", "position == size", refuses("a count below nought")),
 ]
 
 

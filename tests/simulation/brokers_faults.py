@@ -1,6 +1,6 @@
-"""What a world of whole brokers is made of, and what goes wrong in it, as data that a seed decides about.
+"""The parts of a world of whole brokers, and its faults, as data that a seed chooses.
 
-The list of troubles is drawn before anything happens, so that a smaller list can be tried with the same seed.
+The list of faults is drawn before the run, so that a smaller list can be tried with the same seed.
 """
 
 from dataclasses import dataclass, field, replace
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from simulation.network import Quality
 
-from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.crash_models import CrashModel
 
 CHAOS_S = 12.0
 
 
-class Trouble(NamedTuple):
+class ScheduledFault(NamedTuple):
     at: float
     kind: str
     node: int
@@ -28,7 +28,7 @@ class Trouble(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class FaultProfile:
     brokers: int = 3
     controllers: int = 0  # of their own, on other machines; none: every broker is one
     partitions: int = 2
@@ -38,8 +38,8 @@ class Weather:
     quality: Quality = field(default_factory=Quality)
     thread_s: tuple[float, float] = (0.0002, 0.002)
     skew_ms: int = 0  # how far calendars are apart, at most
-    model: Model = Model.ORDERED_PREFIX
-    troubles: tuple[Trouble, ...] = ()
+    model: CrashModel = CrashModel.ORDERED_PREFIX
+    troubles: tuple[ScheduledFault, ...] = ()
     chaos_s: float = CHAOS_S
 
     @property
@@ -51,7 +51,7 @@ class Weather:
         return 2 if self.brokers >= 3 else 1
 
     @classmethod
-    def of(cls, seed: int) -> "Weather":
+    def of(cls, seed: int) -> "FaultProfile":
         random = Random(f"weather of brokers {seed}")
         brokers, controllers = random.choice([(3, 0), (3, 0), (3, 0), (3, 0), (3, 1), (3, 3), (1, 0), (2, 1)])
         weather = cls(
@@ -71,11 +71,11 @@ class Weather:
             ),
             thread_s=random.choice([(0.0002, 0.002), (0.001, 0.03)]),
             skew_ms=random.choice([0, 2000, 3_600_000]),
-            model=random.choice(list(Model)),
+            model=random.choice(list(CrashModel)),
         )
         return replace(weather, troubles=tuple(weather._draw(random)))
 
-    def _draw(self, random: Random) -> list[Trouble]:
+    def _draw(self, random: Random) -> list[ScheduledFault]:
         nodes = list(range(1, self.brokers + self.controllers + 1))
         kinds = ["kill", "kill", "stop", "pause", "cut", "cut", "slow"]
         if self.min_in_sync > 1 or self.flushes:
@@ -86,11 +86,11 @@ class Weather:
         mean_s = random.choice([0.5, 1.0, 2.0])
         while at < self.chaos_s:
             kind = random.choice(kinds)
-            node, other = random.sample([*nodes, 0], 2)  # 0 is everybody else
+            node, other = random.sample([*nodes, 0], 2)  # 0 stands for all clients
             seconds = random.choice([0.05, 0.7, 2.5]) * random.uniform(0.2, 1.5)
             if kind != "cut":
                 node, other = node or random.choice(nodes), 0
-            found.append(Trouble(at, kind, node, seconds, other, random.random()))
+            found.append(ScheduledFault(at, kind, node, seconds, other, random.random()))
             at += random.uniform(0.1, 2 * mean_s)
         return found
 
@@ -104,5 +104,5 @@ CALM: dict[str, object] = {
     "quality": Quality(),
     "thread_s": (0.0002, 0.002),
     "skew_ms": 0,
-    "model": Model.ORDERED_PREFIX,
+    "model": CrashModel.ORDERED_PREFIX,
 }

@@ -1,16 +1,16 @@
-"""Whole brokers and their clients in one process: the code that ships, from the bytes on the wire to the bytes on the
-disk, on a clock (`sim_time`), a network (`sim_net`) and disks (`testing/disks/memory_disk.py`) that a seed decides
-about.
+"""Whole brokers and their clients in one process: the production code, from the bytes on the wire to the bytes on the
+disk, on a clock (`virtual_time`), a network (`network`) and disks (`testing/disks/memory_disk.py`) that a seed
+controls.
 
-A world warms up, goes through its troubles (`brokers_weather`), and heals. In the end everything must come to rest: all
-in sync, everything that was sent acknowledged, no transaction open. Then all is read once more, the history of what
-clients did and saw is judged by `history_checker`, and the replicas must be the same to the byte.
+A world warms up, goes through its faults (`brokers_faults`), and heals. At the end all replicas must be in sync, all
+sent records acknowledged, and no transaction open. Then all is read once more, the history checker checks the history
+of the clients, and the replicas must be equal to the byte.
 
-A process that is killed loses nothing that it has written; of a machine that loses its power, the disk keeps what was
-synced and some of the rest. The controller cannot tell one from the other, and takes neither for whole before it is in
-sync again. min.insync.replicas=2 promises to survive one of them at a time: power is lost only while all others are
-whole, and nobody is killed while another has lost power and is not. As long as nobody does, any number may be killed;
-where everything is synced before it is acknowledged, any number may lose their power.
+A killed process loses nothing that it has written; a machine that loses its power keeps on its disk what was
+synced and some of the rest. The controller cannot distinguish the two, and uses neither before it is in sync again.
+min.insync.replicas=2 survives one of them at a time: power is lost only while all other nodes are whole, and no node is
+killed while another has lost power and is not whole. While no node has lost power, any number may be killed; where
+everything is synced before it is acknowledged, any number may lose their power.
 """
 
 import gc
@@ -23,7 +23,7 @@ from typing import Any
 import trio
 from history.checker import check
 from history.operations import History
-from simulation.brokers_faults import Trouble, Weather
+from simulation.brokers_faults import FaultProfile, ScheduledFault
 from simulation.client import TOPICS
 from simulation.clients import Clients
 from simulation.denied_client import STANDARD_AUTHORIZER
@@ -32,8 +32,8 @@ from simulation.virtual_time import EPOCH_MS, PROCESS, Process, SimClock, WallCl
 
 from trioka.broker.broker import Broker
 from trioka.broker.config.server import load
-from trioka.broker.membership.format import Founder, format_node
-from trioka.broker.membership.lifecycle import CannotJoin
+from trioka.broker.membership.format import InitialVoter, format_node
+from trioka.broker.membership.lifecycle import JoinRefused
 from trioka.cluster.bootstrap import fresh_records
 from trioka.cluster.partition import random_uuid
 from trioka.protocol.primitives import uuid_text
@@ -42,7 +42,7 @@ from trioka.testing.disks.memory_disk import MemoryDisk
 
 START_S = 60.0
 HEAL_S = 60.0
-LOOK_S = 0.05
+CHECK_INTERVAL_S = 0.05
 CALM = Quality()
 PORT, CONTROLLER_PORT = 9092, 9093
 
@@ -75,9 +75,9 @@ class SimNode:
 
 
 class BrokersWorld:
-    def __init__(self, seed: int, weather: Weather | None = None) -> None:
+    def __init__(self, seed: int, weather: FaultProfile | None = None) -> None:
         self.seed = seed
-        self.weather = weather or Weather.of(seed)
+        self.weather = weather or FaultProfile.of(seed)
         self.clock = SimClock()
         self.random = Random(f"world {seed}")
         self.net = SimNet(self.clock, Random(f"net {seed}"))
@@ -85,8 +85,8 @@ class BrokersWorld:
         self.notes: list[str] = []
         self.broken: list[str] = []
         self.nodes: dict[int, SimNode] = {}
-        self.not_whole: set[int] = set()  # who was killed or lost power, and is not back in every ISR
-        self.bereft: set[int] = set()  # those among them who have lost power, and perhaps records
+        self.not_whole: set[int] = set()  # nodes that were killed or lost power, and are not back in every ISR
+        self.bereft: set[int] = set()  # those among them that have lost power, and perhaps records
         self.is_fair = True
         self._chaos_s = self.weather.chaos_s
         self.client_hosts: list[str] = []
@@ -103,7 +103,7 @@ class BrokersWorld:
     # -- the run -------------------------------------------------------------------------------------------------------
 
     def run(self, part: float = 1.0) -> None:
-        """Violation says what went wrong first. `part`: how much of the trouble there is."""
+        """Violation contains the first error. `part`: the share of the faults."""
         self._chaos_s = self.weather.chaos_s * part
         gc.collect()
         gc.disable()
@@ -128,7 +128,7 @@ class BrokersWorld:
         return self.clock.event_count
 
     def trace(self) -> object:
-        """All that happened, as far as it tells one run from another."""
+        """All events that distinguish one run from another."""
         return self.notes, self.events, self.net.bytes_sent, self.clock.current_time()
 
     def now_ms(self) -> int:
@@ -179,7 +179,7 @@ class BrokersWorld:
 
     async def _sleep_until(self, when: float) -> None:
         while self.clock.current_time() < when:
-            await trio.sleep(min(LOOK_S * 4, when - self.clock.current_time()))
+            await trio.sleep(min(CHECK_INTERVAL_S * 4, when - self.clock.current_time()))
             self.check()
 
     async def _rest(self, clients: Clients) -> None:
@@ -190,14 +190,14 @@ class BrokersWorld:
         while not condition():
             if self.clock.current_time() >= until:
                 raise Violation(f"liveness: {'; '.join(why()[:5])}")
-            await trio.sleep(LOOK_S)
+            await trio.sleep(CHECK_INTERVAL_S)
             self.check()
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """A mistake of ours that is only logged is a violation too."""
+        """An internal error that is only logged is a violation too."""
         root = logging.getLogger("trioka")
-        handler = _Mistakes(self)
+        handler = _ErrorRecorder(self)
         level, propagate = root.level, root.propagate
         root.addHandler(handler)
         root.setLevel(logging.ERROR)
@@ -245,8 +245,8 @@ class BrokersWorld:
 
     def _format(self) -> None:
         random = Random(f"format {self.seed}")
-        founders = [
-            Founder(node.number, random_uuid(random), node.host, CONTROLLER_PORT)
+        initial_voters = [
+            InitialVoter(node.number, random_uuid(random), node.host, CONTROLLER_PORT)
             for node in self.nodes.values()
             if "controller" in node.role
         ]
@@ -257,7 +257,7 @@ class BrokersWorld:
                 load(self._properties(node)).node,
                 cluster_id=cluster_id,
                 records=fresh_records(),
-                founders=founders,
+                initial_voters=initial_voters,
                 has_voters_in_log=False,
                 random=random,
                 now_ms=EPOCH_MS,
@@ -284,11 +284,11 @@ class BrokersWorld:
         try:
             await broker.run()
         except BaseExceptionGroup as group:
-            others = group.split(CannotJoin)[1]
+            others = group.split(JoinRefused)[1]
             if others is not None and process.is_alive:
                 raise
             problem = "it could not join"
-        except CannotJoin:
+        except JoinRefused:
             problem = "it could not join"
         if node.broker is broker:  # it has ended by itself, or in order
             self.note(f"{node.host} has ended {problem}")
@@ -311,16 +311,16 @@ class BrokersWorld:
 
     # -- trouble -------------------------------------------------------------------------------------------------------
 
-    def _strike(self, trouble: Trouble) -> None:
+    def _strike(self, trouble: ScheduledFault) -> None:
         node = self.nodes.get(trouble.node)
-        strike: Callable[[Any, Trouble], bool] = getattr(self, f"_{trouble.kind}")
+        strike: Callable[[Any, ScheduledFault], bool] = getattr(self, f"_{trouble.kind}")
         if strike(node, trouble):
             self.note(str(trouble))
 
-    def _later(self, trouble: Trouble, event: Callable[[], None]) -> None:
+    def _later(self, trouble: ScheduledFault, event: Callable[[], None]) -> None:
         self.clock.after(trouble.seconds, lambda: None if self.is_fair else event())
 
-    def _kill(self, node: SimNode, trouble: Trouble) -> bool:
+    def _kill(self, node: SimNode, trouble: ScheduledFault) -> bool:
         if node.broker is None:
             return False
         if not self._may_be_killed(node):
@@ -331,7 +331,7 @@ class BrokersWorld:
         self._later(trouble, lambda: self.start(node))
         return True
 
-    def _power(self, node: SimNode, trouble: Trouble) -> bool:
+    def _power(self, node: SimNode, trouble: ScheduledFault) -> bool:
         if node.broker is None or not self._may_lose_power(node):
             return False
         disk = node.disk.crash(self.weather.model, self.random)
@@ -367,7 +367,7 @@ class BrokersWorld:
         self.bereft &= self.not_whole
 
     def _is_whole(self, node: SimNode) -> bool:
-        """It is in every ISR again, in this life, as an active controller knows it."""
+        """It is in every ISR again, in this life, in the image of an active controller."""
         broker = node.broker
         if broker is None or not node.has_joined:
             return False
@@ -383,7 +383,7 @@ class BrokersWorld:
                     )
         return False
 
-    def _stop(self, node: SimNode, trouble: Trouble) -> bool:
+    def _stop(self, node: SimNode, trouble: ScheduledFault) -> bool:
         """In order."""
         if node.broker is None or node.is_stopping:
             return False
@@ -392,7 +392,7 @@ class BrokersWorld:
         self._later(trouble, lambda: self.start(node))
         return True
 
-    def _pause(self, node: SimNode, trouble: Trouble) -> bool:
+    def _pause(self, node: SimNode, trouble: ScheduledFault) -> bool:
         process = node.process
         if process is None or process.is_paused:
             return False
@@ -400,7 +400,7 @@ class BrokersWorld:
         self._later(trouble, process.resume)
         return True
 
-    def _slow(self, node: SimNode, trouble: Trouble) -> bool:
+    def _slow(self, node: SimNode, trouble: ScheduledFault) -> bool:
         process = node.process
         if process is None:
             return False
@@ -408,7 +408,7 @@ class BrokersWorld:
         self._later(trouble, lambda: setattr(process, "thread_s", self.weather.thread_s))
         return True
 
-    def _cut(self, node: SimNode | None, trouble: Trouble) -> bool:
+    def _cut(self, node: SimNode | None, trouble: ScheduledFault) -> bool:
         """One way or both, from one other node, or from all others, clients among them."""
         names = [each.host for each in self.nodes.values()]
         some = [names[trouble.node - 1]] if trouble.node else names
@@ -490,7 +490,7 @@ class BrokersWorld:
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
-class _Mistakes(logging.Handler):
+class _ErrorRecorder(logging.Handler):
     def __init__(self, world: BrokersWorld) -> None:
         super().__init__(logging.ERROR)
         self._world = world

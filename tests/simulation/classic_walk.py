@@ -2,12 +2,12 @@
 back, some of them static, some with old versions; time passes; writing fails or takes its time; the coordinator
 crashes. All from a seed.
 
-At every step it is asked whether what the clients were told holds together:
+Every step checks that the answers to the clients are consistent:
 
     G1   a commit is accepted only from a member of the group's generation, and only when it is written
-    G2   in one generation a partition has one owner, whoever was told when, before and after a crash
-    …    one leader shares out each generation; every request is answered once
-    …    nobody waits for nothing: whoever is waited for has a deadline
+    G2   in one generation a partition has one owner, before and after a crash
+    …    one leader assigns the partitions of each generation; every request is answered once
+    …    every wait has an end: a member that the group waits for has a deadline
 """
 
 from collections.abc import Callable
@@ -15,17 +15,17 @@ from dataclasses import replace
 from random import Random
 
 from support.classic_steps import GROUP, Decide
-from support.coordinator_runtime import Coordinating
+from support.coordinator_runtime import CoordinatorDriver
 from support.known_topics import KnownTopics
 
 from trioka.coordinator.classic_group import ClassicGroup
 from trioka.coordinator.classic_states import Phase
 from trioka.coordinator.client import Client
 from trioka.coordinator.deadlines import Deadlines
-from trioka.coordinator.decision import Ticket
+from trioka.coordinator.decision import RequestId
 from trioka.coordinator.groups import GroupCoordinator
 from trioka.coordinator.record_codec import GROUPS
-from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, OffsetSettings, Surroundings
+from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, CoordinatorContext, OffsetSettings
 from trioka.protocol.errors import NONE, CoordinatorNotAvailable, KafkaError, MemberIdRequired, NotCoordinator
 from trioka.protocol.internal_records.classic_groups import OffsetCommitKey, OffsetCommitValue
 from trioka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -41,7 +41,7 @@ HEALING_MS = 200_000
 
 
 class Walker:
-    """A client, and what it believes."""
+    """A client, and its view of the group."""
 
     def __init__(self, number: int, random: Random) -> None:
         self.name = f"c{number}"
@@ -53,9 +53,9 @@ class Walker:
     def forget(self) -> None:
         self.member_id = ""
         self.generation = -1
-        self.others: list[str] = []  # whom it leads
+        self.others: list[str] = []  # the members that it leads
         self.is_synced = False
-        self.pending: Ticket | None = None
+        self.pending: RequestId | None = None
 
 
 class Walk:
@@ -65,20 +65,20 @@ class Walk:
         self.walkers = [Walker(number, self.random) for number in range(clients)]
         self._coordinator = coordinator
         self._deadlines: Deadlines[tuple[str, ...]] = Deadlines()
-        self.shell = Coordinating(self._new, GROUPS)
-        self._asked: dict[Ticket, tuple[Walker, Callable[[Walker, Response], None]]] = {}
+        self.shell = CoordinatorDriver(self._new, GROUPS)
+        self._asked: dict[RequestId, tuple[Walker, Callable[[Walker, Response], None]]] = {}
         self._instances: dict[str, str] = {}  # of member ids
         self._incarnation = 0
-        self._announced = -1  # the highest generation that anyone was told by this coordinator
-        self._owners: dict[tuple[int, int], str] = {}  # (generation, partition) → who was told that it is theirs
-        self._leaders: dict[tuple[int, int], str] = {}  # (incarnation, generation) → who was told to share out
+        self._announced = -1  # the highest generation in any answer of this coordinator
+        self._owners: dict[tuple[int, int], str] = {}  # (generation, partition) → the client that received it
+        self._leaders: dict[tuple[int, int], str] = {}  # (incarnation, generation) → the client that was the leader
         self._offset = 0
         self.accepted: set[int] = set()  # committed offsets; each is unlike all others
         self.generations: set[int] = set()
 
     def _new(self) -> GroupCoordinator:
         self._deadlines = Deadlines()
-        surroundings = Surroundings(
+        context = CoordinatorContext(
             classic=lambda: self.settings,
             consumer=lambda group: ConsumerSettings(),
             offsets=lambda: OffsetSettings(check_interval_ms=2**40),
@@ -86,7 +86,7 @@ class Walk:
             deadlines=self._deadlines,
             random=self.random,
         )
-        return self._coordinator(surroundings)
+        return self._coordinator(context)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class Walk:
         self._hear()
 
     def _somebody(self) -> Walker:
-        """Mostly one that has something to do next."""
+        """Mostly a client with a pending action."""
         if self.random.random() < 0.8:
             busy = [w for w in self.walkers if not w.is_synced and w.pending not in self.shell.waiting]
             if busy:
@@ -139,7 +139,7 @@ class Walk:
         elif walker.pending in self.shell.waiting and chance < (
             0.5 if walker.others else 0.99 if walker.member_id else 1
         ):
-            return  # most are patient; leaders are less so, and who has no id would become another member
+            return  # most are patient; leaders are less so, and a client without an id would become another member
         elif walker.generation < 0 or chance < 0.008:
             self._join(walker)
         elif not walker.is_synced or chance < 0.08:
@@ -155,7 +155,7 @@ class Walk:
         self._announced = -1
 
     def heal(self) -> None:
-        """Everything works again and everyone does what they should: then the group is stable, and all are in it."""
+        """Without faults, and with correct clients, the group becomes stable with all of them."""
         self.shell.failure = None
         self.shell.commit()
         self.settings = ClassicSettings(initial_rebalance_delay_ms=500)
@@ -192,11 +192,11 @@ class Walk:
 
     def _hear(self) -> None:
         told, self.shell.told = self.shell.told, []
-        for ticket, response in told:
-            walker, hear = self._asked.pop(ticket)
+        for request_id, response in told:
+            walker, hear = self._asked.pop(request_id)
             if isinstance(response, KafkaError):
                 walker.generation, walker.is_synced = -1, False
-            elif ticket == walker.pending or isinstance(response, OffsetCommitResponse):
+            elif request_id == walker.pending or isinstance(response, OffsetCommitResponse):
                 hear(walker, response)
 
     def _join(self, walker: Walker) -> None:
@@ -212,7 +212,7 @@ class Walk:
         )
         client = Client(walker.name, "/127.0.0.1", walker.version)
         walker.generation, walker.is_synced, walker.others = -1, False, []
-        self._ask(walker, lambda c, ticket, now: c.join_group(ticket, request, client, now), self._joined)
+        self._ask(walker, lambda c, request_id, now: c.join_group(request_id, request, client, now), self._joined)
 
     def _joined(self, walker: Walker, response: Response) -> None:
         assert isinstance(response, JoinGroupResponse)
@@ -250,7 +250,7 @@ class Walk:
         generation = walker.generation
         self._ask(
             walker,
-            lambda c, ticket, now: c.sync_group(ticket, request, client, now),
+            lambda c, request_id, now: c.sync_group(request_id, request, client, now),
             lambda walker, response: self._synced(walker, generation, response),
         )
 
@@ -279,7 +279,9 @@ class Walk:
             group_instance_id=walker.instance_id,
         )
         client = Client(walker.name, "/127.0.0.1", 4)
-        self._ask(walker, lambda c, ticket, now: c.heartbeat(ticket, request, client, now), self._heartbeat_heard)
+        self._ask(
+            walker, lambda c, request_id, now: c.heartbeat(request_id, request, client, now), self._heartbeat_heard
+        )
 
     def _heartbeat_heard(self, walker: Walker, response: Response) -> None:
         assert isinstance(response, HeartbeatResponse)
@@ -302,7 +304,7 @@ class Walk:
             topics=[OffsetCommitRequest.Topic(name="t", partitions=[partition])],
         )
         client = Client(walker.name, "/127.0.0.1", 9)
-        # What is accepted is decided now, although it may be said later.
+        # Accepted requests are decided now, although the answer may come later.
         is_late = generation < self._announced
         before = len(self.shell.log)
 
@@ -314,7 +316,7 @@ class Walk:
                 )
                 self.accepted.add(offset)
 
-        self._ask(walker, lambda c, ticket, now: c.commit_offsets(ticket, request, client, now), heard)
+        self._ask(walker, lambda c, request_id, now: c.commit_offsets(request_id, request, client, now), heard)
         assert len(self.shell.log) == before or not is_late, f"G1: a commit of generation {generation} is written"
 
     def _leave(self, walker: Walker) -> None:
@@ -324,7 +326,7 @@ class Walk:
         )
         client = Client(walker.name, "/127.0.0.1", 5)
         walker.forget()
-        self._ask(walker, lambda c, ticket, now: c.leave_group(ticket, request, client, now), lambda w, r: None)
+        self._ask(walker, lambda c, request_id, now: c.leave_group(request_id, request, client, now), lambda w, r: None)
 
     # -- what must hold in between -------------------------------------------------------------------------------------
 
@@ -339,8 +341,8 @@ class Walk:
             return
         rebalance = group._rebalance
         roster, phase = rebalance.roster, rebalance.phase
-        joined = [member.join_ticket for member in roster if member.join_ticket is not None]
-        synced = [member.sync_ticket for member in roster if member.sync_ticket is not None]
+        joined = [member.join_request_id for member in roster if member.join_request_id is not None]
+        synced = [member.sync_request_id for member in roster if member.sync_request_id is not None]
         assert roster.joined == len(joined), "those who wait are miscounted"
         assert (roster.leader in roster) == (len(roster) > 0), "nobody leads"
         assert roster.unsynced <= {member.id for member in roster}, "a share is kept for somebody who is gone"

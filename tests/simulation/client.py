@@ -1,4 +1,4 @@
-"""A client of simulated brokers: it finds leaders and coordinators, asks them, and knows what its batches hold."""
+"""A client of simulated brokers: it finds leaders and coordinators, sends them requests, and decodes their batches."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from random import Random
@@ -8,7 +8,7 @@ import trio
 from history.operations import Read
 from support.retriable_errors import PASSES as PASSES_ANYWHERE
 
-from trioka.broker.peers.link import Link
+from trioka.broker.peers.link import PeerConnection
 from trioka.broker.peers.peer import Peers
 from trioka.protocol import batch, errors
 from trioka.protocol.errors import NONE, NetworkException, error_class
@@ -39,7 +39,7 @@ PASSES = PASSES_ANYWHERE | {
     errors.NotController.code,
     errors.InvalidReplicationFactor.code,
 }
-"""What a client waits out, and tries again."""
+"""The errors after which a client waits and retries."""
 
 Place = tuple[str, int]
 
@@ -55,11 +55,11 @@ class SimClient:
         self.random = Random(f"{world.seed} {name}")
         self.host = host or f"10.0.1.{1 + len(world.client_hosts)}"
         self.peers = Peers(name, world.net.dial_from(self.host))
-        self.leaders: dict[Place, tuple[int, int]] = {}  # who, and in which epoch
+        self.leaders: dict[Place, tuple[int, int]] = {}  # the leader and its epoch
         self.topic_ids: dict[str, bytes] = {}
         self.addresses = {node.number: (node.host, 9092) for node in world.nodes.values() if node.is_broker}
         self._coordinators: dict[tuple[int, str], int] = {}
-        self.state = ""  # what it is at, for the report of a failure
+        self.state = ""  # its current action, for the report of a failure
         world.client_hosts.append(self.host)
 
     @property
@@ -80,7 +80,7 @@ class SimClient:
     def surprise(self, what: str, code: int) -> None:
         self.world.violate(f"{self.name} is told {error_class(code).name}: {what}")
 
-    # -- whom to ask ---------------------------------------------------------------------------------------------------
+    # -- routing -------------------------------------------------------------------------------------------------------
 
     async def ask(self, node: int, request: Request, version: int, purpose: str = "", timeout_s: float = ASK_S) -> Any:
         """None if there is no answer."""
@@ -91,14 +91,16 @@ class SimClient:
                 self.world.violate(f"{self.name}: an answer to another question: {error}")
             return None
 
-    async def talk(self, node: int, line: Link | None, exchange: Callable[[Link], Awaitable[bool]]) -> Link | None:
-        """Several requests at a time, through a line to a node that was there, or a new one. The line, as long as
-        `exchange` says that it is good."""
+    async def talk(
+        self, node: int, line: PeerConnection | None, exchange: Callable[[PeerConnection], Awaitable[bool]]
+    ) -> PeerConnection | None:
+        """Several requests at a time, through an open connection to a node, or a new one. Returns the connection, while
+        `exchange` reports that it is usable."""
         is_good = False
         with trio.move_on_after(ANSWERS_S):
             try:
                 if line is None:
-                    line = Link(await self.world.net.connect(self.host, self.addresses[node]))  # type: ignore[arg-type]
+                    line = PeerConnection(await self.world.net.connect(self.host, self.addresses[node]))  # type: ignore[arg-type]
                 is_good = await exchange(line)
             except (OSError, trio.ClosedResourceError):
                 pass
@@ -117,8 +119,8 @@ class SimClient:
         request = MetadataRequest(
             topics=[MetadataRequest.Topic(name=name) for name in TOPICS], allow_auto_topic_creation=False
         )
-        told = await self.ask(self.anybody(), request, METADATA_VERSION)
-        for topic in () if told is None else told.topics:
+        response = await self.ask(self.anybody(), request, METADATA_VERSION)
+        for topic in () if response is None else response.topics:
             if topic.error_code == NONE:
                 self.topic_ids[topic.name] = topic.topic_id
                 for partition in topic.partitions:
@@ -136,15 +138,15 @@ class SimClient:
     async def coordinator(self, kind: int, key: str) -> int | None:
         found = self._coordinators.get((kind, key))
         if found is None:
-            told = await self.ask(
+            response = await self.ask(
                 self.anybody(), FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), FIND_VERSION
             )
-            if told is not None and told.coordinators[0].error_code == NONE:
-                found = self._coordinators[kind, key] = told.coordinators[0].node_id
+            if response is not None and response.coordinators[0].error_code == NONE:
+                found = self._coordinators[kind, key] = response.coordinators[0].node_id
         return found
 
     async def ask_coordinator(self, kind: int, key: str, request: Request, version: int) -> Any:
-        """None if there is no answer; the next one is asked of whoever it is then."""
+        """None if there is no answer; the next request goes to the coordinator at that time."""
         node = await self.coordinator(kind, key)
         answer = None if node is None else await self.ask(node, request, version, "coordinator")
         if answer is None:
@@ -159,7 +161,7 @@ class SimClient:
     async def fetch(
         self, places: Iterable[Place], positions: dict[Place, int], *, is_committed: bool, wait_ms: int, version: int
     ) -> list[Read] | None:
-        """One poll of what one leader has; the positions move. None if nothing can be said."""
+        """One poll of one leader; the positions move. None without a result."""
         by_leader: dict[int, list[Place]] = {}
         for place in places:
             leader = await self.leader(place)

@@ -1,7 +1,7 @@
 """The clients of a world of brokers: idempotent producers, consumers, a group that commits, transactions.
 
-Every one of them does what a careful client does: it tries again what may pass, and never gives up what it has begun.
-What it is told that cannot be right is a violation at once; everything else goes into the history.
+Each does what a careful client does: it retries after every transient error, and always completes what it has begun.
+An impossible answer is a violation at once; everything else goes into the history.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from simulation.denied_client import Denied, make_rules
 from simulation.group_member import Member
 from simulation.transactional_producer import TransactionalProducer
 
-from trioka.broker.peers.link import Link
+from trioka.broker.peers.link import PeerConnection
 from trioka.protocol.batch import build
 from trioka.protocol.errors import (
     NONE,
@@ -80,11 +80,11 @@ class Clients:
             ],
         )
         while True:
-            told = await self._admin.ask(self._admin.anybody(), CreateTopicsRequest(topics=[wanted]), 7)
-            if told is not None and told.topics[0].error_code in (NONE, TopicAlreadyExists.code):
+            response = await self._admin.ask(self._admin.anybody(), CreateTopicsRequest(topics=[wanted]), 7)
+            if response is not None and response.topics[0].error_code in (NONE, TopicAlreadyExists.code):
                 return
-            if told is not None and told.topics[0].error_code not in PASSES:
-                self._admin.surprise(f"create {name}", told.topics[0].error_code)
+            if response is not None and response.topics[0].error_code not in PASSES:
+                self._admin.surprise(f"create {name}", response.topics[0].error_code)
             self._world.check()
             await self._admin.pause()
 
@@ -99,7 +99,7 @@ class Clients:
         ]
 
     async def read_all(self) -> None:
-        """Everything, from the start: what is not seen now is lost."""
+        """Reads everything from the start: a value that is missing now is lost."""
         ends = {}
         for node in self._world.nodes.values():
             for replica in () if node.broker is None else node.broker.partitions:
@@ -109,7 +109,7 @@ class Clients:
 
 
 class Batch:
-    """Of one partition, on its way."""
+    """A batch of one partition, in flight."""
 
     def __init__(self, sequence: int, values: list[bytes], began: float) -> None:
         self.sequence = sequence
@@ -148,11 +148,11 @@ class Producer(SimClient):
     async def _init(self) -> tuple[int, int]:
         while True:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-            told = await self.ask(self.anybody(), request, 4)
-            if told is not None and told.error_code == NONE:
-                return told.producer_id, told.producer_epoch
-            if told is not None and told.error_code not in PASSES:
-                self.surprise("InitProducerId", told.error_code)
+            response = await self.ask(self.anybody(), request, 4)
+            if response is not None and response.error_code == NONE:
+                return response.producer_id, response.producer_epoch
+            if response is not None and response.error_code not in PASSES:
+                self.surprise("InitProducerId", response.error_code)
             await self.pause()
 
     async def _produce(self, place: Place) -> None:
@@ -188,8 +188,8 @@ class Producer(SimClient):
         self.world.history.add(process, outcome, sends, began=batch.began, ended=self.now())
         self.world.note(f"{self.name} {key} {batch.sequence} {outcome.value} {first}")
 
-    async def _burst(self, place: Place, waiting: list[Batch], line: "tuple[int, Link] | None") -> Any:
-        """Sends all that is not acknowledged, and hears what becomes of it. The line, if it is still good."""
+    async def _burst(self, place: Place, waiting: list[Batch], line: "tuple[int, PeerConnection] | None") -> Any:
+        """Sends all unacknowledged batches, and reads the responses. Returns the connection, if it is still usable."""
         leader = await self.leader(place)
         if leader is None:
             return line
@@ -204,7 +204,7 @@ class Producer(SimClient):
             return None
         return leader, used
 
-    async def _exchange(self, place: Place, batches: list[Batch], line: Link) -> bool:
+    async def _exchange(self, place: Place, batches: list[Batch], line: PeerConnection) -> bool:
         for number, each in enumerate(batches):
             await line.send(frame_request(number, self.name, self._request(place, each), self._version))
         is_good = True
@@ -242,7 +242,7 @@ class Producer(SimClient):
 
 
 class Consumer(SimClient):
-    """Reads all that it is given, and remembers where it is."""
+    """Reads its assigned partitions, and keeps its positions."""
 
     def __init__(
         self, clients: Clients, world: "BrokersWorld", name: str, places: Iterable[Place], *, is_committed: bool

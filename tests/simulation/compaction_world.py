@@ -1,11 +1,11 @@
 """A compacted topic that is written, cut, deleted and made again under a compaction, on a disk that loses its power.
 
-What runs is the storage that ships: `LogDirectory`, its log, its checkpoints, its cleaner. A round of compaction is a
-generator, and between two of its steps anything may happen to its log, as in a broker. A power loss comes before any
-operation of the disk, in the middle of a swap, of a deletion, of a start.
+The code under test is the production storage: `LogDirectory`, its log, its checkpoints, its cleaner. A round of
+compaction is a generator, and between two of its steps anything may happen to its log, as in a broker. A power loss
+comes before any operation of the disk, in the middle of a swap, of a deletion, of a start.
 
-The model is a list of records by offset, of the topic as it is now. Whatever is found in the log was written there, in
-this life of the topic. The last record of each key is there; if that is a tombstone, it may be gone, and then no record
+The model is a list of records by offset, of the current topic. Every record in the log was written there, in this life
+of the topic. The last record of each key is there; if that is a tombstone, it may be gone, and then no record
 of the key is left: **a deleted key does not come back**.
 """
 
@@ -25,8 +25,8 @@ from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.testing.disks.crash_models import Model
-from trioka.testing.disks.disk_faults import Operation
+from trioka.testing.disks.crash_models import CrashModel
+from trioka.testing.disks.disk_faults import DiskOperation
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)
@@ -48,13 +48,13 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class FaultProfile:
     """How bad it is."""
 
     steps: int = 300
     segment_bytes: int = 300
-    power: float = 0.002  # how often it goes, at any operation of the disk
-    model: Model | None = None
+    power: float = 0.002  # the probability of a power loss, at any operation of the disk
+    model: CrashModel | None = None
     tombstones: float = 0.3
     compact: int = 20  # how often, in comparison
     sync: int = 4
@@ -63,12 +63,12 @@ class Weather:
     stop: int = 2
 
     @classmethod
-    def of(cls, seed: int) -> "Weather":
+    def of(cls, seed: int) -> "FaultProfile":
         random = Random(f"weather {seed}")
         return cls(
             segment_bytes=random.choice([200, 300, 800]),
             power=random.choice([0, 0.001, 0.005]),
-            model=random.choice([None, *Model]),
+            model=random.choice([None, *CrashModel]),
             tombstones=random.choice([0.1, 0.4]),
             compact=random.choice([2, 10, 60]),
             cut=random.choice([0, 2, 6]),
@@ -81,9 +81,9 @@ CALM = {"power": 0.0, "cut": 0, "delete": 0, "stop": 0}
 
 
 class CompactionWorld:
-    def __init__(self, seed: int, *, weather: Weather | None = None) -> None:
+    def __init__(self, seed: int, *, weather: FaultProfile | None = None) -> None:
         self.random = Random(seed)
-        self.weather = weather = weather or Weather.of(seed)
+        self.weather = weather = weather or FaultProfile.of(seed)
         self._config = LogConfig(
             cleanup_policy=frozenset({"compact"}),
             segment_bytes=weather.segment_bytes,
@@ -95,13 +95,13 @@ class CompactionWorld:
         self.disk = MemoryDisk()
         self.disk.make_directory("/logs")
         self.disk.settle()
-        self.rows: list[Row] = []  # by offset; the last ones perhaps never arrived
+        self.rows: list[Row] = []  # by offset; the last ones may never have arrived
         self.kept = 0
         self.life = 1  # of the topic: its id
         self.epoch = 0
         self.events = self.crashes = self.rounds = self.abandoned = 0
-        self._shadows: set[str] = set()  # keys whose last record was cut: older ones may be compacted away
-        self._work: Generator[None, None, cleaner.Cleaned] | None = None
+        self._shadows: set[str] = set()  # keys whose last record was cut: older ones may have been compacted away
+        self._work: Generator[None, None, cleaner.CleanResult] | None = None
         self._worked_on: Log | None = None
         self._values = 0
         self._is_fair = False
@@ -118,7 +118,7 @@ class CompactionWorld:
         try:
             self._live(self._open)
             for _ in range(steps):
-                self._live(self._choose())
+                self._live(self._select_partitions())
             self._is_fair = True
             self._live(self._stop)
             self._live(self._compact_whole)
@@ -127,7 +127,7 @@ class CompactionWorld:
         except Exception as error:
             raise Violation(f"{type(error).__name__}: {error}") from error
 
-    def _choose(self) -> Callable[[], None]:
+    def _select_partitions(self) -> Callable[[], None]:
         weather = self.weather
         chances: dict[Callable[[], None], float] = {
             self._put: 60,
@@ -177,12 +177,12 @@ class CompactionWorld:
         self.directory.sweep(NOW_MS)
 
     def _compact(self) -> None:
-        """A step of a round; of one that has begun, if there is one, whatever became of its log."""
+        """A step of a round: of the current round, if there is one, in any state of its log."""
         if self._work is None:
-            dirt = cleaner.dirt_of(self.log, self.log.first_dirty_offset, now_ms=NOW_MS)
+            to_clean = cleaner.log_to_clean(self.log, self.log.first_dirty_offset, now_ms=NOW_MS)
             self._worked_on = self.log
             self._work = cleaner.clean(
-                self.log, dirt, now_ms=NOW_MS, step_bytes=self.random.choice((1, 300)), map_bytes=1000
+                self.log, to_clean, now_ms=NOW_MS, step_bytes=self.random.choice((1, 300)), map_bytes=1000
             )
         assert self._worked_on is not None
         try:
@@ -190,7 +190,7 @@ class CompactionWorld:
         except StopIteration as done:
             self.directory.compacted(self._worked_on, done.value.first_dirty_offset)
             self.rounds += 1
-        except (cleaner.Abandoned, KafkaError, OSError):
+        except (cleaner.CleaningAborted, KafkaError, OSError):
             self.abandoned += 1
         else:
             return
@@ -217,7 +217,7 @@ class CompactionWorld:
         self.epoch += 1
         try:
             self.log.truncate_to(offset, now_ms=NOW_MS)
-        finally:  # or a power loss, which leaves the log longer; then less is asked
+        finally:  # or a power loss, which leaves the log longer; then fewer checks apply
             end = min(offset, self.log.log_end_offset)
             self.kept = min(self.kept, end)
             self._shadows |= {row.key for row in self.rows[end:]}
@@ -243,19 +243,19 @@ class CompactionWorld:
 
     # -- trouble -------------------------------------------------------------------------------------------------------
 
-    def _before(self, operation: Operation) -> None:
+    def _before(self, operation: DiskOperation) -> None:
         self.events += 1
         if self._is_fair or operation.kind in READS:
             return
         if self.random.random() < self.weather.power:
             self.crashes += 1
-            self._found = self.disk.crash(self.weather.model or self.random.choice(list(Model)), self.random)
+            self._found = self.disk.crash(self.weather.model or self.random.choice(list(CrashModel)), self.random)
             raise PowerLost
 
     def _die(self) -> None:
         """The process, and nothing else."""
         self._end_round()
-        self.directory.let_go()
+        self.directory.close_handles()
         self._open()
 
     def _come_back(self) -> None:
@@ -274,7 +274,7 @@ class CompactionWorld:
         self.disk.before = self._before
         self.directory = LogDirectory.open(self.disk, "/logs", lambda name: self._config, now_ms=NOW_MS, threads=1)
         if NAME in self.directory.logs and self.directory.topic_ids.get(NAME) not in (None, self._topic_id):
-            self.directory.set_aside_as_stray({NAME: f"{self.random.getrandbits(128):032x}"})
+            self.directory.mark_stray({NAME: f"{self.random.getrandbits(128):032x}"})
         elif NAME in self.directory.logs and NAME not in self.directory.topic_ids:
             self.directory.assign_topic_ids({NAME: self._topic_id})
         if NAME not in self.directory.logs:

@@ -1,11 +1,11 @@
-"""A random walk of many consumers through one group, with everything that can go wrong on the way.
+"""A random walk of many consumers through one group, with every possible fault.
 
-Consumers join, say what they have, are slow to let go, change their minds, miss answers, leave, crash and come back;
-topics come, go and grow; the coordinator fails to write, and is replaced by one that has only the log, compacted or
-not. After every step the promises are checked:
+Consumers join, report their partitions, release them late, change their subscriptions, miss answers, leave, crash and
+come back; topics are created, deleted and grow; the coordinator fails to write, and is replaced by one that has only
+the log, compacted or not. After every step the invariants are checked:
 
-    G1  a commit is accepted only from a member, for what it has (or in its newest epoch)
-    G2  no partition has two members: not in the group, not in its target, not among those who read it
+    G1  a commit is accepted only from a member, for its partitions (or in its newest epoch)
+    G2  no partition has two members: not in the group, not in its target, not among its readers
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ TOPICS = ("clicks", "orders", "payments", "refunds", "visits")
 MAX_PARTITIONS = 12
 SESSION_TIMEOUT_MS = 45_000
 HEARTBEAT_MS = 5000
-SETTLING_ROUNDS = 40  # four sessions: those who crashed are gone by then, and those who waited for their places are in
+SETTLING_ROUNDS = 40  # four sessions: crashed members are removed by then, and waiting members have joined
 
 
 class Walk:
@@ -36,7 +36,7 @@ class Walk:
             assignment_interval_ms=self.random.choice((0, 1000)),
         )
         self.consumers = [self._consumer(number) for number in range(consumers)]
-        self.memories: list[tuple[str, int, tuple[bytes, int]]] = []  # what somebody had once, and in which epoch
+        self.memories: list[tuple[str, int, tuple[bytes, int]]] = []  # former partitions of members, and their epochs
         self.lives = consumers
         self.steps: dict[Callable[[], None], int] = {
             self.beat: 500,
@@ -73,7 +73,7 @@ class Walk:
         choices, weights = list(self.steps), list(self.steps.values())
         for number in range(steps):
             step = self.random.choices(choices, weights)[0]
-            with suppress(KafkaError):  # what was wrong for the one who asked
+            with suppress(KafkaError):  # an error of the member that sent the request
                 step()
             try:
                 self.check()
@@ -113,7 +113,7 @@ class Walk:
         self._any().leave()
 
     def leave_for_a_while(self) -> None:
-        """A static member does; it comes back as another process, or as the one that it was."""
+        """For static members; it comes back as another process, or as the same."""
         place = self.random.randrange(len(self.consumers))
         consumer = self.consumers[place]
         if consumer.instance_id is not None:
@@ -122,7 +122,7 @@ class Walk:
                 self._replace(place)
 
     def crash(self) -> None:
-        """It is gone without a word. Another process takes its place, maybe as the same instance."""
+        """It ends without a request. Another process takes its place, maybe as the same instance."""
         self._replace(self.random.randrange(len(self.consumers)))
 
     def _replace(self, place: int) -> None:
@@ -151,7 +151,7 @@ class Walk:
         self.groups.pass_time(SESSION_TIMEOUT_MS // 2)
 
     def fail_to_write(self) -> None:
-        """A client that is told so asks again later, with what it knew before."""
+        """A client that gets this error retries later, with its former state."""
         self.groups.at_work.failure = CoordinatorNotAvailable()
         try:
             if self.random.random() < 0.2:
@@ -162,7 +162,7 @@ class Walk:
             self.groups.at_work.failure = None
 
     def commit(self) -> None:
-        """Somebody's commit arrives, maybe long after it was sent."""
+        """A member's commit arrives, maybe long after it was sent."""
         if not self.memories or "g" not in self.groups.at_work.coordinator.groups:
             return
         member_id, epoch, (topic, partition) = self.random.choice(self.memories)
@@ -215,8 +215,8 @@ class Walk:
                 assert consumer.has <= held(known), f"{consumer.id} reads what is not its own"
 
     def settle(self) -> None:
-        """Nothing more goes wrong, though a topic still changes. Everything subscribed to is read in the end, by
-        somebody who wants it."""
+        """No more faults, though a topic still changes. At the end every subscribed partition is read by a member that
+        subscribed to it."""
         for number in range(SETTLING_ROUNDS):
             if number == SETTLING_ROUNDS // 2:
                 self.change_topics()
@@ -250,5 +250,5 @@ def held(member: ConsumerMember) -> Partitions:
 
 def kept_of(group: object) -> dict[str, object]:
     """All of a group that is not forgotten with its coordinator."""
-    soft = {"surroundings", "patterns_seen", "subscriptions", "_owners"}
+    soft = {"context", "patterns_seen", "subscriptions", "_owners"}
     return {name: value for name, value in vars(group).items() if name not in soft}

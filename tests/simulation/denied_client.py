@@ -1,11 +1,11 @@
-"""A client that a rule denies to delete the topic that all others use, by the address from which it comes. It asks any
-broker, over and over: most of them pass it on to the active controller, and whoever judges it must deny it."""
+"""A client whose address a rule denies the deletion of the topic that all others use. It sends the request to any
+broker, over and over: most of them forward it to the active controller, and the node that decides must deny it."""
 
 from typing import TYPE_CHECKING
 
 from simulation.client import PASSES, PLAIN, SimClient
 
-from trioka.cluster.acls import CLUSTER_NAME, Operation, Permission, ResourceKind
+from trioka.cluster.acls import CLUSTER_NAME, AclOperation, AclPermission, AclResourceType
 from trioka.protocol.errors import NONE, TopicAuthorizationFailed
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -21,16 +21,19 @@ Rule = CreateAclsRequest.Creation
 
 
 def rules() -> list[Rule]:
-    """Everybody may do everything, but delete the topic from that address. Who may DELETE on the cluster may delete
-    every topic."""
+    """All users may do everything, except delete the topic from that address. DELETE on the cluster would allow
+    deleting every topic."""
     return [
         _rule(kind, name, *what)
-        for kind, name in ((ResourceKind.TOPIC, PLAIN), (ResourceKind.CLUSTER, CLUSTER_NAME))
-        for what in ((Operation.ALL, Permission.ALLOW, "*"), (Operation.DELETE, Permission.DENY, JAVAS_SPELLING))
+        for kind, name in ((AclResourceType.TOPIC, PLAIN), (AclResourceType.CLUSTER, CLUSTER_NAME))
+        for what in (
+            (AclOperation.ALL, AclPermission.ALLOW, "*"),
+            (AclOperation.DELETE, AclPermission.DENY, JAVAS_SPELLING),
+        )
     ]
 
 
-def _rule(kind: ResourceKind, name: str, operation: Operation, permission: Permission, host: str) -> Rule:
+def _rule(kind: AclResourceType, name: str, operation: AclOperation, permission: AclPermission, host: str) -> Rule:
     return Rule(
         resource_type=kind,
         resource_name=name,
@@ -45,8 +48,8 @@ def _rule(kind: ResourceKind, name: str, operation: Operation, permission: Permi
 async def make_rules(admin: SimClient) -> None:
     """Returns when they hold."""
     while True:
-        told = await admin.ask(admin.anybody(), CreateAclsRequest(creations=rules()), 3)
-        codes = [] if told is None else [result.error_code for result in told.results]
+        response = await admin.ask(admin.anybody(), CreateAclsRequest(creations=rules()), 3)
+        codes = [] if response is None else [result.error_code for result in response.results]
         if codes and set(codes) <= {NONE}:
             return
         for code in set(codes) - PASSES - {NONE}:
@@ -63,8 +66,8 @@ class Denied(SimClient):
         topic = DeleteTopicsRequest.Topic(name=PLAIN, topic_id=NULL_UUID)
         request = DeleteTopicsRequest(topics=[topic], timeout_ms=1000)
         while True:
-            told = await self.ask(self.anybody(), request, 6)
-            code = None if told is None else told.responses[0].error_code
+            response = await self.ask(self.anybody(), request, 6)
+            code = None if response is None else response.responses[0].error_code
             if code == NONE:
                 self.world.violate(f"{self.name} has deleted {PLAIN}, which is denied to {HOST}")
             elif code is not None and code != TopicAuthorizationFailed.code and code not in PASSES:

@@ -1,4 +1,4 @@
-"""A member of a group of the next generation (KIP-848): it is told what to read, reads it, and says how far it is."""
+"""A member of a consumer group (KIP-848): it reads its assigned partitions, and commits its positions."""
 
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -100,7 +100,7 @@ class Member(SimClient):
             self.world.history.ok(self.name, Subscribe(frozenset({self._topic})), began=self.now(), ended=self.now())
 
     async def _where(self, place: Place) -> int | None:
-        """The committed offset; None if it does not come to know."""
+        """The committed offset; None if it gets no answer."""
         for _ in range(20):
             began = self.now()
             Group = OffsetFetchRequest.Group
@@ -172,8 +172,8 @@ class Member(SimClient):
             self._begin_anew()
 
     def _note_commit(self, place: Place, at: int, code: Any, began: float) -> None:
-        """What was not answered may come true at any time, and so may what a coordinator wrote before it ceased to be
-        one; what was refused for being late will not."""
+        """An unanswered commit may take effect at any time, and so may one that a former coordinator wrote; a commit
+        that was refused for being late will not."""
         if code == NONE:
             outcome, ended = Outcome.OK, self.now()
             self._committed[place] = at

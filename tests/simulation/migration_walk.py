@@ -1,12 +1,12 @@
-"""A random walk of consumers of both protocols through one group, which becomes one kind or the other on the way.
+"""A random walk of consumers of both protocols through one group, which changes its type on the way.
 
 Consumers join, leave, crash, and are replaced by some of the other kind, as in a rollout; writing fails; another
-coordinator takes over, which has only the log. Time passes in steps that are shorter than every timeout, and everybody
-who lives says so after each: nobody is cut off while it reads. After every step:
+coordinator takes over, which has only the log. Time passes in steps that are shorter than every timeout, and every live
+consumer sends a heartbeat after each: no consumer is removed while it reads. After every step:
 
     G2  no partition is read by two
 
-and in the end, when nothing goes wrong any more, every partition is read by one.
+and at the end, without further faults, every partition is read by one.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from trioka.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, Kaf
 Client = ClassicConsumer | Consumer
 
 SETTLING_ROUNDS = (
-    160  # of 750 ms: those who have crashed time out, maybe one after another, and what they had is shared
+    160  # of 750 ms: crashed members time out, maybe one after another, and their partitions are assigned again
 )
 
 
@@ -35,7 +35,7 @@ class MigrationWalk:
         self.lives = 0
         self.clients: list[Client] = [self._new(is_classic=not is_cooperative)]
         self.clients += [self._new(is_classic=True) for _ in range(clients - 1)]
-        # In a classic group cooperative consumers need a leader that knows how. With somebody of the new protocol there
+        # In a classic group cooperative consumers need a leader that supports them. With a member of the new protocol
         # they need none.
         self.anchor = self.clients[0] if is_cooperative else None
         self._step(self.clients[0])
@@ -84,7 +84,7 @@ class MigrationWalk:
         self.kinds.add(type(group).__name__)
 
     def settle(self) -> None:
-        """Nothing goes wrong any more, and nobody comes or goes."""
+        """No more faults, and no member joins or leaves."""
         for _ in range(SETTLING_ROUNDS):
             self.wait()
             self.check()
@@ -144,7 +144,7 @@ class MigrationWalk:
         self.clients[place] = self._new(is_classic=is_classic)
 
     def crash(self) -> None:
-        """It is gone without a word. A static one is started anew, with this protocol or that."""
+        """It ends without a request. A static member is started again, with either protocol."""
         place = self.random.randrange(len(self.clients))
         gone = self.clients[place]
         if gone is not self.anchor:

@@ -1,12 +1,12 @@
-"""A network in one process: sockets, an epoll and connections of simulated machines, whose bytes a seed delays, cuts
-into pieces, holds back and loses together with their connection.
+"""A network in one process: sockets, an epoll and connections of simulated machines. A seed delays the bytes, splits
+them, holds them back and loses them together with their connection.
 
-What is replaced is what `trioka.broker.network.server` and `listener` take from the operating system (`socket`,
-`select`, and the wait for an epoll), and whom a node dials (`dial_from`); everything between, the code that receives,
-serves and sends, is the one that ships.
+The simulation replaces what `trioka.broker.network.server` and `listener` take from the operating system (`socket`,
+`select`, and the wait for an epoll), and the dialling of nodes (`dial_from`); everything between, the code that
+receives, serves and sends, is the production code.
 
-TCP's promises hold: bytes come in order and whole, or the connection ends. So a cut does not lose bytes; it keeps them
-until it is healed, or until somebody gives up. Whoever is cut off in one direction only still hears.
+TCP's guarantees hold: bytes come in order and whole, or the connection ends. So a cut does not lose bytes; it keeps
+them until it is healed, or until a side closes the connection. A node that is cut off in one direction still receives.
 """
 
 import errno
@@ -26,7 +26,7 @@ from simulation.virtual_time import SimClock
 
 from trioka.broker.network import listener
 from trioka.broker.network import server as network
-from trioka.broker.peers.link import Link
+from trioka.broker.peers.link import PeerConnection
 from trioka.broker.peers.peer import Dial
 
 Address = tuple[str, int]
@@ -39,10 +39,10 @@ class Quality:
     """Of the network, as long as nothing is cut."""
 
     latency_s: tuple[float, float] = (0.0001, 0.001)
-    stall: float = 0.0  # how many pieces come late
+    stall: float = 0.0  # the share of pieces that come late
     stall_s: float = 0.5  # by so much, at most
     reset: float = 0.0  # how many sends end their connection
-    split: float = 0.0  # how many pieces come as two
+    split: float = 0.0  # the share of pieces that come as two
     window_bytes: int = 64 * 1024  # on the way, and not yet read
 
 
@@ -52,7 +52,7 @@ class SimNet:
         self.random = random
         self.quality = Quality()
         self.listeners: dict[Address, SimSocket] = {}
-        self._machines: dict[str, int] = {}  # those that are off, so that not even a refusal comes
+        self._machines: dict[str, int] = {}  # machines that are off, so that not even a refusal comes
         self._cuts: dict[tuple[str, str], int] = {}
         self._held: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self._ends: dict[int, SimSocket] = {}
@@ -79,11 +79,11 @@ class SimNet:
             self._cuts[route] = 1
             self.heal(*route)
 
-    def is_cut(self, source: str, target: str) -> bool:
+    def refuses_connections(self, source: str, target: str) -> bool:
         return (source, target) in self._cuts
 
     def kill(self, host: str, *, silent_s: float = 0.0) -> None:
-        """A process has ended: its sockets are closed by its machine, or, if that is off, by whoever misses it."""
+        """A process has ended: its machine closes its sockets, or, if that is off, the peer does after a timeout."""
         for address in [address for address in self.listeners if address[0] == host]:
             self.listeners.pop(address).is_dead = True
         for end in [end for end in self._ends.values() if end.host == host]:
@@ -145,7 +145,7 @@ class SimNet:
         self.clock.at(due, now)
 
     def break_off(self, end: "SimSocket") -> None:
-        """Both ends learn of it, one after the other."""
+        """Both ends detect it, one after the other."""
         if end.peer is not None:
             self._reset_later(end, end.peer)
             self._reset_later(end.peer, end)
@@ -164,18 +164,18 @@ class SimNet:
     # -- the asking side -----------------------------------------------------------------------------------------------
 
     def dial_from(self, host: str) -> Dial:
-        async def dial(target: str, port: int, timeout_s: float) -> Link:
+        async def dial(target: str, port: int, timeout_s: float) -> PeerConnection:
             with trio.move_on_after(timeout_s):
-                return Link(await self.connect(host, (target, port)))  # type: ignore[arg-type]
+                return PeerConnection(await self.connect(host, (target, port)))  # type: ignore[arg-type]
             raise OSError(errno.ETIMEDOUT, "it does not accept connections")
 
         return dial
 
     async def connect(self, host: str, address: Address) -> "SimStream":
-        """One round trip. What is cut or off never answers; who has no listener refuses."""
+        """One round trip. A node that is cut off or down never answers; a node without a listener refuses."""
         target = address[0]
         await trio.sleep(self._latency_s())
-        if self.is_cut(host, target) or target in self._machines:
+        if self.refuses_connections(host, target) or target in self._machines:
             await trio.sleep(NEVER_S)
         listener = self.listeners.get(address)
         near = far = None
@@ -188,7 +188,7 @@ class SimNet:
             self.remember(far)
             listener.queue.append(far)
             listener.changed()
-        if self.is_cut(target, host):
+        if self.refuses_connections(target, host):
             await trio.sleep(NEVER_S)
         await trio.sleep(self._latency_s())
         if near is None:
@@ -210,7 +210,7 @@ class SimSocket:
         self.is_dead = False  # its process has ended
         self.due = 0.0  # nothing that is sent from here arrives before that
         self._received = bytearray()
-        self._unread = 0  # of what was sent from here
+        self._unread = 0  # bytes that were sent from here
         self._has_ended = False  # the other side sends no more
         self._is_reset = False
         self._is_closed = False
@@ -226,7 +226,7 @@ class SimSocket:
             peer._received += data
             peer.changed()
         elif not self.is_dead and peer._is_closed:
-            self._net._reset_later(peer, self)  # nobody reads it there
+            self._net._reset_later(peer, self)  # no task reads it there
 
     def end(self) -> None:
         self._has_ended = True
@@ -323,7 +323,7 @@ class SimSocket:
         return self._is_closed
 
     def events(self) -> int:
-        """What an epoll would say."""
+        """The events that an epoll would return."""
         if self.is_listener:
             return real_select.EPOLLIN if self.queue else 0
         if self._is_reset or self.is_dead:
@@ -337,7 +337,7 @@ class SimSocket:
 
 
 class SimStream:
-    """The same for who waits: what `trio.socket` is to a `Link`."""
+    """The same for tasks that wait: what `trio.socket` is to a `PeerConnection`."""
 
     def __init__(self, end: SimSocket) -> None:
         self._end = end
@@ -374,7 +374,7 @@ class SimEpoll:
     def __init__(self, net: SimNet) -> None:
         self._net = net
         self._interest: dict[int, tuple[SimSocket, int]] = {}
-        self._candidates: dict[int, None] = {}  # what may be ready, the longest waiting first
+        self._candidates: dict[int, None] = {}  # sockets that may be ready, the longest waiting first
         self._changed = trio.Event()
 
     def fileno(self) -> "SimEpoll":
@@ -403,7 +403,7 @@ class SimEpoll:
         self._changed.set()
 
     def poll(self, timeout: float, most: int) -> list[tuple[int, int]]:
-        """What is ready now: nobody waits here, not even a little."""
+        """Returns the ready sockets at once, without any wait."""
         found = []
         for descriptor in list(self._candidates):
             end, interest = self._interest[descriptor]
@@ -447,7 +447,7 @@ def simulated_network(net: SimNet) -> Iterator[None]:
             **sockets,
             "select": _Part(real_select, epoll=lambda: SimEpoll(net)),
             "trio": _Part(trio, lowlevel=lowlevel),
-            "SEVERAL_PROCESSORS": False,  # nobody is waited for awake: what happens first is the seed's business
+            "MULTI_CPU": False,  # no busy-polling: the seed decides what happens first
         },
     }
     kept = {module: {name: getattr(module, name) for name in names} for module, names in replaced.items()}

@@ -1,20 +1,20 @@
-"""Idempotent producers, and a partition whose leader changes: nothing is written twice, nor out of order.
+"""Idempotent producers, and a partition whose leader changes: nothing is written twice, or out of order.
 
-The logs are those that ship, with what they know of producers, on disks that lose their power; so is the rule by which
-a follower cuts its log. Around them there is just enough of a cluster: whoever is in sync may lead, who stops is not in
-sync, who has caught up is. Whether that is sound, `replication_world` looks at.
+The logs and their producer state are production code, on disks that lose their power; so is the rule by which
+a follower truncates its log. The cluster around them is minimal: any in-sync replica may lead, a stopped replica is not
+in sync, a replica that has caught up is. `replication_world` tests whether that is sound.
 
-A producer has up to five batches under way on one connection, in order. When the connection breaks, or somebody else
-leads, it sends all that was not answered again, in order; what it sent before may still arrive, as long as the leader
+A producer has up to five batches in flight on one connection, in order. When the connection breaks, or the leader
+changes, it sends all unanswered batches again, in order; earlier sends may still arrive, as long as the same leader
 leads. Its sequence numbers begin anywhere, so that some pass 2^31.
 
-T1: what is answered as a duplicate stands there, and no value is read twice. T2: sequences follow one another in the
-log, and a producer that does nothing wrong is not refused, whoever leads now and however its log was loaded: after a
-clean stop, a crash or a truncation each replica knows the last five batches of each producer. A sixth was acknowledged,
-or no client would have sent the others; one that comes again all the same is refused (`_arrive_long_after`).
+T1: a batch that is answered as a duplicate is in the log, and no value is read twice. T2: sequences are consecutive in
+the log, and a correct producer is never refused, by any leader and after any kind of load of its log: after a clean
+stop, a crash or a truncation each replica knows the last five batches of each producer. A sixth batch was acknowledged,
+or no client would have sent the others; if it comes again all the same, it is refused (`_arrive_long_after`).
 
 Now and then records are deleted, up to what every replica has on its disk: a producer may repeat those too. (A replica
-that begins anew at a later offset knows nothing of them; there a broker takes any sequence, as Kafka does.)
+that starts again at a later offset knows nothing of them; there a broker takes any sequence, as Kafka does.)
 """
 
 from collections.abc import Callable
@@ -25,14 +25,14 @@ from typing import NamedTuple
 
 from support.log_fixtures import NOW_MS, batch, read_all
 
-from trioka.cluster.leader_state import cut_of
+from trioka.cluster.leader_state import truncation_point
 from trioka.protocol.batch import headers
 from trioka.protocol.errors import KafkaError
 from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)
@@ -48,7 +48,7 @@ class Violation(AssertionError):
 
 
 class Written(NamedTuple):
-    """A record of somebody: its sequence number, and which of all values it is."""
+    """A record of a producer: its sequence number, and its value."""
 
     producer_id: int
     sequence: int
@@ -80,11 +80,11 @@ class Producer:
 
     @property
     def settled(self) -> Sent | None:
-        """One that no client repeats, because five later ones were acknowledged too."""
+        """A batch that no client repeats, because five later ones were acknowledged too."""
         return self.acknowledged[0] if len(self.acknowledged) > IN_FLIGHT else None
 
     def reconnect(self, *, is_same_leader: bool) -> None:
-        # What was sent and did not arrive may still do so, but nothing overtakes what was sent before it.
+        # Bytes that were sent and did not arrive may still do so, but nothing overtakes what was sent before it.
         self.late = self.in_flight[self.delivered :] if is_same_leader else []
         self.delivered = 0
         for sent in self.in_flight:
@@ -111,7 +111,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class FaultProfile:
     """How often something happens, in comparison."""
 
     steps: int = 400
@@ -127,7 +127,7 @@ class Weather:
     fetch: int = 40
 
     @classmethod
-    def of(cls, seed: int) -> "Weather":
+    def of(cls, seed: int) -> "FaultProfile":
         random = Random(f"weather {seed}")
         return cls(
             segment_bytes=random.choice([700, 1500, 10_000]),
@@ -151,9 +151,9 @@ CALM = {
 
 
 class ProducerWorld:
-    def __init__(self, seed: int, *, weather: Weather | None = None) -> None:
+    def __init__(self, seed: int, *, weather: FaultProfile | None = None) -> None:
         self.random = Random(seed)
-        self.weather = weather = weather or Weather.of(seed)
+        self.weather = weather = weather or FaultProfile.of(seed)
         config = LogConfig(segment_bytes=weather.segment_bytes, index_interval_bytes=200)
         self.replicas = [Replica(number, config) for number in range(REPLICAS)]
         self.epoch = 0
@@ -264,7 +264,7 @@ class ProducerWorld:
         self.random.choice(self.producers).reconnect(is_same_leader=True)
 
     def _arrive_late(self) -> None:
-        """Nobody waits for the answer."""
+        """No client waits for the answer."""
         producer = self.random.choice(self.producers)
         if producer.late:
             sent = producer.late.pop(0)
@@ -274,8 +274,8 @@ class ProducerWorld:
                 producer.late.clear()
 
     def _arrive_long_after(self) -> None:
-        """A sixth batch back, which was acknowledged: it is neither written again nor called a duplicate, because
-        nobody remembers where it stands."""
+        """A sixth batch back, which was acknowledged: it is neither written again nor answered as a duplicate, because
+        no replica keeps its position."""
         producer = self.random.choice(self.producers)
         if producer.settled is None or producer.id not in self.leader.log.producers.producers:
             return
@@ -291,7 +291,7 @@ class ProducerWorld:
     def _lead(self, replica: Replica) -> None:
         self.leader = replica
         self.epoch += 1
-        self.progress: dict[int, int] = {}  # how far the others are, as their fetches of this epoch say
+        self.progress: dict[int, int] = {}  # the log ends of the others, from their fetches in this epoch
         replica.log.begin_epoch(self.epoch)
         for producer in getattr(self, "producers", ()):
             producer.reconnect(is_same_leader=False)
@@ -300,7 +300,7 @@ class ProducerWorld:
         self._lead(self.replicas[self.random.choice(sorted(self.in_sync))])
 
     def _advance(self) -> None:
-        """What everybody has who is in sync may be read, and is acknowledged."""
+        """Records on all in-sync replicas may be read, and are acknowledged."""
         log = self.leader.log
         others = [self.progress.get(number, 0) for number in self.in_sync if number != self.leader.id]
         log.advance_high_watermark(min([log.log_end_offset, *others]))
@@ -346,7 +346,7 @@ class ProducerWorld:
         if last_epoch >= 0:
             epoch, end = leaders.end_offset_for_epoch(last_epoch)
             if epoch < last_epoch or end < log.log_end_offset:
-                cut = cut_of(epoch, end, *log.end_offset_for_epoch(epoch), log.log_end_offset)
+                cut = truncation_point(epoch, end, *log.end_offset_for_epoch(epoch), log.log_end_offset)
                 log.truncate_to(cut.offset, now_ms=NOW_MS)
                 return
         records = leaders.read(log.log_end_offset, FETCH_BYTES).records
@@ -385,7 +385,7 @@ class ProducerWorld:
             replica.directory.checkpoint()
 
     def _somebody_to_stop(self) -> Replica | None:
-        """Not the last one that has everything."""
+        """A replica other than the last one with all records."""
         replica = self.random.choice(self.replicas)
         if not replica.is_up or self.in_sync == {replica.id}:
             return None
@@ -404,11 +404,11 @@ class ProducerWorld:
             if self.random.random() < 0.5:
                 replica.directory.close(broker_epoch=1)
             else:
-                replica.directory.let_go()
+                replica.directory.close_handles()
             self._stop(replica)
 
     def _restart(self) -> None:
-        """Whoever leads stops in order, starts at once and leads again: an upgrade, with batches in flight."""
+        """The leader stops cleanly, restarts at once and leads again: an upgrade, with batches in flight."""
         leader = self.leader
         leader.directory.close(broker_epoch=1)
         leader.start()
@@ -417,7 +417,7 @@ class ProducerWorld:
     def _lose_power(self) -> None:
         replica = self._somebody_to_stop()
         if replica is not None:
-            replica.disk = replica.disk.crash(self.random.choice(list(Model)), self.random)
+            replica.disk = replica.disk.crash(self.random.choice(list(CrashModel)), self.random)
             self._stop(replica)
 
     def _start(self) -> None:

@@ -1,8 +1,8 @@
-"""A metadata quorum in one process, on a clock, a network and disks that a seed decides about.
+"""A metadata quorum in one process, on a clock, a network and disks that a seed controls.
 
-The nodes are the `Raft` that ships. Around each stands what a broker would do for it: a log that forgets what was not
-made durable when the node crashes, a file for its standing, requests that are late, lost, repeated or cut off. After
-every event it is checked that what the quorum promises holds; the first that does not raises `Violation`.
+The nodes are the production `Raft`. Around each is the environment of a broker: a log that forgets unsynced
+entries when the node crashes, a file for its persisted state, requests that are late, lost, repeated or cut off. After
+every event the guarantees of the quorum are checked; the first broken one raises `Violation`.
 """
 
 import heapq
@@ -17,28 +17,28 @@ from trioka.cluster import raft as the_real_one
 from trioka.cluster.raft_messages import (
     Action,
     AppendVoters,
-    Ask,
-    Cease,
+    BecomeLeader,
+    BeginEpoch,
     Commit,
-    EpochBegun,
-    EpochEnded,
-    FetchAsked,
-    FetchTold,
-    Lead,
+    EndEpoch,
+    EpochAndOffset,
     LoadSnapshot,
-    LogEnd,
-    Save,
-    Standing,
+    Persist,
+    PersistentState,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftVoteRequest,
+    RaftVoteResponse,
+    SendRequest,
+    StepDown,
     Truncate,
-    VoteAsked,
-    VoteTold,
 )
 from trioka.cluster.voters import ReplicaKey, VoterHistory, VoterSet
 from trioka.protocol.errors import KafkaError
 
 FETCH_EVERY_MS = 50
 PROPOSE_EVERY_MS = 120
-FALL_MS = (60, 400)  # before anybody has what it wrote, or just after
+FALL_MS = (60, 400)  # before another node has its writes, or just after
 MAX_EVENTS = 200_000
 
 
@@ -49,54 +49,56 @@ class Violation(AssertionError):
 @dataclass(frozen=True, slots=True)
 class Entry:
     epoch: int
-    value: object  # a number that a client proposed, or who votes, or that somebody leads
+    value: object  # a number that a client proposed, or the voters, or the leader
 
 
 class SimLog:
-    """What a node's disk has: entries, of which the last few may not be durable yet."""
+    """The disk of a node: entries, of which the last few may not be durable yet."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.durable_offset = 0
         self.high_watermark = 0
-        self.start = LogEnd(0, 0)
+        self.start = EpochAndOffset(0, 0)
 
     @property
-    def end(self) -> LogEnd:
-        return LogEnd(self.entries[-1].epoch if self.entries else 0, len(self.entries))
+    def end(self) -> EpochAndOffset:
+        return EpochAndOffset(self.entries[-1].epoch if self.entries else 0, len(self.entries))
 
-    def end_of_epoch(self, epoch: int) -> LogEnd:
+    def end_of_epoch(self, epoch: int) -> EpochAndOffset:
         for offset in range(len(self.entries), self.start.offset, -1):
             if self.entries[offset - 1].epoch <= epoch:
-                return LogEnd(self.entries[offset - 1].epoch, offset)
-        return LogEnd(min(self.start.epoch, epoch), self.start.offset)
+                return EpochAndOffset(self.entries[offset - 1].epoch, offset)
+        return EpochAndOffset(min(self.start.epoch, epoch), self.start.offset)
 
     def crash(self) -> None:
         del self.entries[self.durable_offset :]
         self.high_watermark = self.start.offset
 
     def start_at(self, offset: int) -> None:
-        """What is before is in a snapshot, which is durable. (It stays in `entries`, as what the snapshot says.)"""
-        self.start = LogEnd(self.entries[offset - 1].epoch, offset)
+        """The entries before it are in a durable snapshot. (They stay in `entries`, as the snapshot's content.)"""
+        self.start = EpochAndOffset(self.entries[offset - 1].epoch, offset)
         self.durable_offset = max(self.durable_offset, offset)
 
-    def voters(self, founders: VoterSet) -> VoterSet:
-        return next((entry.value for entry in reversed(self.entries) if isinstance(entry.value, VoterSet)), founders)
+    def voters(self, initial_voters: VoterSet) -> VoterSet:
+        return next(
+            (entry.value for entry in reversed(self.entries) if isinstance(entry.value, VoterSet)), initial_voters
+        )
 
 
 @dataclass(slots=True)
 class SimNode:
     key: ReplicaKey
     log: SimLog = field(default_factory=SimLog)
-    saved: Standing = field(default_factory=lambda: Standing(epoch=0))
+    saved: PersistentState = field(default_factory=lambda: PersistentState(epoch=0))
     raft: Any = None  # None while it is down
-    life: int = 0  # answers to an earlier one are not for this one
+    life: int = 0  # answers to an earlier life are ignored
     is_fetching: bool = False
     paused_until: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class FaultProfile:
     """How bad it is."""
 
     loss: float = 0.02
@@ -106,7 +108,7 @@ class Weather:
     cut_every_ms: int = 3000
     change_voters_every_ms: int = 0  # 0: never
     flush_ms: int = 30  # how long a leader's own disk takes, at most
-    power: float = 0.0005  # how often it fails between one thing to do and the next
+    power: float = 0.0005  # the probability of a power loss between two actions
     down_ms: int = 3000  # how long a node is away, at most
     election_ms: int = 1000  # how long nodes wait for a leader; and for its answers, twice as long
     fetch_entries: int = 50  # in one answer, at most
@@ -115,7 +117,7 @@ class Weather:
     wipe_every_ms: int = 0  # a node comes back with another disk, on which nothing is
 
     @classmethod
-    def of(cls, seed: int, **fixed: float) -> "Weather":
+    def of(cls, seed: int, **fixed: float) -> "FaultProfile":
         """Each seed has its own kind of trouble, but for what is `fixed`."""
         random = Random(f"weather {seed}")
         made = cls(
@@ -131,7 +133,7 @@ class Weather:
             snapshot_every_ms=random.choice([0, 300]),
             wipe_every_ms=random.choice([0, 0, 1500]),
         )
-        if random.random() < 0.4:  # one leader after the other, of whom nobody gets much done
+        if random.random() < 0.4:  # one leader after the other, each with little progress
             made = replace(made, election_ms=200, down_ms=1200, fetch_entries=1, falls=0.9)
         return replace(made, **fixed)  # type: ignore[arg-type]
 
@@ -140,8 +142,8 @@ class Weather:
 class Habits:
     """How the nodes around the rules behave. Each True is a mistake."""
 
-    saves_late: bool = False  # its votes are not durable when it tells them
-    snapshots_all: bool = False  # not only what is committed
+    saves_late: bool = False  # its votes are not durable when it sends them
+    snapshots_all: bool = False  # not only committed entries
 
 
 class RaftWorld:
@@ -150,14 +152,14 @@ class RaftWorld:
         seed: int,
         *,
         nodes: int = 3,
-        weather: Weather | None = None,
+        weather: FaultProfile | None = None,
         raft: ModuleType = the_real_one,
         habits: Habits | None = None,
         static: bool = False,
     ) -> None:
         """`static`: at first the voters are known by their numbers alone (kraft.version 0); they are named sometime."""
         self.random = Random(seed)
-        self.weather = weather = weather or Weather.of(seed)
+        self.weather = weather = weather or FaultProfile.of(seed)
         self._raft_module = raft
         self._habits = habits or Habits()
         self.now = 0
@@ -167,15 +169,15 @@ class RaftWorld:
         self._directories = count(1)
         self.nodes = {n: SimNode(ReplicaKey(n, self._new_directory())) for n in range(1, nodes + 1)}
         voting = max(nodes - 1, 1) if weather.change_voters_every_ms else nodes
-        self.founders = VoterSet.of(node.key for node in list(self.nodes.values())[:voting])
+        self.initial_voters = VoterSet.of(node.key for node in list(self.nodes.values())[:voting])
         if static:
-            self.founders = VoterSet.of(ReplicaKey(voter.id) for voter in self.founders)
+            self.initial_voters = VoterSet.of(ReplicaKey(voter.id) for voter in self.initial_voters)
         self.cuts: set[tuple[int, int]] = set()
-        self.lost: set[ReplicaKey] = set()  # whose disks are gone
+        self.lost: set[ReplicaKey] = set()  # replicas whose disks are lost
         self.is_fair = False
         # What must hold.
-        self.truth: list[Entry] = []  # all that anybody has ever called committed
-        self.committed_in: list[int] = []  # by the leader of which epoch
+        self.truth: list[Entry] = []  # every entry that any node has reported as committed
+        self.committed_in: list[int] = []  # the leader epoch in which each was committed
         self.leaders: dict[int, ReplicaKey] = {}
         self.votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
         self.events = 0
@@ -233,7 +235,7 @@ class RaftWorld:
     def _start(self, node: SimNode) -> None:
         node.life += 1
         node.is_fetching = False
-        voters = VoterHistory(self.founders)
+        voters = VoterHistory(self.initial_voters)
         for offset, entry in enumerate(node.log.entries):
             if isinstance(entry.value, VoterSet):
                 voters.append(offset, entry.value)
@@ -286,13 +288,13 @@ class RaftWorld:
 
     def _do_one(self, node: SimNode, action: Action) -> None:
         match action:
-            case Save(standing=standing):
-                if standing.epoch < node.saved.epoch:
-                    raise Violation(f"K1: {node.key.id} goes back from epoch {node.saved.epoch} to {standing.epoch}")
-                self._save(node, standing)
-            case Ask(to=to, question=question):
+            case Persist(persisted=persisted):
+                if persisted.epoch < node.saved.epoch:
+                    raise Violation(f"K1: {node.key.id} goes back from epoch {node.saved.epoch} to {persisted.epoch}")
+                self._save(node, persisted)
+            case SendRequest(to=to, question=question):
                 self._send(node, to, question)
-            case Lead(epoch=epoch):
+            case BecomeLeader(epoch=epoch):
                 self._has_won(node, epoch)
                 self._append(node, Entry(epoch, "leads"))
                 if not self.is_fair and self.weather.falls and self.random.random() < self.weather.falls:
@@ -311,20 +313,20 @@ class RaftWorld:
                 self._has_committed(node, high_watermark)
             case LoadSnapshot(snapshot=snapshot):
                 self._load_snapshot(node, snapshot)
-            case Cease():
+            case StepDown():
                 pass
 
-    def _save(self, node: SimNode, standing: Standing) -> None:
+    def _save(self, node: SimNode, persisted: PersistentState) -> None:
         life = node.life
 
         def save() -> None:
             if node.raft is not None and node.life == life:
-                node.saved = standing
+                node.saved = persisted
 
         if self._habits.saves_late:
             self._at(self.now + self.random.randrange(1, self.weather.flush_ms), save)
         else:
-            node.saved = standing
+            node.saved = persisted
 
     def _append(self, node: SimNode, entry: Entry) -> int:
         node.log.entries.append(entry)
@@ -344,7 +346,7 @@ class RaftWorld:
         before = self.leaders.setdefault(epoch, node.key)
         if before != node.key:
             raise Violation(f"K3: {before.id} and {node.key.id} lead in epoch {epoch}")
-        # Who wins late, while others are in a later epoch already, need not have what these have committed.
+        # A node that wins late, while others are in a later epoch already, may lack what these have committed.
         due = sum(committed_in < epoch for committed_in in self.committed_in)
         if node.log.entries[:due] != self.truth[:due]:
             raise Violation(f"K2: {node.key.id} leads in epoch {epoch} and lacks what is committed")
@@ -362,7 +364,7 @@ class RaftWorld:
                 self.committed_in.append(node.raft.epoch)
         log.high_watermark = high_watermark
 
-    def _has_voted(self, node: SimNode, told: VoteTold, asked: VoteAsked) -> None:
+    def _has_voted(self, node: SimNode, told: RaftVoteResponse, asked: RaftVoteRequest) -> None:
         if told.is_granted and not told.is_pre_vote:
             before = self.votes.setdefault((node.key, asked.epoch), asked.candidate)
             if before != asked.candidate:
@@ -392,23 +394,23 @@ class RaftWorld:
 
             self._at(self.now + delay, arrive)
 
-    def _send(self, source: SimNode, to: ReplicaKey, question: VoteAsked | EpochBegun | EpochEnded) -> None:
+    def _send(self, source: SimNode, to: ReplicaKey, question: RaftVoteRequest | BeginEpoch | EndEpoch) -> None:
         life = source.life
 
         def arrive(node: SimNode) -> None:
             match question:
-                case VoteAsked():
+                case RaftVoteRequest():
                     if not to.matches(node.key):
-                        return  # another directory than the one whose vote is wanted
-                    told, actions = node.raft.vote_asked(question, self.now)
+                        return  # another directory than the one that the request names
+                    told, actions = node.raft.on_vote_request(question, self.now)
                     self._do(node, actions)
                     if node.raft is not None:
                         self._has_voted(node, told, question)
-                        self._answer(node, source, life, lambda: source.raft.vote_told(told, self.now))
-                case EpochBegun():
-                    self._do(node, node.raft.epoch_begun(question, self.now))
-                case EpochEnded():
-                    self._do(node, node.raft.epoch_ended(question, self.now))
+                        self._answer(node, source, life, lambda: source.raft.on_vote_response(told, self.now))
+                case BeginEpoch():
+                    self._do(node, node.raft.on_begin_epoch(question, self.now))
+                case EndEpoch():
+                    self._do(node, node.raft.on_end_epoch(question, self.now))
 
         self._deliver(source.key.id, to.id, arrive)
 
@@ -419,7 +421,7 @@ class RaftWorld:
 
         self._deliver(node.key.id, asker.key.id, arrive)
 
-    def _send_fetch(self, source: SimNode, leader_id: int, asked: FetchAsked) -> None:
+    def _send_fetch(self, source: SimNode, leader_id: int, asked: RaftFetchRequest) -> None:
         life = source.life
         source.is_fetching = True
 
@@ -430,7 +432,7 @@ class RaftWorld:
         self._at(self.now + 400, give_up)
 
         def arrive(node: SimNode) -> None:
-            told, actions = node.raft.fetch_asked(asked, self.now)
+            told, actions = node.raft.on_fetch_request(asked, self.now)
             offset = asked.end.offset
             is_plain = not told.is_refused and told.diverging is None and told.snapshot is None
             entries = tuple(node.log.entries[offset : offset + self.weather.fetch_entries]) if is_plain else ()
@@ -440,11 +442,13 @@ class RaftWorld:
 
         self._deliver(source.key.id, leader_id, arrive)
 
-    def _fetched(self, node: SimNode, asked: FetchAsked, told: FetchTold, entries: tuple[Entry, ...]) -> list[Action]:
+    def _fetched(
+        self, node: SimNode, asked: RaftFetchRequest, told: RaftFetchResponse, entries: tuple[Entry, ...]
+    ) -> list[Action]:
         node.is_fetching = False
         if node.log.end != asked.end or node.raft.epoch > told.epoch:
             return []
-        actions: list[Action] = node.raft.fetch_told(told, asked, self.now)
+        actions: list[Action] = node.raft.on_fetch_response(told, asked, self.now)
         if told.is_refused or told.diverging or told.snapshot or node.raft.epoch != asked.epoch:
             return actions
         if node.raft.leader_id != told.leader_id:
@@ -464,7 +468,7 @@ class RaftWorld:
         if node.raft is not None and offset > node.log.start.offset:
             node.log.start_at(offset)
 
-    def _load_snapshot(self, node: SimNode, snapshot: LogEnd) -> None:
+    def _load_snapshot(self, node: SimNode, snapshot: EpochAndOffset) -> None:
         life, epoch = node.life, node.raft.epoch
 
         def arrive(leader: SimNode) -> None:
@@ -482,7 +486,7 @@ class RaftWorld:
             node.log.entries = list(content)
             node.log.durable_offset = node.log.high_watermark = offset
             node.log.start_at(offset)
-            node.raft.voters.restart(offset - 1, node.log.voters(self.founders))
+            node.raft.voters.restart(offset - 1, node.log.voters(self.initial_voters))
         return []
 
     # -- trouble -------------------------------------------------------------------------------------------------------
@@ -499,11 +503,11 @@ class RaftWorld:
         self._at(self.now + self.random.randrange(1, self.random.choice(FALL_MS)), crash)
 
     def _wipe_somebody(self) -> None:
-        """It comes back with another directory, and knows nothing. As many as a quorum survives; and none while nodes
-        vote in whatever directory they have, for nobody would notice."""
+        """It comes back with another directory, and an empty log. At most as many as a quorum survives; and none while
+        nodes vote in any directory, because that would go unnoticed."""
         node = self.random.choice(list(self.nodes.values()))
         self.lost.add(node.key)
-        known = [other.log.voters(self.founders) for other in self.nodes.values()]
+        known = [other.log.voters(self.initial_voters) for other in self.nodes.values()]
         is_static = any(voter == ReplicaKey(voter.id) for voters in known for voter in voters)
         if is_static or not all(map(self._survives, known)):
             self.lost.discard(node.key)
@@ -511,7 +515,7 @@ class RaftWorld:
         if node.raft is not None:
             self._crash(node)
         node.key = ReplicaKey(node.key.id, self._new_directory())
-        node.log, node.saved = SimLog(), Standing(epoch=0)
+        node.log, node.saved = SimLog(), PersistentState(epoch=0)
 
     def _propose(self) -> None:
         for node in self.nodes.values():

@@ -1,4 +1,4 @@
-"""What a simulated partition is made of (`replication_world` puts it together): logs, brokers, and how bad it is."""
+"""The parts of a simulated partition (`replication_world` uses them): logs, brokers, and the severity of faults."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -86,19 +86,19 @@ class SimBroker:
     log: SimLog = field(default_factory=SimLog)
     life: int = 0
     is_up: bool = False
-    epoch: int = NOBODY  # as registered; NOBODY until the controller has said it
+    epoch: int = NOBODY  # as registered; NOBODY until the controller has answered
     previous_epoch: int = NOBODY  # of a clean stop
     view: Metadata = field(default_factory=Metadata)
     applied: int = 0
     leadership: Any = None
     former: Any = None
-    following: tuple[int, int] | None = None  # who leads, and in which epoch
-    waiting: list[tuple[int, int]] = field(default_factory=list)  # (end, value) of what is to be acknowledged
+    following: tuple[int, int] | None = None  # the leader and its epoch
+    waiting: list[tuple[int, int]] = field(default_factory=list)  # (end, value) of unacknowledged records
     is_fetching: bool = False
     fetches: int = 0
     paused_until: int = 0
     was_cut_in: int = NOBODY  # the epoch in which it has cut its log
-    is_serving: bool = False  # it has heard that it is registered, and so what that meant for its partitions (K9)
+    is_serving: bool = False  # it has replayed its registration, and its effect on its partitions (K9)
 
     def flush(self) -> None:
         self.log.durable = self.log.end
@@ -110,7 +110,7 @@ class SimBroker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class FaultProfile:
     loss: float = 0.02
     max_delay_ms: int = 60
     crash_every_ms: int = 1500
@@ -120,11 +120,11 @@ class Weather:
     clean: float = 0.2  # how many stops are in order
     is_power: bool = False
     session_ms: int = 700
-    down_ms: int = 2500  # how long somebody is away, at most
-    straggle: float = 0.0  # how many messages lie somewhere, and come when nobody expects them any more
+    down_ms: int = 2500  # the longest absence of a broker
+    straggle: float = 0.0  # the share of messages that are delayed until they are no longer expected
 
     @classmethod
-    def of(cls, seed: int) -> "Weather":
+    def of(cls, seed: int) -> "FaultProfile":
         random = Random(f"weather {seed}")
         return cls(
             loss=random.choice([0, 0.02, 0.15]),
@@ -142,7 +142,7 @@ class Weather:
 
 
 def proposing(broker: SimBroker, topic_id: bytes, proposal: Any) -> AlterPartitionRequest:
-    """What a leader sends to the controller."""
+    """The proposals of a leader to the controller."""
     told = AlterPartitionRequest.Topic.Partition
     epochs = zip(proposal.isr, proposal.broker_epochs, strict=True)
     partition = told(

@@ -1,17 +1,17 @@
 """A partition with its replicas and their controller in one process, on a clock, a network and disks that a seed
-decides about.
+controls.
 
-What decides is the code that ships: `cluster.replica` for leaders and followers, and `cluster.controller` with the
-image behind it. What stands around it here is what a broker does for it: logs, a file for what it stopped with,
-requests that are late, lost or overtaken. The metadata is taken for agreed upon (`raft_world` looks at that); every
-broker hears of it in order, and late.
+The code under test is the production code: `cluster.leader_state` for leaders and followers, and `cluster.controller`
+with its image. The world around it does what a broker does: logs, a file with the state at its stop, requests that are
+late, lost or overtaken. The metadata counts as agreed upon (`raft_world` tests that); every broker
+replays it in order, and late.
 
-After every event it is checked that what was promised holds. `truth` is everything that anybody has ever been shown, or
-told that it is safe; from then on it must be so for ever. The first promise that is broken raises `Violation`.
+Every event is followed by a check of the guarantees. `truth` contains everything that any client has read, or
+got an acknowledgement for; it must stay that way. The first broken guarantee raises `Violation`.
 
-Two kinds of seed: in one, processes are killed, as many as one likes, and lose nothing; in the other, machines lose
-their power and what was not on their disk, and only one at a time is not whole, which is what min.insync.replicas=2
-promises to survive.
+Two kinds of seed: in one, any number of processes are killed, and lose nothing; in the other, machines lose their power
+and what was not on their disk, and only one at a time is not whole, which is what min.insync.replicas=2
+is able to survive.
 """
 
 import heapq
@@ -21,7 +21,7 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
-from simulation.replication_parts import NOBODY, TOPIC, Entry, Habits, SimBroker, Violation, Weather, proposing
+from simulation.replication_parts import NOBODY, TOPIC, Entry, FaultProfile, Habits, SimBroker, Violation, proposing
 from support.small_cluster import CLUSTER_ID, SmallCluster, directory, registration
 
 from trioka.cluster import leader_state as the_real_one
@@ -50,12 +50,12 @@ class ReplicationWorld:
         seed: int,
         *,
         brokers: int = 3,
-        weather: Weather | None = None,
+        weather: FaultProfile | None = None,
         rules: ModuleType = the_real_one,
         habits: Habits = NORMAL,
     ) -> None:
         self.random = Random(seed)
-        self.weather = weather or Weather.of(seed)
+        self.weather = weather or FaultProfile.of(seed)
         self._rules = rules
         self._habits = habits
         self.now = 0
@@ -68,7 +68,7 @@ class ReplicationWorld:
         self.heard = dict.fromkeys(self.brokers, 0)
         self.cuts: set[tuple[int, int]] = set()
         self.is_fair = False
-        self.not_whole: set[int] = set()  # who has lost power, and is not back in the ISR
+        self.not_whole: set[int] = set()  # brokers that have lost power, and are not back in the ISR
         self.truth: list[Entry] = []
         self.acked: dict[int, int] = {}  # value → offset
         self.latest = 0
@@ -185,7 +185,7 @@ class ReplicationWorld:
         self._at(self.now + down_ms, lambda: self._start(broker) if not broker.is_up else None)
 
     def _cut_somebody_off(self) -> None:
-        """One way or both, from another broker or from the controller; and after a while no more."""
+        """Cuts one way or both, from another broker or from the controller; heals after a while."""
         a, b = self.random.sample([0, *self.brokers], 2)
         cuts = {(a, b)} | ({(b, a)} if self.random.random() < 0.5 else set())
         self.cuts |= cuts
@@ -294,7 +294,7 @@ class ReplicationWorld:
             self.heard[broker.id] = self.now
 
         def begin_again() -> None:
-            """Somebody else has registered under this id: an earlier life of this broker, whose request came late."""
+            """Another broker has registered under this id: an earlier life of this broker, whose request came late."""
             if broker.epoch == request.broker_epoch:
                 self._stop(broker)
                 self._start(broker)
@@ -302,7 +302,7 @@ class ReplicationWorld:
         self._deliver(broker.id, 0, decide)
 
     def _hear(self, broker: SimBroker) -> None:
-        """What the metadata says, in order."""
+        """Applies the metadata, in order."""
         upto = self.random.randrange(broker.applied, self.cluster.next_offset + 1)
         if (0, broker.id) in self.cuts:
             return
@@ -335,7 +335,7 @@ class ReplicationWorld:
         broker.waiting.clear()
         broker.following = None
         broker.log.begin_epoch(partition.leader_epoch)
-        broker.leadership = self._rules.Leadership(
+        broker.leadership = self._rules.LeaderState(
             broker.id,
             partition,
             log_end_offset=broker.log.end,
@@ -398,7 +398,7 @@ class ReplicationWorld:
             self._check_members()
 
     def _consume(self) -> None:
-        """Somebody reads from whoever leads, or thinks so."""
+        """A client reads from a broker that leads, or believes so."""
         broker = self._somebody_who_leads()
         if broker is None:
             return
@@ -428,7 +428,7 @@ class ReplicationWorld:
         number = broker.fetches
 
         def is_due() -> bool:
-            """An answer that took too long comes by a connection that was given up."""
+            """False for a response that took too long: its connection was given up."""
             return broker.is_fetching and broker.fetches == number
 
         def done() -> None:
@@ -471,7 +471,7 @@ class ReplicationWorld:
                 )
             except KafkaError:
                 return
-            self._propose(leader, leadership.expansion(asker, log.high_watermark))
+            self._propose(leader, leadership.propose_expand(asker, log.high_watermark))
             self._advance(leader)
         entries = [] if diverging else log.entries[offset : offset + FETCH_ENTRIES]
         high_watermark = log.high_watermark
@@ -488,7 +488,7 @@ class ReplicationWorld:
         log = broker.log
         if diverging is not None:
             own_epoch, own_end = log.end_of(diverging[0])
-            cut = self._rules.cut_of(*diverging, own_epoch, own_end, log.end)
+            cut = self._rules.truncation_point(*diverging, own_epoch, own_end, log.end)
             if self._habits.cuts_once:
                 if broker.was_cut_in == leader_epoch:
                     return
@@ -505,11 +505,11 @@ class ReplicationWorld:
         broker.log.truncate(offset, keeps_epochs=self._habits.keeps_epochs)
         self._check_members()
 
-    # -- who is in sync ------------------------------------------------------------------------------------------------
+    # -- membership of the ISR -----------------------------------------------------------------------------------------
 
     def _watch(self, broker: SimBroker) -> None:
         if broker.leadership is not None:
-            self._propose(broker, broker.leadership.shrinkage(broker.log.end, self.now / 1000, MAX_LAG_S))
+            self._propose(broker, broker.leadership.propose_shrink(broker.log.end, self.now / 1000, MAX_LAG_S))
             self._advance(broker)
 
     def _propose(self, broker: SimBroker, proposal: Any) -> None:
@@ -565,7 +565,7 @@ class ReplicationWorld:
     # -- what must hold ------------------------------------------------------------------------------------------------
 
     def _check_members(self) -> None:
-        """I17: whoever is in sync, or would be fit to lead, has all that was ever shown."""
+        """I17: every replica that is in sync, or eligible to lead, has everything that was ever read."""
         partition = self._partition()
         for broker_id in (*partition.isr, *partition.eligible_leader_replicas):
             broker = self.brokers[broker_id]

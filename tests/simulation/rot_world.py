@@ -1,13 +1,13 @@
 """Bits that flip on all replicas of a partition: a batch with one good copy left is never lost (S6).
 
-The logs, and what heals them, are those that ship: `storage.scrub` finds damage, `cluster.healing` says who is asked,
-`storage.mend` puts in what came; on disks that lose their power. Around them there is just enough of a cluster: one
-leads, the others fetch from it, and what all have is committed. Whether that is sound, `replication_world` looks at.
+The logs and their repair are production code: `storage.scrub` finds damage, `cluster.healing` chooses the source,
+`storage.segment_repair` installs the copy; on disks that lose their power. The cluster around them is minimal: one
+replica leads, the others fetch from it, and records on all are committed. `replication_world` tests that.
 
 A bit flips only where another replica still has a good copy of the same batch, on its disk. From then on there must be
-one at every moment, whatever anybody cuts, copies, swaps or forgets; nobody may read a wrong byte; and when all is calm
+one at every moment, through all cuts, copies, swaps and restarts; no reader gets a wrong byte; and after the faults
 every replica has all of it again. Offset and leader epoch of a batch are left alone: they are in no checksum, and where
-the batch beside it is damaged too, nothing tells that an offset is wrong.
+the batch beside it is damaged too, a wrong offset cannot be detected.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from types import ModuleType
 
 from support.log_fixtures import NOW_MS, batch
 
-from trioka.cluster.healing import Cure, cure_of, sources, unclaimed
+from trioka.cluster.healing import RepairAction, first_uncommitted_damage, repair_action, sources
 from trioka.cluster.partition import Partition
 from trioka.protocol.batch import headers
 from trioka.protocol.errors import CorruptMessage, KafkaError
@@ -29,7 +29,7 @@ from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.quarantine import Damage
 from trioka.storage.scrub import SegmentScrub
-from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)
@@ -44,7 +44,7 @@ class Violation(AssertionError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class FaultProfile:
     """How often something happens, in comparison."""
 
     steps: int = 250
@@ -59,7 +59,7 @@ class Weather:
     elect: int = 2
 
     @classmethod
-    def of(cls, seed: int) -> "Weather":
+    def of(cls, seed: int) -> "FaultProfile":
         random = Random(f"weather {seed}")
         return cls(
             segment_bytes=random.choice([400, 700, 5000]),
@@ -98,9 +98,9 @@ class Replica:
 
 
 class RotWorld:
-    def __init__(self, seed: int, *, weather: Weather | None = None, mending: ModuleType = segment_repair) -> None:
+    def __init__(self, seed: int, *, weather: FaultProfile | None = None, mending: ModuleType = segment_repair) -> None:
         self.random = Random(seed)
-        self.weather = weather or Weather.of(seed)
+        self.weather = weather or FaultProfile.of(seed)
         self._mend = mending
         config = LogConfig(segment_bytes=self.weather.segment_bytes, index_interval_bytes=100)
         self.replicas = [Replica(number, config) for number in range(REPLICAS)]
@@ -146,17 +146,17 @@ class RotWorld:
         self.written[appended.first_offset] = bytes(answer.records.read())
 
     def fetch(self) -> None:
-        """A follower asks its leader for what comes next, as broker/replication/fetcher.py does."""
+        """A follower fetches from its leader, as broker/replication/fetcher.py does."""
         replica, leader = self.random.choice(self.replicas), self.replicas[self.leader]
         log = replica.log
         if replica is leader:
             return
-        damage = unclaimed(log.quarantine.damages, log.high_watermark)
+        damage = first_uncommitted_damage(log.quarantine.damages, log.high_watermark)
         offset = log.log_end_offset if damage is None else damage.first_offset
         try:
             answer = leader.log.read(offset, FETCH_BYTES) if offset <= leader.log.log_end_offset else None
         except CorruptMessage:
-            log.advance_high_watermark(leader.log.high_watermark)  # which it is told with the error
+            log.advance_high_watermark(leader.log.high_watermark)  # which the error response contains
             return
         data = bytes(answer.records.read()) if answer is not None and answer.records is not None else b""
         log.advance_high_watermark(leader.log.high_watermark)
@@ -164,9 +164,11 @@ class RotWorld:
             if data:
                 log.append_as_follower(data, now_ms=NOW_MS)
             self._commit()
-        elif unclaimed(log.quarantine.damages, log.high_watermark) is not None:
-            cure = cure_of(damage, leads=False, high_watermark=log.high_watermark, log_end_offset=log.log_end_offset)
-            if cure is Cure.CUT:
+        elif first_uncommitted_damage(log.quarantine.damages, log.high_watermark) is not None:
+            cure = repair_action(
+                damage, leads=False, high_watermark=log.high_watermark, log_end_offset=log.log_end_offset
+            )
+            if cure is RepairAction.CUT:
                 self.cuts += 1
                 log.truncate_to(damage.first_offset, now_ms=NOW_MS)
             elif data:
@@ -175,7 +177,7 @@ class RotWorld:
     def _commit(self) -> None:
         ends = []
         for replica in self.replicas:
-            damage = unclaimed(replica.log.quarantine.damages, replica.log.high_watermark)
+            damage = first_uncommitted_damage(replica.log.quarantine.damages, replica.log.high_watermark)
             ends.append(replica.log.log_end_offset if damage is None else damage.first_offset)
         self.replicas[self.leader].log.advance_high_watermark(min(ends))
         high_watermark = self.replicas[self.leader].log.high_watermark
@@ -195,7 +197,7 @@ class RotWorld:
             position = replica.disk.read(path).index(data)
             replica.disk.flip_bit(path, position + at, self.random.randrange(8))
             replica.log.files.close()
-            replica.log.segments.holding(offset).checked.cut(0)  # it comes from the disk, when it is read again
+            replica.log.segments.holding(offset).checked.cut(0)  # the next read comes from the disk
             self.flips += 1
 
     def scrub(self) -> None:
@@ -215,13 +217,13 @@ class RotWorld:
         log = replica.log
         patches: dict[Damage, bytes] = {}
         for damage in log.quarantine.damages:
-            cure = cure_of(
+            cure = repair_action(
                 damage,
                 leads=replica.id == self.leader,
                 high_watermark=log.high_watermark,
                 log_end_offset=log.log_end_offset,
             )
-            if cure is Cure.FETCH:
+            if cure is RepairAction.FETCH:
                 for node in sources(self._partition(), replica.id, lambda node: True):
                     data = self._copy(self.replicas[node].log, damage)
                     if self._accepts(log, damage, data):
@@ -230,7 +232,7 @@ class RotWorld:
         self._put_in(replica, patches)
 
     def _copy(self, log: Log, damage: Damage) -> bytes:
-        """What this replica answers, of what it knows to be committed."""
+        """The answer of this replica, from its committed records."""
         try:
             found = log.read(damage.first_offset, FETCH_BYTES, upto=log.high_watermark)
         except KafkaError:
@@ -246,7 +248,7 @@ class RotWorld:
 
     def _put_in(self, replica: Replica, found: dict[Damage, bytes]) -> None:
         log = replica.log
-        for segment, damages in self._mend.mendable(log).items():
+        for segment, damages in self._mend.repairable_segments(log).items():
             patches = [
                 self._mend.accept(damage, found[damage], self._mend.epochs_around(log, damage), compacted=False)
                 for damage in damages
@@ -260,12 +262,12 @@ class RotWorld:
             try:
                 built = self._mend.build(work, patches)
             except BadBatch:
-                continue  # more is damaged than was known: the next scrub finds it
-            self._mend.put_in(work, built, patches)
+                continue  # there is more damage than was known: the next scrub finds it
+            self._mend.install_repair(work, built, patches)
             self.healed += sum(patch.is_whole for patch in patches)
 
     def read(self) -> None:
-        """A consumer, anywhere: what comes is right."""
+        """A consumer reads anywhere; the records must be right."""
         log = self.random.choice(self.replicas).log
         if log.high_watermark:
             try:
@@ -279,19 +281,19 @@ class RotWorld:
                         raise Violation(f"wrong bytes are served at {header.base_offset}")
 
     def crash(self) -> None:
-        """A follower's, after all of it was synced: what a power loss does to the rest, others look at."""
+        """A follower crashes, after all of it was synced: other worlds test the loss of unsynced data."""
         replica = self.random.choice([each for each in self.replicas if each.id != self.leader])
         high_watermark = replica.log.high_watermark
         replica.log.sync()
         replica.directory.checkpoint()
-        replica.directory.let_go()
-        replica.disk = replica.disk.crash(self.random.choice(list(Model)), self.random)
+        replica.directory.close_handles()
+        replica.disk = replica.disk.crash(self.random.choice(list(CrashModel)), self.random)
         replica.start()
         replica.log.advance_high_watermark(high_watermark)
         self.crashes += 1
 
     def elect(self) -> None:
-        """Of those that have all that anybody has, and no damage at their end."""
+        """A replica with the most records, and without damage at its end."""
         end = max(replica.log.log_end_offset for replica in self.replicas)
         able = [each for each in self.replicas if each.log.log_end_offset == end and each.log.high_watermark == end]
         if able:

@@ -1,4 +1,4 @@
-"""Simulated worlds by the thousand: how many seeds, how many violations, and what that is worth.
+"""Runs simulated worlds for many seeds: the number of seeds, of violations, and their statistical value.
 
 make sim SEEDS=2000                                        so many seeds of every world, on all cores
 python tests/simulation/simulate.py --world replication --seed 51        one seed again; its trace has the same hash
@@ -26,7 +26,7 @@ TELL_EVERY = 1000  # seeds
 
 
 def one(world: str, seed: int) -> str | None:
-    """What went wrong; None if nothing did."""
+    """The violation; None if there is none."""
     try:
         run(world, seed)
     except AssertionError as broken:
@@ -60,7 +60,7 @@ def many(worlds: list[str], seeds: range, processes: int) -> int:
 
 
 def again(name: str, seed: int) -> int:
-    """One seed, with the hash of all that happened."""
+    """One seed, with the hash of all its events."""
     world = WORLDS[name].begin(seed)
     problem = "nothing went wrong"
     try:
@@ -72,7 +72,7 @@ def again(name: str, seed: int) -> int:
 
 
 def shrink(name: str, seed: int) -> int:
-    """Trouble is taken away, kind by kind, as long as the same promise is broken."""
+    """ScheduledFault is taken away, kind by kind, as long as the same promise is broken."""
     kind = WORLDS[name]
 
     def breaks(weather: object, part: float) -> str | None:

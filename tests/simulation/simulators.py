@@ -1,4 +1,4 @@
-"""The simulated worlds by name: how to begin one from a seed, how bad it gets there, and what it is without trouble."""
+"""The simulated worlds by name: their construction from a seed, their faults, and their state without faults."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ NEVER_MS = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """`weather` says how bad it is for a seed, as a data class; `calm`, what its fields are where there is none of that
-    kind of trouble. `live` runs a world, or as much of its trouble as is said, and raises an AssertionError at the
-    first promise that is broken. `trace` is all that tells one run from another."""
+    """`weather` returns the severity of the faults for a seed, as a data class; `calm` the values of its fields without
+    such faults. `live` runs a world, or the given share of its faults, and raises an AssertionError at the first broken
+    guarantee. `trace` contains everything that distinguishes one run from another."""
 
     weather: Callable[[int], Any]
     calm: Mapping[str, object]
@@ -60,7 +60,7 @@ def _walk(world: Any, part: float) -> None:
 
 WORLDS = {
     "raft": World(
-        weather=raft_world.Weather.of,
+        weather=raft_world.FaultProfile.of,
         calm={
             "loss": 0.0,
             "repeat": 0.0,
@@ -81,7 +81,7 @@ WORLDS = {
         trace=_trace_raft,
     ),
     "replication": World(
-        weather=replication_parts.Weather.of,
+        weather=replication_parts.FaultProfile.of,
         calm={
             "loss": 0.0,
             "clean": 0.0,
@@ -98,42 +98,42 @@ WORLDS = {
         trace=lambda world: (world.events, world.truth, sorted(world.acked.items())),
     ),
     "storage": World(
-        weather=storage_world.Weather.of,
+        weather=storage_world.FaultProfile.of,
         calm=storage_world.CALM,
         begin=StorageWorld,
         live=_walk,
         trace=StorageWorld.trace,
     ),
     "compaction": World(
-        weather=compaction_world.Weather.of,
+        weather=compaction_world.FaultProfile.of,
         calm=compaction_world.CALM,
         begin=CompactionWorld,
         live=_walk,
         trace=CompactionWorld.trace,
     ),
     "producers": World(
-        weather=producer_world.Weather.of,
+        weather=producer_world.FaultProfile.of,
         calm=producer_world.CALM,
         begin=ProducerWorld,
         live=_walk,
         trace=ProducerWorld.trace,
     ),
     "transactions": World(
-        weather=transaction_world.Weather.of,
+        weather=transaction_world.FaultProfile.of,
         calm=transaction_world.CALM,
         begin=TransactionWorld,
         live=_walk,
         trace=TransactionWorld.trace,
     ),
     "rot": World(
-        weather=rot_world.Weather.of,
+        weather=rot_world.FaultProfile.of,
         calm=rot_world.CALM,
         begin=RotWorld,
         live=_walk,
         trace=RotWorld.trace,
     ),
     "brokers": World(
-        weather=brokers_faults.Weather.of,
+        weather=brokers_faults.FaultProfile.of,
         calm=brokers_faults.CALM,
         begin=BrokersWorld,
         live=BrokersWorld.run,

@@ -1,13 +1,13 @@
 """A log directory on a disk that loses its power at any operation, fails, and is written by two threads at once.
 
-What runs is the storage that ships: `LogDirectory`, its log, its checkpoints, its recovery. The disk is `MemoryDisk`,
-which forgets what was not synced under one of three models. A power loss comes between any two operations of the disk,
-in the middle of an append, a cut, a checkpoint or a recovery. While a sync goes on, the other threads of a broker have
-their turn, before it takes the log's lock too: a checkpoint is written, records are appended, the log is cut.
+The code under test is the production storage: `LogDirectory`, its log, its checkpoints, its recovery. The disk is
+`MemoryDisk`, which forgets what was not synced under one of three models. A power loss comes between any two operations
+of the disk, in the middle of an append, a cut, a checkpoint or a recovery. During a sync, the other threads of a broker
+run, also before it takes the log's lock: a checkpoint is written, records are appended, the log is cut.
 
-The model is a list of records. After a crash the log must be a beginning of it, of whole batches, and have everything
-that was synced (S1); nothing is missing that the checkpoints promise (S2, S3, S6); a disk that fails is given up (S4);
-no record is read that nobody wrote (S5).
+The model is a list of records. After a crash the log must be a prefix of it, of whole batches, and have everything
+that was synced (S1); nothing is missing that the checkpoints contain (S2, S3, S6); a disk that fails is taken offline
+(S4); every record that is read was written (S5).
 """
 
 import errno
@@ -26,8 +26,8 @@ from trioka.storage.index_rebuild import epochs_of
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.testing.disks.crash_models import Model
-from trioka.testing.disks.disk_faults import Effect, Fault, Kind, Operation
+from trioka.testing.disks.crash_models import CrashModel
+from trioka.testing.disks.disk_faults import DiskOperation, Effect, Fault, Kind
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)
@@ -46,11 +46,11 @@ class Violation(AssertionError):
 
 
 class PowerLost(BaseException):
-    """In the middle of something. Nobody may catch it, for there is nobody any more."""
+    """Raised in the middle of an operation. The code under test must not catch it, because its process has ended."""
 
 
-class Turnstile:
-    """A log's lock: before one thread takes it, others may have their turn."""
+class InterceptedLock:
+    """A log's lock: before one thread takes it, others may run."""
 
     def __init__(self, before: Callable[[], None]) -> None:
         self._before = before
@@ -71,23 +71,23 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class FaultProfile:
     """How bad it is."""
 
     steps: int = 100
     segment_bytes: int = 1500
     value_bytes: int = 60  # at most; a sector has 512
-    power: float = 0.01  # how often it goes, at any operation of the disk
+    power: float = 0.01  # the probability of a power loss, at any operation of the disk
     error: float = 0.02  # how often an operation of a step fails
-    meanwhile: float = 0.1  # how often somebody else does something during an operation
-    model: Model | None = None  # of what a loss of power leaves; None: any of them
+    meanwhile: float = 0.1  # the share of operations during which another thread acts
+    model: CrashModel | None = None  # the result of a power loss; None: any of them
     sync: int = 8  # how often, in comparison
     cut: int = 4
     delete: int = 3
     stop: int = 3  # in order, or not
 
     @classmethod
-    def of(cls, seed: int) -> "Weather":
+    def of(cls, seed: int) -> "FaultProfile":
         random = Random(f"weather {seed}")
         return cls(
             segment_bytes=random.choice([700, 1500, 6000]),
@@ -95,7 +95,7 @@ class Weather:
             power=random.choice([0.001, 0.005, 0.02]),
             error=random.choice([0, 0.02, 0.1]),
             meanwhile=random.choice([0, 0.1, 0.5]),
-            model=random.choice([None, *Model]),
+            model=random.choice([None, *CrashModel]),
             sync=random.choice([2, 8, 30]),
             cut=random.choice([1, 4, 12]),
             delete=random.choice([0, 3]),
@@ -107,27 +107,27 @@ CALM = {"power": 0.0, "error": 0.0, "meanwhile": 0.0, "cut": 0, "delete": 0, "st
 
 
 class StorageWorld:
-    def __init__(self, seed: int, *, weather: Weather | None = None) -> None:
+    def __init__(self, seed: int, *, weather: FaultProfile | None = None) -> None:
         self.random = Random(seed)
-        self.weather = weather = weather or Weather.of(seed)
+        self.weather = weather = weather or FaultProfile.of(seed)
         self._config = LogConfig(
             segment_bytes=weather.segment_bytes + 4 * weather.value_bytes, index_interval_bytes=150
         )
         self.disk = MemoryDisk()
         self.disk.make_directory("/logs")
         self.disk.settle()
-        self.rows: list[Row] = []  # by offset; the last ones perhaps never arrived
+        self.rows: list[Row] = []  # by offset; the last ones may never have arrived
         self.start = 0
-        self.kept = 0  # what is before would survive anything
+        self.kept = 0  # records before it survive any crash
         self.epoch = 0
         self.events = 0  # operations of all disks
         self.crashes = 0
         self._values = 0
         self._is_fair = False
-        self._is_alone = True  # nobody else may do anything just now
-        self._is_looking = False  # nothing happens while we look
+        self._is_alone = True  # no other thread may act now
+        self._is_looking = False  # no events during a check
         self._lowest = 0  # where the log ended, while a sync went on
-        self._found: MemoryDisk | None = None  # what the last loss of power has left
+        self._found: MemoryDisk | None = None  # the disk after the last power loss
 
     @property
     def log(self) -> Log:
@@ -142,24 +142,24 @@ class StorageWorld:
         try:
             self._live(self._open)
             for _ in range(steps):
-                self._live(self._choose())
+                self._live(self._select_partitions())
             self._is_fair = True
             self.disk.faults.clear()
             self._live(self._stop)
             self._compare()
         except AssertionError:
             raise
-        except Exception as error:  # a log that is whole says nothing of the kind
+        except Exception as error:  # a sound log raises no such error
             raise Violation(f"{type(error).__name__}: {error}") from error
 
-    def _choose(self) -> Callable[[], None]:
+    def _select_partitions(self) -> Callable[[], None]:
         weather = self.weather
         steps = (self._append, self._sync, self._roll, self._cut, self._delete, self._stop, self._die, self._checkpoint)
         weights = (40, weather.sync, 2, weather.cut, weather.delete, weather.stop, weather.stop, 4)
         return self.random.choices(steps, weights)[0]
 
     def _live(self, step: Callable[[], None]) -> None:
-        """One thing is done, or something happens in the middle of it."""
+        """One action, or an event in the middle of it."""
         fault = self._fault()
         try:
             step()
@@ -253,19 +253,19 @@ class StorageWorld:
 
     # -- trouble -------------------------------------------------------------------------------------------------------
 
-    def _before(self, operation: Operation) -> None:
+    def _before(self, operation: DiskOperation) -> None:
         """At every operation of the disk that changes something."""
         self.events += 1
         if self._is_fair or self._is_looking or operation.kind in READS:
             return
         if self.random.random() < self.weather.power:
             self.crashes += 1
-            self._found = self.disk.crash(self.weather.model or self.random.choice(list(Model)), self.random)
+            self._found = self.disk.crash(self.weather.model or self.random.choice(list(CrashModel)), self.random)
             raise PowerLost
         self._meanwhile()
 
     def _meanwhile(self) -> None:
-        """The log's own thread, or another, has its turn while one syncs."""
+        """The log's own thread, or another, runs while one syncs."""
         if not self._is_alone and self.random.random() < self.weather.meanwhile:
             self._is_alone = True
             others = (self._append, self._cut, self._checkpoint)
@@ -275,20 +275,20 @@ class StorageWorld:
     def _die(self) -> None:
         """The process, and nothing else: all that was written is there."""
         end = len(self.rows)
-        self.directory.let_go()
+        self.directory.close_handles()
         self._open()
         if self.log.log_end_offset != end:
             raise Violation(f"S1: nothing was lost, and the log ends at {self.log.log_end_offset}, not at {end}")
         self._compare()
 
     def _reboot(self) -> None:
-        """What stands in a disk's cache after an error is worth nothing."""
+        """The content of a disk's cache after an error is lost."""
         self.disk.faults.clear()
-        self._found = self.disk.crash(self.weather.model or self.random.choice(list(Model)), self.random)
+        self._found = self.disk.crash(self.weather.model or self.random.choice(list(CrashModel)), self.random)
         self._come_back()
 
     def _come_back(self) -> None:
-        """From what a loss of power has left; which may come again while we look."""
+        """Restarts from the remains of a power loss; another power loss may come during the check."""
         for _ in range(MAX_RECOVERIES):
             assert self._found is not None
             self.disk = self._found
@@ -309,7 +309,7 @@ class StorageWorld:
             if self.kept:
                 raise Violation("S1: the log is gone")
             self.directory.create(NAME, self._config, now_ms=NOW_MS)
-        lock: Any = Turnstile(self._meanwhile)
+        lock: Any = InterceptedLock(self._meanwhile)
         self.log.lock = self.log.segments._lock = lock
 
     # -- what must hold ------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class StorageWorld:
             self._is_looking = False
 
     def _compare(self) -> None:
-        """With what was found after a stop."""
+        """Compares the model with the log after a stop."""
         self._is_looking = True
         log, report = self.log, self.directory.report
         if log.quarantine.damages or report.damaged_files:

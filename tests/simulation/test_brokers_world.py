@@ -1,5 +1,5 @@
-"""Whole brokers, simulated: whatever the weather, nothing that was acknowledged is lost, written twice or out of order,
-and in fair weather everything comes to rest."""
+"""Whole brokers, simulated: under any faults, nothing that was acknowledged is lost, written twice or out of order,
+and without faults everything comes to rest."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def test_nothing_is_lost_whatever_happens_to_brokers(part: int) -> None:
 
 
 def test_the_same_seed_is_the_same_world_in_any_process() -> None:
-    """Whatever the hash of a string is there."""
+    """For any hash of a string there."""
 
     def trace(hash_seed: str) -> str:
         command = [sys.executable, "simulation/simulate.py", "--world", "brokers", "--seed", "5"]

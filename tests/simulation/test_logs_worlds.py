@@ -32,7 +32,7 @@ def test_the_same_seed_is_the_same_world(world: str) -> None:
 
 
 def test_a_seed_is_the_same_world_in_another_process() -> None:
-    """Whatever the hash of a string is there."""
+    """For any hash of a string there."""
     script = (
         "from simulation.simulators import fingerprint, run;"
         " print([fingerprint(w, run(w, s)) for w in {} for s in (7, 15)])"
@@ -54,7 +54,7 @@ def test_a_seed_is_the_same_world_in_another_process() -> None:
 
 
 def test_something_happens_in_every_world() -> None:
-    """A world in which nothing goes wrong says nothing."""
+    """A world without faults shows nothing."""
     storage = [run("storage", seed) for seed in range(8)]
     assert sum(world.crashes for world in storage) > 10
     assert sum(len(world.rows) for world in storage) > 100

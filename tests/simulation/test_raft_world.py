@@ -1,10 +1,10 @@
-"""Whole metadata quorums, simulated: whatever the weather, what is committed stays, and in fair weather it goes on."""
+"""Whole metadata quorums, simulated: under any faults, committed entries stay, and without faults progress goes on."""
 
 import os
 
 import pytest
 from mutants import catalog
-from simulation.raft_world import RaftWorld, Weather
+from simulation.raft_world import FaultProfile, RaftWorld
 
 from trioka.cluster.voters import VoterSet
 
@@ -24,8 +24,8 @@ def test_what_is_committed_stays_whatever_happens(part: int) -> None:
 def test_voters_of_the_configuration_are_named_in_any_weather_and_may_change_from_then_on() -> None:
     named = 0
     for seed in range(8):
-        # Nobody loses a disk: that the others notice is what directories are for.
-        weather = Weather.of(seed, change_voters_every_ms=700, wipe_every_ms=0)
+        # No node loses a disk: directories exist so that the other nodes notice that.
+        weather = FaultProfile.of(seed, change_voters_every_ms=700, wipe_every_ms=0)
         world = RaftWorld(seed, nodes=4, weather=weather, static=True)
         world.run(catalog.RAFT_CHAOS_MS, catalog.RAFT_HEAL_MS)
         named += sum(isinstance(entry.value, VoterSet) for entry in world.truth)

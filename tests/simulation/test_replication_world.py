@@ -1,5 +1,5 @@
-"""A partition and its replicas, simulated: whatever the weather, what was shown once stays, and in fair weather all are
-in sync again."""
+"""A partition and its replicas, simulated: under any faults, what was read once stays, and without faults all replicas
+are in sync again."""
 
 import os
 
@@ -25,7 +25,7 @@ def test_the_same_seed_is_the_same_world() -> None:
     assert (one.events, one.truth, one.acked) == (two.events, two.truth, two.acked)
 
 
-@pytest.mark.parametrize("animal", catalog.ANIMALS, ids=lambda each: each.name)
-def test_a_mistake_is_found_out(animal: catalog.Animal) -> None:
-    """At a seed where it was found before: after a change of the worlds, `make zoo` tells others."""
+@pytest.mark.parametrize("animal", catalog.MUTANTS, ids=lambda each: each.name)
+def test_a_mistake_is_found_out(animal: catalog.Mutant) -> None:
+    """At a seed where it was found before: after a change of the worlds, `make zoo` finds other seeds."""
     assert animal.is_found(animal.seed)

@@ -1,17 +1,17 @@
-"""A random walk of producers through transactions: they begin, write, commit, abort, die and come back; requests are
-lost, late and repeated; so are markers; time passes; writing fails or takes its time; the coordinator crashes. All from
+"""A random walk of producers through transactions: they begin, write, commit, abort, crash and restart; requests are
+lost, late and repeated; so are markers; time passes; writes fail or are slow; the coordinator crashes. All from
 a seed.
 
-The partitions are models: what a leader keeps of a producer, and no more. At every step and at the end it is asked:
+The partitions are models of a leader's producer state, and no more. Every step and the end check:
 
     T3   a marker of an older coordinator is refused
-    T4   markers are ordered when the verdict is committed; the end is written when all of them are
-    T5   who is told that it has committed, has: all that was acknowledged to it, once; who aborted, has not
-    T7   in the end nothing is open
-    T8   nobody is told a definite failure and then finds half of it done
+    T4   markers are written after the decision is committed; the end is written when all of them are
+    T5   a client with a commit response has committed: all its acknowledged records, once; an aborted one has none
+    T7   at the end nothing is open
+    T8   no client gets a definite failure for a transaction that took effect in part
 
-A client of the first generation cannot tell a late end from the next one's: with `version=1` nothing is late, and
-nothing comes twice.
+A client of the first generation cannot distinguish a late end from the next one's: with `version=1` nothing is late,
+and nothing comes twice.
 """
 
 from collections import Counter
@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from support.coordinator_runtime import Coordinating
+from support.coordinator_runtime import CoordinatorDriver
 from support.transaction_steps import show_order
 
-from trioka.coordinator.decision import Decision, Kept, MarkerOrder, Moment, Producer, Ticket
+from trioka.coordinator.decision import Decision, Now, Producer, RequestId, StoredRecord, TxnMarkerRequest
 from trioka.coordinator.record_codec import TRANSACTIONS
 from trioka.coordinator.transaction import MAX_EPOCH, PREPARED, Phase, Transaction
 from trioka.coordinator.transactions import NeedsProducerId, TransactionCoordinator, TransactionSettings
@@ -50,7 +50,7 @@ Value = tuple[int, int, int]  # client, which of its transactions, which of its 
 
 
 class PartitionModel:
-    """The leader of a partition: who writes, what is open, what became of it."""
+    """The leader of a partition: its producers, open transactions, and their results."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -69,7 +69,7 @@ class PartitionModel:
             written.append(value)
         return True
 
-    def mark(self, order: MarkerOrder) -> bool:
+    def mark(self, order: TxnMarkerRequest) -> bool:
         producer = order.producer
         known = self.epochs.get(producer.id, -1)
         is_open = bool(self.open.get(producer.id))
@@ -86,7 +86,7 @@ class PartitionModel:
 
 
 @dataclass
-class Asked:
+class InFlightRequest:
     """A request on its way. `what` is init, write, commit or abort."""
 
     client: "Walker"
@@ -94,11 +94,11 @@ class Asked:
     producer: Producer
     value: Value = (0, 0, 0)
     partition: tuple[str, int] = PARTITIONS[0]
-    ends: int = 0  # what the leader knew when it asked
+    ends: int = 0  # the leader's knowledge when it sent the request
 
 
 class Walker:
-    """A client, and what it believes."""
+    """A client, and its view of its transactions."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -106,13 +106,13 @@ class Walker:
         self.serial = 0
         self.writes = 0
         self.acknowledged: list[tuple[Value, tuple[str, int]]] = []
-        self.told: dict[int, bool] = {}  # what became of its transactions, as far as it was told
-        self.begin_anew()
+        self.told: dict[int, bool] = {}  # the results of its transactions that it received
+        self.reset_to_snapshot()
 
-    def begin_anew(self, expected: Producer | None = None) -> None:
+    def reset_to_snapshot(self, expected: Producer | None = None) -> None:
         self.producer: Producer | None = None
-        self.expected = expected  # who it was, if it goes on
-        self.asked: Asked | None = None
+        self.expected = expected  # its former identity, if it continues
+        self.asked: InFlightRequest | None = None
         self.is_lost = False  # it must abort
         self.next_transaction()
 
@@ -137,14 +137,14 @@ class Walk:
         self._settings = TransactionSettings(version=version)
         self.epoch = 0
         self.next_producer_id = 1000
-        self.shell = Coordinating(self._new, TRANSACTIONS)
+        self.shell = CoordinatorDriver(self._new, TRANSACTIONS)
         self.partitions = {partition: self._new_partition() for partition in PARTITIONS}
         self.clients = [Walker(number) for number in range(clients)]
-        self.in_flight: list[Asked] = []
-        self.delivered: dict[Ticket, Asked] = {}
-        self.orders: list[tuple[MarkerOrder, tuple[str, int]]] = []
+        self.in_flight: list[InFlightRequest] = []
+        self.delivered: dict[RequestId, InFlightRequest] = {}
+        self.orders: list[tuple[TxnMarkerRequest, tuple[str, int]]] = []
         self.marked: set[tuple[Producer, tuple[str, int]]] = set()
-        self.log: list[tuple[str, Transaction | None]] = []  # as it was read so far
+        self.log: list[tuple[str, Transaction | None]] = []  # the client that received each epoch
         self.given: dict[Producer, int] = {}  # who was given an epoch
         self.crashes = 0
         for number, name in enumerate(NAMES):
@@ -152,7 +152,7 @@ class Walk:
                 producer_id=number, epoch=first_epoch, timeout_ms=TIMEOUT_MS, updated_ms=self.shell.now.wall_ms
             )
             if first_epoch:
-                record = Kept(TransactionLogKey(transactional_id=name), used.value())
+                record = StoredRecord(TransactionLogKey(transactional_id=name), used.value())
                 self.shell.tell(lambda c, now, record=record: Decision(records=(record,)))  # type: ignore[misc]
 
     def _new(self) -> TransactionCoordinator:
@@ -188,7 +188,7 @@ class Walk:
         elif chance < 0.955:
             self.shell.failure = NotCoordinator()
         elif chance < 0.958:
-            self.random.choice(self.clients).begin_anew()
+            self.random.choice(self.clients).reset_to_snapshot()
         elif chance < 0.962:
             self._crash()
         else:
@@ -196,24 +196,24 @@ class Walk:
             self.shell.commit()
 
     def _act(self, client: Walker) -> None:
-        """A client asks something, or again what it was not told."""
+        """A client sends a request, or repeats one without a response."""
         if client.asked is not None:
             if self.version >= 2 and self.random.random() < 0.2:
                 self._send(client.asked)
             return
         if client.producer is None:
-            asked = Asked(client, "init", client.expected or NOBODY)
+            asked = InFlightRequest(client, "init", client.expected or NOBODY)
         elif not client.is_lost and (not client.has_written or self.random.random() < 0.6):
             client.writes += 1
             value = (client.number, client.serial, client.writes)
-            asked = Asked(client, "write", client.producer, value, self.random.choice(PARTITIONS))
+            asked = InFlightRequest(client, "write", client.producer, value, self.random.choice(PARTITIONS))
         else:
             is_commit = not client.is_lost and self.random.random() < 0.7
-            asked = Asked(client, "commit" if is_commit else "abort", client.producer)
+            asked = InFlightRequest(client, "commit" if is_commit else "abort", client.producer)
         client.asked = asked
         self._send(asked)
 
-    def _send(self, asked: Asked) -> None:
+    def _send(self, asked: InFlightRequest) -> None:
         if len(self.in_flight) < MAX_IN_FLIGHT:
             self.in_flight.append(asked)
 
@@ -228,32 +228,32 @@ class Walk:
         if self.version < 2 or chance < 0.95:
             self._ask(asked)
 
-    def _ask(self, asked: Asked) -> None:
+    def _ask(self, asked: InFlightRequest) -> None:
         name, partition, producer = asked.client.name, asked.partition, asked.producer
         asked.ends = self.partitions[partition].ends[producer.id]
         version = 2 if self.version >= 2 else 0
 
-        def decide(c: TransactionCoordinator, ticket: Ticket, now: Moment, new: int | None) -> Decision:
-            self.delivered[ticket] = replace(asked)
-            self.delivered[ticket].client = asked.client
+        def decide(c: TransactionCoordinator, request_id: RequestId, now: Now, new: int | None) -> Decision:
+            self.delivered[request_id] = replace(asked)
+            self.delivered[request_id].client = asked.client
             if asked.what == "init":
                 expected = None if producer == NOBODY else producer
-                return c.init_producer_id(ticket, name, TIMEOUT_MS, expected, new, now)
+                return c.init_producer_id(request_id, name, TIMEOUT_MS, expected, new, now)
             if asked.what == "write":
-                return c.add_partitions(ticket, name, producer, [partition], version, SAID, now)
-            return c.end(ticket, name, producer, asked.what == "commit", version, new, now)
+                return c.add_partitions(request_id, name, producer, [partition], version, SAID, now)
+            return c.end(request_id, name, producer, asked.what == "commit", version, new, now)
 
-        def with_or_without(c: TransactionCoordinator, ticket: Ticket, now: Moment) -> Decision:
+        def with_or_without(c: TransactionCoordinator, request_id: RequestId, now: Now) -> Decision:
             try:
-                return decide(c, ticket, now, None)
+                return decide(c, request_id, now, None)
             except NeedsProducerId:
                 self.next_producer_id += 1
-                return decide(c, ticket, now, self.next_producer_id)
+                return decide(c, request_id, now, self.next_producer_id)
 
         self.shell.ask(with_or_without)
 
     def _mark(self) -> None:
-        """A marker arrives, perhaps not for the last time, and perhaps when nobody waits for it any more."""
+        """A marker arrives, perhaps not for the last time, and perhaps when no request waits for it any more."""
         if not self.orders:
             return
         place = self.random.randrange(len(self.orders))
@@ -287,10 +287,10 @@ class Walk:
             self.orders += [(order, partition) for partition in order.partitions]
         self.shell.orders.clear()
         told, self.shell.told = self.shell.told, []
-        for ticket, response in told:
-            self._learn(self.delivered.pop(ticket), response)
+        for request_id, response in told:
+            self._learn(self.delivered.pop(request_id), response)
 
-    def _check_order(self, order: MarkerOrder) -> None:
+    def _check_order(self, order: TxnMarkerRequest) -> None:
         verdict = Phase.PREPARE_COMMIT if order.is_commit else Phase.PREPARE_ABORT
         latest = self._latest(order.transactional_id, self.shell.committed_end)
         assert latest is not None and latest.phase is verdict and latest.producer == order.producer, (
@@ -317,7 +317,7 @@ class Walk:
         assert kept.value is None or isinstance(kept.value, TransactionLogValue)
         return kept.key.transactional_id, None if kept.value is None else Transaction.from_value(kept.value)
 
-    def _learn(self, asked: Asked, response: Any) -> None:
+    def _learn(self, asked: InFlightRequest, response: Any) -> None:
         client = asked.client
         is_written = False
         if asked.what == "write" and not isinstance(response, KafkaError):
@@ -338,7 +338,7 @@ class Walk:
                 client.is_lost = True
             else:
                 goes_on = asked.what != "init" and self.random.random() < 0.7
-                client.begin_anew(asked.producer if goes_on else None)
+                client.reset_to_snapshot(asked.producer if goes_on else None)
         elif asked.what == "write":
             client.has_written = True
             if is_written:
@@ -365,7 +365,7 @@ class Walk:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        """Nothing fails any more, nobody begins anything, and time passes."""
+        """No more faults and no new transactions; time passes."""
         self.shell.failure = None
         self.shell.commit()
         self.in_flight.clear()

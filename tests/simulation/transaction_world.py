@@ -1,9 +1,9 @@
 """Transactions in logs: a random walk of producers and their coordinator (`transaction_walk`), with partitions that are
 logs, and consumers that read what is committed.
 
-What runs is what ships: the coordinator, and logs with what they know of producers, open transactions and aborted ones.
-Beside each log stands the model of the walk; both must take and refuse the same (T2, T3, T5). Records are replicated
-some time after they were written; a log is closed and opened again, in order or not.
+The code under test is production code: the coordinator, and logs with their state of producers, open transactions and
+aborted ones. Beside each log is the model of the walk; both must accept and refuse the same (T2, T3, T5). Records are
+replicated some time after they were written; a log is closed and opened again, cleanly or not.
 
 A consumer with `read_committed` reads up to the last stable offset and leaves out what was aborted, as clients do. It
 must read nothing of a transaction that is not decided, nothing that was aborted (T7), and in the end everything that
@@ -16,7 +16,7 @@ from random import Random
 from simulation.transaction_walk import PartitionModel, Value, Walk
 from support.log_fixtures import NOW_MS, batch, open_log, reopen
 
-from trioka.coordinator.decision import MarkerOrder, Producer
+from trioka.coordinator.decision import Producer, TxnMarkerRequest
 from trioka.coordinator.transaction import MAX_EPOCH
 from trioka.coordinator.transactions import TransactionCoordinator
 from trioka.protocol.batch import BatchHeader, build_marker, headers, records
@@ -27,7 +27,7 @@ from trioka.protocol.errors import (
     TransactionCoordinatorFenced,
 )
 from trioka.protocol.record import EndTxnMarker
-from trioka.storage.append_validation import Origin
+from trioka.storage.append_validation import AppendOrigin
 
 READ_BYTES = 400
 FENCED = (InvalidProducerEpoch, TransactionCoordinatorFenced)
@@ -74,7 +74,7 @@ class LoggedPartition(PartitionModel):
         following = 0 if known is None or known.epoch != producer.epoch else known.last_sequence + 1
         return self._sequences.setdefault(value, following)
 
-    def mark(self, order: MarkerOrder) -> bool:
+    def mark(self, order: TxnMarkerRequest) -> bool:
         is_taken = super().mark(order)
         marker = build_marker(
             EndTxnMarker(order.is_commit, order.coordinator_epoch),
@@ -89,7 +89,7 @@ class LoggedPartition(PartitionModel):
                 marker,
                 leader_epoch=0,
                 now_ms=NOW_MS,
-                origin=Origin.COORDINATOR,
+                origin=AppendOrigin.COORDINATOR,
                 transaction_version=order.transaction_version,
             )
             is_in_log = True
@@ -105,7 +105,7 @@ class LoggedPartition(PartitionModel):
         self.log.advance_high_watermark(high_watermark)
 
     def poll(self) -> None:
-        """What a consumer does with an answer: the aborted transactions of its range are left out, each from its first
+        """A consumer's view of an answer: it leaves out the aborted transactions of its range, each from its first
         offset up to its marker."""
         log, stable = self.log, self.log.last_stable_offset
         if stable > log.high_watermark:
@@ -149,16 +149,16 @@ class LoggedPartition(PartitionModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class FaultProfile:
     steps: int = 1500
     version: int = 2  # of transactions
     first_epoch: int = 0
     clients: int = 4
-    replication: float = 0.1  # how often somebody fetches, and somebody reads
+    replication: float = 0.1  # the share of steps in which a follower fetches and a client reads
     restart: float = 0.002
 
     @classmethod
-    def of(cls, seed: int) -> "Weather":
+    def of(cls, seed: int) -> "FaultProfile":
         random = Random(f"weather {seed}")
         return cls(
             version=random.choice([1, 2, 2]),
@@ -177,11 +177,11 @@ class TransactionWorld(Walk):
         self,
         seed: int,
         *,
-        weather: Weather | None = None,
+        weather: FaultProfile | None = None,
         coordinator: type[TransactionCoordinator] = TransactionCoordinator,
         hurries: bool = False,
     ) -> None:
-        self.weather = weather = weather or Weather.of(seed)
+        self.weather = weather = weather or FaultProfile.of(seed)
         self.logs: list[LoggedPartition] = []
         self.events = 0
         super().__init__(

@@ -1,8 +1,8 @@
-"""A transactional producer of the second generation (KIP-890), which knows what became of each of its transactions, or
-that nobody can know.
+"""A transactional producer of the second generation (KIP-890), which records the result of each of its transactions, or
+that it cannot be known.
 
 It sends up to three batches of a partition at a time, through a connection that it keeps for each leader, and so also
-at once after the end of the transaction before: the leader then has to ask a coordinator about the first of them.
+directly after the end of the previous transaction: the leader then has to verify the first of them with a coordinator.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from simulation.client import PASSES, TRANSACTION_KIND, Place, SimClient, key_of
 from support.retriable_errors import TRANSACTION_ENDED
 from support.transaction_requests import end, init, produce
 
-from trioka.broker.peers.link import Link
+from trioka.broker.peers.link import PeerConnection
 from trioka.protocol import errors
 from trioka.protocol.errors import NONE, DuplicateSequenceNumber, OutOfOrderSequenceNumber
 from trioka.protocol.frame import frame_request, read_response
@@ -27,7 +27,7 @@ TIMEOUT_MS = 8000
 
 
 class _Gone(Exception):
-    """This transaction is not ours any more."""
+    """Another producer has taken over this transactional id."""
 
 
 class _Batch:
@@ -47,7 +47,7 @@ class TransactionalProducer(SimClient):
         self._places = places
         self._who = (-1, -1)
         self._sequences: dict[Place, int] = {}
-        self._lines: dict[int, Link] = {}
+        self._lines: dict[int, PeerConnection] = {}
         self._numbers = 0
         self._is_over = False
 
@@ -76,7 +76,7 @@ class TransactionalProducer(SimClient):
             self._sequences = {}
 
     async def _insist(self, what: str, request: Any, version: int) -> Any:
-        """Until the coordinator has said what it will always say."""
+        """Retries until the coordinator gives a final answer."""
         while True:
             self.state = f"{what} as {self._who}"
             told = await self.ask_coordinator(TRANSACTION_KIND, self.name, request(), version)
@@ -95,7 +95,7 @@ class TransactionalProducer(SimClient):
     async def _transaction(self) -> None:
         began = self.now()
         sends: list[Send] = []
-        outcome = Outcome.FAIL  # as long as nobody was asked to commit it
+        outcome = Outcome.FAIL  # as long as no coordinator received a request to commit it
         try:
             for _ in range(self.random.choice([1, 2, 3])):
                 place = self.random.choice(self._places)
@@ -140,8 +140,8 @@ class TransactionalProducer(SimClient):
         self._sequences[place] = sequence + len(batches)
         return [each.offset for each in batches]
 
-    async def _burst(self, place: Place, batches: list[_Batch], line: Link) -> bool:
-        """Sends them one behind the other, and hears what becomes of them. True if all are acknowledged."""
+    async def _burst(self, place: Place, batches: list[_Batch], line: PeerConnection) -> bool:
+        """Sends them one after another, and reads the responses. True if all are acknowledged."""
         for number, each in enumerate(batches):
             request = produce(
                 self._who,

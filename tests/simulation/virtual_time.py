@@ -1,12 +1,12 @@
-"""Time for whole brokers in one process: a clock that jumps, processes that can be stopped for a while, and no threads,
-but what would run in them.
+"""Time for whole brokers in one process: a clock that jumps, processes that can be paused, and no threads,
+except simulated ones.
 
-trio asks its clock how long to sleep when no task can run. Here that is the moment at which the next thing happens: an
-event of the network or of the world, or the deadline that trio has in mind; the clock stands there at once. So nothing
-ever waits, and what happens at the same time happens in an order that the seed decides.
+trio asks its clock how long to sleep when no task can run. Here the clock jumps at once to the next event: an event of
+the network or of the world, or trio's next deadline. So no run ever waits, and the seed decides the order of events at
+the same time.
 
-A simulated process is known by `PROCESS`, which its tasks inherit. While it is paused, its tasks do not run, as after
-SIGSTOP: what wakes them, be it a deadline or bytes, waits until it goes on.
+A simulated process is identified by `PROCESS`, which its tasks inherit. While it is paused, its tasks do not run, as
+after SIGSTOP: the events that would resume them, deadlines or bytes, wait until it continues.
 """
 
 import heapq
@@ -29,11 +29,11 @@ LOOKS = 300_000
 
 
 class Livelock(AssertionError):
-    """Tasks wake each other for ever, and time stands still."""
+    """Tasks wake each other without end, and the time does not advance."""
 
 
 class Process:
-    """What runs on one machine, from its start to its end."""
+    """A process on one machine, from its start to its end."""
 
     def __init__(self, name: str, random: Random) -> None:
         self.name = name
@@ -108,7 +108,7 @@ class SimClock(trio.abc.Clock):
 
 
 class WallClock:
-    """A broker's clock: the time since the start is everybody's, the calendar is its own, and may be wrong."""
+    """A broker's clock: the time since the start is common, the calendar is its own, and may be wrong."""
 
     def __init__(self, clock: SimClock, ahead_ms: int) -> None:
         self.now = clock.current_time
@@ -125,8 +125,8 @@ async def _offload(
     abandon_on_cancel: bool = False,
     limiter: trio.CapacityLimiter | None = None,
 ) -> Any:
-    """In place of `trio.to_thread.run_sync`. The work is done at some moment between its begin and its end: whoever
-    asks cannot know whether it saw what came in between."""
+    """In place of `trio.to_thread.run_sync`. The work is done at some moment between its begin and its end: the caller
+    cannot know whether it includes the events in between."""
     await trio.lowlevel.checkpoint_if_cancelled()
     process = PROCESS.get()
     assert process is not None, "work in a thread, outside of every process"

@@ -15,8 +15,8 @@ from trioka.protocol.batch import records as records_of
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import InvalidRecord, InvalidTimestamp, KafkaError, KafkaStorageError
 from trioka.protocol.record import Record, encode
-from trioka.storage import batch_append, plain_batch
-from trioka.storage.failstop_disk import Volume
+from trioka.storage import batch_append
+from trioka.storage.failstop_disk import FailStopDisk
 from trioka.storage.log import Log
 from trioka.storage.log_config import DAY_MS, LogConfig
 from trioka.testing.disks.disk_faults import Fault, Kind
@@ -27,29 +27,9 @@ LARGE = LogConfig(index_interval_bytes=500, max_message_bytes=5000)
 BY_HEADER = LogConfig(index_interval_bytes=500, max_message_bytes=5000, validate_records="header")
 
 
-def by_ones(alone: ModuleType) -> ModuleType:
-    """plain_batch.py, to be asked as run.py is."""
-
-    def append_run(
-        log: Log, buffer: memoryview, places: list[tuple[int, int]], leader_epoch: int, now_ms: int
-    ) -> list[int]:
-        firsts: list[int] = []
-        for position, size in places:
-            first = alone.append_one(log, buffer[position : position + size], leader_epoch, now_ms)
-            if first == alone.NOT_PLAIN:
-                break
-            firsts.append(first)
-        return firsts
-
-    asked = ModuleType("by_ones")
-    asked.append_run, asked.run_limits = append_run, batch_append.run_limits  # type: ignore[attr-defined]
-    return asked
-
-
-@pytest.fixture(params=[batch_append, by_ones(plain_batch)], ids=["run", "alone"])
-def storage(request: pytest.FixtureRequest) -> ModuleType:
-    module: ModuleType = request.param
-    return module
+@pytest.fixture
+def storage() -> ModuleType:
+    return batch_append
 
 
 def one_by_one(log: Log, batches: list[bytearray], leader_epoch: int = 0) -> list[Outcome]:
@@ -69,7 +49,7 @@ def by_runs(storage: ModuleType, log: Log, batches: list[bytearray], leader_epoc
     while len(outcomes) < len(batches):
         rest = batches[len(outcomes) :]
         buffer, places = laid_out(rest)
-        firsts = storage.append_run(log, buffer, places, leader_epoch, NOW_MS)
+        firsts = storage.try_append_batches(log, buffer, places, leader_epoch, NOW_MS)
         for first, each in zip(firsts, rest, strict=False):
             outcomes.append((first, first + header_of(each).last_offset_delta, False))
         rest = rest[len(firsts) :]
@@ -238,7 +218,7 @@ def test_a_run_ends_before_records_that_are_not_what_the_header_says(
     log = open_log(config=LARGE)
     one_by_one(log, [FIRST])
     buffer, places = laid_out([*PLAIN, poison])
-    assert storage.append_run(log, buffer, places, 0, NOW_MS) == [1, 2, 3]
+    assert storage.try_append_batches(log, buffer, places, 0, NOW_MS) == [1, 2, 3]
     position, size = places[3]
     assert buffer[position : position + size] == poison, "it is as it was"
     error = POISON[name]
@@ -262,7 +242,7 @@ def test_a_run_ends_before_what_is_not_plain(odd: str, config: LogConfig, storag
     a, b = open_log(config=config), open_log(config=config)
     assert one_by_one(a, [FIRST]) == one_by_one(b, [FIRST])
     buffer, places = laid_out(batches)
-    assert storage.append_run(b, buffer, places, 0, NOW_MS) == [1, 2, 3]
+    assert storage.try_append_batches(b, buffer, places, 0, NOW_MS) == [1, 2, 3]
     rest = [bytearray(buffer[at : at + size]) for at, size in places[3:]]
     assert rest == batches[3:]
     assert one_by_one(a, batches)[3:] == one_by_one(b, rest)
@@ -280,7 +260,7 @@ def test_a_run_does_not_begin_where_a_look_is_due(storage: ModuleType) -> None:
 
     def taken(log: Log, leader_epoch: int = 0, now_ms: int = NOW_MS, first: bytearray | None = None) -> int:
         buffer, places = laid_out([first or batch("one"), batch("two")])
-        return len(storage.append_run(log, buffer, places, leader_epoch, now_ms))
+        return len(storage.try_append_batches(log, buffer, places, leader_epoch, now_ms))
 
     def begun(config: LogConfig, timestamp: int = NOW_MS) -> Log:
         log = open_log(config=config)
@@ -304,7 +284,7 @@ def test_a_run_begins_with_the_next_batch_of_its_producer_and_with_no_other(stor
         log = open_log(config=LARGE)
         log.append_as_leader(batch("a", producer=(7, 3, 0), transactional=is_open), leader_epoch=0, now_ms=NOW_MS)
         buffer, places = laid_out([batch("b", producer=(producer[0], producer[1], producer[2]))])
-        return len(storage.append_run(log, buffer, places, 0, NOW_MS))
+        return len(storage.try_append_batches(log, buffer, places, 0, NOW_MS))
 
     assert taken(7, 3, 1) == 1
     for other in ((7, 3, 0), (7, 3, 2), (7, 4, 0), (7, 4, 1), (7, 2, 1), (8, 3, 1)):
@@ -320,22 +300,22 @@ def test_topics_with_rules_about_records_or_the_disk_take_no_runs(storage: Modul
         LogConfig(compression_type=Codec.ZSTD),
         LogConfig(flush_messages=10),
     ):
-        assert storage.run_limits(config, 1 << 30) is None
+        assert storage.append_limits(config, 1 << 30) is None
         log = open_log(config=config)
         log.append_as_leader(batch("first"), leader_epoch=0, now_ms=NOW_MS)
-        assert storage.append_run(log, *laid_out([batch("one")]), 0, NOW_MS) == []
+        assert storage.try_append_batches(log, *laid_out([batch("one")]), 0, NOW_MS) == []
 
 
 def test_a_run_that_cannot_be_written_changes_nothing(storage: ModuleType) -> None:
     disk = MemoryDisk()
     disk.make_directory(DIRECTORY)
-    log = open_log(Volume(disk, "/logs"), config=LARGE)
+    log = open_log(FailStopDisk(disk, "/logs"), config=LARGE)
     one_by_one(log, [FIRST])
     buffer, places = laid_out(PLAIN[:2])
     before = log.producers.producers[7].last_sequence, log.segments.active.size
     disk.faults.add(Fault(kinds=frozenset({Kind.WRITE})))
     with pytest.raises(KafkaStorageError):
-        storage.append_run(log, buffer, places, 0, NOW_MS)
+        storage.try_append_batches(log, buffer, places, 0, NOW_MS)
     assert log.log_end_offset == 1
     assert (log.producers.producers[7].last_sequence, log.segments.active.size) == before
     rest = [bytearray(buffer[at : at + size]) for at, size in places]
@@ -343,11 +323,23 @@ def test_a_run_that_cannot_be_written_changes_nothing(storage: ModuleType) -> No
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
-    ("if validates and not has_plain_records(", "if has_plain_records is None and (", every_poison),
+    (
+        "validates and not records_match_header(buffer, position, size, attributes, count, oldest, newest)",
+        "records_match_header is None and (buffer, position, size, attributes, count, oldest, newest)",
+        every_poison,
+    ),
     ("and walked[1] == newest", "", every_poison),
     ("and walked[0] >= 0", "", every_poison),
-    ("return walked is not None and", "return walked is None or", every_poison),
-    ("        except KafkaError:\n            return False", "        finally:\n            pass", every_poison),
+    (
+        "walked is not None and walked[1] == newest and walked[0] >= 0",
+        "walked is None or walked[1] == newest and walked[0] >= 0",
+        every_poison,
+    ),
+    (
+        "try:\n    data = payload(view, read_header(view))\nexcept KafkaError:\n    return False",
+        "try:\n    data = payload(view, read_header(view))\nfinally:\n    pass",
+        every_poison,
+    ),
     ("length + LOG_OVERHEAD != size", "False", everything_odd),
     ("or magic != MAGIC\n", "\n", everything_odd),
     ("or base\n", "\n", everything_odd),
@@ -355,25 +347,37 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("0 <= attributes <= LAST_CODEC", "attributes <= 7", everything_odd),
     ("or delta < 0\n", "\n", everything_odd),
     ("or delta + 1 != count\n", "\n", everything_odd),
-    ("not oldest <= newest <= newest_allowed_ms", "not newest <= newest_allowed_ms", everything_odd),
-    ("not oldest <= newest <= newest_allowed_ms", "not oldest <= newest", everything_odd),
+    ("not oldest <= newest <= max_timestamp", "not newest <= max_timestamp", everything_odd),
+    ("not oldest <= newest <= max_timestamp", "not oldest <= newest", everything_odd),
     ("or size > max_bytes\n", "\n", everything_odd),
-    ("or size > room\n", "\n", test_a_run_does_not_begin_where_a_look_is_due),
+    ("or size > space\n", "\n", test_a_run_does_not_begin_where_a_look_is_due),
     ("or crc32c(buffer[position + CHECKED_FROM : position + size]) != crc", "", everything_odd),
     (
         "log.producers.expected(producer, epoch, sequence)",
         "log.producers.producers.get(producer)",
         test_a_run_begins_with_the_next_batch_of_its_producer_and_with_no_other,
     ),
-    ("producer != producer_id or epoch", "epoch", everything_odd),
+    (
+        "producer != producer_id or epoch != producer_epoch or sequence != next_sequence",
+        "epoch != producer_epoch or sequence != next_sequence",
+        everything_odd,
+    ),
     ("or epoch != producer_epoch or", "or", everything_odd),
     ("or sequence != next_sequence:", ":", everything_odd),
     ("batch[:8] = bytes(8)", "pass", test_a_run_that_cannot_be_written_changes_nothing),
     ("or log.closed or", "or", test_a_run_does_not_begin_where_a_look_is_due),
     ("or leader_epoch != log.epochs.latest_epoch:", ":", test_a_run_does_not_begin_where_a_look_is_due),
-    ("if not Admission(config).is_plain or", "if", test_topics_with_rules_about_records_or_the_disk_take_no_runs),
+    (
+        "not BatchValidator(config).is_plain or config.flush_messages != FOREVER_MS",
+        "config.flush_messages != FOREVER_MS",
+        test_topics_with_rules_about_records_or_the_disk_take_no_runs,
+    ),
     ("or config.flush_messages != FOREVER_MS:", ":", test_topics_with_rules_about_records_or_the_disk_take_no_runs),
-    ("else first + roll_ms", "else newest", test_a_run_does_not_begin_where_a_look_is_due),
+    (
+        "newest if newest <= first + roll_ms else first + roll_ms",
+        "newest if newest <= first + roll_ms else newest",
+        test_a_run_does_not_begin_where_a_look_is_due,
+    ),
     ("now_ms - segment.created_ms <= roll_ms", "True", test_a_run_does_not_begin_where_a_look_is_due),
 ]
 
@@ -381,43 +385,3 @@ MISTAKES: list[tuple[str, str, Rule]] = [
 @pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
 def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:
     assert_noticed(batch_append, right, wrong, rule)
-
-
-def everything(storage: ModuleType) -> None:
-    """All rules, for one that is alone."""
-    asked = by_ones(storage)
-    everything_odd(asked)
-    every_poison(asked)
-    test_a_run_does_not_begin_where_a_look_is_due(asked)
-    test_a_run_begins_with_the_next_batch_of_its_producer_and_with_no_other(asked)
-    test_a_run_that_cannot_be_written_changes_nothing(asked)
-    for seed in range(3):
-        test_a_run_leaves_what_appends_one_by_one_leave(seed, SMALL, asked)
-
-
-ALONE = [
-    ("if validates and not has_plain_records(", "if has_plain_records is None and ("),
-    ("length + LOG_OVERHEAD != size", "False"),
-    ("or magic != MAGIC\n", "\n"),
-    ("or base\n", "\n"),
-    ("0 <= attributes <= LAST_CODEC", "attributes <= 7"),
-    ("or delta < 0\n", "\n"),
-    ("or delta + 1 != count\n", "\n"),
-    ("not oldest <= newest <= newest_allowed(", "not newest <= newest_allowed("),
-    ("<= newest_allowed(segment, now_ms, now_ms + after_max_ms, roll_ms)", ""),
-    ("or size > max_bytes\n", "\n"),
-    ("or size > full_bytes - segment.size\n", "\n"),
-    ("or crc32c(memoryview(batch)[CHECKED_FROM:]) != crc", ""),
-    ("or log.closed", ""),
-    ("if leader_epoch != log.epochs.latest_epoch:", "if False:"),
-    (" and (who := producers.expected(producer, epoch, sequence)) is None", " and False"),
-    ("patch(batch, 0, offset, length, leader_epoch)", "pass"),
-    ("batch[:8] = bytes(8)", "pass"),
-    ("producers.end_offset = last_offset + 1", "producers.end_offset = last_offset"),
-    ("        producers.apply_run(who, ", "        (who, "),
-]
-
-
-@pytest.mark.parametrize(("right", "wrong"), ALONE)
-def test_a_planted_mistake_is_noticed_alone(right: str, wrong: str) -> None:
-    assert_noticed(plain_batch, right, wrong, everything)

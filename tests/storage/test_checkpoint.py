@@ -8,7 +8,7 @@ from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import checkpoint
 from trioka.storage.checkpoint import EpochEntry, MetaProperties
-from trioka.storage.layout import DamagedFile, TopicPartition
+from trioka.storage.layout import CorruptFile, TopicPartition
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 PATH = "/logs/file"
@@ -103,21 +103,21 @@ def test_a_file_torn_at_any_byte_is_refused(storage: ModuleType) -> None:
     for data, read in whole_files(storage):
         read(holding(data), PATH)
         for end in range(1, len(data)):
-            with pytest.raises(DamagedFile, match=PATH):
+            with pytest.raises(CorruptFile, match=PATH):
                 read(holding(data[:end]), PATH)
 
 
 def test_a_file_with_anything_behind_it_is_refused(storage: ModuleType) -> None:
     for data, read in whole_files(storage)[:4]:
         for more in (b"\0", b"x", b"1 1\n", b"a 1 1\n", b"\nz: 1"):
-            with pytest.raises(DamagedFile):
+            with pytest.raises(CorruptFile):
                 read(holding(data + more), PATH)
 
 
 def test_blocks_of_zeros_or_noise_are_refused(storage: ModuleType) -> None:
     for data, read in whole_files(storage):
         for noise in (bytes(len(data)), b"\xff" * len(data), b"\n" * len(data), data + bytes(512)):
-            with pytest.raises(DamagedFile):
+            with pytest.raises(CorruptFile):
                 read(holding(noise), PATH)
 
 
@@ -140,21 +140,21 @@ def test_blocks_of_zeros_or_noise_are_refused(storage: ModuleType) -> None:
     ],
 )
 def test_a_wrong_line_of_offsets_is_named(data: bytes, line: int) -> None:
-    with pytest.raises(DamagedFile) as caught:
+    with pytest.raises(CorruptFile) as caught:
         checkpoint.read_offsets(holding(data), PATH)
     assert caught.value.line == line
 
 
 def test_epochs_and_their_offsets_rise(storage: ModuleType) -> None:
     for entries in (b"3 0\n3 5\n", b"3 0\n2 5\n", b"3 5\n4 5\n", b"3 5\n4 4\n"):
-        with pytest.raises(DamagedFile) as caught:
+        with pytest.raises(CorruptFile) as caught:
             storage.read_epochs(holding(b"0\n2\n" + entries), PATH)
         assert caught.value.line == 4
 
 
 def test_a_topic_without_an_id_is_refused_and_a_later_version_may_say_more(storage: ModuleType) -> None:
     for text in ("version: 0\ntopic_id: " + "A" * 22, "version: 0\ntopic_id: !" + "A" * 21, "topic_id: x\nversion: 0"):
-        with pytest.raises(DamagedFile):
+        with pytest.raises(CorruptFile):
             storage.read_topic_id(holding(text.encode()), PATH)
     later = f"version: 1\ntopic_id: {UUID_TEXT}\nmore: 1\n".encode()
     assert storage.read_topic_id(holding(later), PATH) == UUID
@@ -167,7 +167,7 @@ def test_a_topic_without_an_id_is_refused_and_a_later_version_may_say_more(stora
      '{"version":0,"brokerEpoch":-2}', '{"version":0,"brokerEpoch":9223372036854775808}', "[" * 4000, " " * 5000],
 )  # fmt: skip
 def test_a_marker_that_is_not_one_is_refused(text: str) -> None:
-    with pytest.raises(DamagedFile):
+    with pytest.raises(CorruptFile):
         checkpoint.read_clean_marker(holding(text.encode()), PATH)
 
 
@@ -199,7 +199,7 @@ def test_properties_are_parsed_as_java_does(storage: ModuleType) -> None:
 
 @pytest.mark.parametrize("text", ["a=\\u12\n", "a=\\ud83d\n", "a=1\na=2\n", "a=1"])
 def test_properties_that_java_could_not_have_written_are_refused(text: str) -> None:
-    with pytest.raises(DamagedFile):
+    with pytest.raises(CorruptFile):
         checkpoint.parse_properties(PATH, text)
 
 
@@ -209,7 +209,7 @@ def test_properties_that_java_could_not_have_written_are_refused(text: str) -> N
      ("node.id=1", "node.id=one"), (f"cluster.id={UUID_TEXT}\n", ""), (f"directory.id={UUID_TEXT}", "directory.id=x")],
 )  # fmt: skip
 def test_a_directory_without_a_clear_owner_is_refused(right: str, wrong: str) -> None:
-    with pytest.raises(DamagedFile, match=PATH):
+    with pytest.raises(CorruptFile, match=PATH):
         checkpoint.read_meta_properties(holding(META.replace(right.encode(), wrong.encode())), PATH)
 
 
@@ -226,20 +226,23 @@ def test_odd_values_survive_writing_and_stay_ascii(storage: ModuleType) -> None:
 
 def test_a_file_beyond_all_reason_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "MAX_FILE_BYTES", 20)
-    with pytest.raises(DamagedFile, match="no such file has more"):
+    with pytest.raises(CorruptFile, match="no such file has more"):
         checkpoint.read_clean_marker(holding(b" " * 5000), PATH)
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
-    ('f"version: 0\\ntopic_id', 'f"version: 0\\ntopicid',
+    ('f"version: 0\\ntopic_id: {uuid_text(topic_id)}"', 'f"version: 0\\ntopicid: {uuid_text(topic_id)}"',
      test_a_topic_id_is_kafkas_bytes_in_both_directions),
     ('    if lines.pop():\n', '    if not lines.pop() and False:\n', test_a_file_torn_at_any_byte_is_refused),
     ("if count != len(lines) - 2:", "if count < len(lines) - 2:", test_a_file_torn_at_any_byte_is_refused),
-    ("if len(lines) < 2:\n        raise DamagedFile", "if len(lines) < 2:\n        return\n        raise DamagedFile",
+    ('raise CorruptFile(path, "ends before the number of entries", line=2)', "return\n"
+     'raise CorruptFile(path, "ends before the number of entries", line=2)',
      test_a_file_torn_at_any_byte_is_refused),
     ("if count != len(lines) - 2:", "if count > len(lines) - 2:", test_a_file_with_anything_behind_it_is_refused),
     ('if text and not text.endswith("\\n"):', "if False:", test_a_file_torn_at_any_byte_is_refused),
-    ("properties |= {", 'properties = {"version": "1", "cluster.id": meta.cluster_id, "node.id": ""} | properties | {',
+    ('properties |= {"node.id": str(meta.node_id), "cluster.id": meta.cluster_id, "version": ' '"1"}',
+     'properties = {"version": "1", "cluster.id": meta.cluster_id, "node.id": ""} | '
+     'properties | {"node.id": str(meta.node_id), "cluster.id": meta.cluster_id, "version": ' '"1"}',
      test_a_file_torn_at_any_byte_is_refused),
     ("entry.epoch <= entries[-1].epoch", "entry.epoch < entries[-1].epoch", test_epochs_and_their_offsets_rise),
     ("entry.start_offset <= entries[-1].start_offset", "False", test_epochs_and_their_offsets_rise),
@@ -250,7 +253,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("others=tuple((key, value) for key, value in properties.items() if key not in _KNOWN_KEYS)", "others=()",
      test_meta_properties_of_kafka_are_read_and_ours_keep_unknown_keys),
     ('(character == " " and (in_key or index == 0))', "False", test_odd_values_survive_writing_and_stay_ascii),
-    ('% 2:\n            line = line[:-1]', '% 3:\n            line = line[:-1]',
+    ('(len(line) - len(line.rstrip("\\\\"))) % 2', '(len(line) - len(line.rstrip("\\\\"))) % 3',
      test_properties_are_parsed_as_java_does),
 ]  # fmt: skip
 

@@ -17,7 +17,7 @@ from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.testing.disks.disk_faults import ALWAYS, Fault, Kind, Operation
+from trioka.testing.disks.disk_faults import ALWAYS, DiskOperation, Fault, Kind
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME, OTHER = TopicPartition("orders", 0), TopicPartition("users", 0)
@@ -55,7 +55,7 @@ def test_every_entry_goes_durably_before_the_directory_does() -> None:
     assert noted(disk) == [8, 1, 8, 6]
     seen: list[list[int | None]] = []
 
-    def watch(operation: Operation) -> None:
+    def watch(operation: DiskOperation) -> None:
         if operation.kind is Kind.RENAME and "-delete" in str(operation):
             disk.before = None
             assert not disk.pending(), "not durable"
@@ -90,7 +90,7 @@ def test_a_cut_is_told_to_every_checkpoint_before_a_file_is_touched() -> None:
     _, log = compacted(disk)
     seen: list[list[int | None]] = []
 
-    def watch(operation: Operation) -> None:
+    def watch(operation: DiskOperation) -> None:
         if operation.kind in (Kind.TRUNCATE, Kind.RENAME) and "/orders-0/0" in str(operation):
             seen.append(noted(disk))
 
@@ -119,7 +119,7 @@ def test_a_cut_that_the_checkpoints_cannot_be_told_of_does_not_happen() -> None:
 def test_an_entry_without_a_log_or_beyond_its_end_goes_with_the_next_start(file: str) -> None:
     """Somebody has removed a directory by hand, and the topic is made again: the entry must not wait for its log."""
     disk = MemoryDisk()
-    compacted(disk)[0].let_go()
+    compacted(disk)[0].close_handles()
     disk.replace(f"/logs/{file}", b"0\n2\norders 0 700\nusers 0 5\n")
     opened = open_directory(disk)
     log = opened.logs[NAME]
@@ -133,14 +133,14 @@ def test_an_entry_without_a_log_or_beyond_its_end_goes_with_the_next_start(file:
 def test_a_compaction_that_outlives_its_topic_leaves_the_next_one_alone() -> None:
     disk = MemoryDisk()
     opened, log = compacted(disk)
-    work = cleaner.clean(log, cleaner.dirt_of(log, None, now_ms=NOW_MS), now_ms=NOW_MS, step_bytes=1)
+    work = cleaner.clean(log, cleaner.log_to_clean(log, None, now_ms=NOW_MS), now_ms=NOW_MS, step_bytes=1)
     while not any(name.endswith(".cleaned") for name in disk.list("/logs/orders-0")):
         next(work)
     opened.delete({NAME: "0" * 32}, now_ms=NOW_MS)
     again = opened.create(NAME, CONFIG, now_ms=NOW_MS, topic_id=b"2" * 16)
     append(again, "new")
     before = disk.files()
-    with pytest.raises(cleaner.Abandoned, match="closed"):
+    with pytest.raises(cleaner.CleaningAborted, match="closed"):
         next(work)
     opened.compacted(log, 8)  # even then
     assert disk.files() == before
@@ -212,8 +212,8 @@ def test_a_topic_that_is_deleted_and_made_again_survives_every_crash() -> None:
 def test_an_entry_that_outlives_its_log_would_be_found() -> None:
     mistaken = planted(
         directory,
-        "        # logs, so those that leave together are left out together.\n        self.checkpoint()\n",
-        "",
+        "self.checkpoint()\npaths = []",
+        "paths = []",
     )
     with pytest.raises(CrashFound):
         crash_everywhere(

@@ -3,7 +3,7 @@
 from types import ModuleType
 
 import pytest
-from mutants.plant import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed, within
 from support.compacted_log import COMPACT, DAY_MS, DIRECTORY, NOW, Pair, Partition, filled
 
 from trioka.protocol.batch import headers, records
@@ -89,7 +89,7 @@ def test_a_log_without_dirt_is_left_alone(storage: ModuleType) -> None:
     partition = filled([(b"a", b"1")], [(b"a", b"2")])
     first = partition.compact(storage).first_dirty_offset
     segments = list(partition.log.segments)
-    assert partition.compact(storage) == storage.Cleaned(first_dirty_offset=first)
+    assert partition.compact(storage) == storage.CleanResult(first_dirty_offset=first)
     assert list(partition.log.segments) == segments
 
 
@@ -163,7 +163,7 @@ def test_nothing_is_cleaned_while_a_transaction_is_open(storage: ModuleType) -> 
     partition.put((b"a", b"2"))
     partition.put((b"b", b"3"), producer=1, epoch=0, sequence=0, transactional=True)
     partition.roll()
-    assert storage.dirt_of(partition.log, None, now_ms=NOW).dirty_bytes == 0
+    assert storage.log_to_clean(partition.log, None, now_ms=NOW).dirty_bytes == 0
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -329,11 +329,11 @@ def test_a_round_that_finds_its_segments_gone_leaves_nothing_behind(storage: Mod
     partition = filled(*([(b"k%d" % n, b"v")] for n in range(4)))
     storage.STEP_BYTES, step = 1, storage.STEP_BYTES  # type: ignore[attr-defined]
     try:
-        work = storage.clean(partition.log, storage.dirt_of(partition.log, None, now_ms=NOW), now_ms=NOW)
+        work = storage.clean(partition.log, storage.log_to_clean(partition.log, None, now_ms=NOW), now_ms=NOW)
         for _ in range(6):
             next(work)
         partition.log.delete_segments(partition.log.segments[:1], now_ms=NOW)
-        with pytest.raises(storage.Abandoned):
+        with pytest.raises(storage.CleaningAborted):
             for _ in work:
                 pass
     finally:
@@ -348,7 +348,7 @@ def test_a_round_that_is_given_up_leaves_nothing_behind(storage: ModuleType) -> 
     storage.STEP_BYTES, step = 1, storage.STEP_BYTES  # type: ignore[attr-defined]
     try:
         for pauses in range(1, 9):
-            work = storage.clean(partition.log, storage.dirt_of(partition.log, None, now_ms=NOW), now_ms=NOW)
+            work = storage.clean(partition.log, storage.log_to_clean(partition.log, None, now_ms=NOW), now_ms=NOW)
             for _ in range(pauses):
                 next(work, None)
             work.close()
@@ -372,7 +372,7 @@ def test_a_log_in_quarantine_is_not_compacted(storage: ModuleType) -> None:
     partition.disk.flip_bit(partition.log.segments[2].log_path, 65, 0)
     assert len(list(partition.log.verify())) == 1
     before = partition.names()
-    with pytest.raises(storage.Abandoned):
+    with pytest.raises(storage.CleaningAborted):
         partition.compact(storage)
     assert partition.names() == before
 
@@ -380,14 +380,14 @@ def test_a_log_in_quarantine_is_not_compacted(storage: ModuleType) -> None:
 def test_a_log_that_turns_out_to_be_damaged_on_the_way_keeps_its_segments(storage: ModuleType) -> None:
     partition = filled(*([(b"k", b"%d" % n)] for n in range(4)))
     before = partition.names()
-    work = storage.clean(partition.log, storage.dirt_of(partition.log, None, now_ms=NOW), now_ms=NOW)
+    work = storage.clean(partition.log, storage.log_to_clean(partition.log, None, now_ms=NOW), now_ms=NOW)
     storage.STEP_BYTES, step = 1, storage.STEP_BYTES  # type: ignore[attr-defined]
     try:
         for _ in range(5):
             next(work)  # every key is mapped, and the copying has begun
         partition.disk.flip_bit(partition.log.segments[0].log_path, 65, 0)  # copied already
         assert len(list(partition.log.verify())) == 1
-        with pytest.raises(storage.Abandoned):
+        with pytest.raises(storage.CleaningAborted):
             list(work)
     finally:
         storage.STEP_BYTES = step  # type: ignore[attr-defined]
@@ -406,17 +406,22 @@ def test_commits_interleave_as_the_log_has_them(storage: ModuleType) -> None:
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
-    ("    _refuse_damage(log)\n    if dirt", "    if dirt", test_a_log_in_quarantine_is_not_compacted),
+    ("_refuse_damage(log)", "", test_a_log_in_quarantine_is_not_compacted),
     ("            _refuse_damage(self.log)\n", "",
      test_a_log_that_turns_out_to_be_damaged_on_the_way_keeps_its_segments),
-    ("if dirt.first_dirty_offset >= end:", "if False:", test_a_log_without_dirt_is_left_alone),
+    ("if to_clean.first_dirty_offset >= end:", "if False:", test_a_log_without_dirt_is_left_alone),
     ("span.offset >= self.offsets.get(span.key)", "True", test_of_each_key_the_last_record_stays_at_its_offset),
     ("span.offset >= self.offsets.get(span.key)", "span.offset > self.offsets.get(span.key)",
      test_of_each_key_the_last_record_stays_at_its_offset),
-    ("if span.offset > latest:\n                kept.append(span)", "if span.offset > latest:\n                pass",
+    ("if span.offset > latest:\n" "    kept.append(span)\n" "elif span.key is None:\n"
+     "    self.result.keyless += 1\n" "elif span.offset >= self.offsets.get(span.key) and (tombstones_stay or not "
+     "span.is_tombstone):\n" "    kept.append(span)", "if span.offset > latest:\n" "    pass\n"
+     "elif span.key is None:\n" "    self.result.keyless += 1\n"
+     "elif span.offset >= self.offsets.get(span.key) and (tombstones_stay or not " "span.is_tombstone):\n"
+     "    kept.append(span)",
      test_a_tombstone_beyond_what_was_mapped_has_its_horizon_to_come),
-    ("            elif span.key is None:\n                self.result.keyless += 1\n",
-     "            elif span.key is None:\n                kept.append(span)\n",
+    ("self.result.keyless += 1",
+     "kept.append(span)",
      test_records_without_a_key_go_and_are_counted),
     ("tombstones_stay = horizon is None or self.now_ms < horizon", "tombstones_stay = True",
      test_a_tombstone_stays_until_readers_had_time_to_see_it),
@@ -427,13 +432,19 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      test_a_tombstone_beyond_what_was_mapped_has_its_horizon_to_come),
     ("dropped = self.transactions.is_aborted(header)", "dropped = False",
      test_aborted_records_go_and_do_not_hide_older_ones),
-    ("elif not transactions.is_aborted(header):", "else:", test_aborted_records_go_and_do_not_hide_older_ones),
+    ("elif not transactions.is_aborted(header):\n"
+     "    data = batches.payload(found.buffer, header, limit=MAX_PAYLOAD_BYTES)\n"
+     "    for span in batches.spans(data, header):\n" "        if span.key is not None and span.offset >= start:\n"
+     "            offsets.put(span.key, span.offset)",
+     "data = batches.payload(found.buffer, header, limit=MAX_PAYLOAD_BYTES)\n"
+     "for span in batches.spans(data, header):\n" "    if span.key is not None and span.offset >= start:\n"
+     "        offsets.put(span.key, span.offset)", test_aborted_records_go_and_do_not_hide_older_ones),
     ("dropped = idle and horizon is not None and horizon <= self.now_ms", "dropped = idle",
      test_an_abort_marker_outlives_its_batches),
-    ("waits = horizon is None and (idle or ", "waits = horizon is None and (False or ",
+    ("idle or self._has_mapped_tombstone(header, kept)", "False or self._has_mapped_tombstone(header, kept)",
      test_an_abort_marker_outlives_its_batches),
     ("        self.transactions.index = new.txn_index\n", "", test_an_abort_marker_outlives_its_batches),
-    ("    transactions = TransactionFilter()\n    for group in", "    for group in",
+    (within("_round", "transactions = TransactionFilter()"), "",
      test_a_transaction_over_several_groups_is_aborted_everywhere),
     ("needed = is_last or self._is_last_of_producer(header)", "needed = is_last",
      test_the_last_batch_of_an_active_producer_stays_without_records),

@@ -6,7 +6,7 @@ import pytest
 from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import compaction
-from trioka.storage.compaction import Candidate, Dirt, SegmentFacts
+from trioka.storage.compaction import Candidate, LogToClean, SegmentFacts
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log_config import LogConfig
 
@@ -34,7 +34,7 @@ def measure(
     segments: list[SegmentFacts] = FOUR,
     now: int = NOW,
     **settings: int,
-) -> Dirt:
+) -> LogToClean:
     return storage.measure(  # type: ignore[no-any-return]
         segments,
         log_start_offset=start,
@@ -47,28 +47,28 @@ def measure(
 
 
 def test_everything_but_the_active_segment_of_a_new_log_is_dirty(storage: ModuleType) -> None:
-    assert measure(storage) == storage.Dirt(
+    assert measure(storage) == storage.LogToClean(
         first_dirty_offset=0, first_uncleanable_offset=30, clean_bytes=0, dirty_bytes=300
     )
 
 
 def test_what_an_earlier_round_went_through_is_clean(storage: ModuleType) -> None:
-    dirt = measure(storage, checkpoint=20)
-    assert (dirt.first_dirty_offset, dirt.clean_bytes, dirt.dirty_bytes) == (20, 200, 100)
-    assert dirt.ratio == pytest.approx(1 / 3)
-    assert not dirt.reset
+    to_clean = measure(storage, checkpoint=20)
+    assert (to_clean.first_dirty_offset, to_clean.clean_bytes, to_clean.dirty_bytes) == (20, 200, 100)
+    assert to_clean.ratio == pytest.approx(1 / 3)
+    assert not to_clean.reset
 
 
 def test_a_round_that_ended_inside_of_a_segment_goes_on_there(storage: ModuleType) -> None:
-    dirt = measure(storage, checkpoint=15)
-    assert (dirt.first_dirty_offset, dirt.clean_bytes, dirt.dirty_bytes) == (15, 200, 200)
+    to_clean = measure(storage, checkpoint=15)
+    assert (to_clean.first_dirty_offset, to_clean.clean_bytes, to_clean.dirty_bytes) == (15, 200, 200)
 
 
 def test_nothing_is_cleaned_from_the_last_stable_offset_on(storage: ModuleType) -> None:
     for stable, expected in [(40, 30), (30, 30), (29, 20), (20, 20), (19, 10), (5, 0), (0, 0)]:
-        dirt = measure(storage, stable=stable)
-        assert dirt.first_uncleanable_offset == expected
-        assert dirt.dirty_bytes == expected * 10
+        to_clean = measure(storage, stable=stable)
+        assert to_clean.first_uncleanable_offset == expected
+        assert to_clean.dirty_bytes == expected * 10
 
 
 def test_young_records_wait_for_the_minimum_lag(storage: ModuleType) -> None:
@@ -76,8 +76,8 @@ def test_young_records_wait_for_the_minimum_lag(storage: ModuleType) -> None:
         assert measure(storage, min_compaction_lag_ms=lag).first_uncleanable_offset == expected
     # A young segment that is clean already holds nobody back.
     segments = [SegmentFacts(0, 100, NOW), *FOUR[1:]]
-    dirt = measure(storage, segments=segments, checkpoint=10, min_compaction_lag_ms=1_000)
-    assert dirt.first_uncleanable_offset == 30
+    to_clean = measure(storage, segments=segments, checkpoint=10, min_compaction_lag_ms=1_000)
+    assert to_clean.first_uncleanable_offset == 30
 
 
 def test_a_checkpoint_outside_of_the_log_is_not_used(storage: ModuleType) -> None:
@@ -91,16 +91,18 @@ def test_a_checkpoint_outside_of_the_log_is_not_used(storage: ModuleType) -> Non
 def test_a_log_is_due_when_enough_of_it_is_dirty(storage: ModuleType) -> None:
     config = LogConfig(min_cleanable_dirty_ratio=0.5)
     for clean, dirty, due in [(100, 99, False), (100, 100, False), (100, 101, True), (0, 0, False), (0, 1, True)]:
-        dirt = storage.Dirt(first_dirty_offset=0, first_uncleanable_offset=1, clean_bytes=clean, dirty_bytes=dirty)
-        assert dirt.is_due(config) is due
+        to_clean = storage.LogToClean(
+            first_dirty_offset=0, first_uncleanable_offset=1, clean_bytes=clean, dirty_bytes=dirty
+        )
+        assert to_clean.is_due(config) is due
 
 
 def test_a_log_is_due_when_a_dirty_segment_has_waited_for_the_maximum_lag(storage: ModuleType) -> None:
     config = LogConfig(min_cleanable_dirty_ratio=1.0)
     for lag, overdue in [(NOW - 1_500, 0), (NOW - 1_501, 1), (NOW - 2_000, 500)]:
-        dirt = measure(storage, checkpoint=10, max_compaction_lag_ms=lag)
-        assert dirt.overdue_ms == overdue
-        assert dirt.is_due(config) is (overdue > 0)
+        to_clean = measure(storage, checkpoint=10, max_compaction_lag_ms=lag)
+        assert to_clean.overdue_ms == overdue
+        assert to_clean.is_due(config) is (overdue > 0)
     nothing = measure(storage, checkpoint=10, stable=10, max_compaction_lag_ms=1)
     assert nothing.overdue_ms > 0
     assert not nothing.is_due(config)
@@ -113,14 +115,14 @@ def test_a_segment_without_timestamps_is_never_overdue(storage: ModuleType) -> N
 
 def test_the_dirtiest_log_that_is_due_comes_first(storage: ModuleType) -> None:
     def candidate(topic: str, clean: int, dirty: int, overdue: int = 0) -> Candidate:
-        dirt = storage.Dirt(
+        to_clean = storage.LogToClean(
             first_dirty_offset=0,
             first_uncleanable_offset=9,
             clean_bytes=clean,
             dirty_bytes=dirty,
             overdue_ms=overdue,
         )
-        return storage.Candidate(TopicPartition(topic, 0), dirt, LogConfig())  # type: ignore[no-any-return]
+        return storage.Candidate(TopicPartition(topic, 0), to_clean, LogConfig())  # type: ignore[no-any-return]
 
     def chosen(*candidates: Candidate) -> str | None:
         found = storage.dirtiest(candidates)
@@ -167,21 +169,24 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("s.newest_ms > now_ms - config.min_compaction_lag_ms", "s.newest_ms >= now_ms - config.min_compaction_lag_ms",
      test_young_records_wait_for_the_minimum_lag),
     ("s.newest_ms > now_ms - config.min_compaction_lag_ms", "False", test_young_records_wait_for_the_minimum_lag),
-    ("for s in segments[dirty_from:active] if", "for s in segments[:active] if",
+    ("(s for s in segments[dirty_from:active] if s.newest_ms > now_ms - " "config.min_compaction_lag_ms)",
+     "(s for s in segments[:active] if s.newest_ms > now_ms - config.min_compaction_lag_ms)",
      test_young_records_wait_for_the_minimum_lag),
     ("log_start_offset <= first_dirty <= log_end_offset", "log_start_offset <= first_dirty",
      test_a_checkpoint_outside_of_the_log_is_not_used),
     ("log_start_offset <= first_dirty <= log_end_offset", "first_dirty <= log_end_offset",
      test_a_checkpoint_outside_of_the_log_is_not_used),
-    ("self.ratio > config", "self.ratio >= config", test_a_log_is_due_when_enough_of_it_is_dirty),
+    ("self.ratio > config.min_cleanable_dirty_ratio", "self.ratio >= config.min_cleanable_dirty_ratio",
+     test_a_log_is_due_when_enough_of_it_is_dirty),
     ("(self.overdue_ms > 0 and self.dirty_bytes > 0)", "self.overdue_ms > 0",
      test_a_log_is_due_when_a_dirty_segment_has_waited_for_the_maximum_lag),
-    ("segments[dirty_from:active], config, now_ms)", "segments[:active], config, now_ms)",
+    ("_overdue_ms(segments[dirty_from:active], config, now_ms)", "_overdue_ms(segments[:active], config, now_ms)",
      test_a_log_is_due_when_a_dirty_segment_has_waited_for_the_maximum_lag),
-    ("if segment.first_ms > 0", "if True", test_a_segment_without_timestamps_is_never_overdue),
-    ("key=lambda candidate: candidate.dirt.ratio", "key=lambda candidate: candidate.dirt.dirty_bytes",
+    ("segment.first_ms > 0", "True", test_a_segment_without_timestamps_is_never_overdue),
+    ("key=lambda candidate: candidate.to_clean.ratio", "key=lambda candidate: candidate.to_clean.dirty_bytes",
      test_the_dirtiest_log_that_is_due_comes_first),
-    ("if candidate.dirt.is_due(candidate.config)", "", test_the_dirtiest_log_that_is_due_comes_first),
+    ("[candidate for candidate in candidates if candidate.to_clean.is_due(candidate.config)]",
+     "[candidate for candidate in candidates]", test_the_dirtiest_log_that_is_due_comes_first),
     ("size + segment.size <= config.segment_bytes", "size + segment.size <= 2 * config.segment_bytes",
      test_neighbours_become_one_as_long_as_they_fit),
     ("            size += segment.size\n", "", test_neighbours_become_one_as_long_as_they_fit),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 from support.crash_enumeration import CrashFound, Promise, Protocol, Report, crash_everywhere, fail_each_operation
 
-from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.disk_faults import ALWAYS
 from trioka.testing.disks.memory_disk import MemoryDisk
 
@@ -60,13 +60,13 @@ def old_or_new_and_new_once_promised(found: bytes, promises: Sequence[bytes]) ->
     assert found in (promises[-1:] or (OLD, NEW)), "neither the old nor the promised content"
 
 
-def search_checkpoint(protocol: Protocol, *models: Model) -> Report:
+def search_checkpoint(protocol: Protocol, *models: CrashModel) -> Report:
     return crash_everywhere(
         protocol,
         recover=read_checkpoint,
         check=old_or_new_and_new_once_promised,
         prepare=old_checkpoint,
-        models=models or tuple(Model),
+        models=models or tuple(CrashModel),
     )
 
 
@@ -83,21 +83,21 @@ def test_a_rename_of_unsynced_bytes_is_found() -> None:
         search_checkpoint(replace_without_sync)
 
 
-@pytest.mark.parametrize("model", Model)
-def test_a_rename_without_a_directory_sync_is_found_under_every_model(model: Model) -> None:
+@pytest.mark.parametrize("model", CrashModel)
+def test_a_rename_without_a_directory_sync_is_found_under_every_model(model: CrashModel) -> None:
     with pytest.raises(CrashFound, match="promised: b'new"):
         search_checkpoint(replace_without_directory_sync, model)
 
 
-@pytest.mark.parametrize("model", [Model.ORDERED_PREFIX, Model.ANY_SUBSET])
-def test_a_checkpoint_written_in_place_is_found_torn(model: Model) -> None:
+@pytest.mark.parametrize("model", [CrashModel.ORDERED_PREFIX, CrashModel.ANY_SUBSET])
+def test_a_checkpoint_written_in_place_is_found_torn(model: CrashModel) -> None:
     with pytest.raises(CrashFound, match="torn, of 3 sectors"):
         search_checkpoint(write_in_place, model)
 
 
 def test_the_story_of_a_crash_names_the_operations_and_what_became_of_them() -> None:
     with pytest.raises(CrashFound) as found:
-        search_checkpoint(replace_without_directory_sync, Model.ORDERED_PREFIX)
+        search_checkpoint(replace_without_directory_sync, CrashModel.ORDERED_PREFIX)
     story = str(found.value)
     assert "rename /d/checkpoint.tmp to /d/checkpoint  ← lost" in story
     assert "/d/checkpoint: 1200 bytes b'old" in story
@@ -202,7 +202,7 @@ def test_a_checked_log_survives_every_crash() -> None:
         append, recover=read_entries, check=a_prefix_with_all_that_was_promised, prepare=empty_log
     )
     assert report.states >= 50
-    assert set(report.by_model) == set(Model)
+    assert set(report.by_model) == set(CrashModel)
     assert all(report.by_model.values())
 
 
@@ -252,7 +252,7 @@ def test_twelve_pending_operations_are_tried_in_every_combination() -> None:
         recover=MemoryDisk.files,
         check=lambda found, promises: None,
         prepare=twelve_files,
-        models=[Model.ANY_SUBSET],
+        models=[CrashModel.ANY_SUBSET],
     )
     assert report.most_pending == 12
     assert report.states == 2**12
@@ -265,7 +265,7 @@ def test_more_pending_operations_than_the_limit_are_reported_as_clipped() -> Non
         recover=MemoryDisk.files,
         check=lambda found, promises: None,
         prepare=twelve_files,
-        models=[Model.ANY_SUBSET],
+        models=[CrashModel.ANY_SUBSET],
         pending_limit=4,
     )
     assert report.clipped > 0

@@ -21,10 +21,10 @@ from trioka.storage import directory as directory_module
 from trioka.storage.checkpoint import MetaProperties, read_offsets, write_meta_properties
 from trioka.storage.directory import DirectoryInUse, LogDirectory
 from trioka.storage.disk import Disk, OsDisk
-from trioka.storage.layout import DamagedFile, TopicPartition
+from trioka.storage.layout import CorruptFile, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.disk_faults import ALWAYS, Effect, Fault, Kind
 from trioka.testing.disks.memory_disk import MemoryDisk
 
@@ -88,7 +88,7 @@ def test_the_marker_is_the_last_thing_that_is_written() -> None:
 
 def lose_power_after_the_first_sync(log_directory: ModuleType = directory_module) -> None:
     for path in ("/logs", "/var/lib/trioka/logs"):
-        for model in Model:
+        for model in CrashModel:
             disk = MemoryDisk()
             made = log_directory.LogDirectory.open(disk, path, lambda name: CONFIG, now_ms=NOW_MS, threads=1)
             append(made.create(B, CONFIG, now_ms=NOW_MS), "promised")
@@ -149,7 +149,7 @@ def test_without_a_sound_meta_properties_a_node_does_not_start() -> None:
     assert directory.meta.node_id == 3
     directory.close(broker_epoch=1)
     disk.replace("/logs/meta.properties", b"version=7\n")
-    with pytest.raises(DamagedFile):
+    with pytest.raises(CorruptFile):
         open_directory(disk)
 
 
@@ -314,7 +314,7 @@ def test_partitions_that_are_made_and_deleted_together_survive_every_crash() -> 
 def test_a_stray_partition_keeps_its_files() -> None:
     disk = prepared()
     directory = open_directory(disk)
-    directory.set_aside_as_stray({B: UNIQUE})
+    directory.mark_stray({B: UNIQUE})
     assert B not in directory.logs
     assert disk.list(f"/logs/orders-0.{UNIQUE}-stray")
 
@@ -380,7 +380,7 @@ def test_an_unclean_stop_loses_no_bytes_that_the_machine_still_has(tmp_path: Pat
     log = directory.create(B, CONFIG, now_ms=NOW_MS)
     for number in range(40):
         append(log, f"{number}")
-    directory.let_go()  # the process dies
+    directory.close_handles()  # the process dies
     again = LogDirectory.open(disk, path, lambda name: CONFIG, now_ms=NOW_MS)
     assert not again.report.clean
     assert values(again.logs[B]) == [f"{number}" for number in range(40)]
@@ -409,4 +409,4 @@ def test_many_logs_are_closed_as_cleanly_as_few(tmp_path: Path, threads: int) ->
     found = LogDirectory.open(OsDisk(), str(tmp_path), lambda name: LogConfig(), now_ms=1)
     assert found.report.clean and sorted(found.logs) == sorted(names)
     assert all(log.log_end_offset == log.recovery_point == 1 and log.report is None for log in found.logs.values())
-    found.let_go()
+    found.close_handles()

@@ -7,14 +7,14 @@ import pytest
 
 from trioka.protocol.errors import KafkaStorageError
 from trioka.storage.disk import Disk
-from trioka.storage.failstop_disk import OutOfDescriptors, Volume, finishing
+from trioka.storage.failstop_disk import FailStopDisk, OutOfDescriptors, must_complete
 from trioka.testing.disks.disk_faults import Effect, Fault, Kind
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 
-def volume_on(disk: MemoryDisk) -> Volume:
+def volume_on(disk: MemoryDisk) -> FailStopDisk:
     disk.make_directory("/logs")
-    return Volume(disk, "/logs")
+    return FailStopDisk(disk, "/logs")
 
 
 @pytest.mark.parametrize("kind", [Kind.WRITE, Kind.SYNC, Kind.TRUNCATE, Kind.READ, Kind.RENAME, Kind.SYNC_DIRECTORY])
@@ -122,7 +122,7 @@ def test_steps_that_belong_together_and_find_no_descriptor_take_the_volume_offli
     disk = MemoryDisk()
     volume = volume_on(disk)
     disk.faults.add(Fault(kinds=frozenset({Kind.SYNC_DIRECTORY}), error=errno.EMFILE))
-    with pytest.raises(OutOfDescriptors), finishing(volume):
+    with pytest.raises(OutOfDescriptors), must_complete(volume):
         volume.sync_directory("/logs")
     assert volume.failure is not None
     assert volume.failure.errno == errno.EMFILE
@@ -132,7 +132,7 @@ def test_the_first_failure_is_told_once() -> None:
     disk = MemoryDisk()
     disk.make_directory("/logs")
     told: list[OSError] = []
-    volume = Volume(disk, "/logs/", told.append)
+    volume = FailStopDisk(disk, "/logs/", told.append)
     disk.faults.add(Fault(kinds=frozenset({Kind.LIST, Kind.CREATE}), times=9))
     for _ in range(3):
         with pytest.raises(KafkaStorageError):
@@ -144,7 +144,7 @@ def test_one_volume_fails_alone() -> None:
     disk = MemoryDisk()
     disk.make_directory("/a")
     disk.make_directory("/b")
-    first, second = Volume(disk, "/a"), Volume(disk, "/b")
+    first, second = FailStopDisk(disk, "/a"), FailStopDisk(disk, "/b")
     disk.faults.add(Fault(kinds=frozenset({Kind.CREATE})))
     with pytest.raises(KafkaStorageError):
         first.replace("/a/f", b"")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioka.storage.file_pool import FilePool
-from trioka.storage.index import TAIL_ENTRIES, DamagedIndex, OffsetIndex, TimeIndex
+from trioka.storage.index import TAIL_ENTRIES, CorruptIndex, OffsetIndex, TimeIndex
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 PATH = "/d/00000000000000000100.index"
@@ -86,16 +86,16 @@ def test_no_more_entries_wait_in_memory_than_the_limit() -> None:
 def test_an_index_of_an_odd_size_is_damaged() -> None:
     pool = files()
     pool.disk.open(PATH, create=True).write(0, bytes(9))
-    with pytest.raises(DamagedIndex):
+    with pytest.raises(CorruptIndex):
         OffsetIndex(pool, PATH, 0).count_up_to(5)
 
 
 def test_an_entry_that_cannot_be_is_damage() -> None:
     pool = files()
     pool.disk.open(PATH, create=True).write(0, b"\xff" * 24)
-    with pytest.raises(DamagedIndex):
+    with pytest.raises(CorruptIndex):
         OffsetIndex(pool, PATH, 0).entry(1)
-    with pytest.raises(DamagedIndex):
+    with pytest.raises(CorruptIndex):
         TimeIndex(pool, PATH, 0).entry(1)
 
 

@@ -82,16 +82,18 @@ def test_a_metadata_snapshot_is_named_after_its_end_and_epoch(storage: ModuleTyp
 
 
 def test_a_damaged_file_names_its_path_and_line() -> None:
-    assert str(layout.DamagedFile("a/b", "is torn", line=3)) == "a/b, line 3: is torn"
-    assert str(layout.DamagedFile("a/b", "is torn")) == "a/b: is torn"
+    assert str(layout.CorruptFile("a/b", "is torn", line=3)) == "a/b, line 3: is torn"
+    assert str(layout.CorruptFile("a/b", "is torn")) == "a/b: is torn"
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
     ("OFFSET_DIGITS: Final = 20", "OFFSET_DIGITS: Final = 19",
      test_a_segments_files_are_named_after_its_base_offset_in_twenty_digits),
     ('_SEGMENT_FILE.fullmatch(name)', '_SEGMENT_FILE.match(name)', test_what_is_no_segment_file_is_left_alone),
-    ("if base_offset <= MAX_OFFSET else None", "", test_what_is_no_segment_file_is_left_alone),
-    (r'(\S+)-([0-9]{1,10})', r'([^-]+)-([0-9]{1,10})',
+    ('SegmentFile(base_offset, Kind(kind), Suffix(suffix or "")) if base_offset <= MAX_OFFSET ' "else None",
+     'SegmentFile(base_offset, Kind(kind), Suffix(suffix or ""))', test_what_is_no_segment_file_is_left_alone),
+    ('re.compile(r"(\\S+)-([0-9]{1,10})(?:\\.([^\\s.]+)(-delete|-future|-stray))?")',
+     're.compile(r"([^-]+)-([0-9]{1,10})(?:\\.([^\\s.]+)(-delete|-future|-stray))?")',
      test_a_partition_directory_reads_back_whatever_the_topic_is_called),
     ("MAX_NAME_BYTES - len(ending)", "MAX_NAME_BYTES", test_a_long_topic_is_cut_on_its_way_out_so_that_the_name_fits),
     ("_PARTITION_DIRECTORY.fullmatch(name)", "_PARTITION_DIRECTORY.match(name)",

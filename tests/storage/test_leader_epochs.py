@@ -10,7 +10,7 @@ from support.crash_enumeration import Promise, crash_everywhere
 
 from trioka.storage import leader_epochs
 from trioka.storage.checkpoint import EpochEntry, read_epochs
-from trioka.storage.layout import DamagedFile
+from trioka.storage.layout import CorruptFile
 from trioka.testing.disks.disk_faults import Fault
 from trioka.testing.disks.memory_disk import MemoryDisk
 
@@ -168,7 +168,7 @@ def test_a_failed_write_leaves_the_cache_as_it_was(storage: ModuleType) -> None:
 
 
 def test_a_damaged_checkpoint_is_refused() -> None:
-    with pytest.raises(DamagedFile):
+    with pytest.raises(CorruptFile):
         leader_epochs.LeaderEpochCache.load(MemoryDisk({PATH: b"0\n1\n"}), PATH)
 
 
@@ -244,7 +244,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      test_an_entry_removes_what_it_contradicts),
     ("keep = bisect_left(self._starts, end_offset)", "keep = bisect_right(self._starts, end_offset)",
      test_cutting_the_end_forgets_epochs_that_start_there_or_later),
-    ("EpochEntry(entries[covering].epoch, start_offset), *", "*",
+    ("[EpochEntry(entries[covering].epoch, start_offset), *entries[covering + 1 :]]", "[*entries[covering + 1 :]]",
      test_cutting_the_start_keeps_the_epoch_that_covers_it_and_moves_its_start),
     ("EpochEntry(entries[covering].epoch, start_offset)", "entries[covering]",
      test_cutting_the_start_keeps_the_epoch_that_covers_it_and_moves_its_start),

@@ -17,13 +17,13 @@ from trioka.protocol.errors import (
     RecordListTooLarge,
 )
 from trioka.protocol.record import EndTxnMarker
-from trioka.storage.append_validation import Origin, UnexpectedOffset
-from trioka.storage.failstop_disk import Volume
+from trioka.storage.append_validation import AppendOrigin, UnexpectedAppendOffset
+from trioka.storage.failstop_disk import FailStopDisk
 from trioka.storage.file_pool import FilePool
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.recovery import Stopped
-from trioka.testing.disks.disk_faults import ALWAYS, Effect, Fault, Kind, Operation
+from trioka.storage.recovery import ShutdownState
+from trioka.testing.disks.disk_faults import ALWAYS, DiskOperation, Effect, Fault, Kind
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 
@@ -37,7 +37,7 @@ def finish(log: Log, producer: int, *, commit: bool, epoch: int = 0, coordinator
         producer_id=producer,
         producer_epoch=epoch,
     )
-    answer = log.append_as_leader(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    answer = log.append_as_leader(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     return answer.first_offset
 
 
@@ -104,7 +104,7 @@ def test_a_new_leader_notes_its_epoch_before_it_writes() -> None:
 def test_a_failed_write_changes_nothing_that_is_known_and_ends_the_volume() -> None:
     disk = MemoryDisk()
     disk.make_directory(DIRECTORY)
-    volume = Volume(disk, "/logs")
+    volume = FailStopDisk(disk, "/logs")
     log = open_log(files=FilePool(volume))
     append(log, "a", producer=(7, 0, 0))
     disk.faults.add(Fault(kinds=frozenset({Kind.WRITE}), effect=Effect.HALF))
@@ -124,7 +124,7 @@ def test_a_batch_behind_one_that_a_failed_disk_refused_is_not_called_out_of_orde
     """A client with several batches in flight would begin a new epoch, and write some of them twice."""
     disk = MemoryDisk()
     disk.make_directory(DIRECTORY)
-    log = open_log(files=FilePool(Volume(disk, "/logs")))
+    log = open_log(files=FilePool(FailStopDisk(disk, "/logs")))
     append(log, "a", producer=(7, 0, 0))
     with pytest.raises(OutOfOrderSequenceNumber):
         append(log, "c", producer=(7, 0, 2))
@@ -187,7 +187,7 @@ def test_a_segment_without_timestamps_is_rolled_by_the_clock() -> None:
 
 
 def test_jitter_spreads_the_rolls() -> None:
-    stopped = Stopped(clean=True)
+    stopped = ShutdownState(clean=True)
     config = LogConfig(segment_ms=1000, segment_jitter_ms=900)
     rolled = set()
     for seed in range(20):
@@ -243,7 +243,7 @@ def test_a_follower_keeps_offsets_and_epochs() -> None:
         follower.append_as_follower(answer.records.read(), now_ms=NOW_MS)
     assert values(follower) == values(leader)
     assert follower.epochs.entries == leader.epochs.entries
-    with pytest.raises(UnexpectedOffset):
+    with pytest.raises(UnexpectedAppendOffset):
         follower.append_as_follower(batch("again", base_offset=29), now_ms=NOW_MS)
 
 
@@ -446,7 +446,7 @@ def test_a_sync_that_a_truncation_overtook_moves_nothing() -> None:
     disk = log.files.disk
     assert isinstance(disk, MemoryDisk)
 
-    def cut_meanwhile(operation: Operation) -> None:
+    def cut_meanwhile(operation: DiskOperation) -> None:
         if operation.kind is Kind.SYNC:
             disk.before = None
             log.truncate_to(1, now_ms=NOW_MS)

@@ -30,7 +30,7 @@ from trioka.storage.log_end import LogEnd
 from trioka.storage.recovery import _Loader
 from trioka.storage.segment import Segment
 from trioka.storage.segments import Segments
-from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk, MemoryFile
 
 PENDING = int(os.environ.get("TRIOKA_CRASH_PENDING", "12"))
@@ -48,7 +48,7 @@ class May(NamedTuple):
     end: int
 
 
-class Found(NamedTuple):
+class LogContents(NamedTuple):
     first: int
     values: tuple[str, ...]
 
@@ -62,10 +62,10 @@ def add(log: Log, *values: str, epoch: int = 0, size: str = BULK) -> None:
         log.append_as_leader(batch(value + size), leader_epoch=epoch, now_ms=NOW_MS)
 
 
-def contents(log: Log) -> Found:
+def contents(log: Log) -> LogContents:
     values = [(record.value or b"").decode() for record in read_all(log)]
     assert all(value[2:] in (BULK, BIT) for value in values), "bytes that nobody wrote"
-    return Found(log.log_start_offset, tuple(value[:2] for value in values))
+    return LogContents(log.log_start_offset, tuple(value[:2] for value in values))
 
 
 def prepared(*values: str) -> "Prepared":
@@ -87,13 +87,13 @@ class Prepared:
         directory.close(broker_epoch=1)
 
 
-def recover(disk: MemoryDisk) -> Found:
+def recover(disk: MemoryDisk) -> LogContents:
     """Open, look, work on, stop cleanly, open again."""
     directory = open_directory(disk)
     assert directory.failure is None
     assert not directory.report.damaged_files
     if NAME not in directory.logs:
-        return Found(0, ())
+        return LogContents(0, ())
     log = directory.logs[NAME]
     assert not log.quarantine, log.quarantine.damages[0]
     assert log.report is None or not log.report.missing_offsets, "a recovery point beyond the log's end"
@@ -108,14 +108,14 @@ def recover(disk: MemoryDisk) -> Found:
     directory.close(broker_epoch=2)
     again = open_directory(disk)
     assert again.report.clean
-    assert contents(again.logs[NAME]) == Found(found.first, (*found.values, "++")), (
+    assert contents(again.logs[NAME]) == LogContents(found.first, (*found.values, "++")), (
         "the next start finds something else"
     )
     again.close(broker_epoch=3)
     return found
 
 
-def check(found: Found, promises: Sequence[May]) -> None:
+def check(found: LogContents, promises: Sequence[May]) -> None:
     may = promises[-1]
     end = found.first + len(found.values)
     assert found.first <= may.start, f"the log starts at {found.first}, {may.start} was promised"
@@ -241,7 +241,7 @@ def truncate_below_the_start(disk: MemoryDisk, promise: Promise) -> None:
     promise(May((new,), 1, 3))
 
 
-def begin_anew(disk: MemoryDisk, promise: Promise) -> None:
+def reset_to_snapshot(disk: MemoryDisk, promise: Promise) -> None:
     old = ("a1", "a2", "a3")
     new = ("", "", "", "", "", "", "", "c1")
     promise(May((old, new), 7, 0))
@@ -285,7 +285,7 @@ PROTOCOLS = [
     (truncate, ("a1", "a2", "a3", "a4", "a5")),
     (truncate_what_was_not_synced, ("a1",)),
     (truncate_below_the_start, ("a1",)),
-    (begin_anew, ("a1", "a2", "a3")),
+    (reset_to_snapshot, ("a1", "a2", "a3")),
     (compact, ("a1", "a2", "a3", "a4", "a5")),
 ]
 
@@ -308,7 +308,7 @@ def test_a_disk_that_fails_at_any_operation_loses_nothing_that_was_promised(
         check=check,
         prepare=prepared(*values),
         refusals=(KafkaStorageError, KeyError),  # KeyError: the directory went offline while it started
-        models=(Model.ANY_SUBSET,),  # the others have had their turn above
+        models=(CrashModel.ANY_SUBSET,),  # the others have had their turn above
         pending_limit=2,
     )
     assert report.failed_operations > 10

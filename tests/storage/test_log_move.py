@@ -16,9 +16,9 @@ from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_end import LogEnd
-from trioka.storage.log_move import Future, Step, start_of, the_longer
+from trioka.storage.log_move import CopyStep, FutureLog, longer_copy, start_of
 from trioka.storage.segments import Segments
-from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 PENDING = int(os.environ.get("TRIOKA_CRASH_PENDING", "12"))
@@ -41,25 +41,25 @@ def two_directories(disk: MemoryDisk, *records: str) -> tuple[LogDirectory, LogD
     return source, target
 
 
-def begin(source: LogDirectory, target: LogDirectory) -> Future:
+def begin(source: LogDirectory, target: LogDirectory) -> FutureLog:
     log = source.logs[NAME]
-    return Future.begin(source, target, log, COPY, start_offset=start_of(log), now_ms=NOW_MS)
+    return FutureLog.begin(source, target, log, COPY, start_offset=start_of(log), now_ms=NOW_MS)
 
 
-def copy(future: Future, max_bytes: int = 300) -> list[Step]:
+def copy(future: FutureLog, max_bytes: int = 300) -> list[CopyStep]:
     """Until nothing is missing. What was done, on the way."""
-    done: list[Step] = []
-    while (piece := future.next_piece(max_bytes)) is not None:
+    done: list[CopyStep] = []
+    while (piece := future.next_copy_step(max_bytes)) is not None:
         future.take(piece, now_ms=NOW_MS)
         done.append(piece.step)
         assert len(done) < 100
     return done
 
 
-def move(future: Future) -> Log:
+def move(future: FutureLog) -> Log:
     future.settle()
-    assert future.is_near
-    log = future.take_place(now_ms=NOW_MS)
+    assert future.is_nearly_caught_up
+    log = future.promote(now_ms=NOW_MS)
     future.settle()
     future.retire(GONE, now_ms=NOW_MS)
     return log
@@ -110,7 +110,7 @@ def test_what_is_written_meanwhile_is_copied_too() -> None:
     current = source.logs[NAME]
     future = begin(source, target)
     for text in TEXTS[10:20]:
-        piece = future.next_piece(200)
+        piece = future.next_copy_step(200)
         append(current, text)
         assert piece is not None
         future.take(piece, now_ms=NOW_MS)
@@ -119,8 +119,8 @@ def test_what_is_written_meanwhile_is_copied_too() -> None:
     future.settle()
     for text in TEXTS[20:22]:
         append(current, text)
-    assert future.is_near and future.lag == 2
-    assert values(future.take_place(now_ms=NOW_MS)) == TEXTS[:22]
+    assert future.is_nearly_caught_up and future.lag == 2
+    assert values(future.promote(now_ms=NOW_MS)) == TEXTS[:22]
 
 
 def test_a_producer_s_numbers_go_on_in_the_copy() -> None:
@@ -143,8 +143,8 @@ def test_an_epoch_that_has_no_record_yet_is_known_in_the_copy() -> None:
     future = begin(source, target)
     copy(future)
     source.logs[NAME].begin_epoch(4)
-    assert not future.is_near
-    assert copy(future) == [Step.BEGIN_EPOCH]
+    assert not future.is_nearly_caught_up
+    assert copy(future) == [CopyStep.BEGIN_EPOCH]
     log = move(future)
     assert log.end_offset_for_epoch(4) == (4, 1)
     assert log.end_offset_for_epoch(0) == (0, 1)
@@ -157,7 +157,7 @@ def test_retention_may_overtake_the_copy() -> None:
     current.delete_records_before(25)
     retention.enforce(current, now_ms=NOW_MS)
     done = copy(future)
-    assert done[0] is Step.BEGIN_ANEW and done.count(Step.BEGIN_ANEW) == 1
+    assert done[0] is CopyStep.RESTART and done.count(CopyStep.RESTART) == 1
     assert values(move(future)) == TEXTS[25:]
 
 
@@ -169,7 +169,7 @@ def test_a_log_that_is_cut_is_copied_anew() -> None:
     current.truncate_to(20, now_ms=NOW_MS)
     for text in ("a", "b"):
         append(current, text, epoch=2)
-    assert Step.BEGIN_ANEW in copy(future)
+    assert CopyStep.RESTART in copy(future)
     for text in TEXTS:  # longer than the copy, so that only the epochs tell
         append(current, text, epoch=2)
     copy(future)
@@ -177,7 +177,7 @@ def test_a_log_that_is_cut_is_copied_anew() -> None:
     for text in TEXTS:
         append(current, text, epoch=3)
     assert current.log_end_offset >= future.log.log_end_offset - 1
-    assert Step.BEGIN_ANEW in copy(future)
+    assert CopyStep.RESTART in copy(future)
     assert values(move(future)) == [*TEXTS[:20], "a", *TEXTS]
 
 
@@ -186,10 +186,10 @@ def test_a_log_that_ends_behind_its_last_record_keeps_its_end() -> None:
     current = source.logs[NAME]
     current.append_as_follower(batch("one", base_offset=0, leader_epoch=0), now_ms=NOW_MS)
     future = begin(source, target)
-    assert copy(future) == [Step.APPEND]
+    assert copy(future) == [CopyStep.APPEND]
     current.append_as_follower(batch("two", base_offset=10, leader_epoch=0), now_ms=NOW_MS)
     current.segments.active.truncate_to(1, current.segments[0].size // 2)  # as a compaction may do it
-    assert copy(future) == [Step.SKIP]
+    assert copy(future) == [CopyStep.SKIP]
     log = move(future)
     assert log.log_end_offset == 11
     assert append(log, "three").first_offset == 11
@@ -229,10 +229,10 @@ def test_of_two_logs_the_longer_stays_and_starts_where_the_later_starts() -> Non
     for text in [*TEXTS, "more"]:
         append(other, text)
     source.logs[NAME].delete_records_before(5)
-    assert the_longer([source, target], NAME) is target
+    assert longer_copy([source, target], NAME) is target
     assert other.log_start_offset == 5
     source.logs[NAME].append_as_leader(batch("x"), leader_epoch=1, now_ms=NOW_MS)
-    assert the_longer([source, target], NAME) is source, "the later epoch counts more"
+    assert longer_copy([source, target], NAME) is source, "the later epoch counts more"
 
 
 # Crashes -------------------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def change_places(disk: MemoryDisk, promise: Promise) -> None:
     copy(future)
     future.settle()
     append(current, "b2")
-    log = future.take_place(now_ms=NOW_MS)
+    log = future.promote(now_ms=NOW_MS)
     append(log, "b3")
     log.sync()
     promise(May(HISTORY, 5))
@@ -290,7 +290,7 @@ def keep_the_former(disk: MemoryDisk, promise: Promise) -> None:
     copy(future)
     future.settle()
     append(current, "b1")
-    log = future.take_place(now_ms=NOW_MS)
+    log = future.promote(now_ms=NOW_MS)
     current.sync()  # for a producer who wrote before, and waits
     promise(May(HISTORY, 3))
     append(log, "b2")
@@ -321,10 +321,10 @@ def recover(disk: MemoryDisk) -> tuple[str, ...]:
         assert directory.failure is None and not directory.report.damaged_files
         for name in list(directory.report.unfinished):
             directory.drop_unfinished(name)
-    kept = the_longer([directory for directory in directories if NAME in directory.logs], NAME)
+    kept = longer_copy([directory for directory in directories if NAME in directory.logs], NAME)
     for directory in directories:
         if directory is not kept and NAME in directory.logs:
-            directory.set_aside_as_stray({NAME: GONE})
+            directory.mark_stray({NAME: GONE})
     log = kept.logs[NAME]
     assert not log.quarantine, log.quarantine.damages[0]
     found = tuple(values(log))
@@ -360,7 +360,7 @@ def test_a_disk_that_fails_at_any_operation_loses_nothing_that_was_promised(prot
         check=check,
         prepare=prepared,
         refusals=(KafkaStorageError, KeyError),  # KeyError: the directory went offline while it started
-        models=(Model.ANY_SUBSET,),
+        models=(CrashModel.ANY_SUBSET,),
         pending_limit=2,
     )
     assert report.failed_operations > 50
@@ -378,26 +378,26 @@ def sync_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def retire_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Future.take_place
+    real = FutureLog.promote
 
-    def take_place(self: Future, *, now_ms: int) -> Log:
+    def promote(self: FutureLog, *, now_ms: int) -> Log:
         log = real(self, now_ms=now_ms)
         self.retire(GONE, now_ms=now_ms)
-        monkeypatch.setattr(Future, "retire", lambda *_, **__: None)
+        monkeypatch.setattr(FutureLog, "retire", lambda *_, **__: None)
         return log
 
-    monkeypatch.setattr(Future, "take_place", take_place)
+    monkeypatch.setattr(FutureLog, "promote", promote)
 
 
 def keep_the_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     def shorter(copies: Sequence[LogDirectory], name: TopicPartition) -> LogDirectory:
         return min(copies, key=lambda each: each.logs[name].log_end_offset)
 
-    monkeypatch.setitem(globals(), "the_longer", shorter)
+    monkeypatch.setitem(globals(), "longer_copy", shorter)
 
 
 def settle_without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Future, "settle", lambda self: self.target.checkpoint())
+    monkeypatch.setattr(FutureLog, "settle", lambda self: self.target.checkpoint())
 
 
 MISTAKES = [

@@ -14,10 +14,10 @@ from support.log_fixtures import NOW_MS, batch
 from trioka.protocol.batch import build_marker, check_crc, headers, records
 from trioka.protocol.errors import CorruptMessage
 from trioka.protocol.record import EndTxnMarker
-from trioka.storage.append_validation import Origin
+from trioka.storage.append_validation import AppendOrigin
 from trioka.storage.checkpoint import MetaProperties, write_meta_properties
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import DamagedFile, TopicPartition
+from trioka.storage.layout import CorruptFile, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.testing.disks.memory_disk import MemoryDisk
@@ -46,7 +46,7 @@ def fill(log: Log) -> None:
                 producer_id=7,
                 producer_epoch=0,
             )
-            log.append_as_leader(marker, leader_epoch=number // 5, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+            log.append_as_leader(marker, leader_epoch=number // 5, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     log.advance_high_watermark(log.log_end_offset)
 
 
@@ -128,7 +128,7 @@ def test_a_flipped_bit_is_healed_or_refused(path: str, clean: bool) -> None:
 def check(disk: MemoryDisk, path: str) -> None:
     if path.endswith("meta.properties"):
         # Refused, or a name that is still a name: then it is compared with the node's own by whoever starts it.
-        with suppress(DamagedFile):
+        with suppress(CorruptFile):
             directory_on(disk)
         return
     directory = directory_on(disk)

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from mutants.catalog_logs import LOCKED_SYNC, UNLOCKED_SYNC
 from mutants.plant import planted
 from support.log_fixtures import NOW_MS, append, batch, values
 from support.thread_schedules import WatchedLock, at_a_point, meet
@@ -20,9 +21,9 @@ from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_end import LogEnd
-from trioka.storage.log_move import Future, start_of
+from trioka.storage.log_move import FutureLog, start_of
 from trioka.storage.segments import Segments
-from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)
@@ -31,7 +32,7 @@ CONFIG = LogConfig(
 )
 RECORDS = ["a1", "b1", "a2", "c1", "b2", "d1", "e1"]  # some three to a segment
 SYNCED = 4
-MODELS = cycle(Model)
+MODELS = cycle(CrashModel)
 
 
 class Place:
@@ -146,8 +147,8 @@ def delete_all_segments(place: Place) -> None:
 
 def compact(place: Place) -> None:
     place.least = 0  # fewer records, and no key is lost: test_cleaner_crashes.py
-    dirt = cleaner.dirt_of(place.log, place.log.first_dirty_offset, now_ms=NOW_MS)
-    work = cleaner.clean(place.log, dirt, now_ms=NOW_MS)
+    to_clean = cleaner.log_to_clean(place.log, place.log.first_dirty_offset, now_ms=NOW_MS)
+    work = cleaner.clean(place.log, to_clean, now_ms=NOW_MS)
     while True:
         try:
             next(work)
@@ -163,13 +164,13 @@ def delete(place: Place) -> None:
 
 def move(place: Place) -> None:
     """To the other directory, where a copy takes the place of the log."""
-    future = Future.begin(
+    future = FutureLog.begin(
         place.directory, place.other, place.log, "c" * 32, start_offset=start_of(place.log), now_ms=NOW_MS
     )
-    while (piece := future.next_piece()) is not None:
+    while (piece := future.next_copy_step()) is not None:
         future.take(piece, now_ms=NOW_MS)
     future.settle()
-    future.take_place(now_ms=NOW_MS)
+    future.promote(now_ms=NOW_MS)
     future.settle()
     future.retire("d" * 32, now_ms=NOW_MS)
 
@@ -233,10 +234,8 @@ MISTAKES = [
         segments,
         Segments,
         "sync",
-        "        with self._lock:\n            if self._closed:\n                return\n"
-        "            point, names, moved = end.sync_point(), self._names_made, self._moved\n",
-        "        point = end.sync_point()\n        with self._lock:\n"
-        "            names, moved, point = self._names_made, self._moved, point._replace(cuts=end.cuts)\n",
+        LOCKED_SYNC,
+        UNLOCKED_SYNC,
         cut_below_the_recovery_point,
     ),
     (

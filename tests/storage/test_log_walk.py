@@ -13,7 +13,7 @@ from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.offset_lookup import offset_for_timestamp, offset_of_max_timestamp
-from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)
@@ -132,7 +132,7 @@ class Walk:
         self.start = self.log.log_start_offset
 
     def lose_power(self) -> None:
-        self.disk = self.disk.crash(self.random.choice(list(Model)), self.random)
+        self.disk = self.disk.crash(self.random.choice(list(CrashModel)), self.random)
         self.directory = self.open()
         log = self.log
         assert not log.quarantine, log.quarantine.damages

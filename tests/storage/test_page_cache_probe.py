@@ -58,7 +58,7 @@ def filled(size: int) -> tuple[Log, AskedDisk]:
 
 def read(storage: ModuleType, log: Log, offset: int, size: int) -> int:
     """As a fetch does it. The next offset; -1 if it would have waited."""
-    if storage.cold_part(log, offset, size) is not None:
+    if storage.uncached_range(log, offset, size) is not None:
         return -1
     return log.read(offset, size).next_offset
 
@@ -84,7 +84,7 @@ def test_what_has_left_memory_is_told_and_no_byte_of_its_segment_is_believed(sto
     assert position is not None
     segment.checked.add(0, segment.size)
     disk.cold = segment.size
-    part = storage.cold_part(log, second, MB)
+    part = storage.uncached_range(log, second, MB)
     assert part is not None
     assert (part.path, part.position, part.size) == (segment.log_path, position, MB + LOOK_BYTES)
     assert part.segment is segment
@@ -116,7 +116,11 @@ MISTAKES = [
         "min(max_bytes, segment.size - position)",
         test_the_kernel_is_asked_about_each_read_and_about_no_more,
     ),
-    ("if size <= 0 or ", "if ", test_the_kernel_is_asked_about_each_read_and_about_no_more),
+    (
+        "size <= 0 or segment.files.get(segment.log_path).is_resident(position, size)",
+        "segment.files.get(segment.log_path).is_resident(position, size)",
+        test_the_kernel_is_asked_about_each_read_and_about_no_more,
+    ),
     (
         "    segment.checked.cut(0)\n",
         "",

@@ -12,7 +12,7 @@ from trioka.protocol.errors import (
     InvalidProducerEpoch,
 )
 from trioka.storage import producer_state
-from trioka.storage.layout import DamagedFile
+from trioka.storage.layout import CorruptFile
 from trioka.storage.producer_state import CompletedTransaction
 
 
@@ -62,7 +62,7 @@ def test_a_damaged_snapshot_gives_way_to_an_older_one(storage: ModuleType) -> No
     partition.disk.flip_bit(partition.state.snapshots.path(12), 100, 3)
     again = Partition(storage, partition.disk)
     (damaged,) = again.state.truncate_and_reload(0, 12, now_ms=200, expiration_ms=DAY_MS)
-    assert isinstance(damaged, DamagedFile)
+    assert isinstance(damaged, CorruptFile)
     assert again.state.end_offset == 11  # the caller replays from here
     assert again.state.snapshots.offsets == [11]
 
@@ -118,7 +118,7 @@ def test_a_moved_log_start_frees_transactions_below_it_but_keeps_producers(stora
     partition = busy(storage)
     assert partition.state.first_unstable_offset == 6
     partition.mark(COMMIT, producer=2)  # at 11
-    partition.state.log_start_moved(12)
+    partition.state.on_log_start_moved(12)
     assert partition.state.first_unstable_offset is None
     assert partition.write(5, producer=1) == 5  # type: ignore[unreachable]
 
@@ -179,7 +179,7 @@ def test_the_last_stable_offset_is_never_past_an_open_transaction(seed: int) -> 
             following[producer] = sequence + 1
             opened.setdefault(producer, first)
         high = random.randint(high, partition.end)
-        partition.state.high_watermark_moved(high)
+        partition.state.on_high_watermark_moved(high)
         unstable = [*opened.values(), *(first for first, mark in ended if mark >= high)]
         assert partition.state.last_stable_offset(high) == min([*unstable, high])
 
@@ -191,8 +191,9 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      test_a_snapshot_brings_producers_epochs_and_open_transactions_back),
     ("                self.snapshots.remove(offset)\n", "                break\n",
      test_a_damaged_snapshot_gives_way_to_an_older_one),
-    ("        self._forget_all()\n        damaged", "        damaged", test_truncation_forgets_what_was_cut),
-    ("            self.log_start_moved(start)\n            return ()\n", "            pass\n",
+    ("self._forget_all()\n" "damaged: list[CorruptFile] = []", "damaged: list[CorruptFile] = []",
+     test_truncation_forgets_what_was_cut),
+    ("            self.on_log_start_moved(start)\n            return ()\n", "            pass\n",
      test_truncation_at_the_end_keeps_what_is_known),
     ("if not _is_idle(producer, now_ms, expiration_ms):", "if True:",
      test_an_expired_producer_does_not_come_back_from_a_snapshot),

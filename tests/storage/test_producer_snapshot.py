@@ -7,7 +7,7 @@ from crc32c import crc32c
 from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import producer_snapshot
-from trioka.storage.layout import DamagedFile
+from trioka.storage.layout import CorruptFile
 from trioka.storage.producer_snapshot import Snapshot, SnapshotBatch, SnapshotEntry, SnapshotFiles
 from trioka.testing.disks.memory_disk import MemoryDisk
 
@@ -81,14 +81,14 @@ def with_checksum(body: bytes) -> bytes:
 def test_batches_that_do_not_belong_to_the_entries_are_refused(
     storage: ModuleType, batches: list[SnapshotBatch]
 ) -> None:
-    with pytest.raises(DamagedFile):
+    with pytest.raises(CorruptFile):
         storage.decode("path", storage.encode(Snapshot(THREE, batches)))
 
 
 def test_bytes_that_nobody_knows_behind_the_entries_are_refused(storage: ModuleType) -> None:
     body = storage.encode(Snapshot(THREE, BATCHES))[6:]
     for strange in (body[:-1], body + b"\0", body[:150], body.replace(b"TRIOKA-1", b"TRIOKA-2"), KAFKA[6:] + bytes(12)):
-        with pytest.raises(DamagedFile):
+        with pytest.raises(CorruptFile):
             storage.decode("path", with_checksum(strange))
 
 
@@ -99,16 +99,16 @@ def test_any_flipped_bit_and_any_missing_byte_is_noticed(whole: bytes) -> None:
 
 def notice_any_damage(storage: ModuleType, whole: bytes = KAFKA) -> None:
     for position in range(len(whole)):
-        with pytest.raises(DamagedFile):
+        with pytest.raises(CorruptFile):
             storage.decode("path", whole[:position])
         for bit in range(8):
             damaged = bytearray(whole)
             damaged[position] ^= 1 << bit
-            with pytest.raises(DamagedFile):
+            with pytest.raises(CorruptFile):
                 storage.decode("path", bytes(damaged))
-    with pytest.raises(DamagedFile):
+    with pytest.raises(CorruptFile):
         storage.decode("path", whole + b"\0")
-    with pytest.raises(DamagedFile):
+    with pytest.raises(CorruptFile):
         storage.decode("path", bytes(200))
 
 
@@ -118,10 +118,10 @@ def test_a_count_that_does_not_fit_or_a_producer_that_cannot_be_is_refused(stora
         THREE[0]._replace(offset_delta=-1),
         THREE[0]._replace(epoch=-2),
     ):
-        with pytest.raises(DamagedFile, match="cannot be"):
+        with pytest.raises(CorruptFile, match="cannot be"):
             storage.decode("path", storage.encode(Snapshot([entry])))
     for count in (4, -1):
-        with pytest.raises(DamagedFile, match=f"announces {count}"):
+        with pytest.raises(CorruptFile, match=f"announces {count}"):
             storage.decode("path", with_checksum(count.to_bytes(4, "big", signed=True) + KAFKA[10:]))
 
 
@@ -148,7 +148,7 @@ def test_an_unsynced_snapshot_replaces_a_longer_one_whole(storage: ModuleType) -
 def test_a_snapshot_beyond_all_reason_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     found, _ = files(producer_snapshot, 42)
     monkeypatch.setattr(producer_snapshot, "MAX_SNAPSHOT_BYTES", 9)
-    with pytest.raises(DamagedFile, match="no snapshot has more"):
+    with pytest.raises(CorruptFile, match="no snapshot has more"):
         found.read(42)
 
 
@@ -197,16 +197,17 @@ def refuse_the_same_batch_twice(storage: ModuleType) -> None:
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
-    (">qhiqiqiq", ">qhiqiqqi", test_snapshots_are_kafkas_bytes_in_both_directions),
-    ("!= crc:", "== -1:", notice_any_damage),
+    ('struct.Struct(">qhiqiqiq")', 'struct.Struct(">qhiqiqqi")', test_snapshots_are_kafkas_bytes_in_both_directions),
+    ("crc32c(view[_HEAD.size :]) != crc", "crc32c(view[_HEAD.size :]) == -1", notice_any_damage),
     ("if version != VERSION:", "if False:", notice_any_damage),
     ("if not start <= end <= len(data):", "if False:",
      test_a_count_that_does_not_fit_or_a_producer_that_cannot_be_is_refused),
     ("and not file.suffix", "", test_only_whole_names_are_found_in_the_directory),
     ("                file.truncate(len(data))\n", "", test_an_unsynced_snapshot_replaces_a_longer_one_whole),
-    ("if not start <= offset <= end", "if not start < offset <= end",
+    ("start <= offset <= end", "start < offset <= end",
      test_only_snapshots_inside_of_the_log_are_kept_its_ends_among_them),
-    (">qiqiq", ">qiqqi", test_our_batches_stand_behind_kafkas_bytes_under_the_same_checksum),
+    ('struct.Struct(">qiqiq")', 'struct.Struct(">qiqqi")',
+     test_our_batches_stand_behind_kafkas_bytes_under_the_same_checksum),
     ("if count * _BATCH.size != len(view) - start:", "if False:",
      test_bytes_that_nobody_knows_behind_the_entries_are_refused),
     ("bytes(view[: len(_BATCHES_MAGIC)]) != _BATCHES_MAGIC", "False",

@@ -156,10 +156,10 @@ def test_an_ended_transaction_holds_it_back_until_its_marker_is_replicated(stora
     partition.write(0, 2, transactional=True)
     partition.mark(COMMIT)  # at offset 2
     state = partition.state
-    state.high_watermark_moved(2)
+    state.on_high_watermark_moved(2)
     assert state.last_stable_offset(2) == 0
     assert state.first_undecided_offset is None
-    state.high_watermark_moved(3)
+    state.on_high_watermark_moved(3)
     assert state.last_stable_offset(3) == 3
     assert state.first_unstable_offset is None
 
@@ -173,9 +173,9 @@ def test_the_earliest_of_open_and_unreplicated_transactions_counts(storage: Modu
     partition.mark(ABORT, producer=2)  # 4
     state = partition.state
     assert state.first_unstable_offset == 0
-    state.high_watermark_moved(3)
+    state.on_high_watermark_moved(3)
     assert state.first_unstable_offset == 1
-    state.high_watermark_moved(5)
+    state.on_high_watermark_moved(5)
     assert state.first_unstable_offset == 3
 
 
@@ -317,8 +317,10 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("and written.last_sequence == last", "", test_a_retry_cut_in_another_way_is_refused),
     ("(window[-1].last_sequence + 1) % SEQUENCES", "window[-1].last_sequence + 1",
      test_after_the_last_sequence_comes_nought),
-    ("if sequence != (", "if sequence < (", test_a_gap_is_refused),
-    ("if window else 0)", "if window else sequence)",
+    ("sequence != ((window[-1].last_sequence + 1) % SEQUENCES if window else 0)",
+     "sequence < ((window[-1].last_sequence + 1) % SEQUENCES if window else 0)", test_a_gap_is_refused),
+    ("(window[-1].last_sequence + 1) % SEQUENCES if window else 0",
+     "(window[-1].last_sequence + 1) % SEQUENCES if window else sequence",
      test_sequences_go_on_after_a_marker_of_the_same_epoch_and_begin_anew_after_a_bump),
     ("if sequences and batch.base_sequence != 0 and producer.epoch != NO_EPOCH:", "if False:",
      test_a_newer_epoch_begins_at_nought),
@@ -327,7 +329,11 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("            producer.epoch = batch.producer_epoch\n            window.clear()\n",
      "            producer.epoch = batch.producer_epoch\n",
      test_a_newer_epoch_forgets_the_batches_of_the_older_one),
-    ("elif sequences:", "else:", test_a_coordinator_writes_for_a_producer_without_its_sequences),
+    ("elif sequences:\n" "    window = producer.window\n" "    sequence = batch.base_sequence\n"
+     "    if sequence != ((window[-1].last_sequence + 1) % SEQUENCES if window else 0):\n"
+     "        return self._retry(batch, producer)", "window = producer.window\n" "sequence = batch.base_sequence\n"
+     "if sequence != ((window[-1].last_sequence + 1) % SEQUENCES if window else 0):\n"
+     "    return self._retry(batch, producer)", test_a_coordinator_writes_for_a_producer_without_its_sequences),
     ("        if producer.transaction_first_offset >= 0 and not batch.is_transactional:\n", "        if False:\n",
      test_no_write_outside_of_an_open_transaction),
     ("return high_watermark if unstable == NO_OFFSET or unstable >= high_watermark else unstable",
@@ -351,11 +357,13 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("producer.transaction_first_offset >= 0 and epoch != MAX_EPOCH", "True",
      test_under_transaction_version_2_the_same_marker_again_is_harmless),
     (" and epoch != MAX_EPOCH", "", test_under_transaction_version_2_the_last_epoch_is_ended_by_itself),
-    ("producer.transaction_first_offset < 0 and now_ms", "now_ms",
+    ("producer.transaction_first_offset < 0 and now_ms - producer.last_timestamp >= " "expiration_ms",
+     "now_ms - producer.last_timestamp >= expiration_ms",
      test_an_idle_producer_expires_and_one_in_a_transaction_does_not),
-    (">= expiration_ms", "> expiration_ms", test_an_idle_producer_expires_and_one_in_a_transaction_does_not),
-    ("for key, p in self._producers.items() if p.transaction_first_offset < 0)",
-     "for key, p in self._producers.items())",
+    ("now_ms - producer.last_timestamp >= expiration_ms", "now_ms - producer.last_timestamp > expiration_ms",
+     test_an_idle_producer_expires_and_one_in_a_transaction_does_not),
+    ("((p.last_timestamp, key) for key, p in self._producers.items() if " "p.transaction_first_offset < 0)",
+     "((p.last_timestamp, key) for key, p in self._producers.items())",
      test_the_number_of_producers_is_bounded_and_transactions_survive_it),
 ]  # fmt: skip
 

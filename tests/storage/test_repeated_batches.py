@@ -9,7 +9,7 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from mutants.plant import planted
+from mutants.plant import planted, within
 from support import log_fixtures
 from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, open_log, reopen
 
@@ -20,9 +20,9 @@ from trioka.storage.directory import LogDirectory
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.log_move import Future, start_of
+from trioka.storage.log_move import FutureLog, start_of
 from trioka.storage.producer_snapshot import Snapshot, SnapshotFiles
-from trioka.testing.disks.crash_models import Model
+from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 WIDE = LogConfig(segment_bytes=100_000, index_interval_bytes=200, file_delete_delay_ms=1000)
@@ -64,7 +64,7 @@ def assert_five_of_five(log: Log, offsets: dict[tuple[int, int], int]) -> None:
 def crash(log: Log, *, recovery_point: int) -> Log:
     """The process is killed: what it has written is there."""
     disk = log.files.disk
-    log.let_go()
+    log.close_handles()
     return open_log(disk, config=log.config, clean=False, recovery_point=recovery_point, log_start=log.log_start_offset)
 
 
@@ -147,8 +147,8 @@ def test_five_of_five_batches_are_known_though_retention_took_their_segments_aft
     assert_five_of_five(event(log), offsets)
 
 
-@pytest.mark.parametrize("model", Model)
-def test_five_of_five_batches_are_known_after_the_power_was_lost(model: Model) -> None:
+@pytest.mark.parametrize("model", CrashModel)
+def test_five_of_five_batches_are_known_after_the_power_was_lost(model: CrashModel) -> None:
     """What was synced is there, and perhaps a snapshot that was not."""
     for seed in range(20):
         disk = MemoryDisk()
@@ -159,8 +159,8 @@ def test_five_of_five_batches_are_known_after_the_power_was_lost(model: Model) -
         assert_five_of_five(again, offsets)
 
 
-@pytest.mark.parametrize("model", Model)
-def test_five_of_five_batches_are_known_after_retention_and_a_loss_of_power(model: Model) -> None:
+@pytest.mark.parametrize("model", CrashModel)
+def test_five_of_five_batches_are_known_after_retention_and_a_loss_of_power(model: CrashModel) -> None:
     """Nothing but the snapshot knows of them, which the roll did not sync."""
     for seed in range(20):
         disk = MemoryDisk()
@@ -226,7 +226,7 @@ def test_what_a_snapshot_of_kafkas_does_not_name_is_found_in_the_log(
 
 
 def test_only_the_last_part_of_the_log_is_read_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_rebuild, "RECALLED_BYTES", 300)
+    monkeypatch.setattr(index_rebuild, "RECENT_BATCHES_BYTES", 300)
     log = open_log(config=WIDE)
     offsets = written(log)
     again = as_kafka_stops(log)
@@ -238,7 +238,7 @@ def test_only_the_last_part_of_the_log_is_read_for_it(monkeypatch: pytest.Monkey
 
 
 def test_nothing_is_read_where_too_much_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_rebuild, "MAX_RECALLED_BYTES", 100)
+    monkeypatch.setattr(index_rebuild, "MAX_RECENT_BATCHES_BYTES", 100)
     log = open_log(config=WIDE)
     offsets = written(log)
     again = as_kafka_stops(log)
@@ -289,11 +289,11 @@ def test_five_of_five_batches_are_known_after_a_move_to_another_directory(delete
     offsets = written(log)
     if deleted:
         log.delete_records_before(log.log_end_offset)
-    future = Future.begin(source, target, log, "c" * 32, start_offset=start_of(log), now_ms=NOW_MS)
-    while (piece := future.next_piece()) is not None:
+    future = FutureLog.begin(source, target, log, "c" * 32, start_offset=start_of(log), now_ms=NOW_MS)
+    while (piece := future.next_copy_step()) is not None:
         future.take(piece, now_ms=NOW_MS)
     future.settle()
-    moved = future.take_place(now_ms=NOW_MS)
+    moved = future.promote(now_ms=NOW_MS)
     future.settle()
     future.retire("d" * 32, now_ms=NOW_MS)
     assert_five_of_five(moved, offsets)
@@ -327,21 +327,25 @@ def after_deletion_and_a_move() -> None:
 
 
 def after_retention_and_a_loss_of_power() -> None:
-    test_five_of_five_batches_are_known_after_retention_and_a_loss_of_power(Model.ANY_SUBSET)
+    test_five_of_five_batches_are_known_after_retention_and_a_loss_of_power(CrashModel.ANY_SUBSET)
 
 
 MISTAKES: list[tuple[ModuleType, str, ModuleType, str, str, Callable[[], None]]] = [
     (producer_state, "ProducerState", recovery, "window[-WINDOW_BATCHES:]", "window[-1:]", after_a_clean_stop),
     (producer_state, "ProducerState", recovery, "batches if entries else None", "None", without_reading_the_log),
-    (producer_state, "ProducerState", recovery, "NO_OFFSET  # no file knows", "log_start  # no file knows",
+    (producer_state, "ProducerState", recovery, "elif self._producers:\n"
+     "    self._snapshot_offset = NO_OFFSET  # no file knows of them, though no record may be " "left\n" "else:\n"
+     "    self._snapshot_offset = log_start", "elif self._producers:\n"
+     "    self._snapshot_offset = log_start  # no file knows of them, though no record may be " "left\n" "else:\n"
+     "    self._snapshot_offset = log_start",
      test_a_clean_stop_leaves_a_snapshot_though_all_records_are_deleted),
     (producer_state, "ProducerState", recovery,
      "if (last.last_sequence, last.last_offset) == (found.last_sequence, found.last_offset):", "if True:",
      test_damage_in_that_part_of_the_log_stops_no_start),
-    (recovery, "load", log_module, "        recall_batches(self.producers, self.segments)\n", "",
+    (recovery, "load", log_module, "        restore_recent_batches(self.producers, self.segments)\n", "",
      after_kafka_has_stopped),
-    (log_module, "Log", log_fixtures, "self.segments[0].base_offset, offset, now_ms",
-     "self.log_start_offset, offset, now_ms", after_deletion_and_a_truncation),
+    (log_module, "Log", log_fixtures, within("Log.replay_producers_from", "self.segments[0].base_offset"),
+     "self.log_start_offset", after_deletion_and_a_truncation),
     (log_module, "Log", log_fixtures, "        self.producers.snapshots.settle(start)\n", "",
      after_retention_and_a_loss_of_power),
     (producer_state, "ProducerState", recovery,

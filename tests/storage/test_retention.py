@@ -9,7 +9,7 @@ from support.compacted_log import Partition
 
 from trioka.storage import retention
 from trioka.storage.log_config import LogConfig
-from trioka.storage.retention import Reason, Retention, SegmentAge
+from trioka.storage.retention import DeletionReason, Retention, SegmentAge
 
 NOW = 1_000_000
 THREE = [SegmentAge(0, 100, 1_000), SegmentAge(10, 100, 2_000), SegmentAge(20, 100, 3_000)]  # the log ends at 30
@@ -52,7 +52,7 @@ def test_a_segment_goes_when_its_newest_record_is_older_than_the_limit(storage: 
     decision = decide(storage, ms=NOW - 2_001)
     assert gone(decision) == [0, 10]
     assert decision.log_start_offset == 20
-    assert {forgotten.reason for forgotten in decision.forgotten} == {Reason.TIME}
+    assert {forgotten.reason for forgotten in decision.forgotten} == {DeletionReason.TIME}
 
 
 def test_time_stops_at_the_first_segment_that_is_young_enough(storage: ModuleType) -> None:
@@ -81,7 +81,7 @@ def test_a_segment_goes_by_size_only_if_enough_is_left(storage: ModuleType) -> N
     ]:
         decision = decide(storage, size=size)
         assert gone(decision) == expected
-        assert all(forgotten.reason is Reason.SIZE for forgotten in decision.forgotten)
+        assert all(forgotten.reason is DeletionReason.SIZE for forgotten in decision.forgotten)
 
 
 def test_segments_before_the_start_go_whatever_the_policy(storage: ModuleType) -> None:
@@ -89,7 +89,7 @@ def test_segments_before_the_start_go_whatever_the_policy(storage: ModuleType) -
         assert gone(decide(storage, start=9, policy=policy)) == []
         decision = decide(storage, start=25, policy=policy)
         assert gone(decision) == [0, 10]
-        assert {forgotten.reason for forgotten in decision.forgotten} == {Reason.START_OFFSET}
+        assert {forgotten.reason for forgotten in decision.forgotten} == {DeletionReason.START_OFFSET}
         assert decision.log_start_offset == 25
         assert gone(decide(storage, start=30, policy=policy)) == [0, 10]  # the active segment stays
 
@@ -126,9 +126,9 @@ def test_the_looks_come_one_after_the_other(storage: ModuleType) -> None:
     segments = [SegmentAge(base, 100, 1_000 + base) for base in range(0, 50, 10)]
     decision = decide(storage, segments, start=10, end=50, high=50, size=300, ms=NOW - 1_021)
     assert [tuple(forgotten) for forgotten in decision.forgotten] == [
-        (0, Reason.START_OFFSET),
-        (10, Reason.SIZE),
-        (20, Reason.TIME),
+        (0, DeletionReason.START_OFFSET),
+        (10, DeletionReason.SIZE),
+        (20, DeletionReason.TIME),
     ]
     assert decision.log_start_offset == 30
 
@@ -192,8 +192,8 @@ def test_whatever_the_log_looks_like_the_rules_hold(seed: int) -> None:
         assert start <= decision.log_start_offset <= high
         assert decision.log_start_offset >= (left[0] if left else end) or not removed
         assert decision.roll == (not left)
-        if size >= 0 and any(forgotten.reason is Reason.SIZE for forgotten in decision.forgotten):
-            by_size = [n for n, forgotten in enumerate(decision.forgotten) if forgotten.reason is Reason.SIZE]
+        if size >= 0 and any(forgotten.reason is DeletionReason.SIZE for forgotten in decision.forgotten):
+            by_size = [n for n, forgotten in enumerate(decision.forgotten) if forgotten.reason is DeletionReason.SIZE]
             assert sum(segment.size for segment in segments[by_size[-1] + 1 :]) >= size
 
 
@@ -209,9 +209,9 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("if left - segments[number].size < retention_bytes:", "if left <= retention_bytes:",
      test_a_segment_goes_by_size_only_if_enough_is_left),
     ("        left -= segments[number].size\n", "", test_a_segment_goes_by_size_only_if_enough_is_left),
-    ("ends[number] <= start)", "segments[number].base_offset < start)",
+    ("ends[number] <= start", "segments[number].base_offset < start",
      test_segments_before_the_start_go_whatever_the_policy),
-    ("number + 1 < len(segments) and ends[number]", "ends[number]",
+    ("number + 1 < len(segments) and ends[number] <= start", "ends[number] <= start",
      test_segments_before_the_start_go_whatever_the_policy),
     ("if config.deletes:", "if True:", test_a_compacted_log_forgets_nothing_by_time_or_size),
     ("and high_watermark >= ends[number]", "", test_nothing_beyond_the_high_watermark_is_forgotten),
@@ -219,7 +219,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      test_nothing_beyond_the_high_watermark_is_forgotten),
     ("(is_last and not segments[number].size) or ", "", test_an_empty_active_segment_stays),
     ("roll=len(gone) == len(segments)", "roll=False", test_when_everything_goes_a_new_segment_is_rolled_first),
-    ("for segment in segments[first:])", "for segment in segments)", test_the_looks_come_one_after_the_other),
+    ("segments[first:]", "segments", test_the_looks_come_one_after_the_other),
     ("newest if newest >= 0 else segment.created_ms", "newest",
      test_records_without_timestamps_age_from_when_the_segment_was_made),
     ("    log.delete_segments(segments[: len(decision.forgotten)], now_ms=now_ms)\n", "",

@@ -85,7 +85,7 @@ def test_nothing_is_noted_of_a_log_that_was_cut_or_closed_meanwhile(storage: Mod
         log.truncate_to(COUNT - 1, now_ms=NOW_MS)
         log.append_as_follower(batch("other", base_offset=COUNT - 1, leader_epoch=5), now_ms=NOW_MS)
 
-    for change in (cut, Log.let_go):
+    for change in (cut, Log.close_handles):
         log = filled()
         active = log.segments.active
         flip(log, active.log_path, active.size - 1, 1)
@@ -122,12 +122,19 @@ def test_what_has_left_memory_is_not_believed_any_more(storage: ModuleType) -> N
 
 
 MISTAKES: list[tuple[str, str, Callable[[ModuleType], None]]] = [
-    ("                limit=self._limit,\n", "", test_every_flipped_bit_is_found_where_it_is),
+    (
+        "scan(self._held.file, end=end, base_offset=self._segment.base_offset, "
+        "position=self._position, last_offset=self._last_offset, epoch=self._epoch, "
+        "limit=self._limit)",
+        "scan(self._held.file, end=end, base_offset=self._segment.base_offset, "
+        "position=self._position, last_offset=self._last_offset, epoch=self._epoch)",
+        test_every_flipped_bit_is_found_where_it_is,
+    ),
     (" or log.cuts != self._cuts", "", test_nothing_is_noted_of_a_log_that_was_cut_or_closed_meanwhile),
     ("            segment.checked.cut(0)\n", "            pass\n", test_what_has_left_memory_is_not_believed_any_more),
     (
-        "self._batches = position, offset - 1, None",
-        "self._batches = position, self._last_offset, None",
+        "offset - 1",
+        "self._last_offset",
         test_damage_of_several_batches_is_told_apart_and_found_once,
     ),
 ]

@@ -12,7 +12,7 @@ from trioka.protocol.batch import build_marker, check_crc, headers
 from trioka.protocol.errors import CorruptMessage
 from trioka.protocol.record import EndTxnMarker
 from trioka.storage import segment_repair
-from trioka.storage.append_validation import Origin
+from trioka.storage.append_validation import AppendOrigin
 from trioka.storage.batch_scan import BadBatch
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
@@ -62,7 +62,7 @@ def good(first: int, end: int, log: Log | None = None) -> bytes:
 def heal(storage: ModuleType, log: Log, source: Callable[[Damage], bytes | None]) -> int:
     """All that can be: how many segments were mended."""
     healed = 0
-    for segment, damages in storage.mendable(log).items():
+    for segment, damages in storage.repairable_segments(log).items():
         patches = []
         for damage in damages:
             data = source(damage)
@@ -73,7 +73,7 @@ def heal(storage: ModuleType, log: Log, source: Callable[[Damage], bytes | None]
             storage.prepare(log, segment, now_ms=NOW_MS)
             log.sync()
             work = storage.begin(log, segment, now_ms=NOW_MS)
-            storage.put_in(work, storage.build(work, patches), patches)
+            storage.install_repair(work, storage.build(work, patches), patches)
             healed += 1
     return healed
 
@@ -268,7 +268,7 @@ def test_a_log_that_has_changed_meanwhile_is_left_as_it_is(storage: ModuleType) 
         log.files.close()
         assert list(log.verify())
 
-    for change in (cut, forget, find_more, Log.let_go):
+    for change in (cut, forget, find_more, Log.close_handles):
         log = filled()
         flip(log, 1)
         log.files.close()
@@ -278,8 +278,8 @@ def test_a_log_that_has_changed_meanwhile_is_left_as_it_is(storage: ModuleType) 
         built = storage.build(work, [patch])
         change(log)
         before = {name: data for name, data in files(log).items() if "cleaned" not in name}
-        with pytest.raises(storage.Changed):
-            storage.put_in(work, built, [patch])
+        with pytest.raises(storage.LogChanged):
+            storage.install_repair(work, built, [patch])
         assert files(log) == before
 
 
@@ -287,10 +287,10 @@ def test_neither_the_active_segment_nor_what_is_not_durable_is_mended(storage: M
     log = open_log()
     for number in range(3):
         append(log, str(number))
-    with pytest.raises(storage.Changed):
+    with pytest.raises(storage.LogChanged):
         storage.begin(log, log.segments.active, now_ms=NOW_MS)
     log.roll(now_ms=NOW_MS)
-    with pytest.raises(storage.Changed):
+    with pytest.raises(storage.LogChanged):
         storage.begin(log, log.segments[0], now_ms=NOW_MS)
 
 
@@ -304,7 +304,7 @@ def test_what_recovery_could_not_tell_the_producers_they_hear_when_it_is_mended(
         marker = build_marker(
             EndTxnMarker(False, 0), offset=0, timestamp=NOW_MS, leader_epoch=0, producer_id=8, producer_epoch=0
         )
-        log.append_as_leader(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+        log.append_as_leader(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
         append(log, "c", producer=(9, 0, 0), transactional=True)
         append(log, "d", producer=(7, 0, 1))
         append(log, "e")
@@ -415,7 +415,11 @@ MISTAKES = [
         test_only_a_compacted_log_may_lack_offsets,
     ),
     (" or header.last_offset >= damage.end_offset:", ":", test_a_batch_that_reaches_beyond_the_damage_is_refused),
-    (" and mendable(log).get(old, ()) == work.damages", "", test_a_log_that_has_changed_meanwhile_is_left_as_it_is),
+    (
+        " and repairable_segments(log).get(old, ()) == work.damages",
+        "",
+        test_a_log_that_has_changed_meanwhile_is_left_as_it_is,
+    ),
     (" or log.recovery_point < limit", "", test_neither_the_active_segment_nor_what_is_not_durable_is_mended),
     (
         "        if header.last_offset < damage.first_offset:\n            continue\n",

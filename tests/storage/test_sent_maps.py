@@ -4,11 +4,15 @@ import errno
 import os
 import socket
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from unittest import mock
 
 import pytest
+from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import file_pool
-from trioka.storage.disk import OsDisk
+from trioka.storage.disk import OsDisk, map_for_send
 from trioka.storage.file_pool import SENT_MAPS_LIMIT, FilePool
 from trioka.testing.disks.memory_disk import MemoryDisk
 
@@ -48,6 +52,53 @@ def test_new_bytes_of_a_file_get_a_map_when_there_are_enough_of_them(tmp_path: P
     assert pool.range(path, 0, 8000).view() is not None, "the old map is still there"
     pool.get(path).write(9000, b"n" * 1000)
     assert sent(pool.range(path, 8000, 2000).view()) == b"n" * 2000
+
+
+def a_reader_of_the_end_does_not_ask_for_the_size_of_its_file_with_each_range(module: ModuleType) -> None:
+    with TemporaryDirectory() as folder, mock.patch.object(module, "map_for_send", wraps=map_for_send) as maps:
+        path = new_file(Path(folder), 8000)
+        pool = module.FilePool(OsDisk())
+        assert pool.range(path, 0, 8000).view() is not None
+        for number in range(10):
+            pool.get(path).write(8000 + 100 * number, b"n" * 100)
+            assert pool.range(path, 8000 + 100 * number, 100).view() is None
+        assert maps.call_count == 2
+        pool.get(path).write(9000, b"n" * 1000)
+        assert sent(pool.range(path, 9900, 100).view()) == b"n" * 100, "a quarter more"
+
+
+def a_file_whose_map_was_given_up_is_mapped_anew(module: ModuleType) -> None:
+    with TemporaryDirectory() as folder, mock.patch.object(module, "SENT_MAPS_LIMIT", 1):
+        path, other = new_file(Path(folder), 8000), new_file(Path(folder), 100, "other")
+        pool = module.FilePool(OsDisk())
+        assert pool.range(path, 0, 8000).view() is not None
+        pool.get(path).write(8000, b"n" * 100)
+        assert pool.range(path, 8000, 100).view() is None
+        assert pool.range(other, 0, 100).view() is not None, "in its place"
+        assert pool.range(path, 0, 4000).view() is not None
+
+
+END, AGAIN = (
+    a_reader_of_the_end_does_not_ask_for_the_size_of_its_file_with_each_range,
+    a_file_whose_map_was_given_up_is_mapped_anew,
+)
+
+
+@pytest.mark.parametrize("rule", [END, AGAIN])
+def test_a_rule_of_maps_holds(rule: Rule) -> None:
+    rule(file_pool)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "rule"),
+    [
+        ("            if end < self._map_from:\n                return None\n", "", END),
+        ("self._map_from = at_least", "self._map_from = 1 << 60", END),
+        ("self._view = None\nself._map_from = 0", "self._view = None", AGAIN),
+    ],
+)
+def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:
+    assert_noticed(file_pool, right, wrong, rule)
 
 
 def test_a_range_behind_the_end_of_its_file_has_no_map(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from trioka.protocol.batch import headers
 from trioka.storage import small_read
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.verified_ranges import Spans
+from trioka.storage.verified_ranges import VerifiedRanges
 
 SEGMENT_BYTES = 60_000
 ENTRY = Struct(">ii")  # of an index
@@ -140,7 +140,7 @@ def test_a_place_at_which_something_else_stands_is_left_alone(storage: ModuleTyp
 def test_what_nobody_has_checked_is_left_alone(storage: ModuleType) -> None:
     log = filled(8)
     at_a_known_place(log, 0)
-    log.segments[0].checked = Spans()
+    log.segments[0].checked = VerifiedRanges()
     assert storage.take(log, 0, 5000, log.log_end_offset) is None
 
 
@@ -180,11 +180,15 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("if behind > size or last_offset >= upto:", "if behind > size:", test_all_that_fits_is_taken_and_nothing_else),
     ("or next_offset > upto or", "or", test_all_that_fits_is_taken_and_nothing_else),
     ("segment.followed(next_offset, position + end)", "pass", test_whoever_reads_on_finds_the_next_place_known),
-    ("<= size <= SMALL_BYTES", "<= size", test_much_is_left_alone),
+    ("HEADER_SIZE <= size <= SMALL_BYTES", "HEADER_SIZE <= size", test_much_is_left_alone),
     ("or PLACE.unpack_from(data)[0] != offset", "", test_a_place_at_which_something_else_stands_is_left_alone),
     (" or not segment.checked.covers(position, position + end)", "", test_what_nobody_has_checked_is_left_alone),
     ("or segment.holes or", "or", test_a_log_that_is_known_to_be_damaged_is_left_alone),
-    ("if magic != MAGIC or", "if", test_a_header_that_makes_no_sense_is_left_alone),
+    (
+        "magic != MAGIC or behind < end + HEADER_SIZE or delta < 0 or base_offset < next_offset",
+        "behind < end + HEADER_SIZE or delta < 0 or base_offset < next_offset",
+        test_a_header_that_makes_no_sense_is_left_alone,
+    ),
     ("or behind < end + HEADER_SIZE", "", test_a_header_that_makes_no_sense_is_left_alone),
     ("or delta < 0", "", test_a_header_that_makes_no_sense_is_left_alone),
     ("if last_offset != entry_offset:", "if False:", test_an_index_that_lies_is_not_believed),

@@ -12,7 +12,7 @@ import trio.testing
 
 from trioka.protocol.errors import KafkaStorageError
 from trioka.storage.disk import OsDisk
-from trioka.storage.failstop_disk import Volume
+from trioka.storage.failstop_disk import FailStopDisk
 from trioka.storage.sync import FLUSH_THREADS, GroupCommit, Syncable
 from trioka.testing.disks.crash_models import LOST
 from trioka.testing.disks.disk_faults import Effect, Fault, Kind
@@ -46,10 +46,10 @@ async def settle() -> None:
     await trio.testing.wait_all_tasks_blocked()
 
 
-Asked = Callable[[GroupCommit, Platter], Awaitable[None]]
+Scenario = Callable[[GroupCommit, Platter], Awaitable[None]]
 
 
-def run(asked: Asked) -> None:
+def run(asked: Scenario) -> None:
     async def main() -> None:
         platter = Platter()
         async with trio.open_nursery() as nursery:
@@ -357,7 +357,7 @@ def test_a_flush_that_failed_takes_the_volume_offline() -> None:
     async def main() -> None:
         disk = MemoryDisk()
         disk.make_directory("/logs")
-        volume = Volume(disk, "/logs")
+        volume = FailStopDisk(disk, "/logs")
         file = volume.open("/logs/f", create=True)
         file.write(0, b"x")
         disk.faults.add(Fault(kinds=frozenset({Kind.SYNC}), effect=Effect.DROPS))

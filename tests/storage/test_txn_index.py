@@ -7,7 +7,7 @@ import pytest
 from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import txn_index
-from trioka.storage.layout import DamagedFile
+from trioka.storage.layout import CorruptFile
 from trioka.storage.txn_index import AbortedTransaction, TransactionIndex
 from trioka.testing.disks.memory_disk import MemoryDisk
 
@@ -99,7 +99,7 @@ def test_a_torn_last_entry_is_not_there_and_is_overwritten(storage: ModuleType) 
         disk = MemoryDisk({PATH: KAFKA[: 34 + torn]})
         index = storage.TransactionIndex(disk, PATH, 0)
         assert list(index) == TWO[:1]
-        with pytest.raises(DamagedFile):
+        with pytest.raises(CorruptFile):
             index.sanity_check()
         index.append(TWO[1])
         assert disk.read(PATH) == KAFKA
@@ -117,14 +117,14 @@ def test_what_cannot_be_is_noticed_by_the_sanity_check(storage: ModuleType) -> N
         [AbortedTransaction(1, 1, 2, 3)],  # below the segment's base offset
     ):
         data = b"".join(txn_index.ENTRY.pack(0, *entry) for entry in entries)
-        with pytest.raises(DamagedFile):
+        with pytest.raises(CorruptFile):
             storage.TransactionIndex(MemoryDisk({PATH: data}), PATH, 5).sanity_check()
     storage.TransactionIndex(MemoryDisk({PATH: KAFKA}), PATH, 5).sanity_check()
 
 
 def test_an_entry_of_another_version_is_refused(storage: ModuleType) -> None:
     index = storage.TransactionIndex(MemoryDisk({PATH: b"\0\1" + KAFKA[2:]}), PATH, 0)
-    with pytest.raises(DamagedFile, match="version 1"):
+    with pytest.raises(CorruptFile, match="version 1"):
         list(index)
 
 
@@ -140,7 +140,7 @@ def test_a_reset_index_is_empty_whatever_stood_in_it(storage: ModuleType) -> Non
 def test_an_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(txn_index, "MAX_ABORTED", 1)
     index, _ = index_of(txn_index, *TWO)
-    with pytest.raises(DamagedFile, match="more than 1"):
+    with pytest.raises(CorruptFile, match="more than 1"):
         index.overlapping(0, 100)
 
 
@@ -182,7 +182,7 @@ def test_no_aborted_transaction_is_missed_in_any_range(seed: int) -> None:
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
-    (">hqqqq", "<hqqqq", test_entries_are_kafkas_bytes_in_both_directions),
+    ('struct.Struct(">hqqqq")', 'struct.Struct("<hqqqq")', test_entries_are_kafkas_bytes_in_both_directions),
     ("if entry.first_offset < upper_bound:", "if entry.first_offset <= upper_bound:",
      test_a_look_up_finds_what_overlaps_the_range),
     ("if self._entry(file, middle).last_offset < offset:",
@@ -202,8 +202,10 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("if not previous < entry.last_offset:", "if False:", test_what_cannot_be_is_noticed_by_the_sanity_check),
     ("if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:", "if False:",
      test_what_cannot_be_is_noticed_by_the_sanity_check),
-    ("if self._disk.exists(self.path):\n            file = self._disk.open(self.path)",
-     "if True:\n            file = self._disk.open(self.path, create=True)",
+    ("if self._disk.exists(self.path):\n" "    file = self._disk.open(self.path)\n" "    try:\n"
+     "        file.truncate(0)\n" "    finally:\n" "        file.close()",
+     "if True:\n" "    file = self._disk.open(self.path, create=True)\n" "    try:\n" "        file.truncate(0)\n"
+      "    finally:\n" "        file.close()",
      test_there_is_no_file_before_the_first_abort),
 ]  # fmt: skip
 

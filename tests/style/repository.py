@@ -16,7 +16,7 @@ from packaging.version import Version
 from style.tidy import Source
 
 # Folders that hold Python with an `__init__.py` and are still not part of the package.
-NOT_ROOMS: Mapping[str, str] = {
+NOT_PACKAGES: Mapping[str, str] = {
     "trioka": "it is the package itself, not a room in it",
     "tests": "tests stay in the repository",
     "bench": "benchmarks stay in the repository",
@@ -49,15 +49,15 @@ def sources(root: Path) -> Iterator[Source]:
             yield Source(path, file.read_bytes().decode("utf-8", "surrogateescape"))
 
 
-def rooms_on_disk(root: Path) -> set[str]:
-    return {file.parent.name for file in root.glob("*/__init__.py")} - set(NOT_ROOMS)
+def packages_on_disk(root: Path) -> set[str]:
+    return {file.parent.name for file in root.glob("*/__init__.py")} - set(NOT_PACKAGES)
 
 
 def links_in_package(root: Path) -> dict[str, str]:
     return {entry.name: os.readlink(entry) for entry in (root / "trioka").iterdir() if entry.is_symlink()}
 
 
-def rooms_agree(
+def packages_agree(
     rooms: set[str], links: Mapping[str, str], only_include: Iterable[str], wheel_map: Mapping[str, str]
 ) -> list[str]:
     """A room stands at the root, is linked into the package, goes into the wheel, and is mapped there."""
@@ -83,7 +83,7 @@ def package_files_agree(files: set[str], only_include: Iterable[str]) -> list[st
     ]
 
 
-def layers_hold_every_room(rooms: set[str], layers: Iterable[str]) -> list[str]:
+def layers_hold_every_package(rooms: set[str], layers: Iterable[str]) -> list[str]:
     layered = {name.strip().removeprefix("trioka.") for layer in layers for name in re.split(r"[|:]", layer)}
     return [f"the layers of import-linter do not place '{room}'." for room in sorted(rooms - layered)]
 

@@ -23,28 +23,38 @@ MAX_FILE_BYTES = 200_000
 BANNED_NAMES = frozenset({"util", "utils", "helper", "helpers", "common", "manager", "managers", "base", "misc"})
 
 # The rooms in which everything decides and nothing happens: time and chance come in as arguments.
-PURE_ROOMS = frozenset({"protocol", "storage", "cluster", "coordinator"})
+PURE_PACKAGES = frozenset({"protocol", "storage", "cluster", "coordinator"})
 # The room that people speak to: it has a screen, and the files that it opens are theirs, not a broker's.
-COMMAND_ROOM = "cli"
+COMMAND_PACKAGE = "cli"
 # The room of brokers for other people's tests: it keeps them in threads, processes and folders of its own.
-TESTING_ROOM = "testing"
-ROOMS = PURE_ROOMS | {"broker", COMMAND_ROOM, TESTING_ROOM}
+TESTING_PACKAGE = "testing"
+PACKAGES = PURE_PACKAGES | {"broker", COMMAND_PACKAGE, TESTING_PACKAGE}
 
 ENTRY_POINT = "trioka/__main__.py"
 SOCKETS = "broker/network/server.py"
-SOCKETS_IN_USE = "broker/network/channel.py"
-ALL_SOCKETS = frozenset(
+SOCKET_IO = "broker/network/transport.py"
+SOCKET_FILES = frozenset(
     {
         SOCKETS,
-        SOCKETS_IN_USE,
+        SOCKET_IO,
+        "broker/network/channel.py",
+        "broker/network/handshake_pool.py",
         "broker/network/listener.py",
+        "broker/network/tls_handshakes.py",
+        "broker/network/tls_transport.py",
         "broker/peers/link.py",
+        "broker/peers/tls_socket.py",
+        "broker/security/key_stores.py",
+        "broker/security/tls_context.py",
+        "broker/security/issuer_keys.py",
         "cli/client/connection.py",
+        "cli/client/tls.py",
+        "cli/client/tls_probe.py",
         "cli/cluster/scrub_report.py",
     }
 )
 # A broker that a test runs as a child process answers its parent on standard output; nobody else reads it.
-SCREENS = frozenset({"cli/terminal/output.py", "cli/node/server.py", "testing/subprocess_main.py"})
+PRINTING_FILES = frozenset({"cli/terminal/output.py", "cli/node/server.py", "testing/subprocess_main.py"})
 # Who minds signals, and who sends them: the nodes of a cluster on this machine are stopped, killed and paused by one.
 # `testing/process.py` pauses and kills its child, and that leaves Ctrl-C to the test which it serves.
 SIGNALS = frozenset(
@@ -58,8 +68,10 @@ SIGNALS = frozenset(
     }
 )
 FILES = "storage/disk.py"
-SCRATCH_FILES = "testing/temp_dirs.py"  # folders that a broker under test is given, and that are removed with it
-STORAGE_THAT_WAITS = "storage/sync.py"
+STORE_FILES = "broker/security/store_files.py"  # of keys and certificates, which are the operator's
+OPERATOR_FILES = "broker/config/operator_files.py"  # secrets that configuration names; the operator's, not the node's
+TEMP_DIR_FILES = "testing/temp_dirs.py"  # folders that a broker under test is given, and that are removed with it
+ASYNC_STORAGE = "storage/sync.py"
 DATA_CLASSES = "protocol/lazy_dataclass.py"
 
 # An import inside a function hides a cycle or a cost. These do neither: each is a library that most processes never
@@ -92,6 +104,14 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("cli/node/run.py", "ctypes"): "only Linux can end a child with its parent",
     ("cli/client/settings.py", "."): "only a login needs its hashes",
     ("cli/client/settings.py", ".."): "only a client.properties needs the broker's reader of properties",
+    ("cli/context.py", "."): "only a context with a client.properties needs the broker's reader of properties",
+    ("cli/node/dev_security.py", "."): "only --tls needs cryptography, which may not be installed",
+    (
+        "cli/node/dev_security.py",
+        "..",
+    ): "only --tls and second starts need more than the standard library",
+    ("testing/secured.py", "trioka"): "only TLS needs cryptography, which may not be installed",
+    ("broker/config/providers.py", "re2"): "most configurations have no pattern, and starting is a budget",
     ("cli/options.py", "."): "only a shell that completes the name of a group asks for groups",
     ("cli/configs.py", "."): "only a wrong key needs the declarations of all keys, which take a while to load",
     ("cli/explain.py", "."): "only a config key needs the declarations of all keys, which take a while to load",
@@ -103,8 +123,20 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("testing/plugin.py", "."): "pytest loads the plugin for everyone who has trioka, and most sessions want no broker",
     ("broker/logs/formatters.py", "json"): "most starts have nothing to say, and should not wait for it",
     ("broker/config/validation.py", "difflib"): "only a mistake needs a suggestion",
+    ("broker/security/logins.py", "."): "only OAUTHBEARER needs an HTTP client",
+    ("protocol/sasl/jwt.py", "cryptography"): "only bearer tokens need it, and it may not be installed",
+    ("protocol/sasl/jwks.py", "cryptography"): "only bearer tokens need it, and it may not be installed",
     ("broker/broker.py", "."): "a broker without groups should not load what coordinates them before it serves",
     ("cluster/controller.py", "."): "most families of decisions are not needed before a broker serves",
+    (
+        "broker/network/listeners.py",
+        ".",
+    ): "ssl takes longer to load than a broker has to start, and few listeners use it",
+    ("broker/network/listeners.py", ".."): "the same",
+    ("broker/network/server.py", "."): "the same",
+    ("broker/security/listener_check.py", "."): "the same",
+    ("broker/security/key_stores.py", "cryptography"): "only stores in PKCS12 need it, and it may not be installed",
+    ("broker/security/principal_mapping.py", "re2"): "most listeners have no rules",
     ("coordinator/subscription_pattern.py", "re2"): "most brokers never meet a pattern, and starting is a budget",
     ("storage/directory.py", "concurrent"): "a new directory has no logs that threads could load",
     ("protocol/compression.py", "lz4"): "a broker that meets no lz4 batch should not pay for loading the codec",
@@ -132,13 +164,13 @@ CLOCK_NAMES = re.compile(
     r"time\.(time|monotonic|perf_counter|process_time|thread_time|clock_gettime)(_ns)?|time\.(sleep|localtime)"
     r"|datetime\.(datetime|date)\.(now|utcnow|today)|trio\.(current_time|sleep|sleep_until)"
 )
-CHANCE_MODULES = frozenset({"secrets"})
-CHANCE_NAMES = re.compile(r"random\.(?!Random\b)\w+|uuid\.uuid[14]|os\.(urandom|getrandom)")
+RANDOM_MODULES = frozenset({"secrets"})
+RANDOM_NAMES = re.compile(r"random\.(?!Random\b)\w+|uuid\.uuid[14]|os\.(urandom|getrandom)")
 
 ARGV_MODULES = frozenset({"argparse", "getopt", "optparse", "signal"})
 ARGV_NAMES = re.compile(r"sys\.(orig_)?argv|trio\.open_signal_receiver")
 
-SCREEN_NAMES = re.compile(r"print|sys\.(stdout|stderr)")
+PRINT_NAMES = re.compile(r"print|sys\.(stdout|stderr)")
 
 # The bracketed letters keep these patterns from finding themselves.
 UNFINISHED = re.compile(r"\b(TO[D]O|FIX[M]E|X[X]X|HAC[K])\b")
@@ -179,10 +211,10 @@ class Source:
         return list(ast.walk(self.tree))
 
     @cached_property
-    def room(self) -> str | None:
+    def package(self) -> str | None:
         """The package room that the file is in, if it is in one."""
         first = PurePosixPath(self.path).parts[0]
-        return first if first in ROOMS and self.is_python else None
+        return first if first in PACKAGES and self.is_python else None
 
     @property
     def is_python(self) -> bool:
@@ -217,7 +249,7 @@ class Source:
             )
         }
 
-    def says(self, line: int, sentence: str) -> str:
+    def violation(self, line: int, sentence: str) -> str:
         return f"{self.path}:{line}: {sentence}"
 
 
@@ -287,13 +319,13 @@ def it_parses(source: Source) -> Iterator[str]:
         try:
             ast.parse(source.text)
         except SyntaxError as error:
-            yield source.says(error.lineno or 1, f"this is not Python: {error.msg}.")
+            yield source.violation(error.lineno or 1, f"this is not Python: {error.msg}.")
 
 
 def a_file_has_at_most_600_lines(source: Source) -> Iterator[str]:
     exempt = any(LONGER.search(line) for line in source.lines[:40])
     if source.is_python and len(source.lines) > MAX_FILE_LINES and not exempt:
-        yield source.says(
+        yield source.violation(
             MAX_FILE_LINES + 1,
             f"a file has at most {MAX_FILE_LINES} lines, this one {len(source.lines)}; find the second noun in it.",
         )
@@ -306,7 +338,7 @@ def a_function_fits_a_screen(source: Source) -> Iterator[str]:
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             near = "\n".join(source.lines[max(0, node.lineno - 2) : node.lineno])
             if length > MAX_FUNCTION_LINES and not LONGER.search(near):
-                yield source.says(
+                yield source.violation(
                     node.lineno, f"a function has at most {MAX_FUNCTION_LINES} lines, {node.name} has {length}."
                 )
 
@@ -314,27 +346,31 @@ def a_function_fits_a_screen(source: Source) -> Iterator[str]:
 def a_file_is_named_after_a_noun(source: Source) -> Iterator[str]:
     for part in PurePosixPath(source.path).with_suffix("").parts:
         if source.is_python and re.split(r"[_-]", part)[-1] in BANNED_NAMES:
-            yield source.says(1, f"'{part}' is a drawer, not a noun; name the file after what is in it.")
+            yield source.violation(1, f"'{part}' is a drawer, not a noun; name the file after what is in it.")
 
 
-def the_own_room_is_imported_relatively(source: Source) -> Iterator[str]:
+def the_own_package_is_imported_relatively(source: Source) -> Iterator[str]:
     """`from .batch import …` at home, `from trioka.protocol.batch import …` next door, never `import protocol`."""
     for line, name in imports(source):
-        if name.split(".")[0] in ROOMS:
-            yield source.says(line, f"import '{name}' as 'trioka.{name}': a room is only ever known by its full name.")
-        if source.room and f"{name}.".startswith(f"trioka.{source.room}."):
-            yield source.says(line, f"'{name}' is of this very room: import it relatively.")
+        if name.split(".")[0] in PACKAGES:
+            yield source.violation(
+                line, f"import '{name}' as 'trioka.{name}': a room is only ever known by its full name."
+            )
+        if source.package and f"{name}.".startswith(f"trioka.{source.package}."):
+            yield source.violation(line, f"'{name}' is of this very room: import it relatively.")
     depth = len(PurePosixPath(source.path).parts) - 1
     for node in source.nodes:
-        if source.room and isinstance(node, ast.ImportFrom) and node.level > depth:
-            yield source.says(node.lineno, "a relative import stays in its room: say 'trioka.<room>' for another.")
+        if source.package and isinstance(node, ast.ImportFrom) and node.level > depth:
+            yield source.violation(node.lineno, "a relative import stays in its room: say 'trioka.<room>' for another.")
 
 
 def an_import_stands_at_the_top(source: Source) -> Iterator[str]:
-    if source.room or source.path == ENTRY_POINT:
+    if source.package or source.path == ENTRY_POINT:
         for line, library in sorted(lazy_imports(source)):
             if (source.path, library) not in LAZY_IMPORTS:
-                yield source.says(line, f"'{library}' is imported inside a function; move it to the top of the file.")
+                yield source.violation(
+                    line, f"'{library}' is imported inside a function; move it to the top of the file."
+                )
 
 
 def lazy_imports(source: Source) -> set[tuple[int, str]]:
@@ -350,89 +386,99 @@ def lazy_imports(source: Source) -> set[tuple[int, str]]:
     return found
 
 
-def groups_of_errors_are_taken_apart_by_hand(source: Source) -> Iterator[str]:
+def except_star_is_not_used(source: Source) -> Iterator[str]:
     """Before Python 3.11.4, which not every distribution has, what `except*` raises anew is a group again."""
     for node in source.nodes:
-        if source.room and isinstance(node, ast.TryStar):
-            yield source.says(node.lineno, "what `except*` raises is a group in Python 3.11.3; catch the group itself.")
+        if source.package and isinstance(node, ast.TryStar):
+            yield source.violation(
+                node.lineno, "what `except*` raises is a group in Python 3.11.3; catch the group itself."
+            )
 
 
 def only_the_network_touches_sockets(source: Source) -> Iterator[str]:
-    if source.room and source.path not in ALL_SOCKETS:
+    if source.package and source.path not in SOCKET_FILES:
         allowed = {"os.sendfile"} if source.path == FILES else set()  # to nowhere, which is no socket
         for line, what in _reaches(source, SOCKET_MODULES, SOCKET_NAMES):
             if what not in allowed:
-                yield source.says(
+                yield source.violation(
                     line, f"'{what}' is a matter of {SOCKETS}; take a stream or a Network as an argument."
                 )
 
 
 def only_the_disk_opens_files(source: Source) -> Iterator[str]:
-    if source.room and source.room != COMMAND_ROOM and source.path not in (FILES, SCRATCH_FILES):
-        allowed = {"os.sendfile"} if source.path == SOCKETS_IN_USE else set()
+    if (
+        source.package
+        and source.package != COMMAND_PACKAGE
+        and source.path not in (FILES, STORE_FILES, TEMP_DIR_FILES, OPERATOR_FILES)
+    ):
+        allowed = {"os.sendfile"} if source.path == SOCKET_IO else set()
         for line, what in _reaches(source, FILE_MODULES, FILE_NAMES):
             if what not in allowed:
-                yield source.says(line, f"'{what}' is a matter of {FILES}; take a Disk as an argument.")
+                yield source.violation(line, f"'{what}' is a matter of {FILES}; take a Disk as an argument.")
 
 
-def nothing_pure_reads_a_clock(source: Source) -> Iterator[str]:
-    if source.room in PURE_ROOMS:
+def pure_packages_read_no_clock(source: Source) -> Iterator[str]:
+    if source.package in PURE_PACKAGES:
         for line, what in _reaches(source, frozenset(), CLOCK_NAMES):
-            yield source.says(line, f"'{what}' reads a clock; take `now` as an argument.")
+            yield source.violation(line, f"'{what}' reads a clock; take `now` as an argument.")
 
 
-def nothing_pure_throws_dice(source: Source) -> Iterator[str]:
+def pure_packages_use_no_unseeded_random(source: Source) -> Iterator[str]:
     """`random.Random` as a type or with a seed is fine: then chance comes in from outside."""
-    if source.room in PURE_ROOMS:
-        for line, what in _reaches(source, CHANCE_MODULES, CHANCE_NAMES):
-            yield source.says(line, f"'{what}' is chance; take a Random as an argument.")
+    if source.package in PURE_PACKAGES:
+        for line, what in _reaches(source, RANDOM_MODULES, RANDOM_NAMES):
+            yield source.violation(line, f"'{what}' is chance; take a Random as an argument.")
         for node in source.nodes:
             if not isinstance(node, ast.Call) or node.args or node.keywords:
                 continue
             if _resolve(source, node.func) == "random.Random":
-                yield source.says(node.lineno, "a Random without a seed is chance; take a Random as an argument.")
+                yield source.violation(node.lineno, "a Random without a seed is chance; take a Random as an argument.")
 
 
 def only_the_entry_point_reads_argv_and_signals(source: Source) -> Iterator[str]:
-    if source.room and source.path not in SIGNALS:
+    if source.package and source.path not in SIGNALS:
         for line, what in _reaches(source, ARGV_MODULES, ARGV_NAMES):
-            yield source.says(line, f"'{what}' is a matter of the entry point; take what it says as an argument.")
+            yield source.violation(line, f"'{what}' is a matter of the entry point; take what it says as an argument.")
 
 
-def what_decides_does_not_wait(source: Source) -> Iterator[str]:
-    if source.room in PURE_ROOMS and source.path != STORAGE_THAT_WAITS:
+def pure_packages_do_not_import_trio(source: Source) -> Iterator[str]:
+    if source.package in PURE_PACKAGES and source.path != ASYNC_STORAGE:
         for line, what in _reaches(source, frozenset({"trio"}), re.compile(r"(?!)")):
-            yield source.says(line, f"'{what}' has no place in {source.room}; return data and let the broker wait.")
+            yield source.violation(
+                line, f"'{what}' has no place in {source.package}; return data and let the broker wait."
+            )
 
 
-def data_is_declared_in_one_way(source: Source) -> Iterator[str]:
-    if source.room and source.path != DATA_CLASSES:
+def data_classes_come_from_lazy_dataclass(source: Source) -> Iterator[str]:
+    if source.package and source.path != DATA_CLASSES:
         for line, what in _reaches(source, frozenset(), re.compile(r"dataclasses\.(make_)?dataclass")):
-            yield source.says(line, f"'{what}' compiles six functions at each start; say `frozen` of {DATA_CLASSES}.")
+            yield source.violation(
+                line, f"'{what}' compiles six functions at each start; say `frozen` of {DATA_CLASSES}."
+            )
 
 
-def a_room_does_not_print(source: Source) -> Iterator[str]:
-    if source.room and source.path not in SCREENS:
-        for line, what in _reaches(source, frozenset(), SCREEN_NAMES):
-            yield source.says(line, f"'{what}': a room has no screen; return it, raise it or log it.")
+def a_package_does_not_print(source: Source) -> Iterator[str]:
+    if source.package and source.path not in PRINTING_FILES:
+        for line, what in _reaches(source, frozenset(), PRINT_NAMES):
+            yield source.violation(line, f"'{what}': a room has no screen; return it, raise it or log it.")
 
 
-def a_room_file_says_what_it_is(source: Source) -> Iterator[str]:
-    if source.room and not (ast.get_docstring(source.tree) or "").strip():
-        yield source.says(1, "a file of a room begins with a docstring that says what it is.")
+def a_module_has_a_docstring(source: Source) -> Iterator[str]:
+    if source.package and not (ast.get_docstring(source.tree) or "").strip():
+        yield source.violation(1, "a file of a room begins with a docstring that says what it is.")
 
 
 def nothing_is_left_unfinished(source: Source) -> Iterator[str]:
     for number, line in enumerate(source.lines, 1):
         if found := UNFINISHED.search(line):
-            yield source.says(number, f"'{found[0]}': do it, or say in docs/SKIPPED.md that it is not done.")
+            yield source.violation(number, f"'{found[0]}': do it, or say in docs/SKIPPED.md that it is not done.")
 
 
 def nothing_leaks(source: Source) -> Iterator[str]:
     for number, line in enumerate(source.lines, 1):
         for pattern, what in LEAKS:
             if found := pattern.search(line):
-                yield source.says(number, f"'{found[0]}' looks like {what}.")
+                yield source.violation(number, f"'{found[0]}' looks like {what}.")
 
 
 def a_file_is_small_enough_to_read(source: Source) -> Iterator[str]:
@@ -440,7 +486,9 @@ def a_file_is_small_enough_to_read(source: Source) -> Iterator[str]:
     # A lock file is a list of hashes, written and read by programs.
     is_lock = source.path.startswith("requirements/") and source.path.endswith(".txt")
     if size > MAX_FILE_BYTES and not is_lock:
-        yield source.says(1, f"a file has at most {MAX_FILE_BYTES:,} bytes, this one {size:,}; fetch or generate it.")
+        yield source.violation(
+            1, f"a file has at most {MAX_FILE_BYTES:,} bytes, this one {size:,}; fetch or generate it."
+        )
 
 
 RULES: tuple[Rule, ...] = (
@@ -448,18 +496,18 @@ RULES: tuple[Rule, ...] = (
     a_file_has_at_most_600_lines,
     a_function_fits_a_screen,
     a_file_is_named_after_a_noun,
-    the_own_room_is_imported_relatively,
+    the_own_package_is_imported_relatively,
     an_import_stands_at_the_top,
-    groups_of_errors_are_taken_apart_by_hand,
+    except_star_is_not_used,
     only_the_network_touches_sockets,
     only_the_disk_opens_files,
-    nothing_pure_reads_a_clock,
-    nothing_pure_throws_dice,
+    pure_packages_read_no_clock,
+    pure_packages_use_no_unseeded_random,
     only_the_entry_point_reads_argv_and_signals,
-    what_decides_does_not_wait,
-    data_is_declared_in_one_way,
-    a_room_does_not_print,
-    a_room_file_says_what_it_is,
+    pure_packages_do_not_import_trio,
+    data_classes_come_from_lazy_dataclass,
+    a_package_does_not_print,
+    a_module_has_a_docstring,
     nothing_is_left_unfinished,
     nothing_leaks,
     a_file_is_small_enough_to_read,

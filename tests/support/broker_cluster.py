@@ -5,38 +5,39 @@
         async with running_cluster(tmp_path, nodes=3) as cluster:
             await cluster.until(lambda: cluster.active is not None)
 
-`kill` ends a node as a crash would: nobody is told, nothing is made durable, no clean marker is written. `start` begins
-it again in its directory and at its ports. `cut` breaks all connections between two nodes, and none can be made until
+`kill` ends a node as a crash would: no other node is notified, nothing is made durable, no clean marker is written.
+`start` starts it again in its directory and at its ports. `cut` breaks and refuses connections between two nodes until
 `heal`. Settings are those of `serving.new_broker`; timeouts are short, so that a test need not wait for them.
 """
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import ParamSpec
 
 import trio
-from support.serving import HOST, LISTENER, Asking
+from support.serving import HOST, LISTENER, ClientConnection
 
 from trioka.broker.broker import Broker
 from trioka.broker.clock import SystemClock
 from trioka.broker.config.server import load
-from trioka.broker.membership.format import Founder, format_node
+from trioka.broker.membership.format import InitialVoter, format_node
 from trioka.broker.membership.log_directories import LogDirectoriesOffline
-from trioka.cli.client.connection import Reserved
+from trioka.cli.client.connection import ReservedPort
 from trioka.cluster.bootstrap import fresh_records
 from trioka.cluster.partition import random_uuid
 from trioka.protocol.primitives import uuid_text
 from trioka.storage.disk import OsDisk
 from trioka.testing.cluster_runtime import SHORT_TIMEOUTS
-from trioka.testing.network_partitions import Cuts
+from trioka.testing.network_partitions import NetworkPartitions
 
 P = ParamSpec("P")
 
 PATIENCE_S = 60.0
-LOOK_S = 0.01
+CHECK_INTERVAL_S = 0.01
 TEST_S = 180.0  # a whole test; each of its conditions has PATIENCE_S
 
 SHORT = {
@@ -65,19 +66,27 @@ def on_cluster(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 
 class Cluster:
     def __init__(
-        self, nursery: trio.Nursery, directory: Path, settings: dict[str, str], more_listeners: Sequence[str] = ()
+        self,
+        nursery: trio.Nursery,
+        directory: Path,
+        settings: dict[str, str],
+        more_listeners: Sequence[str] = (),
+        settings_of: Mapping[int, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         self.nursery = nursery
         self.directory = directory
         self.brokers: dict[int, Broker] = {}
-        self.ports: dict[int, tuple[Reserved, Reserved]] = {}  # of the broker's listener, and of the controller's
+        self.ports: dict[
+            int, tuple[ReservedPort, ReservedPort]
+        ] = {}  # of the broker's listener, and of the controller's
         self.roles: dict[int, str] = {}
         self.cluster_id = uuid_text(random_uuid(Random()))
         self._settings = settings
+        self._settings_of = settings_of
         self._more_listeners = more_listeners
-        self._founders: list[Founder] = []
+        self._founders: list[InitialVoter] = []
         self._is_dynamic = False
-        self._cuts = Cuts(self._owner)
+        self._cuts = NetworkPartitions(self._owner)
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -85,16 +94,16 @@ class Cluster:
         self.roles |= roles
         self._is_dynamic = dynamic
         for node in roles:
-            self.ports[node] = (Reserved(HOST), Reserved(HOST))
+            self.ports[node] = (ReservedPort(HOST), ReservedPort(HOST))
         voters = [node for node, role in roles.items() if "controller" in role]
-        self._founders = [Founder(node, random_uuid(Random()), HOST, self.ports[node][1].port) for node in voters]
+        self._founders = [InitialVoter(node, random_uuid(Random()), HOST, self.ports[node][1].port) for node in voters]
         for node in roles:
             self.format(node)
 
     def add_node(self, node: int, role: str = "broker,controller") -> None:
-        """One more, which is no voter, whatever its role is."""
+        """Adds a node that is no voter, in any role."""
         self.roles[node] = role
-        self.ports[node] = (Reserved(HOST), Reserved(HOST))
+        self.ports[node] = (ReservedPort(HOST), ReservedPort(HOST))
         self.format(node)
 
     def format(self, node: int) -> None:
@@ -105,7 +114,7 @@ class Cluster:
             loaded.node,
             cluster_id=self.cluster_id,
             records=fresh_records(),
-            founders=self._founders if is_founder else [],
+            initial_voters=self._founders if is_founder else [],
             has_voters_in_log=self._is_dynamic,
             random=Random(),
             now_ms=0,
@@ -133,6 +142,7 @@ class Cluster:
             "log.dirs": str(self.directory / str(node)),
             **quorum,
             **self._settings,
+            **self._settings_of.get(node, {}),
         }
 
     async def start(self, node: int, **settings: object) -> Broker:
@@ -147,7 +157,7 @@ class Cluster:
 
     @staticmethod
     async def _live(broker: Broker, *, task_status: trio.TaskStatus[None]) -> None:
-        """A node that ends because its disks have failed ends alone."""
+        """A node that ends because its disks have failed does not end the others."""
         with suppress(LogDirectoriesOffline):
             await broker.run(task_status=task_status)
 
@@ -180,7 +190,12 @@ class Cluster:
         self._cuts.heal()
 
     def _owner(self, port: int) -> int:
-        return next(node for node, pair in self.ports.items() if port in (pair[0].port, pair[1].port))
+        for node, pair in self.ports.items():
+            if port in (pair[0].port, pair[1].port):
+                return node
+        return next(
+            node for node, broker in self.brokers.items() if port in {at[1] for at in broker.addresses.values()}
+        )
 
     # -- what is asked of it -------------------------------------------------------------------------------------------
 
@@ -189,27 +204,27 @@ class Cluster:
 
     @property
     def up(self) -> list[Broker]:
-        """Those that run, and have joined the quorum."""
+        """The running nodes that have joined the quorum."""
         return [broker for broker in self.brokers.values() if "quorum" in vars(broker)]
 
     @property
     def active(self) -> Broker | None:
-        """The active controller, if there is just one that thinks so."""
+        """The active controller, if exactly one node claims to be it."""
         found = [broker for broker in self.up if broker.quorum.is_active]
         return found[0] if len(found) == 1 else None
 
     async def until(self, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
         with trio.fail_after(patience_s):
             while not condition():
-                await trio.sleep(LOOK_S)
+                await trio.sleep(CHECK_INTERVAL_S)
 
     async def wait_active(self) -> Broker:
         await self.until(lambda: self.active is not None)
         assert self.active is not None
         return self.active
 
-    def asking(self, node: int) -> Asking:
-        return Asking(self.brokers[node])
+    def asking(self, node: int) -> ClientConnection:
+        return ClientConnection(self.brokers[node])
 
 
 @asynccontextmanager
@@ -220,14 +235,15 @@ async def running_cluster(
     roles: dict[int, str] | None = None,
     dynamic: bool = False,
     more_listeners: Sequence[str] = (),
+    settings_of: Mapping[int, Mapping[str, str]] = MappingProxyType({}),
     **settings: object,
 ) -> AsyncIterator[Cluster]:
-    """`roles` by number, where they are not all broker and controller; `dynamic`: the log says who votes (KIP-853);
-    `more_listeners` of brokers, at a port of 0."""
+    """`roles` by number, where they are not all broker and controller; `dynamic`: the voters are in the log (KIP-853);
+    `more_listeners` of brokers, at a port of 0; `settings_of` single nodes, by number."""
     static = {key.replace("_", "."): str(value) for key, value in settings.items()}
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
-        cluster = Cluster(nursery, directory, static, more_listeners)
+        cluster = Cluster(nursery, directory, static, more_listeners, settings_of)
         try:
             cluster.plan(roles or dict.fromkeys(range(1, nodes + 1), "broker,controller"), dynamic=dynamic)
             with trio.fail_after(PATIENCE_S):

@@ -1,8 +1,8 @@
-"""A consumer of the classic protocol that does what Java's does, beside those of `consumer_groups.py` in one group.
+"""A consumer of the classic protocol that behaves like Java's, beside those of `consumer_groups.py` in one group.
 
-It joins, is given an id and joins with it, waits for its answers, shares out the work if it leads (by ranges), and asks
-what it has got. When it is told that a rebalance is under way it joins again: an eager one drops all it has before, a
-cooperative one says what it has, lets go of what it shall not have, and joins again.
+It joins, receives an id and joins with it, waits for its answers, assigns partitions if it is the leader (by ranges),
+and syncs. After REBALANCE_IN_PROGRESS it joins again: an eager consumer first drops all its partitions, a
+cooperative one sends its partitions, revokes those that it loses, and joins again.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from support.consumer_groups import GROUP, ConsumerGroups, Partitions
 
 from trioka.coordinator.client import Client
 from trioka.coordinator.consumer_protocol import read_assignment, read_subscription, write_assignment
-from trioka.coordinator.decision import Decision, Moment, Ticket
+from trioka.coordinator.decision import Decision, Now, RequestId
 from trioka.coordinator.groups import GroupCoordinator
 from trioka.protocol.codec import encode
 from trioka.protocol.errors import (
@@ -30,7 +30,7 @@ from trioka.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRe
 from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from trioka.protocol.schema import Response
 
-Asking = Callable[[GroupCoordinator, Ticket, Moment], Decision]
+Asking = Callable[[GroupCoordinator, RequestId, Now], Decision]
 
 
 class ClassicConsumer:
@@ -55,18 +55,18 @@ class ClassicConsumer:
         self.id = ""
         self.generation = -1
         self.has: Partitions = set()
-        self._keeps: Partitions = set()  # of what it has: the rest it lets go of when it joins again
+        self._keeps: Partitions = set()  # the partitions that it keeps when it joins again
         self.is_member = False  # it has its assignment, and need not join again for all it knows
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._ticket: Ticket | None = None
+        self._ticket: RequestId | None = None
 
     @property
     def waits(self) -> bool:
         return self._ticket is not None
 
     def join(self) -> str:
-        """What it is told, or "" while it waits for it."""
+        """The answer, or "" while the consumer waits for it."""
         self.is_member = False
         self.has &= self._keeps if self.is_cooperative else set()
         request = JoinGroupRequest(
@@ -78,7 +78,7 @@ class ClassicConsumer:
             session_timeout_ms=self._session_timeout_ms,
             rebalance_timeout_ms=self._rebalance_timeout_ms,
         )
-        return self._ask(lambda c, ticket, now: c.join_group(ticket, request, self._client(9), now))
+        return self._ask(lambda c, request_id, now: c.join_group(request_id, request, self._client(9), now))
 
     def sync(self, shares: dict[str, bytes] | None = None) -> str:
         request = SyncGroupRequest(
@@ -93,13 +93,13 @@ class ClassicConsumer:
                 for member_id, share in (shares or {}).items()
             ],
         )
-        return self._ask(lambda c, ticket, now: c.sync_group(ticket, request, self._client(5), now))
+        return self._ask(lambda c, request_id, now: c.sync_group(request_id, request, self._client(5), now))
 
     def beat(self) -> str:
         request = HeartbeatRequest(
             group_id=GROUP, generation_id=self.generation, member_id=self.id, group_instance_id=self.instance_id
         )
-        return self._ask(lambda c, ticket, now: c.heartbeat(ticket, request, self._client(4), now))
+        return self._ask(lambda c, request_id, now: c.heartbeat(request_id, request, self._client(4), now))
 
     def leave(self) -> str:
         request = LeaveGroupRequest(
@@ -107,12 +107,12 @@ class ClassicConsumer:
             members=[LeaveGroupRequest.Member(member_id=self.id, group_instance_id=self.instance_id)],
         )
         self.has = set()
-        said = self._ask(lambda c, ticket, now: c.leave_group(ticket, request, self._client(5), now))
+        said = self._ask(lambda c, request_id, now: c.leave_group(request_id, request, self._client(5), now))
         self.id, self.generation, self.is_member = "", -1, False
         return said
 
     def step(self) -> None:
-        """What it would do next by itself."""
+        """The next action of a client by itself."""
         if self.waits:
             self.listen()
         elif self.is_member:
@@ -148,10 +148,10 @@ class ClassicConsumer:
         return self.listen()
 
     def listen(self) -> str:
-        told = next((told for told in self.groups.at_work.told if told.ticket == self._ticket), None)
+        told = next((told for told in self.groups.at_work.told if told.request_id == self._ticket), None)
         if told is None:
             if self._ticket not in self.groups.at_work.waiting:
-                self._ticket = None  # whoever should have answered is gone
+                self._ticket = None  # the coordinator that should have answered is gone
             return ""
         self.groups.at_work.told.remove(told)
         self._ticket = None
@@ -196,7 +196,7 @@ class ClassicConsumer:
             if (topic := topics.by_name(assigned.topic)) is not None
             for number in assigned.partitions
         }
-        self.is_member = not self.is_cooperative or self.has <= given  # else it lets go, and joins again to say so
+        self.is_member = not self.is_cooperative or self.has <= given  # else it revokes partitions and joins again
         self._keeps = given
         self.has = self.has | given if self.is_cooperative else given
         return "has its share"

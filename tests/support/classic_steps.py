@@ -1,23 +1,23 @@
-"""Steps for scenarios about classic groups, and the world they happen in: one coordinator, one group, many clients.
+"""Steps for scenarios about classic groups, and their world: one coordinator, one group, many clients.
 
-Clients have short names. A member's id is shown as the name of its client, and as `a'`, `a''` when the client has been
-given another one. A client remembers what it was told: its id, its generation, and how it joined last.
+Clients have short names. A member's id is shown as the name of its client, and as `a'`, `a''` for the second and third
+id of the client. A client keeps its last answers: its id, its generation, and how it joined last.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from support.coordinator_runtime import Coordinating, Told, Written
+from support.coordinator_runtime import CoordinatorDriver, DeliveredResponse, Written
 from support.known_topics import KnownTopics
 from support.scenarios import Line, Steps
 
 from trioka.coordinator.client import Client
 from trioka.coordinator.deadlines import Deadlines
-from trioka.coordinator.decision import Decision, Moment, Ticket
+from trioka.coordinator.decision import Decision, Now, RequestId
 from trioka.coordinator.groups import GroupCoordinator
 from trioka.coordinator.record_codec import GROUPS
-from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, OffsetSettings, Surroundings
+from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, CoordinatorContext, OffsetSettings
 from trioka.protocol.errors import NONE, KafkaError, MemberIdRequired, error_class
 from trioka.protocol.internal_records.classic_groups import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from trioka.protocol.messages.delete_groups import DeleteGroupsResponse
@@ -29,11 +29,11 @@ from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespo
 
 GROUP = "g"
 JOIN_VERSION = 9
-Decide = Callable[[GroupCoordinator, Ticket, Moment], Decision]
+Decide = Callable[[GroupCoordinator, RequestId, Now], Decision]
 
 
 class Asker:
-    """A client: what it knows of itself."""
+    """A client, and its own state."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -57,13 +57,13 @@ class ClassicWorld:
         self._coordinator = coordinator
         self._random = Random(345)
         self._askers: dict[str, Asker] = {}
-        self._asked: dict[Ticket, tuple[Asker, str]] = {}
-        self.shell = Coordinating(self._new, GROUPS)
+        self._asked: dict[RequestId, tuple[Asker, str]] = {}
+        self.shell = CoordinatorDriver(self._new, GROUPS)
         self._shown = 0  # how many of the log's records have been mentioned
         self.notes: list[str] = []
 
     def _new(self) -> GroupCoordinator:
-        surroundings = Surroundings(
+        context = CoordinatorContext(
             classic=lambda: self.settings,
             consumer=lambda group: ConsumerSettings(),
             offsets=OffsetSettings,
@@ -71,21 +71,23 @@ class ClassicWorld:
             deadlines=Deadlines(),
             random=self._random,
         )
-        return self._coordinator(surroundings)
+        return self._coordinator(context)
 
     def asker(self, name: str) -> Asker:
         return self._askers.setdefault(name, Asker(name))
 
     def ask(self, asker: Asker, what: str, decide: Decide) -> None:
-        ticket = self.shell.ask(lambda c, ticket, now: self._noted(asker, what, ticket, decide(c, ticket, now)))
-        self._asked.setdefault(ticket, (asker, what))
+        request_id = self.shell.ask(
+            lambda c, request_id, now: self._noted(asker, what, request_id, decide(c, request_id, now))
+        )
+        self._asked.setdefault(request_id, (asker, what))
 
-    def _noted(self, asker: Asker, what: str, ticket: Ticket, decision: Decision) -> Decision:
-        self._asked[ticket] = (asker, what)
+    def _noted(self, asker: Asker, what: str, request_id: RequestId, decision: Decision) -> Decision:
+        self._asked[request_id] = (asker, what)
         return decision
 
     def id_of(self, line: Line, asker: Asker) -> str:
-        """`id=b` says another's id, `id=a'` another of its own, `id=` none."""
+        """`id=b` is the id of another client, `id=a'` an earlier or later id of its own, `id=` none."""
         said = line.options.get("id")
         if not said:
             return asker.member_id if said is None else ""
@@ -100,7 +102,7 @@ class ClassicWorld:
         return member_id if known is None else known.show(member_id)
 
     def _meet(self) -> None:
-        """Ids of members that have not been told them yet."""
+        """Names for the ids of members that have not received them yet."""
         for member in self.shell.coordinator.describe_group(GROUP, 5).members:
             self._askers[member.client_id].meet(member.member_id)
 
@@ -115,8 +117,8 @@ class ClassicWorld:
         notes, self.notes = self.notes, []
         return [self._show_record(w) for w in written] + [self._show_answer(one) for one in told] + notes
 
-    def _learn(self, told: Told) -> None:
-        asker, _ = self._asked[told.ticket]
+    def _learn(self, told: DeliveredResponse) -> None:
+        asker, _ = self._asked[told.request_id]
         if isinstance(told.response, JoinGroupResponse):
             if told.response.error_code in (NONE, MemberIdRequired.code):
                 asker.member_id = told.response.member_id
@@ -124,8 +126,8 @@ class ClassicWorld:
             if told.response.error_code == NONE:
                 asker.generation = told.response.generation_id
 
-    def _show_answer(self, told: Told) -> str:
-        asker, what = self._asked[told.ticket]
+    def _show_answer(self, told: DeliveredResponse) -> str:
+        asker, what = self._asked[told.request_id]
         response = told.response
         code = response.code if isinstance(response, KafkaError) else _code_of(response)
         if code != NONE:
@@ -173,8 +175,8 @@ def _code_of(response: object) -> int:
 
 
 def joins(world: ClassicWorld, line: Line) -> None:
-    """`a joins session=10000 rebalance=60000 protocols=range,sticky topics=t instance=i v=9 type=consumer`; what is not
-    said is as the last time. `a joins anew` has forgotten its id."""
+    """`a joins session=10000 rebalance=60000 protocols=range,sticky topics=t instance=i v=9 type=consumer`; omitted
+    values are those of the last time. `a joins anew` has forgotten its id."""
     asker = world.asker(line.who)
     if "anew" in line.words:
         asker.member_id = ""
@@ -196,11 +198,11 @@ def joins(world: ClassicWorld, line: Line) -> None:
     )
     client = Client(asker.name, "/127.0.0.1", version)
     asker.join.options.pop("id", None)
-    world.ask(asker, "join", lambda c, ticket, now: c.join_group(ticket, request, client, now))
+    world.ask(asker, "join", lambda c, request_id, now: c.join_group(request_id, request, client, now))
 
 
 def syncs(world: ClassicWorld, line: Line) -> None:
-    """`a syncs a=0,1 b=2`: the leader says who does what."""
+    """`a syncs a=0,1 b=2`: the leader sends the assignment."""
     asker = world.asker(line.who)
     shares = {name: share for name, share in line.options.items() if name not in ("id", "generation", "instance")}
     request = SyncGroupRequest(
@@ -217,7 +219,7 @@ def syncs(world: ClassicWorld, line: Line) -> None:
         ],
     )
     client = Client(asker.name, "/127.0.0.1", 5)
-    world.ask(asker, "sync", lambda c, ticket, now: c.sync_group(ticket, request, client, now))
+    world.ask(asker, "sync", lambda c, request_id, now: c.sync_group(request_id, request, client, now))
 
 
 def heartbeats(world: ClassicWorld, line: Line) -> None:
@@ -229,7 +231,7 @@ def heartbeats(world: ClassicWorld, line: Line) -> None:
         group_instance_id=line.options.get("instance", asker.join.options.get("instance")),
     )
     client = Client(asker.name, "/127.0.0.1", 4)
-    world.ask(asker, "heartbeat", lambda c, ticket, now: c.heartbeat(ticket, request, client, now))
+    world.ask(asker, "heartbeat", lambda c, request_id, now: c.heartbeat(request_id, request, client, now))
 
 
 def leaves(world: ClassicWorld, line: Line) -> None:
@@ -242,7 +244,7 @@ def leaves(world: ClassicWorld, line: Line) -> None:
     members += [LeaveGroupRequest.Member(member_id="", group_instance_id=instance) for instance in instances]
     request = LeaveGroupRequest(group_id=GROUP, member_id=ids[0], members=members if version >= 3 else [])
     client = Client(asker.name, "/127.0.0.1", version)
-    world.ask(asker, "leave", lambda c, ticket, now: c.leave_group(ticket, request, client, now))
+    world.ask(asker, "leave", lambda c, request_id, now: c.leave_group(request_id, request, client, now))
 
 
 def commits(world: ClassicWorld, line: Line) -> None:
@@ -260,11 +262,11 @@ def commits(world: ClassicWorld, line: Line) -> None:
         topics=[OffsetCommitRequest.Topic(name=topic, partitions=[where])],
     )
     client = Client(asker.name, "/127.0.0.1", 9)
-    world.ask(asker, "commit", lambda c, ticket, now: c.commit_offsets(ticket, request, client, now))
+    world.ask(asker, "commit", lambda c, request_id, now: c.commit_offsets(request_id, request, client, now))
 
 
 def delete(world: ClassicWorld, line: Line) -> None:
-    world.ask(world.asker("admin"), "delete", lambda c, ticket, now: c.delete_group(ticket, GROUP, now))
+    world.ask(world.asker("admin"), "delete", lambda c, request_id, now: c.delete_group(request_id, GROUP, now))
 
 
 def time(world: ClassicWorld, line: Line) -> None:
@@ -272,7 +274,7 @@ def time(world: ClassicWorld, line: Line) -> None:
 
 
 def crash(world: ClassicWorld, line: Line) -> None:
-    """The coordinator starts anew from its log; `crash losing` without what was not committed."""
+    """The coordinator starts again from its log; `crash losing` without the uncommitted records."""
     world.shell.crash(loses_uncommitted="losing" in line.words)
     world._shown = min(world._shown, len(world.shell.log))
 
@@ -283,7 +285,7 @@ def settings(world: ClassicWorld, line: Line) -> None:
 
 def writing(world: ClassicWorld, line: Line) -> None:
     """`writing waits`, `writing succeeds`, `writing fails NOT_ENOUGH_REPLICAS`: then nothing is appended until it
-    succeeds again; `writing expires …`: what waits was appended, and nobody knows whether it stays."""
+    succeeds again; `writing expires …`: waiting records were appended, and may or may not stay."""
     world.shell.write_as(*line.words)
 
 

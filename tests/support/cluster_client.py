@@ -1,5 +1,5 @@
-"""A client of a whole cluster inside a test: each request goes to whom it concerns, and is put again while the answer
-says that this has changed, or will pass.
+"""A client of a whole cluster inside a test: each request goes to the responsible node, and is repeated while the
+answer is a retriable error, or names another node.
 
     routed = Routed(cluster)
     writer = Writer(routed.ask)           # of transaction_requests.py
@@ -54,7 +54,7 @@ class Routed:
             with trio.move_on_after(ONE_ANSWER_S):
                 return await ask(self._cluster[node], request, version)
         except (OSError, trio.BrokenResourceError, KeyError):
-            pass  # it has just gone
+            pass  # the connection has just closed
         return None
 
     async def _node_for(self, request: Request) -> int | None:
@@ -67,7 +67,7 @@ class Routed:
 
     @property
     def there(self) -> dict[int, Broker]:
-        """Who serves; one that starts does not yet."""
+        """The serving nodes; a node that starts does not serve yet."""
         return {node: broker for node, broker in self._cluster.brokers.items() if broker.membership.has_joined}
 
     @property
@@ -75,7 +75,7 @@ class Routed:
         return min(self.there, default=None)
 
     def leader(self, topic: str, index: int) -> int | None:
-        """As all who are there know it."""
+        """The leader, as all running nodes know it."""
         known = set()
         there = self.there
         for broker in there.values():
@@ -112,7 +112,7 @@ def _coordinated(request: Request) -> tuple[int, str] | None:
 
 
 def codes_in(answer: Struct) -> Iterator[int]:
-    """All error codes, wherever they stand."""
+    """All error codes in a response, at any depth."""
     for declared in type(answer).__fields__:
         value = getattr(answer, declared.name)
         if declared.name.endswith("error_code"):
@@ -127,7 +127,7 @@ def codes_in(answer: Struct) -> Iterator[int]:
 
 
 async def with_topic(cluster: Cluster) -> Routed:
-    """A topic t, whose partition n - 1 is led by node n."""
+    """A topic t, with node n as the leader of partition n - 1."""
     await cluster.until(lambda: all(broker.alive == {1, 2, 3} for broker in cluster.brokers.values()))
     wanted = CreateTopicsRequest.Topic
     orders = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]

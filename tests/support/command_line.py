@@ -1,7 +1,7 @@
-"""The command line inside of a test: `ended = command("topics", "list", at=address)`, and then what it said.
+"""The command line inside of a test: `ended = command("topics", "list", at=address)`, and then its output.
 
 It runs in this process, without a terminal, so it costs milliseconds; what needs a process (signals, the exit of a
-child) starts one itself. Whatever a command keeps for the user goes below `home`, if the test gives one.
+child) starts one itself. Files that a command keeps for the user go below `home`, if the test gives one.
 """
 
 import io
@@ -20,11 +20,11 @@ from trioka.cli.commands import main
 
 
 class Ended(NamedTuple):
-    """How a command ended, what it said, and what it talked about."""
+    """The result of a command: exit code, output, and messages."""
 
     code: int
     out: str
-    talk: str
+    stderr: str
 
     @property
     def rows(self) -> Any:
@@ -72,7 +72,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where commands keep what they keep for the user."""
+    """The folder for the user's files."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)

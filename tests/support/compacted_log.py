@@ -1,4 +1,4 @@
-"""A log to be compacted, with short words for writing it and for looking at what is left."""
+"""A log to be compacted, with short functions that write it and read the rest."""
 
 from collections.abc import Sequence
 from types import ModuleType
@@ -7,14 +7,14 @@ from trioka.protocol.batch import BatchHeader, build, build_marker, records
 from trioka.protocol.compression import Codec
 from trioka.protocol.record import EndTxnMarker, Record
 from trioka.storage import cleaner
-from trioka.storage.append_validation import Origin
+from trioka.storage.append_validation import AppendOrigin
 from trioka.storage.checkpoint import read_offsets, write_offsets
-from trioka.storage.cleaner import Cleaned
+from trioka.storage.cleaner import CleanResult
 from trioka.storage.file_pool import FilePool
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.recovery import Stopped
+from trioka.storage.recovery import ShutdownState
 from trioka.storage.txn_index import AbortedTransaction
 from trioka.testing.disks.memory_disk import MemoryDisk
 
@@ -39,7 +39,7 @@ class Partition:
             DIRECTORY,
             NAME,
             config,
-            Stopped(clean=clean, recovery_point=read_offsets(self.disk, RECOVERY_POINTS).get(NAME, 0)),
+            ShutdownState(clean=clean, recovery_point=read_offsets(self.disk, RECOVERY_POINTS).get(NAME, 0)),
             now_ms=NOW,
             keep=self.keep,
         )
@@ -75,7 +75,7 @@ class Partition:
             base_sequence=sequence,
             transactional=transactional,
         )
-        origin = Origin.COORDINATOR if any(key is None for key, _ in pairs) else Origin.CLIENT
+        origin = AppendOrigin.COORDINATOR if any(key is None for key, _ in pairs) else AppendOrigin.CLIENT
         first = self.log.append_as_leader(batch, leader_epoch=0, now_ms=NOW, origin=origin).first_offset
         self.log.advance_high_watermark(self.log.log_end_offset)
         return first
@@ -84,7 +84,9 @@ class Partition:
         marker = build_marker(
             EndTxnMarker(commit, 0), offset=0, timestamp=60, leader_epoch=0, producer_id=producer, producer_epoch=epoch
         )
-        first = self.log.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR).first_offset
+        first = self.log.append_as_leader(
+            marker, leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR
+        ).first_offset
         self.log.advance_high_watermark(self.log.log_end_offset)
         return first
 
@@ -93,10 +95,10 @@ class Partition:
 
     def compact(
         self, storage: ModuleType = cleaner, *, now: int = NOW, again: bool = False, keys: int = 10**9
-    ) -> Cleaned:
-        """A round. With `again` everything counts as dirty, whatever earlier rounds did."""
-        dirt = storage.dirt_of(self.log, None if again else self.checkpoint, now_ms=now)
-        work = storage.clean(self.log, dirt, now_ms=now, map_bytes=keys)
+    ) -> CleanResult:
+        """A round. With `again` everything counts as dirty, in spite of earlier rounds."""
+        to_clean = storage.log_to_clean(self.log, None if again else self.checkpoint, now_ms=now)
+        work = storage.clean(self.log, to_clean, now_ms=now, map_bytes=keys)
         while True:
             try:
                 next(work)

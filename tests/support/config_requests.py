@@ -15,7 +15,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 async def alter(
     broker: Broker, kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
 ) -> int:
-    """Changes single keys of a resource; the error code that comes back."""
+    """Changes single keys of a resource; returns the error code."""
     configs = [
         IncrementalAlterConfigsRequest.Resource.Config(name=key, config_operation=operation, value=value)
         for key, operation, value in changes
@@ -30,7 +30,7 @@ async def alter(
 
 
 async def described(broker: Broker, kind: int, name: str, *keys: str) -> dict[str, Any]:
-    """What DescribeConfigs tells of a resource, by the names of the keys."""
+    """The result of DescribeConfigs for a resource, by the names of the keys."""
     resource = DescribeConfigsRequest.Resource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
     )
@@ -41,6 +41,6 @@ async def described(broker: Broker, kind: int, name: str, *keys: str) -> dict[st
 
 
 async def value(broker: Broker, kind: int, name: str, key: str) -> tuple[str | None, int]:
-    """A key's value, and where it comes from."""
+    """A key's value, and its source."""
     config = (await described(broker, kind, name, key))[key]
     return config.value, config.config_source

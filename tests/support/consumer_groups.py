@@ -1,28 +1,28 @@
-"""Consumer groups at work without a broker, and consumers that do what clients do.
+"""Consumer groups without a broker, and consumers that behave as real clients do.
 
     groups = ConsumerGroups(KnownTopics(orders=6))
     a = Consumer(groups, "a", topics=["orders"])
     a.beat()                                  # it joins, and has all six
     groups.pass_time(5000)
 
-A consumer hears what it shall have and does it at its own pace: it lets go of partitions when it is told to (`obey`),
-and says in its next heartbeat what it has.
+A consumer receives its assignment and reaches it at its own pace: it revokes partitions when the test calls `obey`,
+and sends its partitions with its next heartbeat.
 """
 
 from collections.abc import Callable, Collection
 from random import Random
 from typing import Any
 
-from support.coordinator_runtime import Coordinating
+from support.coordinator_runtime import CoordinatorDriver
 from support.known_topics import KnownTopics
 
 from trioka.coordinator.client import Client
 from trioka.coordinator.consumer_group import ConsumerGroup
 from trioka.coordinator.deadlines import Deadlines
-from trioka.coordinator.decision import Kept
+from trioka.coordinator.decision import StoredRecord
 from trioka.coordinator.groups import GroupCoordinator
 from trioka.coordinator.record_codec import GROUPS
-from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, OffsetSettings, Surroundings
+from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, CoordinatorContext, OffsetSettings
 from trioka.protocol.errors import FencedMemberEpoch, KafkaError, UnknownMemberId, UnreleasedInstanceId
 from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Request
 from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse as Response
@@ -42,12 +42,12 @@ class ConsumerGroups:
         self.settings = ConsumerSettings(**{"assignment_interval_ms": 0, **settings})
         self.hidden: set[tuple[str, str]] = set()  # from the client with that id, the topic with that name
         self._random = Random(seed)
-        self.at_work = Coordinating(self._new, GROUPS)
+        self.at_work = CoordinatorDriver(self._new, GROUPS)
 
     def _new(self) -> GroupCoordinator:
         deadlines: Deadlines[tuple[str, ...]] = Deadlines()
         return GroupCoordinator(
-            Surroundings(
+            CoordinatorContext(
                 classic=ClassicSettings,
                 consumer=lambda group_id: self.settings,
                 offsets=OffsetSettings,
@@ -76,9 +76,9 @@ class ConsumerGroups:
     def ask(self, request: Request, client: Client) -> Response:
         """The answer; an error is raised."""
         asked = self.at_work.ask(
-            lambda coordinator, ticket, now: coordinator.consumer_group_heartbeat(ticket, request, client, now)
+            lambda coordinator, request_id, now: coordinator.consumer_group_heartbeat(request_id, request, client, now)
         )
-        told = next(told for told in self.at_work.told if told.ticket == asked)
+        told = next(told for told in self.at_work.told if told.request_id == asked)
         self.at_work.told.remove(told)
         response = told.response
         if isinstance(response, KafkaError):
@@ -95,7 +95,7 @@ class ConsumerGroups:
     def pass_time(self, ms: int) -> None:
         self.at_work.pass_time(ms)
 
-    def written(self, do: Callable[[], object]) -> list[Kept]:
+    def written(self, do: Callable[[], object]) -> list[StoredRecord]:
         """The records that something leaves."""
         start = len(self.at_work.log)
         do()
@@ -122,10 +122,10 @@ class Consumer:
         self.has: Partitions = set()
         self.shall_have: Partitions = set()
         self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._said: dict[str, Any] = {}  # what need not be said again
+        self._said: dict[str, Any] = {}  # values that need not be sent again
 
     def beat(self, *, whole: bool = False) -> Response:
-        """One heartbeat. When it is fenced it drops everything, and joins anew with its next one."""
+        """One heartbeat. After a fencing error it drops everything, and joins again with its next heartbeat."""
         if self.epoch == 0 or whole:
             self._said = {}
         tells = {
@@ -149,7 +149,7 @@ class Consumer:
             self.shall_have = as_set(response)
 
     def obey(self) -> None:
-        """Let go of what it shall not have, and take what it shall."""
+        """Revokes the partitions outside of its assignment, and takes those in it."""
         self.has = set(self.shall_have)
 
     def let_go(self) -> None:

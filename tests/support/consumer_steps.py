@@ -1,7 +1,7 @@
-"""Steps for scenarios about consumer groups, and the world they happen in: one coordinator, one group, many consumers.
+"""Steps for scenarios about consumer groups, and their world: one coordinator, one group, many consumers.
 
-A consumer has the id that it is called by. With each heartbeat it says what it has; it lets go of partitions, or takes
-them, when it `obeys`.
+The name of a consumer is its id. Each of its heartbeats has its partitions; it revokes or takes partitions
+when it `obeys`.
 
     a joins topics=orders pattern=ord.* instance=i assignor=range timeout=30000
     a beats [silently] epoch=2 owning=orders:0-2 topics=clicks pattern=c.*
@@ -105,7 +105,7 @@ class ConsumerWorld:
                 return "written"
 
     def show(self, partitions: Iterable[tuple[bytes, Iterable[int]]]) -> str:
-        """`orders:0-2,5`; a topic that is gone is shown as `?`."""
+        """`orders:0-2,5`; a deleted topic is shown as `?`."""
         topics = self.groups.topics
         shown = []
         for topic_id, numbers in partitions:
@@ -114,7 +114,7 @@ class ConsumerWorld:
         return " ".join(sorted(shown)) or "nothing"
 
     def read(self, text: str) -> Partitions:
-        """What `show` shows."""
+        """The inverse of `show`."""
         found: Partitions = set()
         for name, _, numbers in (word.partition(":") for word in text.split(";") if word):
             topic = self.groups.topics.by_name(name)
@@ -236,7 +236,7 @@ def _describe(world: ConsumerWorld, line: Line) -> None:
 
 
 def _delete(world: ConsumerWorld, line: Line) -> None:
-    world.groups.at_work.ask(lambda coordinator, ticket, now: coordinator.delete_group(ticket, GROUP, now))
+    world.groups.at_work.ask(lambda coordinator, request_id, now: coordinator.delete_group(request_id, GROUP, now))
     told = world.groups.at_work.told.pop().response
     world.notes.append(told.name if isinstance(told, KafkaError) else "deleted")
 

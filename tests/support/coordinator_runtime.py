@@ -1,7 +1,7 @@
-"""A coordinator at work without a broker: what it decides is carried out on a log that is a list.
+"""A coordinator without a broker: its decisions are carried out on a log that is a list.
 
-It does what `broker/coordinators/runtime.py` does, in the same order, and checks what a coordinator owes: nobody is
-answered twice, or without having asked. Writing can be made to fail, or to take its time.
+It does what `broker/coordinators/runtime.py` does, in the same order, and checks that each request is answered
+once, and that every answer has a request. Writes can be made to fail, or to be slow.
 """
 
 from collections import deque
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
-from trioka.coordinator.decision import Coordinator, Decision, MarkerOrder, Moment, Producer, Ticket
-from trioka.coordinator.record_codec import Ledger
+from trioka.coordinator.decision import Coordinator, Decision, Now, Producer, RequestId, TxnMarkerRequest
+from trioka.coordinator.record_codec import RecordCodec
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.schema import Response
 
 C = TypeVar("C", bound=Coordinator)
 
-WALL_MS = 1_700_000_000_000  # what people's clock says when the steady one says 0
+WALL_MS = 1_700_000_000_000  # the wall clock when the monotonic clock is 0
 MAX_ROUNDS = 10_000  # of deadlines in one stretch of time: more would be a loop
 
 
@@ -26,19 +26,19 @@ class Written(NamedTuple):
     producer: Producer | None
 
 
-class Told(NamedTuple):
-    ticket: Ticket
+class DeliveredResponse(NamedTuple):
+    request_id: RequestId
     response: Response | KafkaError
 
 
-class Coordinating(Generic[C]):
-    def __init__(self, new: Callable[[], C], ledger: Ledger) -> None:
+class CoordinatorDriver(Generic[C]):
+    def __init__(self, new: Callable[[], C], ledger: RecordCodec) -> None:
         self.log: list[Written] = []
-        self.told: list[Told] = []
-        self.orders: list[MarkerOrder] = []  # of markers; whoever writes them takes them
-        self.waiting: set[Ticket] = set()
-        self.failure: KafkaError | None = None  # what becomes of the next records
-        self.holds_back = False  # whether what is written stays uncommitted
+        self.told: list[DeliveredResponse] = []
+        self.orders: list[TxnMarkerRequest] = []  # of markers; the writer takes them
+        self.waiting: set[RequestId] = set()
+        self.failure: KafkaError | None = None  # the error of the next writes
+        self.holds_back = False  # whether written records stay uncommitted
         self.hurries = False  # a mistake: only answers wait until it is committed, what follows does not
         self.now_ms = 0
         self._new = new
@@ -49,12 +49,12 @@ class Coordinating(Generic[C]):
         self._begin()
 
     @property
-    def now(self) -> Moment:
-        return Moment(self.now_ms, WALL_MS + self.now_ms)
+    def now(self) -> Now:
+        return Now(self.now_ms, WALL_MS + self.now_ms)
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether all that was written is committed, and so everything said that there was to say."""
+        """Whether all written records are committed, and so all answers sent."""
         return not self._uncommitted
 
     @property
@@ -62,21 +62,21 @@ class Coordinating(Generic[C]):
         """How much of the log is committed."""
         return self._uncommitted[0][1] if self._uncommitted else len(self.log)
 
-    def ask(self, decide: Callable[[C, Ticket, Moment], Decision]) -> Ticket:
+    def ask(self, decide: Callable[[C, RequestId, Now], Decision]) -> RequestId:
         self._tickets += 1
-        ticket = self._tickets
-        self.waiting.add(ticket)
+        request_id = self._tickets
+        self.waiting.add(request_id)
         try:
-            decision = decide(self.coordinator, ticket, self.now)
+            decision = decide(self.coordinator, request_id, self.now)
         except KafkaError as error:
-            self._tell(ticket, error)
+            self._tell(request_id, error)
         else:
-            self._carry_out(decision)
-        return ticket
+            self._apply(decision)
+        return request_id
 
-    def tell(self, decide: Callable[[C, Moment], Decision]) -> None:
-        """Something that nobody waits for."""
-        self._carry_out(decide(self.coordinator, self.now))
+    def tell(self, decide: Callable[[C, Now], Decision]) -> None:
+        """Runs a command without a request that waits for it."""
+        self._apply(decide(self.coordinator, self.now))
 
     def pass_time(self, ms: int) -> None:
         until = self.now_ms + ms
@@ -87,17 +87,18 @@ class Coordinating(Generic[C]):
                 return
             self.now_ms = max(self.now_ms, due)
             for decision in self.coordinator.expire(self.now):
-                self._carry_out(decision)
+                self._apply(decision)
         raise AssertionError(f"something is due again and again at {self.now_ms}")
 
     def commit(self, error: KafkaError | None = None) -> None:
-        """What was held back is committed; or, with an error, took too long. It stays in the log all the same."""
+        """Commits the records that were held back; or, with an error, they took too long, and stay in the log all the
+        same."""
         self.holds_back = False
         while self._uncommitted:
             self._conclude(self._uncommitted.popleft()[0], error)
 
     def write_as(self, how: str, *names: str) -> None:
-        """`waits`, `succeeds`, or `fails` or `expires` with the name of an error: what becomes of what is written."""
+        """`waits`, `succeeds`, or `fails` or `expires` with the name of an error: the result of the next writes."""
         error = next((e for name in names for e in KafkaError.__subclasses__() if e.name == name), None)
         if how == "waits":
             self.holds_back = True
@@ -109,7 +110,7 @@ class Coordinating(Generic[C]):
             self.commit(None if error is None else error())
 
     def crash(self, *, loses_uncommitted: bool = False) -> None:
-        """Another coordinator takes over, with nothing but the log. Who waits is not answered by it."""
+        """Another coordinator takes over, with nothing but the log. It does not answer the waiting requests."""
         if loses_uncommitted and self._uncommitted:
             del self.log[self._uncommitted[0][1] :]
         self._uncommitted.clear()
@@ -124,9 +125,9 @@ class Coordinating(Generic[C]):
 
     def _begin(self) -> None:
         for decision in self.coordinator.begin(self.now):
-            self._carry_out(decision)
+            self._apply(decision)
 
-    def _carry_out(self, decision: Decision) -> None:
+    def _apply(self, decision: Decision) -> None:
         start = len(self.log)
         if decision.records:
             if self.failure is not None:
@@ -138,7 +139,7 @@ class Coordinating(Generic[C]):
                 self.coordinator.replay(kept, start + n, decision.producer)
         if self._uncommitted or (decision.records and self.holds_back):
             if self.hurries:
-                decision, hurried = Decision(answers=decision.answers), replace(decision, answers=())
+                decision, hurried = Decision(replies=decision.replies), replace(decision, replies=())
                 self._uncommitted.append((decision, start))
                 self._conclude(hurried, None)
                 return
@@ -147,14 +148,14 @@ class Coordinating(Generic[C]):
             self._conclude(decision, None)
 
     def _conclude(self, decision: Decision, error: KafkaError | None) -> None:
-        for ticket, response in decision.answers:
-            self._tell(ticket, response if error is None else error)
+        for request_id, response in decision.replies:
+            self._tell(request_id, response if error is None else error)
         if error is None:
-            self.orders += decision.orders
-        if decision.afterwards is not None:
-            self._carry_out(decision.afterwards(error, self.now))
+            self.orders += decision.marker_requests
+        if decision.on_committed is not None:
+            self._apply(decision.on_committed(error, self.now))
 
-    def _tell(self, ticket: Ticket, response: Response | KafkaError) -> None:
-        assert ticket in self.waiting, f"nobody asked with ticket {ticket}, or not any more: {response}"
-        self.waiting.remove(ticket)
-        self.told.append(Told(ticket, response))
+    def _tell(self, request_id: RequestId, response: Response | KafkaError) -> None:
+        assert request_id in self.waiting, f"nobody asked with ticket {request_id}, or not any more: {response}"
+        self.waiting.remove(request_id)
+        self.told.append(DeliveredResponse(request_id, response))

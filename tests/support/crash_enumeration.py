@@ -1,8 +1,8 @@
 """Every crash there can be: run some storage code, lose power after each of its disk operations, look at the rest.
 
-A test gives four things. `prepare` brings a disk into the state before (all of it durable). `protocol` is the code
+A test gives four functions. `prepare` brings a disk into the state before (all of it durable). `protocol` is the code
 under test; it calls `promise(x)` at the moment when it would tell the outside world "x is safe". `recover` opens a
-disk that was found after a crash and returns what it read. `check` is given that, and what had been promised by then,
+disk that was found after a crash and returns what it read. `check` gets that, and the promises up to that point,
 and asserts.
 
     report = crash_everywhere(append_two, recover=read_log, check=no_promise_is_broken, prepare=empty_log)
@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 
 from trioka.testing.disks.crash_models import (
     ALL,
+    CrashModel,
     Link,
-    Model,
     Pending,
     Survival,
     Truncate,
@@ -37,7 +37,7 @@ from trioka.testing.disks.crash_models import (
     surviving_content,
     surviving_names,
 )
-from trioka.testing.disks.disk_faults import Effect, Fault, Kind, Operation
+from trioka.testing.disks.disk_faults import DiskOperation, Effect, Fault, Kind
 from trioka.testing.disks.memory_disk import MemoryDisk, walk
 
 Found = TypeVar("Found")
@@ -69,7 +69,7 @@ class Report:
     moments: int = 0
     clipped: int = 0
     most_pending: int = 0
-    by_model: dict[Model, int] = field(default_factory=dict)
+    by_model: dict[CrashModel, int] = field(default_factory=dict)
     failed_operations: int = 0
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ def crash_everywhere(
     recover: Recover[Found],
     check: Check[Found],
     prepare: Prepare | None = None,
-    models: Sequence[Model] = tuple(Model),
+    models: Sequence[CrashModel] = tuple(CrashModel),
     pending_limit: int = PENDING_LIMIT,
 ) -> Report:
     disk = _prepared(prepare)
@@ -108,7 +108,7 @@ def fail_each_operation(
     refusals: tuple[type[Exception], ...] = (OSError,),
     error: int = errno.EIO,
     times: int = 1,
-    models: Sequence[Model] = tuple(Model),
+    models: Sequence[CrashModel] = tuple(CrashModel),
     pending_limit: int = 8,
 ) -> Report:
     """Let the k-th operation fail, for every k, cleanly and messily; then check what a restart and what a reboot finds.
@@ -153,7 +153,7 @@ class Search:
         disk: MemoryDisk,
         recover: Callable[[MemoryDisk], Any],
         check: Callable[[Any, Sequence[Any]], object],
-        models: Sequence[Model],
+        models: Sequence[CrashModel],
         pending_limit: int,
     ) -> None:
         self.disk = disk
@@ -175,7 +175,7 @@ class Search:
         self.note(promised)
         self.look()
 
-    def before(self, operation: Operation) -> None:
+    def before(self, operation: DiskOperation) -> None:
         """Look, unless the last operation only read: then nothing is new."""
         if self._changed:
             self.look()

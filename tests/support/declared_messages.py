@@ -1,4 +1,4 @@
-"""Every message that is declared, for tests that ask something of all of them."""
+"""Every declared message, for tests that check all of them."""
 
 import pkgutil
 from importlib import import_module

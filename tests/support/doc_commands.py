@@ -1,6 +1,6 @@
 """The lines of a page that a reader would type, and how each of them ends.
 
-A line may say how: `trioka topics describe ordres     # exit code 5: did you mean orders?`
+A line may contain its result: `trioka topics describe ordres     # exit code 5: did you mean orders?`
 """
 
 import os
@@ -30,7 +30,7 @@ def install_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def must_end_as_said(line: str, at: str | None) -> None:
-    """Against the broker `at` host:port; None: whichever the command finds by itself."""
+    """Against the broker `at` host:port; None: the default address of the command."""
     said = CODE.search(line)
     expected = {int(code) for code in said.groups() if code} if said else {0}
     code = _run(CODE.sub("", line), at)
@@ -41,13 +41,13 @@ def _run(line: str, at: str | None) -> int:
     """How a line ends. One that starts a broker is stopped when it is ready; one that needs a shell gets one."""
     if line.startswith("trioka dev"):
         return _started(line)
-    if line.startswith("trioka run") or re.search(r"\|.*trioka", line):
+    if line.startswith("trioka run") or re.search(r"\|.*trioka|\$\(trioka", line):
         environment = {**os.environ, **({} if at is None else {"KAFKA_BOOTSTRAP_SERVERS": at})}
         return subprocess.run(["sh", "-c", line], env=environment, stdout=subprocess.DEVNULL, timeout=60).returncode
     if line.startswith("trioka serve"):
         return subprocess.run(shlex.split(line), timeout=60).returncode
     ended = command(*shlex.split(line)[1:], at=at)
-    assert "Traceback" not in ended.talk
+    assert "Traceback" not in ended.stderr
     return ended.code
 
 

@@ -6,7 +6,7 @@ import pytest
 
 
 def plant_java(home: Path, version: str, modules: str = "java.base@17") -> Path:
-    """A `java` that says its version and its home, lists modules, and repeats its arguments otherwise."""
+    """A `java` that prints its version and its home, lists modules, and repeats its arguments otherwise."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(
@@ -23,7 +23,7 @@ esac
 
 
 def install_nothing(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """An empty cache folder, and installers that may not ask the network."""
+    """An empty cache folder, and installers that must not use the network."""
     monkeypatch.setenv("TRIOKA_CACHE", str(cache))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("UV_OFFLINE", "1")

@@ -1,10 +1,11 @@
-"""Bytes to a connection as the network would give them, and to two brokers of which one has no lanes."""
+"""Sends bytes to a connection as the network would, and to two brokers, one of them without fast paths."""
 
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from support.serving import LISTENER, running_broker
 
@@ -84,15 +85,15 @@ def framed(request: Request, version: int, correlation_id: int, client_id: str |
 
 
 def connected(broker: Broker) -> Connection:
-    connection = broker._new_connection(host="127.0.0.1", port=1, listener=LISTENER)
+    connection = broker.connections.new(host="127.0.0.1", port=1, listener=LISTENER)
     assert connection is not None
     return connection
 
 
 def said(connection: Connection, data: bytes) -> bytes:
-    """What is answered to bytes that arrive together."""
+    """The answers to bytes that arrive together."""
     while data and not connection.is_closing:
-        room = connection.room()
+        room = connection.receive_buffer()
         size = min(len(room), len(data))
         room[:size] = data[:size]
         connection.received(size)
@@ -105,15 +106,13 @@ def said(connection: Connection, data: bytes) -> bytes:
     return answers
 
 
-class BothWays:
-    """The same bytes to two brokers, of which the other has no lanes. Answers must be the same."""
+class FastAndGeneralPath:
+    """The same bytes to two brokers, of which the other has no fast paths. Responses must be the same."""
 
     def __init__(self, one: Broker, other: Broker) -> None:
         self.brokers = (one, other)
         for broker in self.brokers:
             broker.fetch_sessions._random = Random(1)  # so that sessions have the same ids
-        other.dispatch._produce_lanes = _NoLanes()  # type: ignore[assignment]
-        other.dispatch.fetch_lane = _no_lane  # type: ignore[assignment, method-assign]
         self.connections: list[Connection] = []
         self.connect()
 
@@ -133,21 +132,11 @@ class BothWays:
         return answers
 
 
-class _NoLanes:
-    """In the place of `ProduceLanes`: everything takes the usual road."""
-
-    def lane_for(self, *_: object) -> None:
-        return None
-
-
-def _no_lane(*_: object) -> None:
-    return None
-
-
 @asynccontextmanager
-async def both_ways(path: Path, topics: Mapping[str, int]) -> AsyncIterator[BothWays]:
-    async with running_broker(path / "a") as broker:
+async def both_ways(path: Path, topics: Mapping[str, int], **settings: Any) -> AsyncIterator[FastAndGeneralPath]:
+    async with running_broker(path / "a", **settings) as broker:
         await broker.create_missing_topics(topics)
     shutil.copytree(path / "a", path / "b")  # so that a topic has the same id in both
-    async with running_broker(path / "a") as one, running_broker(path / "b") as other:
-        yield BothWays(one, other)
+    without = {**settings, "trioka_fast_path_enable": "false"}
+    async with running_broker(path / "a", **settings) as one, running_broker(path / "b", **without) as other:
+        yield FastAndGeneralPath(one, other)

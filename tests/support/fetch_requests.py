@@ -31,8 +31,8 @@ def request(
     offset: int = 0,
     max_bytes: int = 1000,
 ) -> FetchRequest:
-    """Topics are given by name or by id; neighbours are not joined, so that any order can be said. Who asks from an
-    `offset` says all the rest too, in numbers that follow it."""
+    """Topics are given by name or by id; neighbours are not joined, so that any order is possible. A request with an
+    `offset` sets all the other fields too, to numbers that follow it."""
 
     def topic(name: str | bytes) -> dict[str, Any]:
         return {"topic": name} if isinstance(name, str) else {"topic_id": name}
@@ -83,7 +83,7 @@ def fetch(
     said: dict[Any, dict[str, Any]] | None = None,
     **how: Any,
 ) -> FetchResponse:
-    """Opens a request and answers it: with what is `said` of a partition, and quietly for the others."""
+    """Opens a request and answers it: with `said` for one partition, and without news for the others."""
     context = opened(sessions, asking, version, now_ms, **how)
     results = [(asked, result(asked.partition, **(said or {}).get(asked.key, {}))) for asked in context.asked]
     response = context.answer(results, now_ms)
@@ -105,6 +105,6 @@ def places(count: int) -> list[Place]:
 
 
 def is_there(sessions: Any, session_id: int) -> bool:
-    """Asks with an epoch that is always wrong, so that nothing happens to the session."""
+    """Sends an epoch that is always wrong, so that the session does not change."""
     context = opened(sessions, request(session_id, -2))
     return bool(context.error_code == InvalidFetchSessionEpoch.code)

@@ -1,10 +1,10 @@
-"""A coordinator of groups on a log that is a list, and ways to ask it."""
+"""A coordinator of groups on a log that is a list, and functions that send it requests."""
 
 from random import Random
 from types import ModuleType
 from typing import Any
 
-from support.coordinator_runtime import Coordinating
+from support.coordinator_runtime import CoordinatorDriver
 from support.known_topics import KnownTopics
 
 from trioka.coordinator import groups
@@ -12,7 +12,7 @@ from trioka.coordinator.client import Client
 from trioka.coordinator.deadlines import Deadlines
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.record_codec import GROUPS
-from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, OffsetSettings, Surroundings
+from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, CoordinatorContext, OffsetSettings
 from trioka.protocol.errors import (
     KafkaError,
 )
@@ -30,16 +30,16 @@ P = Producer(7, 0)
 Partition = OffsetCommitRequest.Topic.Partition
 
 
-class House:
-    """A coordinator on a log that is a list, and ways to ask it."""
+class GroupHarness:
+    """A coordinator on a log that is a list, and methods that send it requests."""
 
     def __init__(self, module: ModuleType = groups) -> None:
         self.topics = KnownTopics(t=2000, u=3)
         self.settings = OffsetSettings(retention_ms=7 * DAY_MS)
-        self.shell = Coordinating(lambda: module.GroupCoordinator(self._surroundings()), GROUPS)
+        self.shell = CoordinatorDriver(lambda: module.GroupCoordinator(self._context()), GROUPS)
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _context(self) -> CoordinatorContext:
+        return CoordinatorContext(
             classic=lambda: ClassicSettings(initial_rebalance_delay_ms=0),
             consumer=lambda group: ConsumerSettings(assignment_interval_ms=0),
             offsets=lambda: self.settings,
@@ -54,9 +54,9 @@ class House:
 
     def ask(self, method: str, *arguments: object) -> Any:
         """The answer; an error as it is."""
-        ticket = self.shell.ask(lambda c, ticket, now: getattr(c, method)(ticket, *arguments, now))
-        self.shell.pass_time(0)  # a new group waits for nobody here, but it does so by the clock
-        return next((told.response for told in self.shell.told if told.ticket == ticket), None)
+        request_id = self.shell.ask(lambda c, request_id, now: getattr(c, method)(request_id, *arguments, now))
+        self.shell.pass_time(0)  # a new group has no initial delay here, but its timer still runs
+        return next((told.response for told in self.shell.told if told.request_id == request_id), None)
 
     def commit(self, offset: int = 5, *, version: int = 9, **more: Any) -> list[int]:
         """Error codes."""

@@ -1,4 +1,4 @@
-"""Requests about groups, in few words, for a broker that is asked over the wire."""
+"""Requests about groups, in few words, for a broker behind a socket."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from support.serving import Asking, ask, running_broker
+from support.serving import ClientConnection, ask, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -21,7 +21,7 @@ from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
 from trioka.protocol.messages.sync_group import SyncGroupRequest
 
 OFFSETS_TOPIC = "__consumer_offsets"
-LONG_MS = 600_000  # nobody's time is up before a test is over, however slow the machine
+LONG_MS = 600_000  # no timeout passes before a test is over, on any machine
 SUBSCRIPTION = bytes.fromhex("0001 00000001 0001 74 00000000 00000000")  # of a consumer, to the topic t
 TOPICS = CreateTopicsRequest(
     topics=[
@@ -72,7 +72,7 @@ def commit(
 
 
 def codes_of(answer: Any) -> list[int]:
-    """Of an OffsetCommit or OffsetDelete: what is said of each partition."""
+    """Of an OffsetCommit or OffsetDelete: the error code of each partition."""
     return [told.error_code for topic in answer.topics for told in topic.partitions]
 
 
@@ -134,7 +134,7 @@ def sync(
     protocol_type: str | None = "consumer",
     protocol_name: str | None = "range",
 ) -> SyncGroupRequest:
-    """A leader's, who gives everything to himself."""
+    """A leader's, which assigns everything to itself."""
     return SyncGroupRequest(
         group_id=group,
         generation_id=generation,
@@ -151,7 +151,7 @@ def heartbeat(group: str, member: str, generation: int, instance: str | None = N
 
 
 def consumer_heartbeat(group: str, member: str = "", epoch: int = 0, **more: Any) -> ConsumerGroupHeartbeatRequest:
-    """One that says everything, as the first of a member does."""
+    """A heartbeat with all fields, like the first of a member."""
     return ConsumerGroupHeartbeatRequest(
         group_id=group,
         member_id=member,
@@ -167,9 +167,9 @@ def consumer_heartbeat(group: str, member: str = "", epoch: int = 0, **more: Any
 
 
 @asynccontextmanager
-async def grouping(directory: Path | str, **settings: object) -> AsyncIterator[tuple[Broker, Asking]]:
-    """A broker whose coordinator is there, with the topics t and u, and a client of it."""
-    async with running_broker(directory, None, **settings) as broker, Asking(broker) as client:
+async def grouping(directory: Path | str, **settings: object) -> AsyncIterator[tuple[Broker, ClientConnection]]:
+    """A broker with a loaded coordinator, with the topics t and u, and a client of it."""
+    async with running_broker(directory, None, **settings) as broker, ClientConnection(broker) as client:
         await prepare(broker)
         yield broker, client
 
@@ -185,7 +185,7 @@ async def loaded(broker: Broker) -> None:
         await trio.sleep(0.005)
 
 
-async def settle(client: Asking, group: str = "c", *, instance: str | None = None) -> str:
+async def settle(client: ClientConnection, group: str = "c", *, instance: str | None = None) -> str:
     """The only member of a classic group, with its assignment: its id."""
     joined = await client.ask(join(group, instance=instance), 0 if instance is None else 5)
     assert joined.error_code == 0, joined

@@ -18,7 +18,7 @@ def members(
 
 
 def having(spec: GroupSpec, given: dict[str, Assignment]) -> GroupSpec:
-    """The same group after it was given this."""
+    """The same group with this assignment."""
     return GroupSpec(
         members={
             member_id: MemberSpec(
@@ -42,7 +42,7 @@ def random_topics(random: Random, *, with_racks: bool) -> KnownTopics:
 
 
 def random_members(random: Random, topics: KnownTopics, *, is_homogeneous: bool, with_racks: bool) -> GroupSpec:
-    """Up to a dozen members, of whom some are static; each subscribes to something."""
+    """Up to a dozen members, some of them static; each subscribes to something."""
     known = [topic.id for name in topics.names() if (topic := topics.by_name(name)) is not None]
     shared = random.sample(known, random.randint(1, len(known)))
     numbers = random.sample(range(100), random.randint(1, 12))
@@ -59,7 +59,8 @@ def random_members(random: Random, topics: KnownTopics, *, is_homogeneous: bool,
 
 
 def changed(random: Random, spec: GroupSpec, given: dict[str, Assignment], topics: KnownTopics) -> GroupSpec:
-    """What becomes of a group: some leave, some come, some subscribe to something else; the rest have what they got."""
+    """The group after changes: some members leave, join or subscribe to other topics; the rest keep their
+    assignment."""
     homogeneous = spec.is_homogeneous
     with_racks = any(member.rack for member in spec.members.values())
     others = random_members(random, topics, is_homogeneous=homogeneous, with_racks=with_racks).members

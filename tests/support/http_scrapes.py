@@ -1,4 +1,4 @@
-"""A broker that is watched, inside a test: its HTTP door, what it says there, and a scrape as numbers.
+"""The HTTP listener of a broker inside a test: its responses, and a scrape as numbers.
 
 async with watched(broker) as door:
     status, _, body = await get(door, "/readyz")
@@ -14,10 +14,10 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from trioka.broker.broker import Broker
-from trioka.broker.http.server import Door, open_door
+from trioka.broker.http.server import HttpServer, open_http_server
 from trioka.broker.metrics.exposition import scrape
 from trioka.broker.metrics.loop_watch import LoopWatch
-from trioka.broker.metrics.readings import Room
+from trioka.broker.metrics.readings import DiskSpace
 
 Labels = Mapping[str, str]
 
@@ -33,7 +33,7 @@ class Scrape:
                 self.samples.setdefault(sample.name, []).append((sample.labels, sample.value))
 
     def value(self, name: str, **labels: str) -> float:
-        """The sample with just these labels."""
+        """The sample with exactly these labels."""
         (found,) = [value for its, value in self.samples[name] if its == labels]
         return found
 
@@ -41,17 +41,17 @@ class Scrape:
         return [(labels, value) for labels, value in self.samples.get(selector.name, ()) if selector.takes(labels)]
 
 
-def pieces(broker: Broker, rooms: Mapping[str, Room] | None = None) -> list[bytes]:
+def pieces(broker: Broker, rooms: Mapping[str, DiskSpace] | None = None) -> list[bytes]:
     return list(scrape(broker, LoopWatch(broker), rooms or {}))
 
 
 def scraped(broker: Broker) -> Scrape:
     broker.dispatch.times.settle(0.001)  # as at the end of a round: not all of these tests have a network
-    rooms = {directory.path: Room(10, 100) for directory in broker.directories}
+    rooms = {directory.path: DiskSpace(10, 100) for directory in broker.directories}
     return Scrape(b"".join(pieces(broker, rooms)).decode())
 
 
-# -- PromQL, as far as it takes to know what a dashboard asks for -----------------------------------------------------
+# -- PromQL, as far as dashboards use it -------------------------------------------------------------------------------
 
 
 class Selector(NamedTuple):
@@ -61,7 +61,7 @@ class Selector(NamedTuple):
     matchers: tuple[tuple[str, str, str], ...]
 
     def takes(self, labels: Labels) -> bool:
-        """A label that is not there is an empty one, as in Prometheus."""
+        """A missing label counts as empty, as in Prometheus."""
         return all(_MATCH[how](labels.get(label, ""), value) for label, how, value in self.matchers)
 
 
@@ -78,7 +78,7 @@ _GROUPING = re.compile(r"\b(?:by|without)\s*\(([^)]*)\)")
 
 
 def selectors(expression: str, left_out: Iterable[str] = ()) -> Iterator[Selector]:
-    """The series that an expression asks for, without matchers of labels that are added by whoever scrapes."""
+    """The series of an expression, without matchers of labels that the scraper adds."""
     text = re.sub(r"\[[^]]*\]", "", _GROUPING.sub("", expression))
     for name, matchers in _SELECTOR.findall(text):
         if name not in _WORDS and not name.isdigit():
@@ -95,9 +95,9 @@ def groupings(expression: str) -> set[str]:
 
 
 @asynccontextmanager
-async def watched(broker: Broker) -> AsyncIterator[Door]:
-    """The door that `trioka.http.listeners` of this broker asks for."""
-    door = open_door(broker.config)
+async def watched(broker: Broker) -> AsyncIterator[HttpServer]:
+    """The listener that `trioka.http.listeners` of this broker configures."""
+    door = open_http_server(broker.config)
     assert door is not None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(door.serve, broker)
@@ -105,7 +105,7 @@ async def watched(broker: Broker) -> AsyncIterator[Door]:
         nursery.cancel_scope.cancel()
 
 
-async def exchanged(door: Door, said: bytes) -> bytes:
+async def exchanged(door: HttpServer, said: bytes) -> bytes:
     """Everything that is answered to these bytes, until the door closes."""
     async with await trio.open_tcp_stream(*door.address) as stream:
         await stream.send_all(said)
@@ -115,7 +115,7 @@ async def exchanged(door: Door, said: bytes) -> bytes:
         return heard
 
 
-async def get(door: Door, path: str, method: str = "GET", host: str = "localhost") -> tuple[int, str, str]:
+async def get(door: HttpServer, path: str, method: str = "GET", host: str = "localhost") -> tuple[int, str, str]:
     """Status, head and body."""
     said = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
     start, _, body = (await exchanged(door, said.encode())).partition(b"\r\n\r\n")

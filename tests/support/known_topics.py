@@ -19,7 +19,7 @@ class KnownTopics:
     def add(
         self, name: str, partitions: int = 1, racks: Sequence[Iterable[str]] = (), topic_id: bytes | None = None
     ) -> bytes:
-        """A topic that was not there; or one that was, with more partitions or other racks. Its id."""
+        """Adds a topic, or changes the partitions or racks of an existing one. Returns its id."""
         before = self._by_name.get(name)
         if topic_id is None:
             topic_id = next(self._numbers).to_bytes(16, "big") if before is None else before.id

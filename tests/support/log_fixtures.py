@@ -8,8 +8,8 @@ from trioka.storage.file_pool import FilePool
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.log_end import Appended
-from trioka.storage.recovery import Stopped
+from trioka.storage.log_end import AppendResult
+from trioka.storage.recovery import ShutdownState
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)
@@ -64,7 +64,7 @@ def open_log(
         disk.make_directory(DIRECTORY)
         disk.sync_directory("/logs")
         disk.sync_directory("/")
-    stopped = Stopped(clean=clean, recovery_point=recovery_point, log_start_offset=log_start)
+    stopped = ShutdownState(clean=clean, recovery_point=recovery_point, log_start_offset=log_start)
     return Log.open(files or FilePool(disk), DIRECTORY, NAME, config, stopped, now_ms=now_ms)
 
 
@@ -80,7 +80,7 @@ def reopen(log: Log, *, clean: bool = True) -> Log:
     )
 
 
-def append(log: Log, *values: str, epoch: int = 0, **how: object) -> Appended:
+def append(log: Log, *values: str, epoch: int = 0, **how: object) -> AppendResult:
     return log.append_as_leader(batch(*values, **how), leader_epoch=epoch, now_ms=NOW_MS)  # type: ignore[arg-type]
 
 

@@ -52,9 +52,9 @@ class MigrationWorld(ConsumerWorld):
         return self.show(known)
 
     def _named(self, line: str) -> str:
-        """Ids that the broker made up are shown as the names of those who have them."""
+        """Ids that the broker generated are shown as the names of their clients."""
         group = self.groups.at_work.coordinator.groups.get("g")
-        if isinstance(group, ClassicGroup):  # some have not been told their ids yet
+        if isinstance(group, ClassicGroup):  # some have not received their ids yet
             self._names |= {member.id: member.client_id.removeprefix("client-") for member in group.members}
         self._names |= {consumer.id: consumer.name for consumer in self.classic.values() if consumer.id}
         for member_id, name in self._names.items():

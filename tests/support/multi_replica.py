@@ -1,5 +1,4 @@
-"""Partitions of a lone broker that are told, by a hand-made image, that others have them too; and the others, played by
-a test."""
+"""Partitions of a lone broker whose hand-made image has more replicas; the test plays the other brokers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from support.serving import Asking, running_broker
+from support.serving import ClientConnection, running_broker
 from support.topic_requests import create, producing
 
 from trioka.broker.broker import Broker
@@ -28,14 +27,14 @@ def led_by_another(broker: Broker, topic: str, index: int = 0) -> Replica:
     replica = broker.partitions.get(topic, index)
     partition = partition_of(broker, topic, index)
     told = replace(partition, leader=2, isr=(2,), leader_epoch=replica.leader_epoch + 1)
-    broker.replicas.follow(topic, told)
+    broker.applier.apply_partition(topic, told)
     return replica
 
 
 def with_others(
     broker: Broker, topic: str, index: int = 0, *, others: tuple[int, ...] = (2,), in_sync: int = 1
 ) -> Replica:
-    """It leads on, in the next epoch, and has followers of which so many are in sync, itself included."""
+    """It stays the leader, in the next epoch, with followers; this many replicas are in sync, including itself."""
     replica = broker.partitions.get(topic, index)
     partition = partition_of(broker, topic, index)
     replicas = (broker.node_id, *others)
@@ -47,20 +46,20 @@ def with_others(
         leader_epoch=replica.leader_epoch + 1,
         partition_epoch=partition.partition_epoch + replica.leader_epoch + 1,
     )
-    broker.replicas.follow(topic, told)
+    broker.applier.apply_partition(topic, told)
     return replica
 
 
 def alone_again(broker: Broker, topic: str, index: int = 0) -> Replica:
     replica = broker.partitions.get(topic, index)
     partition = partition_of(broker, topic, index)
-    broker.replicas.follow(topic, replace(partition, leader_epoch=replica.leader_epoch + 1))
+    broker.applier.apply_partition(topic, replace(partition, leader_epoch=replica.leader_epoch + 1))
     return replica
 
 
 @asynccontextmanager
 async def leading(directory: Path, *, in_sync: int = 2, **settings: object) -> AsyncIterator[tuple[Broker, Replica]]:
-    """A broker that leads a partition of brokers 1, 2 and 3, as it is told; the others are played by the test."""
+    """A broker that leads a partition of brokers 1, 2 and 3 in its image; the test plays the others."""
     async with running_broker(directory, None, **settings) as broker:
         await create(broker, "t")
         yield broker, with_others(broker, "t", others=(2, 3), in_sync=in_sync)
@@ -77,7 +76,7 @@ async def follow(
     log_start: int = 0,
     wait_ms: int = 0,
 ) -> Any:
-    """A follower fetches from an offset; what it is told."""
+    """A follower fetches from an offset; returns the answer."""
     replica = broker.partitions.get("t", 0)
     topic = broker.metadata.topics.by_name("t")
     assert topic is not None
@@ -95,19 +94,19 @@ async def follow(
         min_bytes=1,
         topics=[FetchRequest.Topic(topic_id=topic.topic_id, partitions=[asked])],
     )
-    async with Asking(broker) as connection:
+    async with ClientConnection(broker) as connection:
         (told,) = (await connection.ask(request, version)).responses[0].partitions
         return told
 
 
-async def produced(connection: Asking, request: ProduceRequest) -> tuple[int, int]:
+async def produced(connection: ClientConnection, request: ProduceRequest) -> tuple[int, int]:
     response = await connection.hear(request, 9)
     (told,) = response.responses[0].partition_responses
     return told.error_code, told.base_offset
 
 
 async def filled(broker: Broker) -> None:
-    async with Asking(broker) as producer:
+    async with ClientConnection(broker) as producer:
         request = producing("t", *range(10), acks=1)
         await producer.say(request, 9)
         await produced(producer, request)

@@ -62,7 +62,7 @@ class Partition:
         transactional: bool = False,
         client: bool = True,
     ) -> int:
-        """The offset at which the batch stands, now or since its first try."""
+        """The offset of the batch, from this write or from its first one."""
         header = batch(sequence, count, producer=producer, epoch=epoch, transactional=transactional)
         earlier = self.state.check(header, sequences=client)
         if earlier is not None:

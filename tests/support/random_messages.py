@@ -1,4 +1,4 @@
-"""Messages made up from a seed: every field that a version has says something, extremes more often than not."""
+"""Messages made up from a seed: every field of a version has a value, extremes more often than not."""
 
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ def sample(message: type[Message], version: int, random: Random, longest: int = 
 
 
 def _struct(declared: type[Struct], version: int, random: Random, longest: int) -> Struct:
-    struct = declared.nothing()
+    struct = declared.with_defaults()
     for f in declared.__fields__:
         if version in f.versions and not (version in f.tagged and random.random() < 0.3):
             setattr(struct, f.name, _value(f, version, random, longest))

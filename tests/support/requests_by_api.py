@@ -1,13 +1,13 @@
-"""One request for each API that is served, in any of its versions: what somebody who may not do it could wish for.
+"""One request for each served API, in any of its versions: the requests that an unauthorized client could send.
 
 All are about the topic `orders`, the group `billing` and the transactional id `copier`, or about the cluster itself;
-`topic_id` finds the id of a topic, for the versions that name topics so. tests/broker/security/test_guard.py asks
-them of one broker, compat-tests/test_acl_enforcement.py of two.
+`topic_id` finds the id of a topic, for the versions that name topics by id. tests/broker/security/test_guard.py sends
+them to one broker, compat-tests/test_acl_enforcement.py to two.
 """
 
 from collections.abc import Callable
 
-from trioka.broker.api import BROKER, SERVED
+from trioka.broker.api import BROKER, SUPPORTED_APIS
 from trioka.protocol.batch import build
 from trioka.protocol.messages import add_offsets_to_txn as aot
 from trioka.protocol.messages import add_partitions_to_txn as apt
@@ -16,10 +16,12 @@ from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasReques
 from trioka.protocol.messages.alter_configs import AlterConfigsRequest
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from trioka.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from trioka.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from trioka.protocol.messages.create_acls import CreateAclsRequest
+from trioka.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_acls import DeleteAclsRequest
@@ -30,14 +32,17 @@ from trioka.protocol.messages.describe_acls import DescribeAclsRequest
 from trioka.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from trioka.protocol.messages.describe_cluster import DescribeClusterRequest
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest
+from trioka.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from trioka.protocol.messages.describe_groups import DescribeGroupsRequest
 from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from trioka.protocol.messages.describe_producers import DescribeProducersRequest
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest
 from trioka.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from trioka.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from trioka.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
 from trioka.protocol.messages.end_txn import EndTxnRequest
+from trioka.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest
 from trioka.protocol.messages.heartbeat import HeartbeatRequest
@@ -57,6 +62,9 @@ from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
 from trioka.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from trioka.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from trioka.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from trioka.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from trioka.protocol.messages.sync_group import SyncGroupRequest
 from trioka.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -68,21 +76,21 @@ from trioka.protocol.schema import Request
 
 TOPIC, GROUP, TRANSACTION = "orders", "billing", "copier"
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-FIRST_PRODUCE = 3  # version; what is said to be served before is not
+FIRST_PRODUCE = 3  # version; earlier versions are advertised but not served
 
 Ids = Callable[[str], bytes]
 
 
-def wish(key: int, version: int, topic_id: Ids) -> Request:
+def request_for(key: int, version: int, topic_id: Ids) -> Request:
     """A request of that API, which could be granted."""
-    return WISHES[key](version, topic_id)
+    return REQUESTS[key](version, topic_id)
 
 
 def versions() -> list[tuple[int, int]]:
     """Every API in every version that is served to clients."""
     return [
         (key, version)
-        for key, served in SERVED.items()
+        for key, served in SUPPORTED_APIS.items()
         if served.listeners & BROKER
         for version in range(max(served.first, FIRST_PRODUCE if key == 0 else 0), served.last + 1)
     ]
@@ -347,7 +355,7 @@ def _consumer_group_heartbeat(version: int, topic_id: Ids) -> Request:
     )
 
 
-WISHES: dict[int, Callable[[int, Ids], Request]] = {
+REQUESTS: dict[int, Callable[[int, Ids], Request]] = {
     0: _produce,
     1: _fetch,
     2: _list_offsets,
@@ -386,12 +394,23 @@ WISHES: dict[int, Callable[[int, Ids], Request]] = {
         timeout_ms=30_000,
         validate_only=True,
     ),
+    38: lambda _, __: CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1),
+    39: lambda _, __: RenewDelegationTokenRequest(hmac=b"", renew_period_ms=-1),
+    40: lambda _, __: ExpireDelegationTokenRequest(hmac=b"", expiry_time_period_ms=-1),
+    41: lambda _, __: DescribeDelegationTokenRequest(owners=None),
     42: lambda _, __: DeleteGroupsRequest(groups_names=[GROUP]),
     43: _elect_leaders,
     44: _incremental_alter_configs,
     45: _alter_partition_reassignments,
     46: lambda _, __: ListPartitionReassignmentsRequest(),
     47: _offset_delete,
+    17: lambda _, __: SaslHandshakeRequest(mechanism="PLAIN"),
+    36: lambda _, __: SaslAuthenticateRequest(auth_bytes=b""),
+    # A request for all users is never answered by Apache Kafka 4.3.1 if it is not allowed.
+    50: lambda _, __: DescribeUserScramCredentialsRequest(users=[DescribeUserScramCredentialsRequest.User(name="eve")]),
+    51: lambda _, __: AlterUserScramCredentialsRequest(
+        deletions=[AlterUserScramCredentialsRequest.Deletion(name="eve", mechanism=1)], upsertions=[]
+    ),
     48: lambda _, __: DescribeClientQuotasRequest(components=[], strict=False),
     49: _alter_client_quotas,
     55: _describe_quorum,

@@ -1,4 +1,4 @@
-"""Errors that a client gets over by asking again, somebody else or a little later; and those that end a transaction."""
+"""Errors after which a client retries, at another node or a little later; and those that end a transaction."""
 
 from typing import Final
 

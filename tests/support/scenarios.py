@@ -1,15 +1,15 @@
-"""Scenario files: what somebody does, and what follows.
+"""Scenario files: steps, and their results.
 
     # Comments and empty lines stay as they are.
-    a joins session=10000        a step: who, what, and more about it
-        a: MEMBER_ID_REQUIRED    what follows from it, indented: who is told what, what is written
-    time 3000                    or just what
+    a joins session=10000        a step: the actor, the action, and its arguments
+        a: MEMBER_ID_REQUIRED    the results, indented: the receiver and its answer, or what is written
+    time 3000                    or only an action
 
-The steps are played and what follows is written behind each of them; that must be what the file says. So nothing that
-happens goes unmentioned. With TRIOKA_ACCEPT=1 in the environment the file is made to say what happened, to be
-read before it is believed.
+The test plays the steps and writes the results behind each of them; the text must be equal to the file. So every result
+is in the file. With TRIOKA_ACCEPT=1 in the environment the file is overwritten with the results, to be
+reviewed before it is committed.
 
-Which steps there are is a table: the name of a step, and what to do with a world, who, the words and the `name=value`s.
+The steps are a table: the name of a step, and a function of a world, the actor, the words and the `name=value`s.
 Worlds and tables for one kind of thing are in a file of their own, such as `classic_steps.py`.
 """
 
@@ -24,7 +24,7 @@ INDENT = "    "
 
 class World(Protocol):
     def happened(self) -> list[str]:
-        """What has followed since it was asked before."""
+        """The results since the last call."""
         ...
 
 
@@ -49,7 +49,7 @@ def files(kind: str) -> list[str]:
 
 
 def play(text: str, steps: Steps[W], world: W) -> str:
-    """The same text, with what really followed."""
+    """The same text, with the actual results."""
     played: list[str] = []
     for line in text.splitlines():
         if line.startswith(INDENT):

@@ -1,4 +1,4 @@
-"""A whole broker inside a test, and a client that asks it one thing at a time, in real frames over a real socket.
+"""A whole broker inside a test, and a client that sends one request at a time, in real frames over a real socket.
 
     @on_trio
     async def test_a_topic_that_was_created_is_there(tmp_path: Path) -> None:
@@ -6,8 +6,8 @@
             response = await ask(broker, CreateTopicsRequest(topics=[...]), 7)
 
 `num_partitions=3` is `num.partitions=3` of server.properties. The directory may be one that a broker has left: the next
-one finds what the last one wrote. `Asking` is a connection for several questions; `ask` makes one for one. For tests
-that do not wait there is `broker_in_thread`, and `Client`, which blocks.
+broker finds the files of the last one. `ClientConnection` is a connection for several requests; `ask` opens one for one
+request. For tests without trio there is `broker_in_thread`, and `Client`, which blocks.
 """
 
 import functools
@@ -34,7 +34,7 @@ CORRELATION_ID = 7
 HOST = "127.0.0.1"
 LISTENER = "PLAINTEXT"
 
-# A port of 0 is any that is free; of the controller's listener, nobody asks anything.
+# A port of 0 is any free port; the controller's listener receives no requests.
 SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -51,7 +51,7 @@ SETTINGS = {
 
 
 def on_trio(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """A test that waits, as one that pytest can call. It never hangs: it fails when TIMEOUT_S are over."""
+    """Turns an async test into a function for pytest. It never hangs: it fails after TIMEOUT_S."""
     return _within(TIMEOUT_S, test)
 
 
@@ -81,7 +81,7 @@ def new_broker(directory: Path | str, disk: Disk | None = None, **settings: obje
 
 @asynccontextmanager
 async def running_broker(directory: Path | str, disk: Disk | None = None, **settings: object) -> AsyncIterator[Broker]:
-    """A broker that serves; when the block ends it has stopped, cleanly. What fails in the block is raised as it is,
+    """A running broker; at the end of the block it is stopped cleanly. An exception in the block is raised as it is,
     and not in a group."""
     broker = new_broker(directory, disk, **settings)
     failure: Exception | None = None
@@ -96,14 +96,14 @@ async def running_broker(directory: Path | str, disk: Disk | None = None, **sett
         raise failure
 
 
-class Asking:
+class ClientConnection:
     """One connection. Use it in an `async with`."""
 
     def __init__(self, broker: Broker, listener: str = LISTENER) -> None:
         self._address = {**broker.addresses, **broker.controller_addresses}[listener]
         self._stream: trio.SocketStream
 
-    async def __aenter__(self) -> "Asking":
+    async def __aenter__(self) -> "ClientConnection":
         self._stream = await trio.open_tcp_stream(*self._address)
         return self
 
@@ -118,7 +118,7 @@ class Asking:
         await self._stream.send_all(request_frame(request, version))
 
     async def hear(self, request: Request, version: int) -> Any:
-        """The answer to a request that was said; None if the broker hangs up instead."""
+        """The answer to a request that was sent; None if the broker closes the connection instead."""
         try:
             size = await self._receive(4)
             return read_answer(request, version, await self._receive(int.from_bytes(size)))
@@ -137,7 +137,7 @@ class Asking:
 
 async def ask(broker: Broker, request: Request, version: int, listener: str = LISTENER) -> Any:
     """The answer; None if the broker hangs up."""
-    async with Asking(broker, listener) as connection:
+    async with ClientConnection(broker, listener) as connection:
         return await connection.ask(request, version)
 
 
@@ -157,10 +157,10 @@ class Client:
         self._connection.open()
 
     def ask(self, request: Request, version: int) -> Any:
-        """The answer; None if the broker hangs up. The next question then goes through a new connection."""
+        """The answer; None if the broker closes the connection. The next request then uses a new connection."""
         try:
             return self._connection.ask(request, version)
-        except connection.HungUp:
+        except connection.ConnectionClosed:
             return None
 
     def close(self) -> None:

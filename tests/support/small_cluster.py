@@ -45,7 +45,7 @@ class SmallCluster:
         return len(self.log)
 
     def append(self, records: Iterable[MetadataRecord]) -> list[Change]:
-        """Written and replayed; what has changed."""
+        """Writes and replays records; returns the changes."""
         changes = []
         for record in records:
             changes += self.metadata.replay(record, self.next_offset, 1)
@@ -54,7 +54,7 @@ class SmallCluster:
         return changes
 
     def do(self, decision: Decision[T]) -> tuple[T, ...]:
-        """What was decided comes true; the replies."""
+        """Applies a decision; returns its replies."""
         self.append(decision.records)
         return decision.replies
 

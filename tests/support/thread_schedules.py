@@ -1,8 +1,8 @@
-"""Two threads, of which one runs at a time, and every way in which they can meet.
+"""Two threads, of which one runs at a time, and every interleaving of their steps.
 
-Each is stopped at its points: before an operation that changes the disk, before it takes a lock and after it gave one
-back, but never while it has one (the other could only wait for it then). A schedule says at which of its points the
-first one is stopped, and at which of its own the second one, while the first one goes on to the end.
+Each is stopped at its points: before an operation that changes the disk, before it takes a lock and after it released
+one, but never while it holds one (the other could only wait for it then). A schedule selects the point at which the
+first one is stopped, and the point of the second one at which the first one runs to the end.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from typing import Any
 
 from support.crash_enumeration import READS
 
-from trioka.testing.disks.disk_faults import Operation
+from trioka.testing.disks.disk_faults import DiskOperation
 
 PATIENCE_S = 60  # for a thread that does not stop; none takes a second
 
@@ -42,7 +42,7 @@ class Actor(Thread):
         self._back.release()
 
     def go(self, until: int = -1) -> None:
-        """On, until it stands at its point with this number, or to the end."""
+        """Runs on to its point with this number, or to the end."""
         self._stop_at = until
         if not self.done and (until < 0 or self.points < until):
             self._turn.release()
@@ -56,14 +56,14 @@ class Actor(Thread):
                 self._turn.acquire()
 
 
-def at_a_point(operation: Operation | None = None) -> None:
+def at_a_point(operation: DiskOperation | None = None) -> None:
     actor = current_thread()
     if isinstance(actor, Actor) and (operation is None or operation.kind not in READS):
         actor.point()
 
 
 class WatchedLock:
-    """A lock whose takers are stopped before, and afterwards."""
+    """A lock whose takers are stopped before they take it, and after they release it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -93,9 +93,9 @@ def meet(
     *,
     most: int = 1000,
 ) -> Iterator[Any]:
-    """Every schedule: a world that `prepare` made, after both have done their work in it. `look` is called when the
-    first one has ended its work, and the second one is somewhere in its own. What one of them raises is raised here.
-    Of each, at most so many points are tried, spread evenly."""
+    """Runs every schedule: a world from `prepare`, after both threads have done their work in it. `look` is called when
+    the first thread has ended and the second one is at one of its points. Their exceptions are raised here.
+    At most this many points of each are tried, spread evenly."""
     firsts = _count(prepare(), first)
     seconds = _count(prepare(), second)
     for begun in range(1, firsts + 1, -(-firsts // most) or 1):
@@ -114,7 +114,7 @@ def meet(
 
 
 def _count(world: Any, work: Callable[[Any], object]) -> int:
-    """How many points it has when it is alone."""
+    """The number of its points when it runs alone."""
     actor = Actor(partial(work, world))
     actor.go()
     if actor.error is not None:

@@ -53,7 +53,7 @@ async def produce(broker: Broker, name: str, *timestamps: int, partition: int = 
 
 
 async def told_of(broker: Broker, *names: str, version: int = 12) -> list[Any]:
-    """What Metadata says of these topics, or of all."""
+    """The Metadata response for these topics, or for all."""
     topics = [MetadataRequest.Topic(name=name) for name in names] if names else None
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     return list((await ask(broker, request, version)).topics)

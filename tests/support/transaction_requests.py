@@ -1,7 +1,7 @@
-"""Requests about transactions, in few words, and a producer that makes them of a broker that is asked over the wire.
+"""Requests about transactions, in few words, and a producer that sends them to a broker over the wire.
 
-Producers of the second generation (KIP-890) write at once, and get a new epoch with each end; those of the first say
-beforehand where they will write.
+Producers of the second generation (KIP-890) write at once, and get a new epoch with each end; those of the first add
+partitions to the transaction before they write.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from trioka.protocol.record import Record
 from trioka.protocol.schema import Request
 
 NAME: Final = "x"
-NOW_MS: Final = int(time() * 1000)  # markers have the time of the broker, and a log whose times lie far apart is rolled
+NOW_MS: Final = int(time() * 1000)  # markers have the broker's time, and a log with distant timestamps is rolled
 FIND_TRANSACTIONS: Final = FindCoordinatorRequest(coordinator_keys=[NAME], key_type=1)
 TRIES: Final = 100
 
@@ -159,7 +159,7 @@ def fetch(topic: str = "t", index: int = 0, *, committed: bool = True, offset: i
 
 
 def values_in(response: FetchResponse) -> list[bytes]:
-    """What a consumer makes of a Fetch: without what is aborted, and without markers."""
+    """A consumer's view of a Fetch: without aborted records, and without markers."""
     (partition,) = response.responses[0].partitions
     aborted = sorted((a.first_offset, a.producer_id) for a in partition.aborted_transactions or ())
     gone: set[int] = set()
@@ -176,7 +176,7 @@ def values_in(response: FetchResponse) -> list[bytes]:
 
 
 class Refused(Exception):
-    """What the broker said."""
+    """The error of the broker."""
 
     def __init__(self, code: int) -> None:
         super().__init__(error_class(code).name)
@@ -184,7 +184,7 @@ class Refused(Exception):
 
 
 class Writer:
-    """A transactional producer. `ask` is how it reaches the broker."""
+    """A transactional producer. `ask` sends its requests to the broker."""
 
     def __init__(self, ask: Callable[[Request, int], Awaitable[Any]], name: str = NAME, *, generation: int = 2) -> None:
         self._ask = ask

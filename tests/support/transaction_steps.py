@@ -1,16 +1,16 @@
-"""Steps for scenarios about transactions, and the world they happen in: one coordinator, some producers.
+"""Steps for scenarios about transactions, and their world: one coordinator, some producers.
 
-All producers have the transactional id `x`, unless they say another. A producer remembers what it was told: its id and
-its epoch, written `100/0`. It speaks the second generation of the protocol unless it says `v=1`, once.
+All producers have the transactional id `x`, unless a step names another. A producer keeps its last answer: its id and
+its epoch, written `100/0`. It uses the second generation of the protocol unless a step has `v=1`, once.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from support.coordinator_runtime import Coordinating, Told, Written
+from support.coordinator_runtime import CoordinatorDriver, DeliveredResponse, Written
 from support.scenarios import Line, Steps
 
-from trioka.coordinator.decision import Decision, Kept, MarkerOrder, Moment, Producer, Ticket
+from trioka.coordinator.decision import Decision, Now, Producer, RequestId, StoredRecord, TxnMarkerRequest
 from trioka.coordinator.record_codec import TRANSACTIONS
 from trioka.coordinator.transaction import TopicPartition, Transaction
 from trioka.coordinator.transactions import NeedsProducerId, TransactionCoordinator, TransactionSettings
@@ -22,11 +22,11 @@ from trioka.protocol.messages.init_producer_id import InitProducerIdResponse
 
 NAME = "x"
 FIRST_PRODUCER_ID = 100
-Decide = Callable[[TransactionCoordinator, Ticket, Moment, int | None], Decision]
+Decide = Callable[[TransactionCoordinator, RequestId, Now, int | None], Decision]
 
 
 class Asker:
-    """A producer: what it knows of itself."""
+    """A producer, and its own state."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,10 +41,10 @@ class TransactionWorld:
         self.epoch = 0
         self.next_producer_id = FIRST_PRODUCER_ID
         self._askers: dict[str, Asker] = {}
-        self._asked: dict[Ticket, tuple[Asker, str]] = {}
-        self.shell = Coordinating(self._new, TRANSACTIONS)
+        self._asked: dict[RequestId, tuple[Asker, str]] = {}
+        self.shell = CoordinatorDriver(self._new, TRANSACTIONS)
         self.shown = 0  # how many of the log's records have been mentioned
-        self.ordered: list[MarkerOrder] = []
+        self.ordered: list[TxnMarkerRequest] = []
         self.notes: list[str] = []
 
     def _new(self) -> TransactionCoordinator:
@@ -57,15 +57,15 @@ class TransactionWorld:
         return asker
 
     def ask(self, asker: Asker, what: str, decide: Decide) -> None:
-        """With an id only for those who need one, as the broker does it."""
+        """With an id only for requests that need one, as in the broker."""
 
-        def with_or_without(coordinator: TransactionCoordinator, ticket: Ticket, now: Moment) -> Decision:
-            self._asked[ticket] = (asker, what)
+        def with_or_without(coordinator: TransactionCoordinator, request_id: RequestId, now: Now) -> Decision:
+            self._asked[request_id] = (asker, what)
             try:
-                return decide(coordinator, ticket, now, None)
+                return decide(coordinator, request_id, now, None)
             except NeedsProducerId:
                 self.next_producer_id += 1
-                return decide(coordinator, ticket, now, self.next_producer_id - 1)
+                return decide(coordinator, request_id, now, self.next_producer_id - 1)
 
         self.shell.ask(with_or_without)
 
@@ -86,16 +86,16 @@ class TransactionWorld:
             + notes
         )
 
-    def _learn(self, told: Told) -> None:
-        asker, _ = self._asked[told.ticket]
+    def _learn(self, told: DeliveredResponse) -> None:
+        asker, _ = self._asked[told.request_id]
         response = told.response
         if isinstance(response, InitProducerIdResponse) or (
             isinstance(response, EndTxnResponse) and asker.version >= 2
         ):
             asker.producer = Producer(response.producer_id, response.producer_epoch)
 
-    def _show_answer(self, told: Told) -> str:
-        asker, what = self._asked[told.ticket]
+    def _show_answer(self, told: DeliveredResponse) -> str:
+        asker, what = self._asked[told.request_id]
         response = told.response
         if isinstance(response, KafkaError):
             return f"{asker.name}: {what} {response.name}"
@@ -119,7 +119,7 @@ def show_record(written: Written) -> str:
     return f"kept: {name} {found.producer_id}/{found.epoch} {found.phase.text}{partitions}{changed}{coming}{version}"
 
 
-def show_order(order: MarkerOrder) -> str:
+def show_order(order: TxnMarkerRequest) -> str:
     verdict = "commit" if order.is_commit else "abort"
     partitions = " ".join(f"{topic}-{partition}" for topic, partition in order.partitions)
     who = f"{order.producer.id}/{order.producer.epoch}"
@@ -139,7 +139,7 @@ def _producer(line: Line, asker: Asker) -> Producer:
 
 
 def inits(world: TransactionWorld, line: Line) -> None:
-    """`a inits timeout=60000`; `a inits again` says who it was (KIP-360), `as=100/3` says who."""
+    """`a inits timeout=60000`; `a inits again` sends its former id and epoch (KIP-360), `as=100/3` those."""
     asker = world.asker(line)
     is_said = "again" in line.words or "as" in line.options
     expected = _producer(line, asker) if is_said else None
@@ -147,7 +147,7 @@ def inits(world: TransactionWorld, line: Line) -> None:
     world.ask(
         asker,
         "init",
-        lambda c, ticket, now, new: c.init_producer_id(ticket, name, timeout_ms, expected, new, now),
+        lambda c, request_id, now, new: c.init_producer_id(request_id, name, timeout_ms, expected, new, now),
     )
 
 
@@ -161,12 +161,12 @@ def adds(world: TransactionWorld, line: Line) -> None:
     world.ask(
         asker,
         "add",
-        lambda c, ticket, now, new: c.add_partitions(ticket, name, producer, partitions, version, said, now),
+        lambda c, request_id, now, new: c.add_partitions(request_id, name, producer, partitions, version, said, now),
     )
 
 
 def verifies(world: TransactionWorld, line: Line) -> None:
-    """The leader of a partition asks whether it takes part in a's transaction."""
+    """The leader of a partition verifies that the partition is in a's transaction."""
     asker = world.asker(line)
     try:
         outcome = world.shell.coordinator.verify_partitions(
@@ -193,12 +193,14 @@ def _end(world: TransactionWorld, line: Line, verdict: str) -> None:
     asker = world.asker(line)
     producer, name = _producer(line, asker), line.options.get("id", NAME)
     version, is_commit = 2 if asker.version >= 2 else 0, verdict == "commit"
-    world.ask(asker, verdict, lambda c, ticket, now, new: c.end(ticket, name, producer, is_commit, version, new, now))
+    world.ask(
+        asker, verdict, lambda c, request_id, now, new: c.end(request_id, name, producer, is_commit, version, new, now)
+    )
 
 
 def marked(world: TransactionWorld, line: Line) -> None:
-    """Markers are written, as ordered: all of them, or `marked t-0`; `old` are those that a coordinator ordered that is
-    no more."""
+    """Writes the ordered markers: all of them, or `marked t-0`; `old` are those that a former coordinator
+    ordered."""
     orders = [o for o in world.ordered if ("old" in line.words) == (o.coordinator_epoch != world.epoch)]
     assert orders, "nobody has ordered markers"
     words = [word for word in line.words if word != "old"]
@@ -214,7 +216,7 @@ def time(world: TransactionWorld, line: Line) -> None:
 
 
 def crash(world: TransactionWorld, line: Line) -> None:
-    """The coordinator starts anew from its log; `crash losing` without what was not committed."""
+    """The coordinator starts again from its log; `crash losing` without the uncommitted records."""
     world.shell.orders.clear()
     world.shell.crash(loses_uncommitted="losing" in line.words)
     world.shown = min(world.shown, len(world.shell.log))
@@ -227,14 +229,14 @@ def settings(world: TransactionWorld, line: Line) -> None:
 def epoch(world: TransactionWorld, line: Line) -> None:
     """`a epoch 32765`: as if there had been so many transactions already."""
     found = replace(world.shell.coordinator.transactions[NAME], epoch=int(line.words[0]))
-    record = Kept(TransactionLogKey(transactional_id=NAME), found.value())
+    record = StoredRecord(TransactionLogKey(transactional_id=NAME), found.value())
     world.shell.tell(lambda c, now: Decision(records=(record,)))
     world.asker(line).producer = found.producer
 
 
 def writing(world: TransactionWorld, line: Line) -> None:
     """`writing waits`, `writing succeeds`, `writing fails NOT_ENOUGH_REPLICAS`: then nothing is appended until it
-    succeeds again; `writing expires …`: what waits was appended, and nobody knows whether it stays."""
+    succeeds again; `writing expires …`: waiting records were appended, and may or may not stay."""
     world.shell.write_as(*line.words)
 
 

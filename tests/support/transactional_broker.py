@@ -1,4 +1,4 @@
-"""A whole broker whose coordinators of transactions and groups are there, and what can be seen of its transactions."""
+"""A whole broker with loaded coordinators of transactions and groups, and a view of its transactions."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import trio
-from support.serving import Asking, ask, running_broker
+from support.serving import ClientConnection, ask, running_broker
 from support.transaction_requests import FIND_TRANSACTIONS, NAME, fetch, values_in
 
 from trioka.broker.broker import Broker
@@ -24,20 +24,20 @@ TOPIC = OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[0])
 @asynccontextmanager
 async def transacting(
     directory: Path | str, *modules: ModuleType, **settings: object
-) -> AsyncIterator[tuple[Broker, Asking]]:
-    """A broker whose coordinators are there; made of these modules, if they are given."""
+) -> AsyncIterator[tuple[Broker, ClientConnection]]:
+    """A broker with loaded coordinators; made of these modules, if they are given."""
     async with running_broker(directory, None, **settings) as broker:
         for module in modules:
-            if hasattr(module, "transaction_shards"):
-                vars(broker)["transactions"] = module.transaction_shards(broker)
+            if hasattr(module, "new_transaction_runtime"):
+                vars(broker)["transactions"] = module.new_transaction_runtime(broker)
             else:
-                vars(broker)["verification"] = module.Verification(broker)
+                vars(broker)["verification"] = module.TxnVerifier(broker)
         await broker.create_missing_topics({"t": PARTITIONS, "u": 1})
         await ask(broker, FIND_TRANSACTIONS, 4)
         await ask(broker, FindCoordinatorRequest(coordinator_keys=["g"]), 4)
         while (await ask(broker, LIST, 0)).error_code or await place(broker, "g", stable=False) is None:
             await trio.sleep(0.005)
-        async with Asking(broker) as connection:
+        async with ClientConnection(broker) as connection:
             yield broker, connection
 
 
@@ -46,7 +46,7 @@ async def seen(broker: Broker, topic: str = "t", index: int = 0, *, committed: b
 
 
 async def place(broker: Broker, group: str, *, stable: bool = True) -> int | None:
-    """The committed offset of t-0, negative if it is unstable; None if nobody can say."""
+    """The committed offset of t-0, negative if it is unstable; None if it is unknown."""
     asked = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=[TOPIC])], require_stable=stable)
     (told,) = (await ask(broker, asked, 9)).groups
     if told.error_code:

@@ -18,7 +18,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from trioka.cli.client import offsets
 from trioka.cli.client.cluster_client import Kafka, TopicPartition
-from trioka.cli.client.offsets import Found
+from trioka.cli.client.offsets import OffsetResult
 from trioka.protocol.errors import CorruptMessage, TopicAlreadyExists, UnknownTopicOrPartition
 from trioka.testing import Broker, Unresponsive, client, temp_dirs
 from trioka.testing.loop import Loop
@@ -84,7 +84,7 @@ def test_what_fails_in_the_block_is_raised_as_it_is_and_nothing_is_left(nothing_
     ("configs", "why"),
     [
         ({"num_partitions": "many"}, r"num\.partitions"),
-        ({"num_partitons": 3}, r"no config num\.partitons.*num\.partitions"),
+        ({"num_partitons": 3}, r"configuration key num\.partitons.*num\.partitions"),
         ({"log_dirs": "elsewhere"}, r"log\.dirs is chosen"),
         ({"process": True, "num_partitions": "many"}, r"num\.partitions"),
     ],
@@ -289,10 +289,10 @@ def test_a_topic_that_is_known_before_its_partitions_are_there_is_waited_for(
     kafka.produce(kafka_topic, "a")
     early = 2
 
-    def list_offsets(asked: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
+    def list_offsets(asked: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetResult]:
         nonlocal early
         early -= 1
-        absent = Found(-1, -1, UnknownTopicOrPartition.code)
+        absent = OffsetResult(-1, -1, UnknownTopicOrPartition.code)
         return dict.fromkeys(wanted, absent) if early >= 0 else offsets.list_offsets(asked, wanted)
 
     monkeypatch.setattr(client, "list_offsets", list_offsets)

@@ -144,18 +144,18 @@ def test_the_disk_of_one_node_may_fail_and_another_leads(kafka_cluster: Cluster,
 
 def what_was_to_come_by_a_deadline_may_come_so_much_later(module: ModuleType) -> None:
     follower = Follower(leader_id=2, deadline_ms=1000)
-    module._put_off(follower, 500)
+    module._postpone(follower, 500)
     assert follower.deadline_ms == 1500
     leader = Leader(epoch_start=0, since_ms=100, announced_ms=200)
     leader.progress["x"] = Progress(offset=0, fetched_ms=300, caught_up_ms=400)  # type: ignore[index]
-    module._put_off(leader, 500)
+    module._postpone(leader, 500)
     (progress,) = leader.progress.values()
     assert (leader.since_ms, leader.announced_ms, progress.fetched_ms, progress.caught_up_ms) == (600, 700, 800, 900)
 
 
 def nodes_are_fellows_and_clients_are_not(module: ModuleType) -> None:
-    assert all(module.FELLOW.fullmatch(name) for name in ("trioka-1", "trioka-12"))
-    assert not any(module.FELLOW.fullmatch(name) for name in ("trioka", "trioka-1x", "my-trioka-1", ""))
+    assert all(module.PEER_CLIENT_ID.fullmatch(name) for name in ("trioka-1", "trioka-12"))
+    assert not any(module.PEER_CLIENT_ID.fullmatch(name) for name in ("trioka", "trioka-1x", "my-trioka-1", ""))
 
 
 MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [

@@ -16,7 +16,7 @@ import pytest
 from mutants.plant import assert_noticed
 
 from trioka.broker.network.connection import Connection as BrokersConnection
-from trioka.cli.client.connection import Connection, HungUp
+from trioka.cli.client.connection import Connection, ConnectionClosed
 from trioka.protocol import batch
 from trioka.protocol.errors import (
     CoordinatorNotAvailable,
@@ -38,7 +38,7 @@ PATIENCE_S = 60.0
 BY_NAME = {ProduceRequest: 9, FetchRequest: 12}  # the last versions that name topics
 
 
-class Asking:
+class ClientConnection:
     """A client that says exactly what a test wants."""
 
     def __init__(self, kafka: Broker) -> None:
@@ -92,8 +92,8 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def client(kafka: Broker) -> Iterator[Asking]:
-    client = Asking(kafka)
+def client(kafka: Broker) -> Iterator[ClientConnection]:
+    client = ClientConnection(kafka)
     yield client
     client.close()
 
@@ -104,7 +104,7 @@ def orders(kafka: Broker) -> str:
     return kafka.create_topic("orders")
 
 
-def test_a_failure_strikes_as_often_as_was_said(kafka: Broker, client: Asking, orders: str) -> None:
+def test_a_failure_strikes_as_often_as_was_said(kafka: Broker, client: ClientConnection, orders: str) -> None:
     armed = kafka.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=2)
     assert [client.produce(orders)[0] for _ in range(3)] == [NotLeaderOrFollower.code] * 2 + [0]
     assert armed.strikes == 2
@@ -112,14 +112,14 @@ def test_a_failure_strikes_as_often_as_was_said(kafka: Broker, client: Asking, o
 
 
 @pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", 6, NotLeaderOrFollower, NotLeaderOrFollower("why")])
-def test_an_error_may_be_said_in_several_ways(kafka: Broker, client: Asking, orders: str, error: Any) -> None:
+def test_an_error_may_be_said_in_several_ways(kafka: Broker, client: ClientConnection, orders: str, error: Any) -> None:
     with kafka.fail("Produce", error, count=None) as armed:
         assert [client.produce(orders)[0] for _ in range(5)] == [NotLeaderOrFollower.code] * 5
         assert armed.strikes == 5
     assert client.produce(orders) == (0, 0)  # at the end of the block it is disarmed
 
 
-def test_only_the_topic_of_a_fault_is_struck(kafka: Broker, client: Asking, orders: str) -> None:
+def test_only_the_topic_of_a_fault_is_struck(kafka: Broker, client: ClientConnection, orders: str) -> None:
     armed = kafka.fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic=orders)
     assert client.produce("other") == (0, 0)
     told = client.ask(produce("other", orders)).responses
@@ -129,30 +129,34 @@ def test_only_the_topic_of_a_fault_is_struck(kafka: Broker, client: Asking, orde
     assert kafka.records(orders) == []
 
 
-def test_a_fetch_fails_by_partition_and_its_session_goes_on(kafka: Broker, client: Asking, orders: str) -> None:
+def test_a_fetch_fails_by_partition_and_its_session_goes_on(
+    kafka: Broker, client: ClientConnection, orders: str
+) -> None:
     kafka.produce(orders, "a")
     opened = client.ask(fetch(orders, "other", epoch=0))
     kafka.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", topic=orders)
     # The next request of the session names no topic, since nothing has moved, and is about it none the less.
-    told = client.ask(fetch(session_id=opened.session_id, epoch=1))
-    assert told.error_code == 0
-    found = {topic.topic: topic.partitions[0].error_code for topic in told.responses}
+    response = client.ask(fetch(session_id=opened.session_id, epoch=1))
+    assert response.error_code == 0
+    found = {topic.topic: topic.partitions[0].error_code for topic in response.responses}
     assert found == {orders: TopicAuthorizationFailed.code}
     again = client.ask(fetch(session_id=opened.session_id, epoch=2))
     assert [topic.partitions[0].error_code for topic in again.responses] == [0]
 
 
-def test_a_fetch_that_waits_is_not_struck_when_its_records_come(kafka: Broker, client: Asking, orders: str) -> None:
+def test_a_fetch_that_waits_is_not_struck_when_its_records_come(
+    kafka: Broker, client: ClientConnection, orders: str
+) -> None:
     kafka.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", topic=orders)
     waiting = fetch("other", max_wait_ms=60_000)
     client.say(waiting)
     kafka.produce("other", "a")
-    told = client.hear(waiting, 1)
-    assert [(topic.topic, topic.partitions[0].error_code) for topic in told.responses] == [("other", 0)]
+    response = client.hear(waiting, 1)
+    assert [(topic.topic, topic.partitions[0].error_code) for topic in response.responses] == [("other", 0)]
 
 
 def test_list_offsets_fails_by_partition_and_a_coordinator_as_a_whole(
-    kafka: Broker, client: Asking, orders: str
+    kafka: Broker, client: ClientConnection, orders: str
 ) -> None:
     kafka.fail("ListOffsets", "UNKNOWN_TOPIC_OR_PARTITION", topic=orders)
     Topic = ListOffsetsRequest.Topic
@@ -167,10 +171,12 @@ def test_list_offsets_fails_by_partition_and_a_coordinator_as_a_whole(
     assert found.error_code == CoordinatorNotAvailable.code
 
 
-def test_requests_about_a_topic_are_found_by_name_and_by_id(kafka: Broker, client: Asking, orders: str) -> None:
+def test_requests_about_a_topic_are_found_by_name_and_by_id(
+    kafka: Broker, client: ClientConnection, orders: str
+) -> None:
     def ask(**topic: Any) -> int:
-        told = client.ask(MetadataRequest(topics=[MetadataRequest.Topic(**topic)], allow_auto_topic_creation=False))
-        return int(told.topics[0].error_code)
+        response = client.ask(MetadataRequest(topics=[MetadataRequest.Topic(**topic)], allow_auto_topic_creation=False))
+        return int(response.topics[0].error_code)
 
     topic_id = client.ask(MetadataRequest(topics=[MetadataRequest.Topic(name=orders)])).topics[0].topic_id
     armed = kafka.fail("Metadata", "LEADER_NOT_AVAILABLE", topic=orders, count=None)
@@ -183,7 +189,7 @@ def delayed_produce_is_not_overtaken(module: ModuleType) -> None:
     with (
         mock.patch.object(node, "FaultyRoute", module.FaultyRoute),
         Broker() as kafka,
-        closing(Asking(kafka)) as client,
+        closing(ClientConnection(kafka)) as client,
     ):
         kafka.create_topic("orders")
         armed = kafka.delay("Produce", "1h", topic="orders")
@@ -212,7 +218,7 @@ def equal_requests_throw_the_dice(module: ModuleType) -> None:
     with (
         mock.patch.object(node, "FaultyRoute", module.FaultyRoute),
         Broker() as kafka,
-        closing(Asking(kafka)) as client,
+        closing(ClientConnection(kafka)) as client,
     ):
         kafka.create_topic("orders")
         kafka.produce("orders", "x")
@@ -220,39 +226,39 @@ def equal_requests_throw_the_dice(module: ModuleType) -> None:
         for _ in range(16):
             assert client.ask(fetch("orders")).responses[0].partitions[0].high_watermark == 1
         assert storm.faults == []
-        with suppress(HungUp):
+        with suppress(ConnectionClosed):
             client.ask(fetch("orders"))
         assert len(storm.faults) == 1
 
 
 def test_a_dropped_request_is_not_carried_out_and_a_dropped_answer_is(
-    kafka: Broker, client: Asking, orders: str
+    kafka: Broker, client: ClientConnection, orders: str
 ) -> None:
     kafka.drop("Produce")
-    with pytest.raises(HungUp):
+    with pytest.raises(ConnectionClosed):
         client.produce(orders)
     assert kafka.records(orders) == []
     kafka.drop("Produce", done=True)
-    with pytest.raises(HungUp):
+    with pytest.raises(ConnectionClosed):
         client.produce(orders, b"y")
     assert [each.value for each in kafka.records(orders)] == [b"y"]
     assert client.produce(orders) == (0, 1)
 
 
-def test_an_answer_that_comes_later_is_dropped_too(kafka: Broker, client: Asking, orders: str) -> None:
+def test_an_answer_that_comes_later_is_dropped_too(kafka: Broker, client: ClientConnection, orders: str) -> None:
     kafka.drop("Fetch", done=True)  # it waits for records
     waiting = fetch(orders, max_wait_ms=60_000)
     client.say(waiting)
     kafka.produce(orders, "a")
-    with pytest.raises(HungUp):
+    with pytest.raises(ConnectionClosed):
         client.hear(waiting, 1)
     kafka.drop("Metadata", done=True)  # its handler is a task: it makes the topic
-    with pytest.raises(HungUp):
+    with pytest.raises(ConnectionClosed):
         client.ask(MetadataRequest(topics=[MetadataRequest.Topic(name="new")], allow_auto_topic_creation=True))
     assert kafka.records("new") == []
 
 
-def a_lane_is_left(kafka: Broker, client: Asking) -> None:
+def a_lane_is_left(kafka: Broker, client: ClientConnection) -> None:
     for _ in range(3):
         assert client.produce("orders")[0] == 0  # from the third on it is in a lane
     with kafka.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=None):
@@ -261,11 +267,11 @@ def a_lane_is_left(kafka: Broker, client: Asking) -> None:
         assert client.produce("orders")[0] == 0
 
 
-def test_a_produce_lane_is_left_while_a_fault_is_armed(kafka: Broker, client: Asking, orders: str) -> None:
+def test_a_produce_lane_is_left_while_a_fault_is_armed(kafka: Broker, client: ClientConnection, orders: str) -> None:
     a_lane_is_left(kafka, client)
 
 
-def test_that_a_lane_is_kept_would_be_noticed(kafka: Broker, client: Asking, orders: str) -> None:
+def test_that_a_lane_is_kept_would_be_noticed(kafka: Broker, client: ClientConnection, orders: str) -> None:
     def forget_route(connection: BrokersConnection) -> None:
         connection._route_key = (-1, -1)
 
@@ -273,7 +279,7 @@ def test_that_a_lane_is_kept_would_be_noticed(kafka: Broker, client: Asking, ord
         a_lane_is_left(kafka, client)
 
 
-def test_a_fetch_lane_is_left_while_a_fault_is_armed(kafka: Broker, client: Asking, orders: str) -> None:
+def test_a_fetch_lane_is_left_while_a_fault_is_armed(kafka: Broker, client: ClientConnection, orders: str) -> None:
     kafka.produce(orders, "a", "b", "c")
 
     def error() -> int:
@@ -303,18 +309,20 @@ def test_a_wrong_name_is_refused_with_a_suggestion(kafka: Broker) -> None:
 # Network and disk.
 
 
-def test_a_cut_network_answers_nobody_until_it_is_healed(kafka: Broker, client: Asking, orders: str) -> None:
+def test_a_cut_network_answers_nobody_until_it_is_healed(kafka: Broker, client: ClientConnection, orders: str) -> None:
     assert client.produce(orders) == (0, 0)
     kafka.cut()
     for _ in range(2):  # the connection that was there, and a new one
-        with pytest.raises(HungUp):
+        with pytest.raises(ConnectionClosed):
             client.produce(orders)
     assert "cut" in kafka.describe()
     kafka.heal()
     assert client.produce(orders) == (0, 1)
 
 
-def test_a_full_disk_takes_its_directory_offline_until_a_restart(kafka: Broker, client: Asking, orders: str) -> None:
+def test_a_full_disk_takes_its_directory_offline_until_a_restart(
+    kafka: Broker, client: ClientConnection, orders: str
+) -> None:
     kafka.produce(orders, "kept")
     kafka.disk_full()
     assert client.produce(orders)[0] == KafkaStorageError.code
@@ -324,11 +332,11 @@ def test_a_full_disk_takes_its_directory_offline_until_a_restart(kafka: Broker, 
         kafka.slow_disk()
     assert "is offline" in kafka.describe()
     kafka.restart()
-    with closing(Asking(kafka)) as another:
+    with closing(ClientConnection(kafka)) as another:
         assert another.produce(orders) == (0, 1)
 
 
-def test_a_slow_disk_is_slow_until_it_is_healed(kafka: Broker, client: Asking, orders: str) -> None:
+def test_a_slow_disk_is_slow_until_it_is_healed(kafka: Broker, client: ClientConnection, orders: str) -> None:
     slept: list[float] = []
     with mock.patch("time.sleep", slept.append):
         kafka.slow_disk("70ms")
@@ -340,7 +348,7 @@ def test_a_slow_disk_is_slow_until_it_is_healed(kafka: Broker, client: Asking, o
     assert len(slept) == count
 
 
-def test_healing_disarms_every_fault_and_ends_a_storm(kafka: Broker, client: Asking, orders: str) -> None:
+def test_healing_disarms_every_fault_and_ends_a_storm(kafka: Broker, client: ClientConnection, orders: str) -> None:
     kafka.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=None)
     Chaos(kafka).storm(seed=1, rate=1.0, apis=["Produce"]).start()
     kafka.heal()
@@ -351,10 +359,10 @@ def test_healing_disarms_every_fault_and_ends_a_storm(kafka: Broker, client: Ask
 
 
 def storm_of(kafka: Broker, seed: int) -> list[str]:
-    client = Asking(kafka)
+    client = ClientConnection(kafka)
     with Chaos(kafka).storm(seed, rate=0.5, faults=8, apis=["FindCoordinator"]) as storm:
         for _ in range(40):
-            with suppress(HungUp):
+            with suppress(ConnectionClosed):
                 client.ask(FindCoordinatorRequest(coordinator_keys=["g"]))
         found = storm.faults
     client.close()
@@ -398,7 +406,7 @@ def api_and_topic_are_looked_at(module: ModuleType) -> None:
 
 def dice_are_thrown_by_the_seed(module: ModuleType) -> None:
     def storm(seed: int) -> list[str]:
-        sky = module.Weather(Random(seed), rate=0.3, most=10, keys={0}, topic=None)
+        sky = module.FaultSchedule(Random(seed), rate=0.3, most=10, keys={0}, topic=None)
         for _ in range(100):
             sky.meet(0)
         return list(sky.log)
@@ -412,19 +420,19 @@ def dice_are_thrown_by_the_seed(module: ModuleType) -> None:
 Rule = Callable[[ModuleType], None]
 
 MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
-    (faults, ">= fault.count", "> fault.count", count_is_kept),
+    (faults, "self._strikes[number] >= fault.count", "self._strikes[number] > fault.count", count_is_kept),
     (faults, "        self._strikes[number] += 1\n", "", count_is_kept),
     (faults, "APIS[fault.api] == key and ", "", api_and_topic_are_looked_at),
-    (faults, " or is_about(fault.topic))", " or True)", api_and_topic_are_looked_at),
+    (faults, "is_about(fault.topic)", "True", api_and_topic_are_looked_at),
     (
         fault_schedule,
-        "dice.random() < self._rate, dice",
-        "Random().random() < self._rate, dice",
+        "dice.random() < self._rate",
+        "Random().random() < self._rate",
         dice_are_thrown_by_the_seed,
     ),
     (fault_schedule, "self._faults >= self._most", "self._faults > self._most", dice_are_thrown_by_the_seed),
-    (fault_schedule, "[int(which * len(choices))]", "[0]", dice_are_thrown_by_the_seed),
-    (fault_injection, "        self.lane_key = NO_LANE\n", "", equal_requests_throw_the_dice),
+    (fault_schedule, "int(which * len(choices))", "0", dice_are_thrown_by_the_seed),
+    (fault_injection, "        self.fast_path_key = NO_FAST_PATH\n", "", equal_requests_throw_the_dice),
     (fault_injection, "memoryview(bytearray(frame))", "frame", delayed_produce_is_not_overtaken),
 ]
 

@@ -164,4 +164,5 @@ def test_a_failure_is_reported_with_what_the_broker_was_busy_with(pytester: pyte
 
 def test_a_session_without_a_broker_loads_none_and_knows_the_marker(pytester: pytest.Pytester) -> None:
     run(pytester, NOTHING).assert_outcomes(passed=1)
-    assert "@pytest.mark.kafka(process=False, **configs)" in str(run(pytester, NOTHING, "--markers").stdout)
+    markers = str(run(pytester, NOTHING, "--markers").stdout)
+    assert "@pytest.mark.kafka(process=False, tls=False, sasl=False, **configs)" in markers

@@ -209,8 +209,14 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("STEPS: Final = 250", "STEPS: Final = 1", each_deadline_has_its_turn),
     ("STEPS: Final = 250", "STEPS: Final = 1", what_follows_happens_after_what_it_follows),
     ("        while is_busy():", "        while False:", threads_are_waited_for),
-    ("        await _come_to_rest(is_busy, cushion_s)  # who", "        # who", each_deadline_has_its_turn),
-    ("+ int(self._ahead_s * 1000)", "", both_clocks_move),
+    (
+        "await _wait_until_idle(is_busy, cushion_s)  # who has not gone to sleep yet has no "
+        "deadline\n"
+        "goal, grain = self._ahead_s + seconds, seconds / steps",
+        "goal, grain = self._ahead_s + seconds, seconds / steps",
+        each_deadline_has_its_turn,
+    ),
+    ("time.time_ns() // 1_000_000 + int(self._ahead_s * 1000)", "time.time_ns() // 1_000_000", both_clocks_move),
 ]
 
 

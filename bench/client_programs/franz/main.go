@@ -1,10 +1,10 @@
-// franz-go as anybody would use it: records to a topic, or all records of a topic, as fast as it goes.
+// franz-go with typical use: writes records to a topic, or reads all records of a topic, as fast as possible.
 //
 //	franz produce ADDRESS TOPIC RECORDS SIZE
 //	franz consume ADDRESS TOPIC RECORDS SIZE
 //
-// It prints the seconds that this took. Its settings are its defaults, except that nothing is compressed: no other client
-// does by default, and what is compared is brokers.
+// It prints the duration in seconds. Its settings are its defaults, except that compression is off, as it is by default
+// in the other clients, so that the comparison is between brokers.
 package main
 
 import (

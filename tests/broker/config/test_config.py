@@ -39,7 +39,7 @@ from trioka.broker.config.layers import Config, ConfigError, log_config
 from trioka.broker.config.reference import reference
 from trioka.broker.config.topic_keys import CLEANUP_POLICY, FLUSH_MS, RETENTION_MS, SEGMENT_BYTES
 from trioka.cluster.config_changes import ConfigReply
-from trioka.cluster.configs import Operation, topic_resource
+from trioka.cluster.configs import ConfigOperation, topic_resource
 from trioka.cluster.decision import Decision
 from trioka.cluster.metadata_log import MAX_RECORDS_PER_BATCH
 from trioka.protocol.compression import Codec
@@ -50,7 +50,7 @@ from trioka.storage.log_config import LogConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 HOUR_MS = 3_600_000
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 
 
 @pytest.fixture
@@ -97,9 +97,7 @@ def test_what_brokers_let_through_is_brought_into_the_topics_range(module: Modul
 def test_a_text_of_the_metadata_log_that_makes_no_sense_is_passed_over() -> None:
     config = Config({}, cluster={"max.connections": "many"})
     assert config[network.MAX_CONNECTIONS] == 2**31 - 1
-    assert config.rejected == (
-        "Invalid value 'many' for configuration max.connections: it must be a whole number of 32 bits.",
-    )
+    assert config.rejected == ("Invalid value 'many' for configuration max.connections: it must be a 32-bit integer.",)
     assert Config().topic({"retention.ms": "x"})[RETENTION_MS] == 7 * 24 * HOUR_MS
 
 
@@ -236,16 +234,16 @@ def test_loggers_are_told_with_their_levels() -> None:
         ({"retention.ms": "-2"}, "Invalid value '-2' for configuration retention.ms: it must be at least -1."),
         (
             {"cleanup.policy": "foo"},
-            "Invalid value 'foo' for configuration cleanup.policy: it must only name compact, delete.",
+            "Invalid value 'foo' for configuration cleanup.policy: it must only contain compact, delete.",
         ),
-        ({"retention.ms": None}, "A topic's config has no null values, but retention.ms is null."),
+        ({"retention.ms": None}, "Topic configs must not be null, but retention.ms is."),
         (
             {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"},
-            "min.compaction.lag.ms is 10, and must not be more than max.compaction.lag.ms, 5.",
+            "min.compaction.lag.ms is 10, but must be at most max.compaction.lag.ms (5).",
         ),
         (
             {"remote.storage.enable": "true"},
-            "remote.storage.enable needs remote.log.storage.system.enable, which is false here.",
+            "remote.storage.enable requires remote.log.storage.system.enable, which is false on this broker.",
         ),
     ],
 )
@@ -256,7 +254,7 @@ def test_a_topic_is_refused_with_one_sentence(configs: dict[str, str | None], se
 
 
 def test_a_topic_is_judged_together_with_its_brokers_defaults() -> None:
-    with pytest.raises(InvalidConfig, match=r"must not be more than max\.compaction\.lag\.ms, 5"):
+    with pytest.raises(InvalidConfig, match=r"must be at most max\.compaction\.lag\.ms \(5\)"):
         validation.validate_topic({"min.compaction.lag.ms": "10"}, Config({"log.cleaner.max.compaction.lag.ms": "5"}))
 
 
@@ -269,7 +267,7 @@ def test_tiers_cannot_be_left_without_a_word_about_what_is_in_them() -> None:
     validation.validate_topic({"remote.log.delete.on.disable": "true"}, tiers, before=on)
     with pytest.raises(InvalidConfig, match="compact"):
         validation.validate_topic({**on, "cleanup.policy": "compact"}, tiers)
-    with pytest.raises(InvalidConfig, match=r"local\.retention\.ms is 9, and must not be more than retention\.ms, 5"):
+    with pytest.raises(InvalidConfig, match=r"local\.retention\.ms is 9, but must be at most retention\.ms \(5\)"):
         validation.validate_topic({**on, "local.retention.ms": "9", "retention.ms": "5"}, tiers)
 
 
@@ -360,14 +358,14 @@ def test_replacing_returns_what_is_not_named_to_its_default() -> None:
     [
         (
             {"num.partitions": "3"},
-            "Cannot update these configs dynamically: only a new start changes num.partitions.",
+            "Cannot update these configs dynamically, they need a restart: num.partitions.",
             "Cannot update these",
         ),
         ({"listeners": "PLAINTEXT://:1"}, "one broker at a time", None),
         ({"ssl.keystore.type": "PEM"}, "one listener at a time", "one listener at a time"),
         ({"listener.name.a.ssl.keystore.type": "PEM"}, "one broker at a time", None),
         ({"listener.name.a.max.connections": "5"}, None, None),
-        ({"log.retention.ms": "x"}, "whole number", "whole number"),
+        ({"log.retention.ms": "x"}, "64-bit integer", "64-bit integer"),
         ({"log.roll.ms": "0"}, "at least 1", "at least 1"),
         ({"unknown": "x"}, None, None),
         ({"num.io.threads": "17"}, "double or halve", "double or halve"),
@@ -401,7 +399,7 @@ def test_levels_are_set_and_deleted_but_never_of_nothing() -> None:
 
 def test_a_broker_whose_keys_contradict_each_other_does_not_start() -> None:
     validation.validate_broker(Config())
-    with pytest.raises(ConfigError, match=r"^group\.consumer\.heartbeat\.interval\.ms is 15001, and must not be more"):
+    with pytest.raises(ConfigError, match=r"^group\.consumer\.heartbeat\.interval\.ms is 15001, but must be at most"):
         validation.validate_broker(Config({"group.consumer.heartbeat.interval.ms": "15001"}))
     assert validation.connections_per_address(Config({"max.connections.per.ip.overrides": "a:1, ::1:2"})) == {
         "a": 1,

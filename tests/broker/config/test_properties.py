@@ -61,7 +61,7 @@ def test_any_bytes_are_a_properties_file_or_a_clear_error(data: bytes) -> None:
 def test_a_wrong_escape_is_named_with_its_line_and_a_huge_file_is_none() -> None:
     with pytest.raises(PropertiesError, match=r"^Line 2 has "):
         parse_properties(b"a=b\nc=\\u12\n")
-    with pytest.raises(PropertiesError, match="the most"):
+    with pytest.raises(PropertiesError, match="the maximum is"):
         parse_properties(b" " * (MAX_FILE_BYTES + 1))
 
 
@@ -109,7 +109,7 @@ def test_a_node_knows_its_listeners_quorum_and_directories() -> None:
     [
         (
             {"num.partitions": "x"},
-            "Invalid value 'x' for configuration num.partitions: it must be a whole number of 32 bits.",
+            "Invalid value 'x' for configuration num.partitions: it must be a 32-bit integer.",
         ),
         (
             {"listeners": "localhost:9092"},
@@ -118,8 +118,8 @@ def test_a_node_knows_its_listeners_quorum_and_directories() -> None:
         ({"listeners": "A://:99999"}, "listeners has 'A://:99999', which must have a port of at most 65535."),
         (
             {"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
-            "advertised.listeners has PLAINTEXT://0.0.0.0:9092, and no client can connect to 0.0.0.0: "
-            "advertise a real address.",
+            "advertised.listeners has PLAINTEXT://0.0.0.0:9092, but clients cannot connect to 0.0.0.0: "
+            "advertise a reachable address.",
         ),
         (
             {"controller.quorum.voters": "1-localhost"},
@@ -128,10 +128,9 @@ def test_a_node_knows_its_listeners_quorum_and_directories() -> None:
         ),
         (
             {"listener.name.plaintext.max.connections": "x"},
-            "Invalid value 'x' for configuration listener.name.plaintext.max.connections: "
-            "it must be a whole number of 32 bits.",
+            "Invalid value 'x' for configuration listener.name.plaintext.max.connections: it must be a 32-bit integer.",
         ),
-        ({"broker.id": "2"}, "broker.id is 2, and must be as node.id, 1."),
+        ({"broker.id": "2"}, "broker.id is 2, but must be equal to node.id (1)."),
     ],
 )
 def test_a_wrong_value_stops_the_start_with_one_sentence(changes: dict[str, str], sentence: str) -> None:
@@ -156,11 +155,11 @@ def test_an_unknown_key_is_a_warning_and_foreign_keys_are_one_line() -> None:
     }
     loaded = load({**NODE, **extra, "num.io.threads": "4", "rsm.config.x": "y"})
     assert loaded.warnings == (
-        "There is no config log.retention.hour; did you mean log.retention.hours?",
-        "There is no config qqq.",
-        "There is no config retention.ms; of brokers it is log.retention.ms.",
+        "Unknown configuration key log.retention.hour; did you mean log.retention.hours?",
+        "Unknown configuration key qqq.",
+        "Unknown configuration key retention.ms; the broker key is log.retention.ms.",
     )
     assert loaded.notes == (
-        "Ignored, for they belong to Java, to ZooKeeper or to Kafka's past: metric.reporters, zookeeper.connect.",
-        "Without effect, for one event loop does what Kafka's thread pools do: num.io.threads.",
+        "Ignored keys of Java, ZooKeeper or earlier versions of Kafka: metric.reporters, zookeeper.connect.",
+        "Ignored because trioka has no thread pools: num.io.threads.",
     )

@@ -12,7 +12,7 @@ from support.serving import LISTENER, ask
 from trioka.broker.broker import Broker
 from trioka.broker.network import server as network
 from trioka.cluster import authorizer, host_address
-from trioka.cluster.acls import AclFilter, Operation, Permission, ResourceKind
+from trioka.cluster.acls import AclFilter, AclOperation, AclPermission, AclResourceType
 from trioka.protocol.errors import NONE, TopicAuthorizationFailed
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
@@ -36,7 +36,7 @@ SPELLINGS = [
 
 
 def rule(
-    kind: ResourceKind, name: str, operation: Operation, permission: Permission, host: str
+    kind: AclResourceType, name: str, operation: AclOperation, permission: AclPermission, host: str
 ) -> CreateAclsRequest.Creation:
     return CreateAclsRequest.Creation(
         resource_type=kind,
@@ -51,18 +51,18 @@ def rule(
 
 def all_but(host: str) -> list[CreateAclsRequest.Creation]:
     """Everybody may do everything, but create topics from that host."""
-    places = [(ResourceKind.CLUSTER, "kafka-cluster"), (ResourceKind.TOPIC, "*")]
+    places = [(AclResourceType.CLUSTER, "kafka-cluster"), (AclResourceType.TOPIC, "*")]
     return [
-        *(rule(kind, name, Operation.ALL, Permission.ALLOW, "*") for kind, name in places),
-        *(rule(kind, name, Operation.CREATE, Permission.DENY, host) for kind, name in places),
+        *(rule(kind, name, AclOperation.ALL, AclPermission.ALLOW, "*") for kind, name in places),
+        *(rule(kind, name, AclOperation.CREATE, AclPermission.DENY, host) for kind, name in places),
     ]
 
 
 def none_but(host: str) -> list[CreateAclsRequest.Creation]:
     """Nobody may create topics, but from that host."""
     return [
-        rule(ResourceKind.CLUSTER, "kafka-cluster", Operation.CLUSTER_ACTION, Permission.ALLOW, "*"),
-        rule(ResourceKind.TOPIC, "*", Operation.CREATE, Permission.ALLOW, host),
+        rule(AclResourceType.CLUSTER, "kafka-cluster", AclOperation.CLUSTER_ACTION, AclPermission.ALLOW, "*"),
+        rule(AclResourceType.TOPIC, "*", AclOperation.CREATE, AclPermission.ALLOW, host),
     ]
 
 

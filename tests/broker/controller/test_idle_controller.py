@@ -62,8 +62,8 @@ def who_is_alone_does_not(module: ModuleType, folder: Path) -> None:
 
 RULES: list[Callable[[ModuleType, Path], None]] = [who_is_followed_writes_though_nothing_happens, who_is_alone_does_not]
 MISTAKES = [
-    (RULES[0], "if quorum.is_active and quorum.is_followed:", "if False:"),
-    (RULES[1], "if quorum.is_active and quorum.is_followed:", "if quorum.is_active:"),
+    (RULES[0], "if quorum.is_active and quorum.has_followers:", "if False:"),
+    (RULES[1], "if quorum.is_active and quorum.has_followers:", "if quorum.is_active:"),
 ]
 
 

@@ -26,7 +26,7 @@ PARTITIONS = 3
 IS_OVER = ("Empty", "CompleteCommit", "CompleteAbort")
 
 
-class Ledger:
+class RecordCodec:
     """What each transaction wrote, and what its writer was told."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Ledger:
         self.unknown: set[bytes] = set()
 
 
-async def write(routed: Routed, number: int, random: Random, ledger: Ledger, goes_on: Callable[[], bool]) -> None:
+async def write(routed: Routed, number: int, random: Random, ledger: RecordCodec, goes_on: Callable[[], bool]) -> None:
     writer = Writer(routed.ask, f"writer-{number}", generation=1 + number % 2)
     await writer.init()
     count = 0
@@ -93,7 +93,7 @@ async def until_all_is_over(cluster: Cluster) -> None:
 @pytest.mark.parametrize("seed", [11])
 def test_a_transaction_is_seen_whole_and_once_or_not_at_all(seed: int, tmp_path: Path) -> None:
     async def test() -> None:
-        random, ledger, is_disturbed = Random(seed), Ledger(), True
+        random, ledger, is_disturbed = Random(seed), RecordCodec(), True
         with trio.fail_after(PATIENCE_S):
             async with running_cluster(tmp_path) as cluster:
                 routed = await with_topic(cluster)

@@ -23,7 +23,7 @@ def test_a_group_has_its_own_settings_as_they_are_now(settings: ModuleType) -> N
     @on_trio
     async def test() -> None:
         async with running_broker("/data", MemoryDisk(), group_consumer_min_heartbeat_interval_ms=1) as broker:
-            read = settings.GroupSettings(broker).consumer
+            read = settings.GroupConfigs(broker).consumer
             assert read("special").heartbeat_interval_ms == USUAL_MS
             for interval_ms in (1234, 2345):
                 await alter(broker, GROUP, "special", (INTERVAL, SET, str(interval_ms)))
@@ -37,7 +37,7 @@ def test_what_is_set_for_all_groups_holds_at_once(settings: ModuleType) -> None:
     @on_trio
     async def test() -> None:
         async with running_broker("/data", MemoryDisk()) as broker:
-            found = settings.GroupSettings(broker)
+            found = settings.GroupConfigs(broker)
             assert found.consumer("g").heartbeat_interval_ms == USUAL_MS
             broker.config = broker.config.changed(cluster={"group.consumer.heartbeat.interval.ms": "6000"})
             assert found.consumer("g").heartbeat_interval_ms == 6000

@@ -15,7 +15,7 @@ from support.transaction_requests import NAME, Refused, Writer, produce
 from support.transactional_broker import produced
 
 from trioka.broker.coordinators import txn_verification as verification
-from trioka.broker.coordinators.transactions import MarkerCarrier, write_marker
+from trioka.broker.coordinators.transactions import RemoteMarkerWriter, write_marker
 from trioka.broker.coordinators.txn_verification import Generation
 from trioka.coordinator.decision import Producer
 from trioka.protocol.errors import NONE, InvalidTxnState, NotCoordinator, TransactionAbortable
@@ -32,8 +32,8 @@ async def test_one_node_coordinates_a_group_and_another_takes_over_with_all_that
         first = await routed.coordinator(GROUP, "g")
         assert first is not None
         for node in set(NODES) - {first}:
-            told = await ask(cluster[node], commit(8), 9)
-            assert told.topics[0].partitions[0].error_code == NotCoordinator.code
+            response = await ask(cluster[node], commit(8), 9)
+            assert response.topics[0].partitions[0].error_code == NotCoordinator.code
         await cluster.kill(first)
         assert await place(routed, "g") == 7
         assert (await routed.ask(commit(9), 9)).topics[0].partitions[0].error_code == NONE
@@ -125,7 +125,7 @@ def verdict_survives(directory: Path) -> None:
                 await writer.write(b"a", index=index)
             coordinator = await routed.coordinator(TRANSACTION, NAME)
             assert coordinator is not None
-            cluster[coordinator].transactions._on_order = lambda order: None
+            cluster[coordinator].transactions._on_marker_request = lambda order: None
             await writer.commit()
             assert await state(routed) == "PrepareCommit"
             await cluster.kill(coordinator)
@@ -152,7 +152,7 @@ async def test_a_producer_of_before_is_fenced_on_every_node(tmp_path: Path) -> N
 
 
 def test_a_marker_that_is_only_written_at_home_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def at_home(self: MarkerCarrier, partition: Any, marker: Any, then: Any) -> None:
+    def at_home(self: RemoteMarkerWriter, partition: Any, marker: Any, then: Any) -> None:
         write_marker(self._broker, partition, marker, then)
 
     @on_cluster
@@ -166,7 +166,7 @@ def test_a_marker_that_is_only_written_at_home_is_noticed(tmp_path: Path, monkey
             await writer.commit()
             await until_state(routed, "CompleteCommit", 2.0)
 
-    monkeypatch.setattr(MarkerCarrier, "__call__", at_home)
+    monkeypatch.setattr(RemoteMarkerWriter, "__call__", at_home)
     with pytest.raises(trio.TooSlowError):
         test()
 
@@ -182,7 +182,7 @@ def next_transactions_begin(module: ModuleType, directory: Path) -> None:
     async def test() -> None:
         async with running_cluster(directory) as cluster:
             for broker in cluster.brokers.values():
-                vars(broker)["verification"] = module.Verification(broker)
+                vars(broker)["verification"] = module.TxnVerifier(broker)
             routed = await with_topic(cluster)
             writer = Writer(routed.ask)
             await writer.init()
@@ -191,13 +191,13 @@ def next_transactions_begin(module: ModuleType, directory: Path) -> None:
             replica = cluster[other].partitions.get("t", other - 1)
             await writer.write(b"a", index=other - 1)
             assert coordinator is not None
-            carry_out = cluster[coordinator].transactions._on_order
+            carry_out = cluster[coordinator].transactions._on_marker_request
             orders: list[Any] = []
-            cluster[coordinator].transactions._on_order = orders.append
+            cluster[coordinator].transactions._on_marker_request = orders.append
             await writer.commit()
             guard = cluster[other].verification.start(replica, Producer(*writer.who), 0, Generation.SECOND)
             assert guard is not None and carry_out is not None
-            cluster[coordinator].transactions._on_order = carry_out
+            cluster[coordinator].transactions._on_marker_request = carry_out
             carry_out(orders[0])
             await until_state(routed, "CompleteCommit")
             assert await seen(routed, other - 1) == [b"a"]

@@ -16,13 +16,13 @@ import trio.testing
 from mutants.plant import Rule, assert_noticed
 from support.config_requests import GROUP, SET, TOPIC, alter
 from support.fast_paths import connected, said
-from support.serving import LISTENER, Asking, Client, ask, on_trio, read_answer, request_frame, running_broker
+from support.serving import LISTENER, Client, ClientConnection, ask, on_trio, read_answer, request_frame, running_broker
 
-from trioka.broker.background import Housekeeping
+from trioka.broker.background import LogMaintenance
 from trioka.broker.broker import Broker
 from trioka.broker.coordinators import runtime as coordinators
 from trioka.coordinator import groups
-from trioka.coordinator.decision import Kept, Producer
+from trioka.coordinator.decision import Producer, StoredRecord
 from trioka.coordinator.record_codec import GROUPS
 from trioka.protocol import batch
 from trioka.protocol.errors import (
@@ -45,7 +45,7 @@ from trioka.protocol.messages.list_groups import ListGroupsRequest
 from trioka.protocol.messages.offset_commit import OffsetCommitRequest
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
 from trioka.protocol.record import EndTxnMarker, Record
-from trioka.storage.append_validation import Origin
+from trioka.storage.append_validation import AppendOrigin
 from trioka.storage.log import Log
 from trioka.testing.disks.memory_disk import MemoryDisk
 
@@ -109,7 +109,9 @@ async def coordinating(
     async with running_broker(directory, disk, **settings) as broker:
         if shell is not coordinators:
             usual = broker.groups
-            vars(broker)["groups"] = shell.Shards(broker, OFFSETS_TOPIC, GROUPS, usual._new, usual._partitions)
+            vars(broker)["groups"] = shell.CoordinatorRuntime(
+                broker, OFFSETS_TOPIC, GROUPS, usual._new, usual._partitions
+            )
         await ask(broker, TOPICS, 7)
         await ask(broker, FindCoordinatorRequest(coordinator_keys=["g"]), 4)
         await loaded(broker)
@@ -130,15 +132,15 @@ def log_of(broker: Broker) -> Log:
 
 @on_trio
 async def test_what_was_committed_is_there_after_a_new_start(tmp_path: Path) -> None:
-    async with coordinating(tmp_path) as broker, Asking(broker) as client:
+    async with coordinating(tmp_path) as broker, ClientConnection(broker) as client:
         for offset in range(20):
             assert code_of(await client.ask(commit(offset, partition=offset % 3, text=f"at {offset}"), 9)) == 0
         member = (await client.ask(join(), 0)).member_id
-    async with coordinating(tmp_path) as broker, Asking(broker) as client:
+    async with coordinating(tmp_path) as broker, ClientConnection(broker) as client:
         assert offsets_of(await client.ask(fetch(), 9)) == {("t", 0): 18, ("t", 1): 19, ("t", 2): 17}
         # Who had joined and had no assignment yet is not written anywhere.
-        told = await client.ask(HeartbeatRequest(group_id="c", generation_id=1, member_id=member), 4)
-        assert told.error_code == UnknownMemberId.code
+        response = await client.ask(HeartbeatRequest(group_id="c", generation_id=1, member_id=member), 4)
+        assert response.error_code == UnknownMemberId.code
 
 
 def test_a_killed_broker_has_lost_no_commit_that_it_told(tmp_path: Path) -> None:
@@ -173,7 +175,11 @@ def test_a_killed_broker_has_lost_no_commit_that_it_told(tmp_path: Path) -> None
 
 @on_trio
 async def test_while_it_is_loaded_nobody_is_told_anything_else(shell: ModuleType) -> None:
-    async with coordinating("/data", MemoryDisk(), shell) as broker, Asking(broker) as client, Asking(broker) as other:
+    async with (
+        coordinating("/data", MemoryDisk(), shell) as broker,
+        ClientConnection(broker) as client,
+        ClientConnection(broker) as other,
+    ):
         assert code_of(await client.ask(commit(5), 9)) == 0
         member = (await client.ask(join(), 0)).member_id
         await other.say(join(), 0)  # waits for the first to join again
@@ -217,12 +223,12 @@ async def no_threads() -> AsyncIterator[None]:
 def lead_anew(broker: Broker) -> None:
     """What a new leader epoch does."""
     broker.partitions.get(OFFSETS_TOPIC, 0).leader_epoch += 1
-    broker.groups.follow(0)
+    broker.groups.on_leader_change(0)
 
 
 @on_trio
 async def test_a_marker_that_comes_while_it_is_loaded_counts(shell: ModuleType) -> None:
-    async with coordinating("/data", MemoryDisk(), shell) as broker, Asking(broker) as client:
+    async with coordinating("/data", MemoryDisk(), shell) as broker, ClientConnection(broker) as client:
         write_in_transaction(broker, 9)
         async with no_threads():
             lead_anew(broker)
@@ -236,7 +242,7 @@ async def test_a_marker_that_comes_while_it_is_loaded_counts(shell: ModuleType) 
 def test_what_a_transaction_commits_is_hidden_until_its_marker(shell: ModuleType, commits: bool) -> None:
     @on_trio
     async def test() -> None:
-        async with coordinating("/data", MemoryDisk(), shell) as broker, Asking(broker) as client:
+        async with coordinating("/data", MemoryDisk(), shell) as broker, ClientConnection(broker) as client:
             assert code_of(await client.ask(commit(5), 9)) == 0
             write_in_transaction(broker, 9)
             lead_anew(broker)
@@ -257,7 +263,7 @@ def test_what_a_transaction_commits_is_hidden_until_its_marker(shell: ModuleType
 def write_in_transaction(broker: Broker, offset: int) -> None:
     """As a producer's TxnOffsetCommit does."""
     value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1000)
-    kept = Kept(OffsetCommitKey(group="g", topic="t", partition=0), value)
+    kept = StoredRecord(OffsetCommitKey(group="g", topic="t", partition=0), value)
     built = batch.build(
         [Record(0, 1000, *GROUPS.encode(kept))],
         producer_id=7,
@@ -265,7 +271,7 @@ def write_in_transaction(broker: Broker, offset: int) -> None:
         base_sequence=0,
         transactional=True,
     )
-    broker.partitions.get(OFFSETS_TOPIC, 0).append(built, -1, broker.clock.now_ms(), Origin.COORDINATOR)
+    broker.partitions.get(OFFSETS_TOPIC, 0).append(built, -1, broker.clock.now_ms(), AppendOrigin.COORDINATOR)
 
 
 def mark(broker: Broker, *, commits: bool) -> None:
@@ -278,15 +284,15 @@ def mark(broker: Broker, *, commits: bool) -> None:
         producer_epoch=0,
         timestamp=broker.clock.now_ms(),
     )
-    broker.partitions.get(OFFSETS_TOPIC, 0).append(marker, -1, broker.clock.now_ms(), Origin.COORDINATOR)
-    broker.groups.ended(0, Producer(7, 0), commits)
+    broker.partitions.get(OFFSETS_TOPIC, 0).append(marker, -1, broker.clock.now_ms(), AppendOrigin.COORDINATOR)
+    broker.groups.on_txn_end(0, Producer(7, 0), commits)
 
 
 @on_trio
 async def test_a_log_that_makes_no_sense_is_not_coordinated(tmp_path: Path) -> None:
-    async with coordinating(tmp_path) as broker, Asking(broker) as client:
+    async with coordinating(tmp_path) as broker, ClientConnection(broker) as client:
         nonsense = batch.build([Record(0, 1000, b"\x00", None)])
-        broker.partitions.get(OFFSETS_TOPIC, 0).append(nonsense, -1, broker.clock.now_ms(), Origin.COORDINATOR)
+        broker.partitions.get(OFFSETS_TOPIC, 0).append(nonsense, -1, broker.clock.now_ms(), AppendOrigin.COORDINATOR)
         lead_anew(broker)
         while (code := code_of(await client.ask(commit(5), 9))) == CoordinatorLoadInProgress.code:
             await trio.sleep(0.005)
@@ -298,7 +304,7 @@ async def test_a_log_that_makes_no_sense_is_not_coordinated(tmp_path: Path) -> N
 
 @on_trio
 async def test_a_commit_that_cannot_be_written_has_changed_nothing(shell: ModuleType) -> None:
-    async with coordinating("/data", MemoryDisk(), shell) as broker, Asking(broker) as client:
+    async with coordinating("/data", MemoryDisk(), shell) as broker, ClientConnection(broker) as client:
         assert code_of(await client.ask(commit(5), 9)) == 0
         assert await alter(broker, TOPIC, OFFSETS_TOPIC, ("internal.segment.bytes", SET, "200")) == 0
         assert code_of(await client.ask(commit(6, text="x" * 200), 9)) == UnknownServerError.code
@@ -314,7 +320,7 @@ async def test_a_commit_that_cannot_be_written_has_changed_nothing(shell: Module
 @on_trio
 async def test_with_flush_messages_1_a_commit_is_durable_when_it_is_told() -> None:
     disk = MemoryDisk()
-    async with coordinating("/data", disk) as broker, Asking(broker) as client:
+    async with coordinating("/data", disk) as broker, ClientConnection(broker) as client:
         assert await alter(broker, TOPIC, OFFSETS_TOPIC, ("flush.messages", SET, "1")) == 0
         for offset in range(3):
             assert code_of(await client.ask(commit(offset), 9)) == 0
@@ -324,7 +330,7 @@ async def test_with_flush_messages_1_a_commit_is_durable_when_it_is_told() -> No
 
 @on_trio
 async def test_the_topic_may_be_compressed(tmp_path: Path) -> None:
-    async with coordinating(tmp_path, offsets_topic_compression_codec=1) as broker, Asking(broker) as client:
+    async with coordinating(tmp_path, offsets_topic_compression_codec=1) as broker, ClientConnection(broker) as client:
         assert code_of(await client.ask(commit(5), 9)) == 0
         read = log_of(broker).read(0, 1000).records
         assert read is not None
@@ -339,7 +345,7 @@ async def test_the_topic_may_be_compressed(tmp_path: Path) -> None:
 
 @on_trio
 async def test_compaction_keeps_what_counts(tmp_path: Path) -> None:
-    async with coordinating(tmp_path) as broker, Asking(broker) as client:
+    async with coordinating(tmp_path) as broker, ClientConnection(broker) as client:
         assert await alter(broker, TOPIC, OFFSETS_TOPIC, ("delete.retention.ms", SET, "0")) == 0
         for offset in range(50):
             assert code_of(await client.ask(commit(offset, partition=offset % 2), 9)) == 0
@@ -349,7 +355,7 @@ async def test_compaction_keeps_what_counts(tmp_path: Path) -> None:
         size = sum(segment.size for segment in log.segments)
         for _ in range(3):  # tombstones go when they have been seen by one cleaning
             log.roll(now_ms=broker.clock.now_ms())
-            await Housekeeping(broker).compact()
+            await LogMaintenance(broker).compact()
         assert sum(segment.size for segment in log.segments) < size / 10
         lead_anew(broker)
         await loaded(broker)
@@ -359,7 +365,7 @@ async def test_compaction_keeps_what_counts(tmp_path: Path) -> None:
 
 @on_trio
 async def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:
-    async with coordinating(tmp_path) as broker, Asking(broker) as client:
+    async with coordinating(tmp_path) as broker, ClientConnection(broker) as client:
         await client.ask(commit(5), 9)
         await client.ask(commit(6, topic="u"), 9)
         await client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
@@ -371,7 +377,7 @@ async def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:
 
 @on_trio
 async def test_when_the_topic_of_groups_is_deleted_groups_begin_anew(tmp_path: Path) -> None:
-    async with coordinating(tmp_path) as broker, Asking(broker) as client:
+    async with coordinating(tmp_path) as broker, ClientConnection(broker) as client:
         await client.ask(commit(5), 9)
         await client.ask(DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC], timeout_ms=1000), 5)
         assert code_of(await client.ask(commit(6), 9)) == NotCoordinator.code
@@ -381,7 +387,10 @@ async def test_when_the_topic_of_groups_is_deleted_groups_begin_anew(tmp_path: P
 
 @on_trio
 async def test_old_offsets_and_empty_groups_are_cleaned_up(tmp_path: Path) -> None:
-    async with coordinating(tmp_path, offsets_retention_check_interval_ms=20) as broker, Asking(broker) as client:
+    async with (
+        coordinating(tmp_path, offsets_retention_check_interval_ms=20) as broker,
+        ClientConnection(broker) as client,
+    ):
         assert code_of(await client.ask(expiring("g"), 2)) == 0
         while (await client.ask(ListGroupsRequest(), 5)).groups:
             await trio.sleep(0.005)
@@ -399,12 +408,12 @@ async def test_a_commit_that_comes_between_two_parts_of_a_clean_up_is_kept() -> 
     """The parts wait for the disk, and the broker serves others meanwhile."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(groups, "RECORDS_AT_ONCE", 2)
-        async with coordinating("/data", MemoryDisk()) as broker, Asking(broker) as client:
+        async with coordinating("/data", MemoryDisk()) as broker, ClientConnection(broker) as client:
             for topic, partition in product("tu", range(3)):
                 assert code_of(await client.ask(expiring("g", topic, partition), 2)) == 0
             assert await alter(broker, TOPIC, OFFSETS_TOPIC, ("flush.messages", SET, "1")) == 0
             end = log_of(broker).log_end_offset
-            broker.groups.tell_all(lambda coordinator, now: coordinator.clean_up(now))
+            broker.groups.notify_all(lambda coordinator, now: coordinator.clean_up(now))
             assert log_of(broker).log_end_offset == end + 2, "one part is written, and not committed"
             connection = connected(broker)
             said(connection, request_frame(commit(77, topic="u", partition=2), 8))
@@ -421,10 +430,10 @@ async def test_a_commit_that_comes_between_two_parts_of_a_clean_up_is_kept() -> 
 async def test_a_clean_up_may_have_any_number_of_parts(shell: ModuleType) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(groups, "RECORDS_AT_ONCE", 1)
-        async with coordinating("/data", MemoryDisk(), shell) as broker, Asking(broker) as client:
+        async with coordinating("/data", MemoryDisk(), shell) as broker, ClientConnection(broker) as client:
             for number in range(400):
                 assert code_of(await client.ask(expiring(f"g{number}"), 2)) == 0
-            broker.groups.tell_all(lambda coordinator, now: coordinator.clean_up(now))
+            broker.groups.notify_all(lambda coordinator, now: coordinator.clean_up(now))
             assert (await client.ask(ListGroupsRequest(), 5)).groups == []
 
 
@@ -433,7 +442,7 @@ async def test_a_clean_up_may_have_any_number_of_parts(shell: ModuleType) -> Non
 
 @on_trio
 async def test_a_member_that_is_silent_is_removed(tmp_path: Path) -> None:
-    async with coordinating(tmp_path, group_min_session_timeout_ms=1) as broker, Asking(broker) as client:
+    async with coordinating(tmp_path, group_min_session_timeout_ms=1) as broker, ClientConnection(broker) as client:
         assert (await client.ask(join(session_ms=20), 0)).error_code == 0
         while (await client.ask(DescribeGroupsRequest(groups=["c"]), 5)).groups[0].group_state != "Empty":
             await trio.sleep(0.005)
@@ -443,8 +452,8 @@ async def test_a_member_that_is_silent_is_removed(tmp_path: Path) -> None:
 async def test_a_group_may_have_settings_of_its_own(tmp_path: Path) -> None:
     async with coordinating(tmp_path, group_consumer_min_heartbeat_interval_ms=1) as broker:
         await alter(broker, GROUP, "special", ("consumer.heartbeat.interval.ms", SET, "1234"))
-        coordinator = (await broker.groups.look_at_all(lambda found: found))[0]
-        consumer = coordinator._surroundings.consumer
+        coordinator = (await broker.groups.read_all(lambda found: found))[0]
+        consumer = coordinator._context.consumer
         assert consumer("special").heartbeat_interval_ms == 1234
         assert consumer("ordinary").heartbeat_interval_ms == 5000
 
@@ -454,7 +463,7 @@ async def test_a_group_may_have_settings_of_its_own(tmp_path: Path) -> None:
 
 @on_trio
 async def test_groups_are_spread_over_the_partitions(tmp_path: Path) -> None:
-    async with coordinating(tmp_path, offsets_topic_num_partitions=8) as broker, Asking(broker) as client:
+    async with coordinating(tmp_path, offsets_topic_num_partitions=8) as broker, ClientConnection(broker) as client:
         names = [f"group {number}" for number in range(40)]
         for name in names:
             assert code_of(await client.ask(commit(5, group=name), 9)) == 0
@@ -466,7 +475,7 @@ async def test_groups_are_spread_over_the_partitions(tmp_path: Path) -> None:
 
 @on_trio
 async def test_without_a_topic_of_groups_there_is_no_coordinator(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         await client.ask(TOPICS, 7)
         assert code_of(await client.ask(commit(5), 9)) == NotCoordinator.code
         assert (await client.ask(ListGroupsRequest(), 5)).groups == []
@@ -489,9 +498,9 @@ def _a_transaction(shell: ModuleType) -> None:
 
 
 MISTAKES = [
-    ("        appended = shard.replica.append(",
-     "        [shard.coordinator.replay(kept, 0, producer) for kept in decision.records]\n"
-     "        appended = shard.replica.append(",
+    ("appended = shard.replica.append(built, ALL_REPLICAS, now_ms, AppendOrigin.COORDINATOR)",
+     "[shard.coordinator.replay(kept, 0, producer) for kept in decision.records]\n"
+      "appended = shard.replica.append(built, ALL_REPLICAS, now_ms, AppendOrigin.COORDINATOR)",
      test_a_commit_that_cannot_be_written_has_changed_nothing),
     ("        if not shard.is_loaded:\n            raise CoordinatorLoadInProgress()\n        return shard",
      "        return shard",
@@ -501,7 +510,7 @@ MISTAKES = [
      "            end = loaded.log_end_offset\n            while offset < end:",
      test_a_marker_that_comes_while_it_is_loaded_counts),
     ("                    coordinator.replay_end(producer, marker.commit)", "                    pass", _a_transaction),
-    ("        if shard.is_following:\n            return\n", "", test_a_clean_up_may_have_any_number_of_parts),
+    ("        if shard.is_draining:\n            return\n", "", test_a_clean_up_may_have_any_number_of_parts),
 ]  # fmt: skip
 
 

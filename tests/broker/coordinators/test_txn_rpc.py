@@ -95,7 +95,7 @@ def test_each_is_told_its_own_answer_and_silence_is_none(module: ModuleType) -> 
     asked = module.PartitionsItem(
         "x", Producer(1, 0), names, True, lambda errors: found.update({p[1]: e for p, e in errors.items()})
     )
-    run(module.ask_for_partitions(answered, [asked]))
+    run(module.send_partitions(answered, [asked]))
     assert kinds(found) == EXPECTED
 
 
@@ -105,15 +105,19 @@ def test_an_answer_that_is_a_refusal_is_one_for_all() -> None:
 
     item = transaction_peers.PartitionsItem("x", Producer(1, 0), (("t", 0),), True, lambda errors: None)
     with pytest.raises(NotCoordinator):
-        transaction_peers.ask_for_partitions(refused, [item]).send(None)
+        transaction_peers.send_partitions(refused, [item]).send(None)
 
 
 MISTAKES = [
-    ("== item.matter:", "is not None:", test_one_matter_of_each_producer_goes_with_a_request),
+    (
+        "matters.setdefault(item.key, item.matter) == item.matter",
+        "matters.setdefault(item.key, item.matter) is not None",
+        test_one_matter_of_each_producer_goes_with_a_request,
+    ),
     ("matters[item.key] = None", "pass", test_nothing_overtakes_what_waits),
     ("len(batch) < limit and", "", test_a_request_has_a_limit),
     (
-        'return NetworkException(f"no word of {partition[0]}-{partition[1]}")',
+        'return NetworkException(f"the response has no {partition[0]}-{partition[1]}")',
         "return None",
         test_each_is_told_its_own_answer_and_silence_is_none,
     ),

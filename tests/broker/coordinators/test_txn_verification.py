@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 import trio
 from mutants.plant import assert_noticed
-from support.serving import Asking, on_trio
+from support.serving import ClientConnection, on_trio
 from support.transaction_requests import Refused, Writer, add, end, produce
 from support.transactional_broker import known_as_open, open_here, produced, seen, transacting
 
@@ -89,7 +89,7 @@ def late_writes_open_nothing(module: ModuleType, directory: Path) -> None:
 
 LATE_MISTAKES = [
     ("generation is Generation.SECOND or self._broker.config[TRANSACTION_PARTITION_VERIFICATION_ENABLE]", "False"),
-    ("outcome.update(coordinator.verify_partitions(name, producer, asked))", "pass"),
+    ("outcome.update(coordinator.verify_partitions(name, producer, requested))", "pass"),
     ("InvalidProducerEpoch(str(error))", "error"),
     (
         "if isinstance(error, TransactionAbortable) and generation is Generation.FIRST:",
@@ -112,11 +112,11 @@ def guards_hold(module: ModuleType, directory: Path) -> None:
 
     @on_trio
     async def test() -> None:
-        async with transacting(directory, module) as (broker, connection), Asking(broker) as other:
+        async with transacting(directory, module) as (broker, connection), ClientConnection(broker) as other:
             writer = Writer(connection.ask, generation=1)
             who = await writer.init()
             await connection.ask(add(who, {"t": [0]}), 3)
-            usual = broker.transactions.put
+            usual = broker.transactions.submit_callback
             goes_on = trio.Event()
 
             def slow(name: str, decide: object, deliver: object) -> None:
@@ -128,7 +128,7 @@ def guards_hold(module: ModuleType, directory: Path) -> None:
                 usual(name, decide, response.append)  # type: ignore[arg-type]
                 broker.nursery.start_soon(later)
 
-            vars(broker.transactions)["put"] = slow
+            vars(broker.transactions)["submit_callback"] = slow
             await connection.say(produce(who, 0, b"late"), 11)
             while not broker.verification._guards:
                 await trio.sleep(0.001)
@@ -137,7 +137,7 @@ def guards_hold(module: ModuleType, directory: Path) -> None:
             answer = await connection.hear(produce(who, 0, b"late"), 11)
             assert produced(answer) == InvalidTxnState.code
             assert not await open_here(broker)
-            del vars(broker.transactions)["put"]
+            del vars(broker.transactions)["submit_callback"]
             await writer.write(b"a")
             await writer.commit()
             assert await seen(broker) == [b"a"]

@@ -13,14 +13,17 @@ import pytest
 import trio
 from mutants.plant import planted
 from support.fast_paths import HELLO, connected, framed, produce, records
+from support.large_responses import socket_of
 from support.serving import on_trio, running_broker
 
 from trioka.broker import broker as broker_module
 from trioka.broker.broker import Broker
 from trioka.broker.fastpath import coalescer as together
 from trioka.broker.fastpath import produce as produce_lane
+from trioka.broker.fastpath import registry
 from trioka.broker.network import server as network_module
 from trioka.broker.network.channel import READ, Channel
+from trioka.broker.network.transport import SocketTransport
 from trioka.broker.replication.partitions import Replica
 from trioka.protocol.batch import read_header, seal
 from trioka.protocol.errors import InvalidRecord
@@ -46,7 +49,7 @@ class Crowd:
             ours.setblocking(False)
             theirs.setblocking(False)
             connection = connected(broker)
-            channel = Channel(theirs, connection)
+            channel = Channel(SocketTransport(theirs), connection)
             network = broker.network
             network._channels[channel.descriptor] = channel
             network._epoll.register(channel.descriptor, READ)
@@ -133,7 +136,7 @@ async def crowded(path: Path, seed: int, rounds: int = 40, size: int = 24) -> No
                         if due == NONE:
                             count += 1
                             assert is_kept(broker.partitions.get("t", partition).log, offset, data)
-                assert broker.together.scratch.used == 0
+                assert broker.coalescer.scratch.used == 0
         logs = [broker.partitions.get("t", index).log for index in range(TOPICS["t"])]
         assert sum(log.appended_batches for log in logs) == count
 
@@ -180,13 +183,13 @@ async def test_everybody_is_answered_for_what_they_sent(tmp_path: Path, seed: in
 @on_trio
 async def test_requests_that_arrive_together_are_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[int] = []
-    append_run = Replica.append_run
+    try_append_batches = Replica.try_append_batches
 
     def counting(replica: Replica, buffer: memoryview, places: list[tuple[int, int]], now_ms: int) -> list[int]:
         writes.append(len(places))
-        return append_run(replica, buffer, places, now_ms)
+        return try_append_batches(replica, buffer, places, now_ms)
 
-    monkeypatch.setattr(Replica, "append_run", counting)
+    monkeypatch.setattr(Replica, "try_append_batches", counting)
     async with running_broker(tmp_path) as broker:
         await broker.create_missing_topics({"t": 1})
         with Crowd(broker, 20) as crowd:
@@ -205,7 +208,7 @@ async def test_one_that_comes_alone_waits_for_nobody(tmp_path: Path) -> None:
             for number in range(4):
                 heard = crowd.say({0: request})
                 assert answers(heard[0]) == [(1, NONE, number)]
-                assert not broker.together.is_open
+                assert not broker.coalescer.is_open
 
 
 @on_trio
@@ -250,7 +253,7 @@ async def unread(path: Path) -> None:
             plain = framed(produce(broker, records(), VERSION), VERSION, 1)
             count = 0
             silent = next(iter(broker.network._channels.values()))
-            silent.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+            socket_of(silent).setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
             while not silent.connection.outgoing:
                 count += 1
                 crowd.say({0: plain, 1: plain}, deaf=(0,))
@@ -274,16 +277,31 @@ async def a_crowd(path: Path) -> None:
 MISTAKES: list[tuple[ModuleType, str, str, Callable[[Path], Awaitable[None]]]] = [
     (
         produce_lane,
-        "(size, kind, prefix, length) != (end - start - SIZE_BYTES, self",
-        "(kind, prefix, length) != (self",
+        "(size, kind, prefix, length) != (end - start - SIZE_BYTES, self._kind, self._prefix, self._length)",
+        "(kind, prefix, length) != (self._kind, self._prefix, self._length)",
         one_says_another_size,
     ),
     (produce_lane, "        reader.scratch.used = end\n", "", a_crowd),
-    (produce_lane, "if reader.own is not None or (size", "if (size", a_crowd),
-    (together, ", asked[done or 1 :]", ", asked", a_crowd),
-    (together, "zip(asked, offsets", "zip(asked[::-1], offsets", a_crowd),
-    (network_module, "                    connection.queue(answer[sent:])\n", "                    continue\n", unread),
-    (network_module, "        self._together.scratch.used = 0\n", "", a_crowd),
+    (
+        produce_lane,
+        "reader.own is not None or (size != self._size and not self._resize(size, reader.max_bytes))",
+        "size != self._size and not self._resize(size, reader.max_bytes)",
+        a_crowd,
+    ),
+    (together, "requests[done or 1 :]", "requests", a_crowd),
+    (
+        together,
+        "connection.deferred = fast_path.response(replica, ((correlation_id, offset),))",
+        "connection.deferred = fast_path.response(replica, ((correlation_id, offsets[0]),))",
+        a_crowd,
+    ),
+    (
+        network_module,
+        "                    connection.queue(response[sent:])\n",
+        "                    continue\n",
+        unread,
+    ),
+    (network_module, "        self._coalescer.scratch.used = 0\n", "", a_crowd),
 ]
 
 
@@ -297,7 +315,7 @@ def test_a_planted_mistake_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mistaken = planted(module, right, wrong)
-    name = {produce_lane: "ProduceLanes", together: "Together", network_module: "Network"}[module]
-    monkeypatch.setattr(produce_lane if module is produce_lane else broker_module, name, getattr(mistaken, name))
+    name = {produce_lane: "ProduceFastPaths", together: "ProduceCoalescer", network_module: "SocketServer"}[module]
+    monkeypatch.setattr(registry if module is produce_lane else broker_module, name, getattr(mistaken, name))
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
         trio.run(scene, tmp_path)

@@ -1,4 +1,4 @@
-"""The lane of usual Fetches: nobody can tell what went through it from what took the usual road."""
+"""The fast path of plain Fetches: nobody can tell what went through it from what took the usual road."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import trio
 from mutants.plant import planted
-from support.fast_paths import BothWays, both_ways, connected, framed, said
+from support.fast_paths import FastAndGeneralPath, both_ways, connected, framed, said
 from support.multi_replica import led_by_another
-from support.serving import Asking, on_trio, running_broker
+from support.serving import ClientConnection, on_trio, running_broker
 
 from trioka.broker.broker import Broker
-from trioka.broker.fastpath import fetch as fetch_lane
-from trioka.broker.replication.fetch_session_cache import Asked
+from trioka.broker.fastpath import fetch as fetch_fast_path
+from trioka.broker.fastpath import registry
+from trioka.broker.replication.fetch_session_cache import CachedPartition
 from trioka.protocol import batch
 from trioka.protocol.codec import decode
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -64,7 +65,7 @@ def fetch(
     )
 
 
-def fill(both: BothWays, random: Random) -> None:
+def fill(both: FastAndGeneralPath, random: Random) -> None:
     for partition in range(3):
         for number in range(FILLED):
             value = random.randbytes(random.choice((10, 100, 300)))
@@ -74,20 +75,20 @@ def fill(both: BothWays, random: Random) -> None:
 
 
 def sessions_of(broker: Broker) -> list[Any]:
-    fields = Asked.__slots__
+    fields = CachedPartition.__slots__
     return [
         (one.id, one.epoch, one.size, [[getattr(asked, name) for name in fields] for asked in one.partitions.values()])
         for one in broker.fetch_sessions._sessions.values()
     ]
 
 
-def say(both: BothWays, data: bytes) -> bytes:
+def say(both: FastAndGeneralPath, data: bytes) -> bytes:
     answer = both.say(data)
     assert sessions_of(both.brokers[0]) == sessions_of(both.brokers[1])
     return answer
 
 
-def began(both: BothWays, version: int, places: Sequence[Place], topic: str = "t") -> int:
+def began(both: FastAndGeneralPath, version: int, places: Sequence[Place], topic: str = "t") -> int:
     """The id of a new session."""
     request = fetch(both.brokers[0], version, places, session=(0, 0), topic=topic)
     return heard(say(both, framed(request, version, 1)), version).session_id
@@ -218,7 +219,7 @@ def plain_length(broker: Broker, version: int) -> bytes:
     return framed(fetch(broker, version, [(0, 0)]), version, 1)
 
 
-def other_ways_to_ask(both: BothWays, version: int, in_session: bool) -> None:
+def other_ways_to_ask(both: FastAndGeneralPath, version: int, in_session: bool) -> None:
     """Places that are not plain, each after some that are."""
     broker = both.brokers[0]
     for places in ([(0, 1000)], [(0, 0), (0, 2)], [(9, 0)], [(2, 0)], [(0, 2 * FILLED)], [(1, 0), (0, 2 * FILLED)]):
@@ -307,12 +308,12 @@ async def test_many_partitions_go_through_the_lane_together(tmp_path: Path, vers
             request.max_bytes = 20_000  # type: ignore[misc]
             answer = heard(say(both, framed(request, version, number)), version)
             assert sum(bool(one.records) for one in answer.responses[0].partitions) > 100
-        lane = both.connections[0]._lane
-        assert isinstance(lane, fetch_lane.FetchLane)
+        lane = both.connections[0]._fast_path
+        assert isinstance(lane, fetch_fast_path.FetchFastPath)
 
 
 async def deleted(broker: Broker) -> None:
-    async with Asking(broker) as client:
+    async with ClientConnection(broker) as client:
         topics = [DeleteTopicsRequest.Topic(name="t", topic_id=NULL_UUID)]
         await client.ask(DeleteTopicsRequest(topics=topics, timeout_ms=5000), 6)
 
@@ -355,7 +356,7 @@ async def test_what_came_in_the_meantime_is_sent_too(tmp_path: Path) -> None:
             said(writer, framed(produce(0, b"number %d" % offset), 9, 1))
             answer = said(reader, framed(fetch(broker, 13, [(0, offset)]), 13, 1))
             assert b"number %d" % offset in answer
-        assert reader._lane is not None
+        assert reader._fast_path is not None
 
 
 @on_trio
@@ -364,11 +365,11 @@ async def test_a_client_whose_requests_are_for_no_lane_is_not_tried_for_ever(tmp
         await broker.create_missing_topics({"t": 1})
         connection = connected(broker)
         said(connection, framed(produce(0, b"value"), 9, 1))
-        tried = connection._lane_tries
+        tried = connection._fast_path_tries
         for number in range(tried + 10):
             said(connection, framed(fetch(broker, 12, [(0, 0)], isolation_level=7), 12, number))
-        assert connection._lane is None
-        assert connection._lane_tries == 0
+        assert connection._fast_path is None
+        assert connection._fast_path_tries == 0
 
 
 MISTAKES = [
@@ -381,26 +382,29 @@ MISTAKES = [
     ("if one[3] >= 0 or one[6]:", "if one[3] >= 0:"),
     ("if one[3] >= 0 or one[6]:", "if one[6]:"),
     ("if count > 1 and len({one[0] for one in wanted}) < count:", "if False:"),
-    ("_, _, _, asked.last_fetched_epoch,", "_, _, _, _,"),
+    (
+        "_, _, _, cached.last_fetched_epoch, cached.log_start_offset, cached.max_bytes, _ = one",
+        "_, _, _, _, cached.log_start_offset, cached.max_bytes, _ = one",
+    ),
     ("if name != topic:", "if False:"),
-    ("return None if news else asks", "return asks"),
+    ("return None if updates else reads", "return reads"),
     ("or (epoch >= 0 and epoch != replica.leader_epoch)", ""),
     ("if not log_start <= offset <= log.log_end_offset:", "if False:"),
-    ("if asked is not None and asked.knows(high_watermark, log_start):", "if False:"),
+    ("if cached is not None and cached.is_up_to_date(high_watermark, log_start):", "if False:"),
     ("limit = max_bytes if max_bytes < left else left", "limit = left"),
     ("at_least_one=not found", "at_least_one=True"),
     ("(found >= min_bytes or max_wait_ms <= 0)", "True"),
-    ("partitions[who.key] = partitions.pop(who.key)", "pass"),
-    ("who.told_high_watermark, who.told_log_start_offset = high_watermark, log_start", "pass"),
-    ("self._broker.fetch_sessions.go_on(session, self._broker.clock.now_ms())", "pass"),
+    ("partitions[read.key] = partitions.pop(read.key)", "pass"),
+    ("read.sent_high_watermark, read.sent_log_start_offset = high_watermark, log_start", "pass"),
+    ("self._broker.fetch_sessions.advance(session, self._broker.clock.now_ms())", "pass"),
     ("end > reader.end or size > reader.max_bytes or", ""),
 ]
 
 
 @pytest.mark.parametrize(("right", "wrong"), MISTAKES)
 def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mistaken: ModuleType = planted(fetch_lane, right, wrong)
-    monkeypatch.setattr(fetch_lane, "lane_for", mistaken.lane_for)
+    mistaken: ModuleType = planted(fetch_fast_path, right, wrong)
+    monkeypatch.setattr(registry, "fast_path_for", mistaken.fast_path_for)
 
     async def say_all() -> None:
         await say_everything_odd(tmp_path / "session", 13, in_session=True)
@@ -424,7 +428,7 @@ def test_a_lane_that_does_not_mind_who_leads_is_noticed(tmp_path: Path, monkeypa
                 say(both, framed(fetch(both.brokers[0], 10, [(0, 2 * number)]), 10, number))
 
     trio.run(ask, tmp_path / "right")
-    mistaken: ModuleType = planted(fetch_lane, "or not replica.leads", "")
-    monkeypatch.setattr(fetch_lane, "lane_for", mistaken.lane_for)
+    mistaken: ModuleType = planted(fetch_fast_path, "or not replica.leads", "")
+    monkeypatch.setattr(registry, "fast_path_for", mistaken.fast_path_for)
     with pytest.raises(AssertionError):
         trio.run(ask, tmp_path / "wrong")

@@ -7,29 +7,30 @@ from types import ModuleType
 import pytest
 import trio
 from mutants.plant import planted
-from support.fast_paths import NOW_MS, BothWays, both_ways, framed
+from support.fast_paths import NOW_MS, FastAndGeneralPath, both_ways, framed
 from support.serving import on_trio
 
 from trioka.broker.broker import Broker
-from trioka.broker.fastpath import fetch as fetch_lane
+from trioka.broker.fastpath import fetch as fetch_fast_path
+from trioka.broker.fastpath import registry
 from trioka.protocol import batch
 from trioka.protocol.codec import decode
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.record import EndTxnMarker, Record
-from trioka.storage.append_validation import Origin
+from trioka.storage.append_validation import AppendOrigin
 
 TOPICS = {"t": 2}
 VERSIONS = (9, 11, 12, 13, 18)
 SMALL, LARGE = 50, 20_000  # of a value: what is read at once, and what is sent as a range of a file
 
 
-def append(both: BothWays, data: bytearray, partition: int = 0) -> None:
+def append(both: FastAndGeneralPath, data: bytearray, partition: int = 0) -> None:
     for broker in both.brokers:
-        broker.partitions.get("t", partition).append(bytearray(data), 1, NOW_MS, Origin.COORDINATOR)
+        broker.partitions.get("t", partition).append(bytearray(data), 1, NOW_MS, AppendOrigin.COORDINATOR)
 
 
 class Producer:
-    def __init__(self, both: BothWays, producer_id: int, partition: int = 0) -> None:
+    def __init__(self, both: FastAndGeneralPath, producer_id: int, partition: int = 0) -> None:
         self._both, self._id, self._partition = both, producer_id, partition
         self._sequence = 0
 
@@ -68,7 +69,7 @@ def fetch(broker: Broker, version: int, places: list[tuple[int, int]], limit: in
     return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=isolation, topics=topics)
 
 
-def read_all(both: BothWays, version: int, limit: int, partitions: tuple[int, ...] = (0,)) -> list[bool]:
+def read_all(both: FastAndGeneralPath, version: int, limit: int, partitions: tuple[int, ...] = (0,)) -> list[bool]:
     """Reads on from the start, batch by batch. Which answers told of aborted ones."""
     both.connect()
     broker = both.brokers[0]
@@ -117,12 +118,13 @@ async def it_goes_through_the_lane(path: Path) -> None:
         broker, connection = both.brokers[0], both.connections[0]
         for number, offset in enumerate((0, 2, 4)):
             both.say(framed(fetch(broker, 12, [(0, offset)], 2 * LARGE + 400), 12, number))
-        lane = connection._lane
+        lane = connection._fast_path
         assert lane is not None
         frame = framed(fetch(broker, 12, [(0, 6)], 2 * LARGE + 400), 12, 3)
-        connection.room()[: len(frame)] = frame
+        connection.receive_buffer()[: len(frame)] = frame
         connection.reader.end += len(frame)
-        assert lane.serve(connection) > 2 * LARGE
+        lane.try_serve(connection)
+        assert connection.outgoing_bytes > 2 * LARGE
 
 
 async def whoever_changes_his_mind_leaves_it(path: Path) -> None:
@@ -159,7 +161,11 @@ MISTAKES = [
     ),
     ("aborted_transactions=[] if is_committed else None", "aborted_transactions=None", RULES[0]),
     ("aborted_transactions=[] if is_committed else None", "aborted_transactions=[]", RULES[2]),
-    ("not in (READ_UNCOMMITTED, READ_COMMITTED)", "!= READ_UNCOMMITTED", RULES[1]),
+    (
+        "request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED)",
+        "request.isolation_level != READ_UNCOMMITTED",
+        RULES[1],
+    ),
 ]
 
 
@@ -167,7 +173,7 @@ MISTAKES = [
 def test_a_planted_mistake_is_noticed(
     tmp_path: Path, right: str, wrong: str, rule: Rule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mistaken: ModuleType = planted(fetch_lane, right, wrong)
-    monkeypatch.setattr(fetch_lane, "lane_for", mistaken.lane_for)
+    mistaken: ModuleType = planted(fetch_fast_path, right, wrong)
+    monkeypatch.setattr(registry, "fast_path_for", mistaken.fast_path_for)
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
         trio.run(rule, tmp_path)

@@ -6,7 +6,7 @@ from struct import Struct
 
 import pytest
 import trio
-from support.serving import Asking, on_trio, running_broker
+from support.serving import ClientConnection, on_trio, running_broker
 
 from trioka.broker.handlers.produce import FIRST_VERSION_WITH_TEMPLATES, _new_template
 from trioka.broker.network.channel import SMALL_RANGE_BYTES
@@ -61,7 +61,7 @@ def test_a_template_must_know_where_its_numbers_stand() -> None:
 @on_trio
 async def test_records_arrive_as_they_lie_in_the_log_whichever_way_they_are_sent(tmp_path: Path) -> None:
     """Small ones are read, large ones go from a map, and large ones that are newer than the map by sendfile."""
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         await broker.create_missing_topics({"t": 1})
         log = broker.partitions.get("t", 0).log
         for size in (10, LARGE, 2 * LARGE, 4 * LARGE, LARGE):
@@ -79,11 +79,15 @@ async def test_nothing_of_a_request_that_waited_is_left_for_the_garbage_collecto
     gc.collect()
     gc.disable()
     try:
-        async with running_broker(tmp_path) as broker, Asking(broker) as reader, Asking(broker) as writer:
+        async with (
+            running_broker(tmp_path) as broker,
+            ClientConnection(broker) as reader,
+            ClientConnection(broker) as writer,
+        ):
             await broker.create_missing_topics({"t": 1})
             for offset in range(2 * SWEEP_AT_LEAST):  # those that are done are thrown out together
                 await reader.say(fetch(offset), 11)
-                while not len(broker.delayed):
+                while not len(broker.purgatory):
                     await trio.sleep(0.001)
                 await writer.ask(produce(10), 9)
                 await reader.hear(fetch(offset), 11)
@@ -94,7 +98,7 @@ async def test_nothing_of_a_request_that_waited_is_left_for_the_garbage_collecto
 
 @on_trio
 async def test_another_client_name_or_version_on_the_same_connection_is_noticed(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         await broker.create_missing_topics({"t": 1})
         for version in (9, 9, 8, 12, 3, 9):
             answer = await client.ask(produce(10), version)
@@ -111,7 +115,7 @@ async def test_other_tasks_have_their_turn_while_there_is_traffic_all_the_time(t
         turns = 0
 
         async def ask_on() -> None:
-            async with Asking(broker) as client:
+            async with ClientConnection(broker) as client:
                 while True:
                     await client.ask(produce(10), 9)
 

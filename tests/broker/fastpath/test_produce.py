@@ -1,4 +1,4 @@
-"""The lane of small Produces: nobody can tell what went through it from what took the usual road."""
+"""The fast path of small Produces: nobody can tell what went through it from what took the usual road."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ import trio
 from mutants.plant import planted
 from support.fast_paths import (
     HELLO,
-    BothWays,
+    FastAndGeneralPath,
     both_ways,
     connected,
     every_record_can_be_read,
@@ -22,10 +22,11 @@ from support.fast_paths import (
     said,
 )
 from support.multi_replica import led_by_another, with_others
-from support.serving import Asking, on_trio, running_broker
+from support.serving import ClientConnection, on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.broker.fastpath import produce as produce_lane
+from trioka.broker.fastpath import registry
 from trioka.protocol.batch import read_header, seal
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -79,7 +80,7 @@ def stream(broker: Broker, random: Random, version: int, length: int) -> list[by
     return frames
 
 
-def compare_logs(both: BothWays) -> None:
+def compare_logs(both: FastAndGeneralPath) -> None:
     for index in (0, 1):
         logs = [broker.partitions.get("t", index).log for broker in both.brokers]
         assert logs[0].log_end_offset == logs[1].log_end_offset == logs[0].high_watermark
@@ -161,7 +162,7 @@ async def test_the_third_request_like_the_first_goes_through_the_lane(tmp_path: 
         lanes = []
         for number in range(3):
             said(connection, framed(produce(broker, records(), version), version, number))
-            lanes.append(connection._lane is not None)
+            lanes.append(connection._fast_path is not None)
         assert lanes == [False, True, True]
         decoded = 0
         route = broker.dispatch.route(0, version)
@@ -204,7 +205,7 @@ async def test_a_request_that_comes_in_pieces_is_served_once_and_whole(tmp_path:
 
 @on_trio
 async def test_a_reader_that_waits_is_told_of_what_came_through_the_lane(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as reader:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as reader:
         await broker.create_missing_topics({"t": 1})
         connection = connected(broker)
         for number in range(3):
@@ -217,7 +218,7 @@ async def test_a_reader_that_waits_is_told_of_what_came_through_the_lane(tmp_pat
             topics=[FetchRequest.Topic(topic="t", partitions=[partition])],
         )
         await reader.say(wanted, 11)
-        while not len(broker.delayed):
+        while not len(broker.purgatory):
             await trio.sleep(0.001)
         said(connection, framed(produce(broker, records(b"news"), 9), 9, 4))
         assert b"news" in bytes((await reader.hear(wanted, 11)).responses[0].partitions[0].records)
@@ -232,7 +233,7 @@ async def several_of_one_while_others_are_ready_too(path: Path) -> None:
         for _ in range(3):
             said(connection, frame)
         connection._route = None  # type: ignore[assignment]
-        broker.together.is_open = True
+        broker.coalescer.is_open = True
         for count in (7, 2, 30):
             assert said(connection, frame * count)
         assert broker.partitions.get("t", 0).log.log_end_offset == 3 + 7 + 2 + 30
@@ -243,19 +244,8 @@ async def test_several_of_one_client_stay_in_the_lane_while_others_are_ready_too
     await several_of_one_while_others_are_ready_too(tmp_path)
 
 
-def test_a_lane_that_gives_several_up_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mistaken = planted(
-        produce_lane,
-        " and (taken := self._serve_one(connection)):\n            return taken",
-        ":\n            return self._serve_one(connection)",
-    )
-    monkeypatch.setattr(produce_lane, "ProduceLanes", mistaken.ProduceLanes)
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
-        trio.run(several_of_one_while_others_are_ready_too, tmp_path)
-
-
 async def unknown(broker: Broker) -> None:
-    async with Asking(broker) as client:
+    async with ClientConnection(broker) as client:
         await client.ask(
             DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t", topic_id=NULL_UUID)], timeout_ms=5000), 6
         )
@@ -264,7 +254,7 @@ async def unknown(broker: Broker) -> None:
 async def made_anew(broker: Broker) -> None:
     await unknown(broker)
     topic = CreateTopicsRequest.Topic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
-    async with Asking(broker) as client:
+    async with ClientConnection(broker) as client:
         await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
 
 
@@ -313,8 +303,12 @@ async def test_a_lane_does_not_outlive_what_it_was_made_for(
 
 
 def test_a_lane_that_takes_its_replica_for_granted_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mistaken = planted(produce_lane, "if replica is not None and replica.stands_alone:", "if replica is not None:")
-    monkeypatch.setattr(produce_lane, "ProduceLanes", mistaken.ProduceLanes)
+    mistaken = planted(
+        produce_lane,
+        "return replica if self.commit_timeout_s is None or replica.has_min_in_sync else None",
+        "return replica",
+    )
+    monkeypatch.setattr(registry, "ProduceFastPaths", mistaken.ProduceFastPaths)
     with pytest.raises(Exception):  # noqa: B017, PT011 - the assertion, or a group of it
         trio.run(say_it_when_all_has_changed, tmp_path, not_alone, -1, 19, 2)
 
@@ -323,13 +317,14 @@ def test_a_lane_that_takes_its_replica_for_granted_is_noticed(tmp_path: Path, mo
 async def test_a_thousand_lanes_are_enough(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await broker.create_missing_topics({"t": 1})
-        lanes = broker.dispatch.produce_lanes
-        for number in range(produce_lane.MAX_LANES + 10):
+        for number in range(produce_lane.MAX_FAST_PATHS + 10):
             connection = connected(broker)
             for _ in range(2):
                 said(connection, framed(produce(broker, records(), 9), 9, 1, f"client {number}"))
-            broker._connection_gone(connection)
-            assert len(lanes._lanes) <= produce_lane.MAX_LANES
+            broker.connections.gone(connection)
+            found = broker.dispatch._fast_paths
+            assert found is not None
+            assert len(found._produce._fast_paths) <= produce_lane.MAX_FAST_PATHS
 
 
 MISTAKES = [
@@ -338,24 +333,21 @@ MISTAKES = [
     ("or length != self._length\n", "\n"),
     ("or unpack_tail(view, following - tail_size) != tail\n", "\n"),
     ("following > end", "False"),
-    ("                if places:\n                    break\n", ""),
-    ("start = asked[len(offsets)][1]", "pass"),
-    ("if records_size < HEADER_SIZE or", "if"),
-    ("(size, kind, prefix, length) != (end - start - SIZE_BYTES,", "(kind, prefix, length) != ("),
-    ("(size, kind, prefix, length) != (end - start - SIZE_BYTES, self._kind,", "(size, prefix, length) != (size,"),
-    ("(size, kind, prefix, length) != (end - start - SIZE_BYTES, self._kind, self._prefix", "(kind, length) != (kind"),
-    ("(size, kind, prefix, length) != (end - start - SIZE_BYTES, self._kind, self._prefix, self._length)", "False"),
-    (" if self._unpack_tail(view, end - len(self._tail[0])) == self._tail else None", ""),
-    ("        if offset == NOT_PLAIN:\n            return 0\n", ""),
-    ("head, index, 0, offset, -1, replica.log", "head, 0, 0, offset, -1, replica.log"),
-    ("        reader.start = reader.end\n", ""),
+    ("                if ranges:\n                    break\n", ""),
+    ("start = frames[appended][1]", "pass"),
+    ("records_size < HEADER_SIZE or size > max_bytes", "size > max_bytes"),
+    ("        reader.start = start\n", ""),
+    (
+        "return pack(size, correlation_id, head, index, 0, offset, -1, log_start, rest)",
+        "return pack(size, correlation_id, head, 0, 0, offset, -1, log_start, rest)",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("right", "wrong"), MISTAKES)
 def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mistaken: ModuleType = planted(produce_lane, right, wrong)
-    monkeypatch.setattr(produce_lane, "ProduceLanes", mistaken.ProduceLanes)
+    monkeypatch.setattr(registry, "ProduceFastPaths", mistaken.ProduceFastPaths)
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
         trio.run(say_everything_odd, tmp_path, 9)
 

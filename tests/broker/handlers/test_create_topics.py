@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from support.serving import Asking, ask, on_trio, running_broker
+from support.serving import ClientConnection, ask, on_trio, running_broker
 from support.topic_requests import create, produce, producing, told_of, topic
 
 from trioka.protocol.errors import InvalidConfig, InvalidTopic, RequestTimedOut, TopicAlreadyExists
@@ -11,7 +11,7 @@ FROM_TOPIC, DEFAULT = 1, 5  # sources of configuration
 
 @on_trio
 async def test_a_topic_can_be_written_to_when_its_creation_is_answered(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         # Both are on their way before the first is answered.
         creating, writing = CreateTopicsRequest(topics=[topic("a", 3)]), producing("a", 1, 2, partition=2)
         await client.say(creating, 7)

@@ -71,12 +71,12 @@ def read_committed_goes_on(directory: Path) -> None:
             assert await delete(broker, "t", 2) == (0, 2)
             latest = await latest_committed(broker)
             assert latest == 2
-            told = await ask(broker, fetch(offset=latest), 12)
-            (partition,) = told.responses[0].partitions
+            response = await ask(broker, fetch(offset=latest), 12)
+            (partition,) = response.responses[0].partitions
             assert (partition.error_code, partition.last_stable_offset, partition.log_start_offset) == (0, 2, 2)
             await writer.commit()
-            told = await ask(broker, fetch(offset=latest), 12)
-            assert values_in(told)[-1:] == [b"c"]
+            response = await ask(broker, fetch(offset=latest), 12)
+            assert values_in(response)[-1:] == [b"c"]
             assert await latest_committed(broker) == 4
 
     run()
@@ -131,6 +131,6 @@ def test_it_would_be_noticed_if_it_were_not(tmp_path: Path, monkeypatch: pytest.
     def forget(logs: list[Log]) -> Any:
         pass
 
-    monkeypatch.setattr(handler_module, "_keep", forget)
+    monkeypatch.setattr(handler_module, "_checkpoint", forget)
     with pytest.raises(AssertionError):
         assert_a_killed_broker_remembers(tmp_path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.serving import Asking, ask, on_trio, running_broker
+from support.serving import ClientConnection, ask, on_trio, running_broker
 
 from trioka.coordinator.partitioning import partition_of
 from trioka.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, InvalidRequest, UnknownMemberId
@@ -50,9 +50,9 @@ async def test_who_comes_while_the_topic_of_groups_is_made_is_not_sent_to_a_coor
     sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[])
     async with (
         running_broker(tmp_path) as broker,
-        Asking(broker) as first,
-        Asking(broker) as second,
-        Asking(broker) as third,
+        ClientConnection(broker) as first,
+        ClientConnection(broker) as second,
+        ClientConnection(broker) as third,
     ):
         await first.say(find, 4)
         while broker.metadata.topics.by_name("__consumer_offsets") is None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import trio
 from support.group_requests import grouping, heartbeat, join, settle, sync
-from support.serving import Asking, on_trio
+from support.serving import ClientConnection, on_trio
 
 from trioka.protocol.errors import (
     FencedInstanceId,
@@ -49,14 +49,14 @@ async def test_what_is_wrong_with_a_join_is_said_in_every_version(tmp_path: Path
                 (join(member="somebody"), UnknownMemberId),
                 (join(protocols=()), InconsistentGroupProtocol),
             ):
-                told = await client.ask(wrong, version)
-                assert (told.error_code, told.generation_id) == (error.code, -1)
-                assert told.protocol_name == ("" if version < 7 else None)
+                response = await client.ask(wrong, version)
+                assert (response.error_code, response.generation_id) == (error.code, -1)
+                assert response.protocol_name == ("" if version < 7 else None)
 
 
 @on_trio
 async def test_who_waits_for_others_is_answered_when_they_have_come(tmp_path: Path) -> None:
-    async with grouping(tmp_path) as (broker, first), Asking(broker) as second:
+    async with grouping(tmp_path) as (broker, first), ClientConnection(broker) as second:
         member = await settle(first)
         await second.say(join(), 0)
         while (await first.ask(heartbeat("c", member, 1), 4)).error_code != RebalanceInProgress.code:
@@ -74,7 +74,7 @@ async def test_who_waits_for_others_is_answered_when_they_have_come(tmp_path: Pa
 async def test_a_member_whose_connection_is_gone_keeps_nobody_waiting(tmp_path: Path) -> None:
     async with grouping(tmp_path) as (broker, first):
         member = await settle(first)
-        async with Asking(broker) as second:
+        async with ClientConnection(broker) as second:
             await second.say(join(), 0)
             while (await first.ask(heartbeat("c", member, 1), 4)).error_code != RebalanceInProgress.code:
                 await trio.sleep(0.005)
@@ -138,5 +138,5 @@ async def test_the_latest_sync_names_its_protocol(tmp_path: Path) -> None:
         assert (await client.ask(sync("c", member, 1, protocol_type=None), 5)).error_code == wrong
         assert (await client.ask(sync("c", member, 1, protocol_name=None), 5)).error_code == wrong
         assert (await client.ask(sync("c", member, 1, protocol_name="sticky"), 5)).error_code == wrong
-        told = await client.ask(sync("c", member, 1), 5)
-        assert (told.error_code, told.protocol_type, told.protocol_name) == (0, "consumer", "range")
+        response = await client.ask(sync("c", member, 1), 5)
+        assert (response.error_code, response.protocol_type, response.protocol_name) == (0, "consumer", "range")

@@ -12,7 +12,7 @@ from support.group_requests import (
     offsets_of,
     settle,
 )
-from support.serving import Asking, on_trio
+from support.serving import ClientConnection, on_trio
 
 from trioka.broker.security.authorized_operations import GROUP_OPERATIONS, bits
 from trioka.protocol.errors import (
@@ -29,7 +29,7 @@ from trioka.protocol.messages.describe_groups import DescribeGroupsRequest
 from trioka.protocol.messages.list_groups import ListGroupsRequest
 
 
-async def furnish(client: Asking) -> None:
+async def furnish(client: ClientConnection) -> None:
     """A group of each kind: g is simple, c classic, k of consumers."""
     assert codes_of(await client.ask(commit(5), 9)) == [0]
     await settle(client)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import trio
-from support.serving import Asking, ask, on_trio, running_broker
+from support.serving import ClientConnection, ask, on_trio, running_broker
 
 from trioka.cluster.producer_ids import BLOCK_SIZE
 from trioka.protocol.batch import build
@@ -31,7 +31,7 @@ async def test_every_producer_gets_an_id_of_its_own(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
 
         async def take(times: int) -> None:
-            async with Asking(broker) as connection:
+            async with ClientConnection(broker) as connection:
                 for _ in range(times):
                     response = await connection.ask(IDEMPOTENT, 5)
                     assert (response.error_code, response.producer_epoch) == (0, 0)

@@ -1,7 +1,7 @@
 from pathlib import Path
 from typing import Any
 
-from support.serving import LISTENER, Asking, ask, on_trio, running_broker
+from support.serving import LISTENER, ClientConnection, ask, on_trio, running_broker
 from support.topic_requests import create, told_of
 
 from trioka.broker.broker import Broker
@@ -91,7 +91,7 @@ async def test_the_brokers_own_topics_are_created_as_their_keys_say(tmp_path: Pa
 
 @on_trio
 async def test_topics_are_told_of_by_id(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         created = await create(broker, "a")
         asked = [MetadataRequest.Topic(name=None, topic_id=id) for id in (created.topic_id, NOBODYS_ID)]
         told = (await client.ask(MetadataRequest(topics=asked), 12)).topics

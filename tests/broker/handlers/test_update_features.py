@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from support.serving import SETTINGS, ask, on_trio, running_broker
 
-from trioka.broker.api import SERVED
+from trioka.broker.api import SUPPORTED_APIS
 from trioka.broker.broker import Broker
 from trioka.broker.config.server import load
 from trioka.broker.membership.format import format_node
@@ -63,7 +63,7 @@ async def test_clients_are_told_of_features_that_are_served_only(tmp_path: Path)
         supported, finalized = await told_features(broker)
         assert {**supported, "metadata.version": 30} == {**finalized, "kraft.version": supported["kraft.version"]}
         for name, api in (("share.version", SHARE_GROUP_HEARTBEAT), ("streams.version", STREAMS_GROUP_HEARTBEAT)):
-            assert (name in supported) == (name in finalized) == (api in SERVED)
+            assert (name in supported) == (name in finalized) == (api in SUPPORTED_APIS)
 
 
 @on_trio
@@ -74,7 +74,7 @@ async def test_a_directory_of_kafka_with_features_that_are_not_served_opens_and_
         load({**SETTINGS, "log.dirs": str(tmp_path)}).node,
         cluster_id=uuid_text(random_uuid(Random())),
         records=[*fresh_records(), *not_served],
-        founders=[],
+        initial_voters=[],
         has_voters_in_log=False,
         random=Random(),
         now_ms=0,

@@ -1,4 +1,4 @@
-"""The HTTP door: what is served to whom, and what becomes of those who dribble, shout or lie."""
+"""The HTTP server: what is served to whom, and what becomes of those who dribble, shout or lie."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +16,7 @@ from trioka.broker.config.layers import Config
 from trioka.broker.http import connection_limits as http_connections
 from trioka.broker.http import health
 from trioka.broker.http import protocol as http_talk
-from trioka.broker.http.server import open_door
+from trioka.broker.http.server import open_http_server
 from trioka.broker.membership.lifecycle import Membership
 from trioka.broker.metrics.loop_watch import LoopWatch
 from trioka.broker.network.listener import PortInUse, listen
@@ -68,10 +68,10 @@ def test_the_rule_holds(rule: object) -> None:
     [
         ("not is_allowed(host, hosts)", "not hosts", any_other_name_is_refused),
         ('name == "localhost" or', 'name.startswith("localhost") or', any_other_name_is_refused),
-        ('("GET", "HEAD"):', '("GET", "HEAD", "POST"):', only_get_and_head_are_served),
+        ('("GET", "HEAD")', '("GET", "HEAD", "POST")', only_get_and_head_are_served),
         (
-            "text if len(text) <= MAX_SHOWN else",
-            "text if len(text) <= 10_000 else",
+            "len(text) <= MAX_SHOWN",
+            "len(text) <= 10_000",
             another_path_is_answered_in_one_sentence,
         ),
     ],
@@ -154,10 +154,10 @@ async def test_what_is_no_request_is_answered_and_sent_away(tmp_path: Path, said
 async def at_the_door(broker: object) -> AsyncIterator[trio.abc.Stream]:
     """The client's end of a conversation with a broker that has not been started."""
     ours, theirs = trio.testing.memory_stream_pair()
-    visit = http_talk.Visit(broker, LoopWatch(broker), trio.CapacityLimiter(1))  # type: ignore[arg-type]
+    session = http_talk.HttpSession(broker, LoopWatch(broker), trio.CapacityLimiter(1))  # type: ignore[arg-type]
 
     async def serve() -> None:
-        await http_talk.converse(theirs, visit)
+        await http_talk.serve_connection(theirs, session)
         await theirs.aclose()
 
     async with trio.open_nursery() as nursery:
@@ -218,9 +218,9 @@ def test_who_does_not_read_the_answer_is_sent_away_after_a_minute(tmp_path: Path
     async def do_not_read() -> None:
         ours, theirs = trio.testing.lockstep_stream_pair()
         broker = new_broker(tmp_path)
-        visit = http_talk.Visit(broker, LoopWatch(broker), trio.CapacityLimiter(1))
+        session = http_talk.HttpSession(broker, LoopWatch(broker), trio.CapacityLimiter(1))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(http_talk.converse, theirs, visit)
+            nursery.start_soon(http_talk.serve_connection, theirs, session)
             await ours.send_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
     assert 59 < jumping(do_not_read) < 61
@@ -271,7 +271,11 @@ async def test_it_is_ready_when_clients_are_answered_and_not_before(
 def test_a_listener_of_controllers_that_passes_for_one_of_clients_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mistaken = planted(health, "not broker.listening.is_open or not", "not")
+    mistaken = planted(
+        health,
+        "not broker.listener_manager.is_open or not broker.network.is_listening",
+        "not broker.network.is_listening",
+    )
     monkeypatch.setattr(health, "why_not_ready", mistaken.why_not_ready)
     with pytest.raises((AssertionError, BaseExceptionGroup)):
         on_trio(ready_when_clients_are_answered)(tmp_path, monkeypatch)
@@ -281,20 +285,20 @@ def test_a_listener_of_controllers_that_passes_for_one_of_clients_is_noticed(
 
 
 def test_there_is_no_door_unless_it_is_asked_for(tmp_path: Path) -> None:
-    assert open_door(Config({})) is None
+    assert open_http_server(Config({})) is None
 
 
 def test_the_first_free_address_is_taken() -> None:
     busy = listen("x", "127.0.0.1", 0)
     try:
         port = busy.address[1]
-        door = open_door(Config({"trioka.http.listeners": f":{port},:0"}))
+        door = open_http_server(Config({"trioka.http.listeners": f":{port},:0"}))
         assert door is not None
         assert door.address[0] == "127.0.0.1" and door.address[1] != port
-        assert door.passed_over == [port]
+        assert door.ports_in_use == [port]
         door._listener.socket.close()
         with pytest.raises(PortInUse) as taken:
-            open_door(Config({"trioka.http.listeners": f":{port}"}))
+            open_http_server(Config({"trioka.http.listeners": f":{port}"}))
         assert taken.value.port == port
     finally:
         busy.socket.close()
@@ -306,9 +310,9 @@ def test_the_first_free_address_is_taken() -> None:
 def of_one_address_the_longest_silent_goes(module: ModuleType) -> None:
     held = module.HttpConnections(most=9, per_address=3)
     assert [held.enter(name, "x") for name in "abc"] == [None] * 3
-    held.is_asked("a")
-    held.is_asked("b")
-    held.is_answered("a")  # it has asked, and so was silent for a shorter time than c
+    held.on_request("a")
+    held.on_request("b")
+    held.on_response("a")  # it has asked, and so was silent for a shorter time than c
     assert held.enter("d", "x") == "c"
     assert held.enter("e", "y") is None, "another address"
     assert held.enter("f", "x") == "a"
@@ -319,7 +323,7 @@ def among_those_that_are_answered_the_oldest_goes(module: ModuleType) -> None:
     held = module.HttpConnections(most=9, per_address=2)
     for name in "ab":
         held.enter(name, "x")
-        held.is_asked(name)
+        held.on_request(name)
     assert held.enter("c", "x") == "a"
     assert held.enter("d", "x") == "c", "the silent one, though it is younger"
 
@@ -347,13 +351,13 @@ def test_when_there_are_too_many_the_right_one_goes(rule: Callable[[ModuleType],
 
 
 CROWD_MISTAKES = [
-    ("(self._waiting, self._answered) for", "(self._answered, self._waiting) for", CROWDS[1]),
+    ("(self._waiting, self._answered)", "(self._answered, self._waiting)", CROWDS[1]),
     ("max(addresses, key=addresses.count)", "addresses[0]", CROWDS[2]),
     ("            self.leave(closed)\n", "            pass\n", CROWDS[0]),
     ("addresses.count(coming) >= self._per_address", "False", CROWDS[0]),
     (
-        "            self._waiting[connection] = address\n\n    def _crowded",
-        "            pass\n\n    def _crowded",
+        "if address is not None:\n    self._waiting[connection] = address",
+        "if address is not None:\n    pass",
         CROWDS[0],
     ),
 ]

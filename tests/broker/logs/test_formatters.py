@@ -23,7 +23,7 @@ from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 
 ROOT = Path(__file__).resolve().parents[3]
-ROOMS = ("broker", "cluster", "coordinator", "storage", "protocol")
+PACKAGES = ("broker", "cluster", "coordinator", "storage", "protocol")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 SECRET = b"a-record-that-nobody-else-may-read"
 
@@ -44,27 +44,27 @@ def complaint(
 
 
 def repeated_once_a_minute(module: ModuleType) -> None:
-    repetitions = module.Repetitions()
+    repetitions = module.RepeatFilter()
     assert [repetitions.filter(complaint(at)) for at in range(60)] == [True] + 59 * [False]
     again = complaint(60)
     assert repetitions.filter(again)
-    assert json.loads(module.JsonLines().format(again))["repeated"] == 59
-    assert module.HumanLines().format(again).endswith("no: 1 (and 59 times more since the last such line)")
+    assert json.loads(module.JsonFormatter().format(again))["repeated"] == 59
+    assert module.HumanFormatter().format(again).endswith("no: 1 (and 59 times more since the last such line)")
     assert not repetitions.filter(complaint(61))
 
 
 def other_words_are_heard(module: ModuleType) -> None:
-    repetitions = module.Repetitions()
+    repetitions = module.RepeatFilter()
     assert all(repetitions.filter(complaint(0, argument=number)) for number in range(5))
     assert repetitions.filter(complaint(0, message="yes: %s"))
     assert all(repetitions.filter(complaint(0, level=logging.INFO)) for _ in range(5)), "information is no complaint"
 
 
 def so_many_are_remembered_and_time_may_go_back(module: ModuleType) -> None:
-    repetitions = module.Repetitions()
+    repetitions = module.RepeatFilter()
     for number in range(3 * module.MAX_REPEATED):
         assert repetitions.filter(complaint(1e9, argument=number))
-        assert len(repetitions._said) <= module.MAX_REPEATED
+        assert len(repetitions._last_written) <= module.MAX_REPEATED
     assert repetitions.filter(complaint(1.0, argument=3 * module.MAX_REPEATED - 1)), "not silent until it comes again"
 
 
@@ -82,15 +82,19 @@ def test_a_complaint_is_not_repeated_for_ever(rule: Callable[[ModuleType], None]
 
 REPETITION_MISTAKES = [
     (
-        "self._said[words] = (last, count + 1)\n            return False",
+        "self._last_written[words] = (last, count + 1)\n            return False",
         "return True",
         repeated_once_a_minute,
     ),
     ("(last, count + 1)", "(record.created, count + 1)", repeated_once_a_minute),
-    ("(record.name, said[:MAX_LINE])", "(record.name, str(record.msg))", other_words_are_heard),
+    ("(record.name, message[:MAX_LINE])", "(record.name, str(record.msg))", other_words_are_heard),
     ("record.levelno < logging.WARNING", "False", other_words_are_heard),
-    ("            self._said.clear()\n", "            pass\n", so_many_are_remembered_and_time_may_go_back),
-    ("0 <= record.created - last", "record.created - last", so_many_are_remembered_and_time_may_go_back),
+    ("self._last_written.clear()", "pass", so_many_are_remembered_and_time_may_go_back),
+    (
+        "0 <= record.created - last < REPEAT_S",
+        "record.created - last < REPEAT_S",
+        so_many_are_remembered_and_time_may_go_back,
+    ),
 ]
 
 
@@ -106,30 +110,31 @@ def test_a_mistake_in_counting_complaints_is_noticed(
 
 def logged() -> Iterator[tuple[str, str, str]]:
     """Where something is logged, by which logger, in which sentence."""
-    for path in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+    for path in sorted(path for room in PACKAGES for path in (ROOT / room).rglob("*.py")):
         text = path.read_text()
-        if "log." not in text and "complain(" not in text:
+        if "log." not in text and "audit." not in text and "warn_once(" not in text:
             continue
         tree = ast.parse(text)
-        own = [
-            node.args[0].value
+        loggers = {
+            ast.unparse(node.targets[0]): str(node.value.args[0].value)
             for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "logging.getLogger" and node.args
-            if isinstance(node.args[0], ast.Constant)
-        ]
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            if ast.unparse(node.value.func) == "logging.getLogger"
+            if node.value.args and isinstance(node.value.args[0], ast.Constant)
+        }
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             place, called = f"{path.relative_to(ROOT)}:{node.lineno}", node.func.attr
-            if called in LEVELS and isinstance(node.func.value, ast.Name) and node.func.value.id == "log":
-                loggers, sentence = own, node.args[0]
-            elif called == "complain" and len(node.args) > 1:
-                loggers, sentence = ["trioka.dispatch"], node.args[1]
+            if called in LEVELS and ast.unparse(node.func.value) in {"log", "audit", *loggers}:
+                assert ast.unparse(node.func.value) in loggers, f"{place}: which logger?"
+                logger, sentence = loggers[ast.unparse(node.func.value)], node.args[0]
+            elif called == "warn_once" and len(node.args) > 1:
+                logger, sentence = "trioka.dispatch", node.args[1]
             else:
                 continue
             if isinstance(sentence, ast.Constant):
-                assert len(loggers) == 1, f"{place}: which logger?"
-                yield place, str(loggers[0]), str(sentence.value)
+                yield place, logger, str(sentence.value)
 
 
 def test_every_sentence_that_is_logged_has_the_name_of_its_event() -> None:
@@ -157,7 +162,9 @@ def test_a_name_has_a_field_for_everything_that_is_filled_in() -> None:
 
 
 def a_line_for_machines_is_one_object_with_its_event_and_fields(lines: ModuleType) -> None:
-    line = lines.JsonLines().format(record("closed %s on %s: %s", "127.0.0.1:5", "PLAINTEXT", ValueError("odd\nend")))
+    line = lines.JsonFormatter().format(
+        record("closed %s on %s: %s", "127.0.0.1:5", "PLAINTEXT", ValueError("odd\nend"))
+    )
     assert "\n" not in line
     said = json.loads(line)
     assert said["event"] == "connection.malformed"
@@ -165,15 +172,15 @@ def a_line_for_machines_is_one_object_with_its_event_and_fields(lines: ModuleTyp
     assert (said["level"], said["logger"]) == ("warning", "trioka.dispatch")
     assert said["message"] == "closed 127.0.0.1:5 on PLAINTEXT: odd\nend"
     assert said["time"].endswith("Z") and len(said["time"]) == len("2026-11-16T10:00:00.123Z")
-    assert json.loads(lines.JsonLines().format(record("%d", 5)))["event"] == "trioka.dispatch.warning"
+    assert json.loads(lines.JsonFormatter().format(record("%d", 5)))["event"] == "trioka.dispatch.warning"
 
 
 def nobody_can_begin_a_line_or_move_a_cursor(lines: ModuleType) -> None:
-    line = lines.HumanLines().format(record("topic %s", "x\n2026 ERROR all is lost\x1b[2J\u2028 ü"))
+    line = lines.HumanFormatter().format(record("topic %s", "x\n2026 ERROR all is lost\x1b[2J\u2028 ü"))
     assert "\n" not in line and "\x1b" not in line and "\u2028" not in line
     assert "ü" in line
-    assert len(lines.HumanLines().format(record("%s", "x" * 100_000))) < 20_000
-    assert len(lines.JsonLines().format(record("%s", "x" * 100_000))) < 20_000
+    assert len(lines.HumanFormatter().format(record("%s", "x" * 100_000))) < 20_000
+    assert len(lines.JsonFormatter().format(record("%s", "x" * 100_000))) < 20_000
 
 
 RULES = [a_line_for_machines_is_one_object_with_its_event_and_fields, nobody_can_begin_a_line_or_move_a_cursor]
@@ -191,8 +198,8 @@ def test_the_rule_holds(rule: object) -> None:
         ("record.getMessage()[:MAX_LINE]", "record.getMessage()", nobody_can_begin_a_line_or_move_a_cursor),
         ('"event": event.name,', '"event": record.name,', a_line_for_machines_is_one_object_with_its_event_and_fields),
         (
-            "zip(event.fields, record.args",
-            "zip((), record.args",
+            "event.fields",
+            "()",
             a_line_for_machines_is_one_object_with_its_event_and_fields,
         ),
     ],
@@ -205,9 +212,9 @@ def test_a_traceback_is_a_field_of_its_line() -> None:
     try:
         raise ValueError("odd")
     except ValueError:
-        failed = record("a mistake of ours: %s", "Fetch v12")
+        failed = record("internal error: %s", "Fetch v12")
         failed.exc_info = sys.exc_info()
-    said = json.loads(log_lines.JsonLines().format(failed))
+    said = json.loads(log_lines.JsonFormatter().format(failed))
     assert said["event"] == "bug.request" and said["exception"].endswith("ValueError: odd")
 
 
@@ -217,7 +224,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @on_trio
 async def test_connections_that_are_refused_are_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with running_broker(tmp_path, max_connections=0) as broker:
+    async with running_broker(tmp_path, max_connections_per_ip_overrides="127.0.0.1:0") as broker:
         for _ in range(3):
             assert await ask(broker, MetadataRequest(topics=None), 12) is None
     assert events(caplog).count("connection.refused") == 1
@@ -244,7 +251,7 @@ async def test_no_record_is_ever_in_a_line(tmp_path: Path) -> None:
     """Requests with a record in them, cut and bent at every byte: whatever is complained of, it is not told."""
     heard = io.StringIO()
     handler = logging.StreamHandler(heard)
-    handler.setFormatter(log_lines.JsonLines())
+    handler.setFormatter(log_lines.JsonFormatter())
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)
@@ -256,12 +263,12 @@ async def test_no_record_is_ever_in_a_line(tmp_path: Path) -> None:
             topics = [ProduceRequest.Topic(name="orders", partition_data=[data])]
             whole = framed(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 9, 1)
             for at in range(4, len(whole)):
-                broker.dispatch._complaints.clear()  # each complaint is heard
+                broker.dispatch._warned_at.clear()  # each warning is logged
                 for bent in (whole[:at] + b"\xff" + whole[at + 1 :], len(whole[4:at]).to_bytes(4) + whole[4:at]):
                     connection = connected(broker)
                     said(connection, bent)
                     connection.close()
-                    broker._connection_gone(connection)
+                    broker.connections.gone(connection)
     finally:
         root.removeHandler(handler)
         root.setLevel(level)

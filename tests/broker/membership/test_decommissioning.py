@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import trio
-from support.broker_cluster import LOOK_S, PATIENCE_S, Cluster, on_cluster, running_cluster
+from support.broker_cluster import CHECK_INTERVAL_S, PATIENCE_S, Cluster, on_cluster, running_cluster
 from support.serving import ask
 from support.topic_requests import producing
 
@@ -30,7 +30,7 @@ async def asked(cluster: Cluster, node: int, request: Request, version: int) -> 
     """As a person would, on a slow machine: again; what the first try has done is done for the second."""
     with trio.fail_after(PATIENCE_S):
         while (told := await ask(cluster[node], request, version)).error_code in AGAIN:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(CHECK_INTERVAL_S)
     assert told.error_code in (NONE, VoterNotFound.code, BrokerIdNotRegistered.code), told
 
 
@@ -51,10 +51,10 @@ async def produce(cluster: Cluster) -> None:
                 if (replica := broker.partitions.find("t", 0)) is not None and replica.leads
             ]
             if leaders:
-                told = await ask(cluster[leaders[0]], producing("t", 1, 2, 3, acks=-1), 9)
-                if told.responses[0].partition_responses[0].error_code == NONE:
+                response = await ask(cluster[leaders[0]], producing("t", 1, 2, 3, acks=-1), 9)
+                if response.responses[0].partition_responses[0].error_code == NONE:
                     return
-            await trio.sleep(LOOK_S)
+            await trio.sleep(CHECK_INTERVAL_S)
 
 
 def ends(cluster: Cluster) -> set[int]:

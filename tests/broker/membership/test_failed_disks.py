@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 import trio
 from mutants.plant import assert_noticed
-from support.serving import Asking, new_broker, on_trio, running_broker
+from support.serving import ClientConnection, new_broker, on_trio, running_broker
 
-from trioka.broker.background import Housekeeping
+from trioka.broker.background import LogMaintenance
 from trioka.broker.broker import Broker
 from trioka.broker.http.health import why_not_alive
 from trioka.broker.http.protocol import health
@@ -33,7 +33,7 @@ from trioka.storage.disk import File, OsDisk
 from trioka.storage.failstop_disk import OutOfDescriptors
 from trioka.storage.file_pool import FilePool
 from trioka.storage.sync import GroupCommits, OnShortage
-from trioka.testing.disks.disk_faults import Kind, Operation
+from trioka.testing.disks.disk_faults import DiskOperation, Kind
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 NOW_MS = 1_700_000_000_000
@@ -57,7 +57,7 @@ def partition_in(broker: Broker, directory: LogDirectory) -> int:
     )
 
 
-async def produce(client: Asking, partition: int) -> int:
+async def produce(client: ClientConnection, partition: int) -> int:
     data = bytes(batch.build([Record(0, NOW_MS, None, b"v")]))
     asked = ProduceRequest.Topic.Partition(index=partition, records=data)
     topics = [ProduceRequest.Topic(name="t", partition_data=[asked])]
@@ -75,14 +75,14 @@ class BrokenIn:
         self.is_broken = False
         self.disk.before = self._before
 
-    def _before(self, operation: Operation) -> None:
+    def _before(self, operation: DiskOperation) -> None:
         if self.is_broken and operation.kind is Kind.SYNC and operation.path.startswith(self.path):
             raise OSError(errno.EIO, os.strerror(errno.EIO), operation.path)
 
 
 async def a_healthy_directory_goes_on() -> None:
     hurt = BrokenIn("/b")
-    async with running_broker("/a,/b", hurt.disk) as broker, Asking(broker) as client:
+    async with running_broker("/a,/b", hurt.disk) as broker, ClientConnection(broker) as client:
         await with_partitions(broker, 2, flush_messages="1")
         healthy, broken = (partition_in(broker, directory) for directory in broker.directories)
         assert await produce(client, healthy) == await produce(client, broken) == 0
@@ -115,7 +115,7 @@ def test_one_group_commit_for_all_directories_is_noticed(monkeypatch: pytest.Mon
 async def test_a_log_whose_files_are_gone_takes_its_directory_offline_as_in_kafka(tmp_path: Path) -> None:
     """Its flushes fail for ever, and whoever looks after the broker must see why."""
     folders = [tmp_path / "a", tmp_path / "b"]
-    async with running_broker(",".join(map(str, folders)), None) as broker, Asking(broker) as client:
+    async with running_broker(",".join(map(str, folders)), None) as broker, ClientConnection(broker) as client:
         await with_partitions(broker, 2, flush_messages="1")
         healthy, broken = (partition_in(broker, directory) for directory in broker.directories)
         assert await produce(client, broken) == 0
@@ -127,14 +127,14 @@ async def test_a_log_whose_files_are_gone_takes_its_directory_offline_as_in_kafk
 
 async def chores_go_on(chore: str, **configs: str) -> None:
     hurt = BrokenIn("/b")
-    async with running_broker("/a,/b", hurt.disk) as broker, Asking(broker) as client:
+    async with running_broker("/a,/b", hurt.disk) as broker, ClientConnection(broker) as client:
         await with_partitions(broker, 4, **configs)
         for replica in broker.partitions:
             assert await produce(client, replica.index) == 0
             if chore == "checkpoint":
                 replica.log.roll(now_ms=NOW_MS)
         hurt.is_broken = True
-        await getattr(Housekeeping(broker), chore)()
+        await getattr(LogMaintenance(broker), chore)()
         for replica in broker.partitions:
             if replica.log.directory.startswith("/a/"):
                 assert replica.log.recovery_point == replica.log.log_end_offset == 1
@@ -148,10 +148,10 @@ async def test_chores_make_the_logs_of_other_directories_durable(chore: str, con
 
 
 def test_a_chore_that_ends_with_the_first_failed_log_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def make_durable(self: Housekeeping, each: sync.PooledLog) -> None:
+    async def make_durable(self: LogMaintenance, each: sync.PooledLog) -> None:
         await self._broker.commit.flush(each)
 
-    monkeypatch.setattr(Housekeeping, "_make_durable", make_durable)
+    monkeypatch.setattr(LogMaintenance, "_make_durable", make_durable)
     with pytest.raises(KafkaStorageError):
         on_trio(chores_go_on)("flush", flush_ms="0")
 
@@ -184,9 +184,11 @@ class ShortDisk(OsDisk):
             self.left -= 1
 
 
-async def short_of_descriptors(folder: Path, during: Callable[[ShortDisk, Broker, Asking], Awaitable[None]]) -> None:
+async def short_of_descriptors(
+    folder: Path, during: Callable[[ShortDisk, Broker, ClientConnection], Awaitable[None]]
+) -> None:
     disk = ShortDisk()
-    async with running_broker(folder, disk) as broker, Asking(broker) as client:
+    async with running_broker(folder, disk) as broker, ClientConnection(broker) as client:
         await with_partitions(broker, 1, flush_messages="1")
         assert await produce(client, 0) == 0
         await during(disk, broker, client)
@@ -198,7 +200,7 @@ async def short_of_descriptors(folder: Path, during: Callable[[ShortDisk, Broker
     assert (folder / ".kafka_cleanshutdown").exists()
 
 
-async def freed_in_time(disk: ShortDisk, broker: Broker, client: Asking) -> None:
+async def freed_in_time(disk: ShortDisk, broker: Broker, client: ClientConnection) -> None:
     async def free() -> None:
         while not disk.refused:
             await trio.sleep(0.001)
@@ -210,7 +212,7 @@ async def freed_in_time(disk: ShortDisk, broker: Broker, client: Asking) -> None
         assert await produce(client, 0) == 0
 
 
-async def freed_too_late(disk: ShortDisk, broker: Broker, client: Asking) -> None:
+async def freed_too_late(disk: ShortDisk, broker: Broker, client: ClientConnection) -> None:
     disk.left = 0
     assert await produce(client, 0) == KafkaStorageError.code
     assert disk.refused == 1 + sync.SHORTAGE_TRIES - 1
@@ -230,8 +232,8 @@ async def test_a_flush_that_never_finds_a_descriptor_is_refused_and_the_next_one
 
 
 MISTAKES = [
-    ("is_shortage", lambda error: False, freed_in_time),  # any error of a flush is one of the disk
-    ("is_shortage", lambda error: False, freed_too_late),
+    ("is_out_of_descriptors", lambda error: False, freed_in_time),  # any error of a flush is one of the disk
+    ("is_out_of_descriptors", lambda error: False, freed_too_late),
     ("SHORTAGE_TRIES", 1, freed_in_time),
 ]
 
@@ -249,7 +251,7 @@ def test_a_planted_mistake_is_noticed(
 @on_trio
 async def test_what_one_append_cannot_open_is_an_error_that_clients_try_again(tmp_path: Path) -> None:
     disk = ShortDisk()
-    async with running_broker(tmp_path, disk) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path, disk) as broker, ClientConnection(broker) as client:
         await with_partitions(broker, 1)
         broker.directories[0].files.close()  # no file is open, and none can be
         disk.left = 0
@@ -268,7 +270,11 @@ async def test_new_logs_that_find_no_descriptor_are_made_when_there_are_some(tmp
             await trio.sleep(0.001)
         disk.left = None
 
-    async with running_broker(tmp_path, disk) as broker, Asking(broker) as client, trio.open_nursery() as nursery:
+    async with (
+        running_broker(tmp_path, disk) as broker,
+        ClientConnection(broker) as client,
+        trio.open_nursery() as nursery,
+    ):
         nursery.start_soon(free)
         disk.left = 30  # the metadata's record can be written, and some of the logs
         await with_partitions(broker, 20)
@@ -280,7 +286,7 @@ async def test_new_logs_that_find_no_descriptor_are_made_when_there_are_some(tmp
 @on_trio
 async def test_a_start_without_descriptors_ends_and_does_not_serve_an_empty_directory(tmp_path: Path) -> None:
     disk = ShortDisk()
-    async with running_broker(tmp_path, disk) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path, disk) as broker, ClientConnection(broker) as client:
         await with_partitions(broker, 5)
         assert await produce(client, 0) == 0
     disk.left = 8
@@ -301,7 +307,7 @@ async def a_reader_of_many_partitions(monkeypatch: pytest.MonkeyPatch, folder: P
         most = max(most, pool.open_files + 1)
         return open_file(pool, path, create)
 
-    async with running_broker(folder) as broker, Asking(broker) as client:
+    async with running_broker(folder) as broker, ClientConnection(broker) as client:
         await with_partitions(broker, partitions)
         for partition in range(partitions):
             assert await produce(client, partition) == 0
@@ -330,14 +336,14 @@ async def test_a_reader_of_many_partitions_opens_no_more_files_than_the_pool_may
 
 @on_trio
 async def test_an_answer_that_holds_every_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FilePool, "for_answer", lambda pool, part: part)
+    monkeypatch.setattr(FilePool, "for_response", lambda pool, part: part)
     assert await a_reader_of_many_partitions(monkeypatch, tmp_path) > 9
 
 
 @on_trio
 async def test_connections_leave_descriptors_for_files(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
-        broker.network.descriptors_for_all = 0  # the next one has a number above it
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
+        broker.network.max_descriptor = 0  # the next one has a number above it
         async with await trio.open_tcp_stream(*broker.addresses["PLAINTEXT"]) as refused:
             with suppress(trio.BrokenResourceError):
                 assert await refused.receive_some() == b""
@@ -356,7 +362,7 @@ class Broken:
         self.below: tuple[str, ...] = ()
         self.disk.before = self._before
 
-    def _before(self, operation: Operation) -> None:
+    def _before(self, operation: DiskOperation) -> None:
         if operation.kind in (Kind.WRITE, Kind.SYNC) and operation.path.startswith(self.below or "nowhere"):
             raise OSError(errno.EIO, os.strerror(errno.EIO), operation.path)
 
@@ -374,7 +380,7 @@ async def ends(broken: tuple[str, ...], log_dirs: str, metadata_dir: str, **conf
 
         reasons: list[str] = []
         await nursery.start(live)
-        async with Asking(broker) as client:
+        async with ClientConnection(broker) as client:
             await with_partitions(broker, 2, **configs)
             assert await produce(client, 0) == 0
             hurt.below = broken
@@ -411,7 +417,7 @@ async def test_a_start_does_with_the_directories_that_work_unless_it_needs_the_o
     broken: str, is_said: str | None
 ) -> None:
     disk = MemoryDisk()
-    async with running_broker("/a,/b", disk) as broker, Asking(broker) as client:
+    async with running_broker("/a,/b", disk) as broker, ClientConnection(broker) as client:
         await with_partitions(broker, 2)
         assert await produce(client, 0) == await produce(client, 1) == 0
     disk.before = lambda operation: fail(operation, broken)
@@ -424,7 +430,7 @@ async def test_a_start_does_with_the_directories_that_work_unless_it_needs_the_o
         assert len(broker.partitions) == 1
 
 
-def fail(operation: Operation, below: str) -> None:
+def fail(operation: DiskOperation, below: str) -> None:
     if operation.path.startswith(below):
         raise OSError(errno.EIO, os.strerror(errno.EIO), operation.path)
 
@@ -432,7 +438,7 @@ def fail(operation: Operation, below: str) -> None:
 @on_trio
 async def test_a_directory_that_cannot_be_closed_does_not_keep_the_others_from_a_clean_stop() -> None:
     hurt = Broken()
-    async with running_broker("/a,/b,/c", hurt.disk) as broker, Asking(broker) as client:
+    async with running_broker("/a,/b,/c", hurt.disk) as broker, ClientConnection(broker) as client:
         await with_partitions(broker, 3)
         for partition in range(3):
             assert await produce(client, partition) == 0
@@ -452,14 +458,14 @@ def a_node_ends_without_what_it_needs(module: ModuleType) -> None:
     node = new_broker("/a,/b", MemoryDisk(), metadata_log_dir="/m").node
 
     def verdict(**failures: OSError | None) -> str | None:
-        found: str | None = module.why_it_must_end([Directory(f"/{n}", failures.get(n)) for n in "abm"], node)
+        found: str | None = module.fatal_reason([Directory(f"/{n}", failures.get(n)) for n in "abm"], node)
         return found
 
     assert verdict() is None
     assert verdict(a=BROKEN_DISK) is verdict(b=BROKEN_DISK) is None
     assert "metadata, /m," in str(verdict(m=BROKEN_DISK))
     assert "all log directories" in str(verdict(a=BROKEN_DISK, b=BROKEN_DISK))
-    assert module.why_it_must_end([], node) is None, "they are not opened yet"
+    assert module.fatal_reason([], node) is None, "they are not opened yet"
 
 
 def test_a_node_ends_without_what_it_needs() -> None:
@@ -467,8 +473,14 @@ def test_a_node_ends_without_what_it_needs() -> None:
 
 
 VERDICTS = [
-    ("held and all(", "held and any("),
-    ("if held and all", "if all"),
+    (
+        "all(directory.failure is not None for directory in held)",
+        "any(directory.failure is not None for directory in held)",
+    ),
+    (
+        "held and all(directory.failure is not None for directory in held)",
+        "all(directory.failure is not None for directory in held)",
+    ),
     ("directory.path == of_metadata and", "False and"),
     ("directory.path == of_metadata and", ""),
     ("held = of_partitions(directories, node)", "held = directories"),

@@ -12,7 +12,7 @@ from support.serving import ask
 from trioka.broker.broker import Broker
 from trioka.broker.controller.active import ActiveController
 from trioka.broker.membership import lifecycle as membership
-from trioka.broker.membership.lifecycle import CannotJoin, Membership
+from trioka.broker.membership.lifecycle import JoinRefused, Membership
 from trioka.cluster.brokers import Broker as Registered
 from trioka.cluster.partition import NO_LEADER, Partition, RecoveryState
 from trioka.protocol.errors import DuplicateBrokerRegistration, RequestTimedOut, StaleBrokerEpoch
@@ -85,7 +85,7 @@ async def test_a_broker_that_stops_hands_over_what_it_leads_and_need_not_wait_to
 
 async def stop_without_a_controller(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits until there is one again, and then hands over what it leads."""
-    in_vain, let_go = trio.Event(), trio.Event()
+    in_vain, close_handles = trio.Event(), trio.Event()
     heartbeat = Membership._heartbeat
 
     async def noted(self: Membership, **how: Any) -> Any:
@@ -96,7 +96,7 @@ async def stop_without_a_controller(directory: Path, monkeypatch: pytest.MonkeyP
                 in_vain.set()
             raise
         if told.should_shut_down:
-            let_go.set()
+            close_handles.set()
         return told
 
     monkeypatch.setattr(Membership, "_heartbeat", noted)
@@ -111,7 +111,7 @@ async def stop_without_a_controller(directory: Path, monkeypatch: pytest.MonkeyP
             nursery.start_soon(cluster.stop, lonely)
             await in_vain.wait()
             cluster.heal()
-        assert let_go.is_set(), "it stops only after a controller has let it go"
+        assert close_handles.is_set(), "it stops only after a controller has let it go"
         await cluster.until(lambda: all(partition(broker, "orders").leader != lonely for broker in others))
         await cluster.until(lambda: all(registered(broker, lonely).fenced for broker in others))
 
@@ -208,8 +208,8 @@ async def test_another_life_of_a_broker_that_is_alive_is_refused(tmp_path: Path)
         other = Membership(cluster[3])
         other._advertised = cluster[3].membership._advertised
         assert other.incarnation_id != cluster[3].membership.incarnation_id
-        told = await cluster[1].controller.ask(other._about_this_broker(-1), timeout_s=30)
-        assert told.error_code == DuplicateBrokerRegistration.code
+        response = await cluster[1].controller.ask(other._about_this_broker(-1), timeout_s=30)
+        assert response.error_code == DuplicateBrokerRegistration.code
         same = await cluster[1].controller.ask(cluster[3].membership._about_this_broker(-1), timeout_s=30)
         assert (same.error_code, same.broker_epoch) == (0, cluster[3].broker_epoch)
 
@@ -235,7 +235,7 @@ async def test_a_broker_whose_id_is_taken_gives_up_with_one_sentence(tmp_path: P
     async with running_cluster(tmp_path, roles={1: "broker,controller", 2: "broker"}) as cluster:
         await all_there(cluster)
         other = Membership(cluster[2])
-        with pytest.raises(CannotJoin, match="another broker 2 is alive"):
+        with pytest.raises(JoinRefused, match="another broker 2 is alive"):
             await other._register(-1, 0.5)
         assert cluster[1].alive == {1, 2}
 
@@ -247,8 +247,8 @@ async def leads_once(tmp_path: Path) -> None:
         await cluster.kill(1)
         broker = await cluster.start(1)
         await cluster.until(lambda: partition(broker, "t").leader == 1 and broker.partitions.get("t", 0).leads)
-        reign = broker.partitions.get("t", 0).reign
-    assert reign == 1
+        term = broker.partitions.get("t", 0).term
+    assert term == 1
 
 
 def test_a_broker_leads_nothing_of_its_former_life_before_it_is_registered(tmp_path: Path) -> None:

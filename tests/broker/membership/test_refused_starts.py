@@ -15,10 +15,10 @@ from trioka.broker.broker import Broker
 from trioka.broker.clock import SystemClock
 from trioka.broker.config.server import load
 from trioka.broker.membership import identity as the_real_identity
-from trioka.broker.membership.lifecycle import CannotJoin
+from trioka.broker.membership.lifecycle import JoinRefused
 from trioka.broker.quorum import remote as the_real_following
 from trioka.broker.quorum.store import VotersDisagree
-from trioka.cli.client.connection import Reserved
+from trioka.cli.client.connection import ReservedPort
 from trioka.storage.directory import ForeignDirectory
 from trioka.storage.disk import OsDisk
 
@@ -91,7 +91,9 @@ def test_an_identity_that_takes_any_directory_is_noticed(
     right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mistaken = planted(the_real_identity, right, wrong)
-    monkeypatch.setattr("trioka.broker.membership.log_directories.check_whose", mistaken.check_whose)
+    monkeypatch.setattr(
+        "trioka.broker.membership.log_directories.check_directory_owner", mistaken.check_directory_owner
+    )
     with pytest.raises((Exception, BaseExceptionGroup)):
         test_a_directory_of_another_node_or_of_two_clusters_is_refused(tmp_path)
 
@@ -108,7 +110,7 @@ def a_node_of_another_cluster_gives_up(following: ModuleType, folder: Path) -> N
             cluster.add_node(4, "broker")
             before = files(folder / "4")
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(the_real_following, "Following", following.Following)
+                patch.setattr(the_real_following, "QuorumClient", following.QuorumClient)
                 with trio.fail_after(60 if following is the_real_following else 2):
                     error = await why_not(node_of(cluster, 4))
             assert isinstance(error, ForeignDirectory) and "belong to cluster of-somebody-else-00000" in str(error)
@@ -133,12 +135,12 @@ async def test_a_second_node_with_the_same_number_is_refused(tmp_path: Path) -> 
     async with running_cluster(tmp_path, roles={1: "controller", 2: "broker"}) as cluster:
         await cluster.until(lambda: cluster[1].metadata.brokers.is_active(2))
         # The same number, with a directory and a port of its own.
-        first, cluster.ports[2] = cluster.ports[2], (Reserved("127.0.0.1"), Reserved("127.0.0.1"))
+        first, cluster.ports[2] = cluster.ports[2], (ReservedPort("127.0.0.1"), ReservedPort("127.0.0.1"))
         cluster.directory = tmp_path / "second"
         cluster.format(2)
         before = files(tmp_path / "second")
         error = await why_not(node_of(cluster, 2, initial_broker_registration_timeout_ms="300"))
-        assert isinstance(error, CannotJoin) and "another broker 2 is alive in this cluster" in str(error)
+        assert isinstance(error, JoinRefused) and "another broker 2 is alive in this cluster" in str(error)
         assert is_untouched(tmp_path / "second", before)
         for reserved in cluster.ports[2]:
             reserved.close()

@@ -7,7 +7,7 @@ import pytest
 from mutants.plant import Rule, assert_noticed
 from support.small_cluster import SmallCluster, directory
 
-from trioka.broker.metadata import response_cache as told_topics
+from trioka.broker.metadata import response_cache as metadata_response_cache
 from trioka.broker.metadata.topic_description import TopicDescription
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.topics import Topic
@@ -21,7 +21,7 @@ MANY_REPLICAS = 250_000  # a megabyte
 
 @pytest.fixture
 def module() -> ModuleType:
-    return told_topics
+    return metadata_response_cache
 
 
 def told(name: str = "t", *, code: int = 0, replicas: int = 1) -> MetadataResponse.Topic:
@@ -32,7 +32,7 @@ def told(name: str = "t", *, code: int = 0, replicas: int = 1) -> MetadataRespon
 
 
 def seen(store: Any, metadata: Metadata, version: int = VERSION, listener: str = LISTENER) -> Any:
-    return store.seen(listener, version, TopicDescription(metadata, listener))
+    return store.view_for(listener, version, TopicDescription(metadata, listener))
 
 
 def known(metadata: Metadata, name: str = "t") -> Topic:
@@ -43,10 +43,10 @@ def known(metadata: Metadata, name: str = "t") -> Topic:
 
 def told_once(module: ModuleType, brokers: int = 1) -> tuple[Any, SmallCluster]:
     """A cluster, and a store in which its topic is kept."""
-    cluster, store = SmallCluster(brokers), module.ToldTopics()
+    cluster, store = SmallCluster(brokers), module.MetadataResponseCache()
     topic = cluster.create("t", assignments=[tuple(range(1, brokers + 1))])
     assert seen(store, cluster.metadata).get(topic) is None
-    kept = seen(store, cluster.metadata).keep(topic, told())
+    kept = seen(store, cluster.metadata).put(topic, told())
     assert seen(store, cluster.metadata).get(topic) is kept
     return store, cluster
 
@@ -56,7 +56,7 @@ def test_a_topic_is_told_anew_when_one_of_its_partitions_has_changed(module: Mod
     topic = cluster.topic("t")
     cluster.append([PartitionChangeRecord(partition_id=0, topic_id=topic.topic_id, isr=[1])])
     assert seen(store, cluster.metadata).get(topic) is None
-    kept = seen(store, cluster.metadata).keep(topic, told())
+    kept = seen(store, cluster.metadata).put(topic, told())
     assert seen(store, cluster.metadata).get(topic) is kept
     next_one = PartitionRecord(
         partition_id=1,
@@ -98,24 +98,24 @@ def test_versions_and_listeners_are_told_apart(module: ModuleType) -> None:
 
 
 def test_a_topic_with_an_error_is_not_kept(module: ModuleType) -> None:
-    cluster, store = SmallCluster(), module.ToldTopics()
+    cluster, store = SmallCluster(), module.MetadataResponseCache()
     topic, wrong = cluster.create("t"), told(code=5)
-    assert seen(store, cluster.metadata).keep(topic, wrong) is wrong
+    assert seen(store, cluster.metadata).put(topic, wrong) is wrong
     assert seen(store, cluster.metadata).get(topic) is None
 
 
 def test_what_is_kept_has_a_limit(module: ModuleType) -> None:
-    cluster, store = SmallCluster(), module.ToldTopics()
+    cluster, store = SmallCluster(), module.MetadataResponseCache()
     view = seen(store, cluster.metadata)
     for number in range(10):
         topic = cluster.create(f"t{number}")
-        view.keep(topic, told(topic.name, replicas=MANY_REPLICAS))
+        view.put(topic, told(topic.name, replicas=MANY_REPLICAS))
         assert view.get(topic) is not None, "the last one has a place"
         assert view.size_bytes <= module.MAX_VIEW_BYTES
     assert view.get(cluster.topic("t0")) is None
     small, huge = cluster.create("small"), cluster.create("huge")
-    view.keep(small, told("small"))
-    view.keep(huge, told("huge", replicas=5 * MANY_REPLICAS))
+    view.put(small, told("small"))
+    view.put(huge, told("huge", replicas=5 * MANY_REPLICAS))
     assert view.get(small) is not None
     assert view.get(huge) is None
 
@@ -125,7 +125,7 @@ def test_a_topic_that_changes_takes_its_place_once(module: ModuleType) -> None:
     view, topic = seen(store, cluster.metadata), cluster.topic("t")
     before = view.size_bytes
     for _ in range(3):
-        view.keep(topic, told())
+        view.put(topic, told())
     assert view.size_bytes == before
 
 
@@ -138,29 +138,29 @@ def test_only_so_many_views_are_kept(module: ModuleType) -> None:
 
 MISTAKES: list[tuple[str, str, Rule]] = [
     (
-        " or kept.revision != topic.revision",
+        " or entry.revision != topic.revision",
         "",
         test_a_topic_is_told_anew_when_one_of_its_partitions_has_changed,
     ),
     (" or view.description != description", "", test_topics_are_told_anew_when_a_broker_has_changed),
-    (" or kept.topic is not topic", "", test_an_image_that_was_loaded_anew_is_told_anew),
+    (" or entry.topic is not topic", "", test_an_image_that_was_loaded_anew_is_told_anew),
     (
         "view = self._views.get((listener, version))",
         "view = next((v for (l, _), v in self._views.items() if l == listener), None)",
         test_versions_and_listeners_are_told_apart,
     ),
-    (" or any(partition.error_code for partition in told.partitions)", "", test_a_topic_with_an_error_is_not_kept),
+    (" or any(partition.error_code for partition in result.partitions)", "", test_a_topic_with_an_error_is_not_kept),
     (
         "if self.size_bytes + size_bytes > MAX_VIEW_BYTES:",
         "if False:",
         test_what_is_kept_has_a_limit,
     ),
     ("        if size_bytes > MAX_VIEW_BYTES:\n", "        if False:\n", test_what_is_kept_has_a_limit),
-    ("(0 if before is None else before.size_bytes)", "0", test_a_topic_that_changes_takes_its_place_once),
+    ("(0 if previous is None else previous.size_bytes)", "0", test_a_topic_that_changes_takes_its_place_once),
     ("while len(self._views) >= MAX_VIEWS:", "while False:", test_only_so_many_views_are_kept),
 ]
 
 
 @pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
 def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:
-    assert_noticed(told_topics, right, wrong, rule)
+    assert_noticed(metadata_response_cache, right, wrong, rule)

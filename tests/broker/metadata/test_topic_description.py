@@ -40,7 +40,11 @@ def test_a_replica_in_a_directory_that_has_failed_is_offline(module: ModuleType)
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
-    ("if broker_id not in reach or", "if", test_a_replica_on_a_fenced_broker_is_offline),
+    (
+        "broker_id not in reach or self._is_lost(broker_id, directory)",
+        "self._is_lost(broker_id, directory)",
+        test_a_replica_on_a_fenced_broker_is_offline,
+    ),
     ("directory == LOST_DIRECTORY or ", "", test_a_replica_in_a_directory_that_has_failed_is_offline),
     (" or not is_reserved_directory(directory)", "", test_a_replica_in_a_directory_that_has_failed_is_offline),
 ]

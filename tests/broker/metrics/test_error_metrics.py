@@ -79,7 +79,7 @@ def an_isr_that_grows_or_shrinks_counts_where_it_is_led(module: ModuleType) -> N
             partition_epoch=0,
         )
 
-    found = module.Counts()
+    found = module.BrokerCounters()
     for before, after in (
         (led(1, 1, 2, 3), led(1, 1, 2)),
         (led(1, 1, 2), led(1, 1)),
@@ -121,10 +121,20 @@ RULES: list[tuple[ModuleType, Rule]] = [
     (error_counts, every_error_of_an_answer_counts_and_no_success),
 ]
 MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
-    (counts, "after.isr) <", "after.isr) <=", an_isr_that_grows_or_shrinks_counts_where_it_is_led),
+    (
+        counts,
+        "len(change.after.isr) < len(before.isr)",
+        "len(change.after.isr) <= len(before.isr)",
+        an_isr_that_grows_or_shrinks_counts_where_it_is_led,
+    ),
     (counts, "leader == node_id and not is_new", "not is_new", an_isr_that_grows_or_shrinks_counts_where_it_is_led),
     (error_counts, "answer.error_code != NONE", "True", every_error_of_an_answer_counts_and_no_success),
-    (error_counts, "or places.lists:", "and places.lists:", every_error_of_an_answer_counts_and_no_success),
+    (
+        error_counts,
+        "places.is_here or places.lists",
+        "places.is_here and places.lists",
+        every_error_of_an_answer_counts_and_no_success,
+    ),
 ]
 
 

@@ -10,16 +10,17 @@ from unittest import mock
 
 import pytest
 import trio
-from mutants.plant import assert_noticed
+from mutants.plant import assert_noticed, within
 from support.group_requests import join
 from support.multi_replica import follow, leading
-from support.serving import Asking, ask, on_trio, request_frame, running_broker
+from support.serving import ClientConnection, ask, on_trio, request_frame, running_broker
 
 from trioka.broker import broker as broker_file
 from trioka.broker.broker import Broker
 from trioka.broker.handlers import fetch as fetch_file
 from trioka.broker.handlers import produce as produce_file
 from trioka.broker.network import connection as connection_file
+from trioka.broker.network import connection_factory
 from trioka.broker.network import dispatch as dispatch_file
 from trioka.broker.replication import commit_wait as committed_file
 from trioka.cluster import purgatory as delayed_file
@@ -34,7 +35,7 @@ from trioka.protocol.schema import Request
 
 CHAINED = 200  # connections; ninety were enough for a RecursionError
 PRODUCE, FETCH, JOIN, LEAVE = 9, 11, 3, 1
-IN_VAIN_S = 1.0
+IDLE_BACKOFF_S = 1.0
 
 
 def produce(index: int, acks: int = 1) -> ProduceRequest:
@@ -57,7 +58,7 @@ def error_of(answer: ProduceResponse | None) -> int | None:
     return None if answer is None else answer.responses[0].partition_responses[0].error_code
 
 
-async def joined(connection: Asking, group: str) -> str:
+async def joined(connection: ClientConnection, group: str) -> str:
     """The name of a member that is alone in its group. The coordinator may have to be made first."""
     while True:
         answer = await connection.ask(join(group), JOIN)
@@ -75,7 +76,7 @@ def leave(group: str, member: str) -> LeaveGroupRequest:
 @contextmanager
 def made_of(module: ModuleType) -> Iterator[None]:
     """Brokers with the queues of a module."""
-    name = "Delayed" if hasattr(module, "Delayed") else "Dispatch"
+    name = "Purgatory" if hasattr(module, "Purgatory") else "Dispatch"
     with mock.patch.object(broker_file, name, getattr(module, name)):
         yield
 
@@ -83,19 +84,19 @@ def made_of(module: ModuleType) -> Iterator[None]:
 @asynccontextmanager
 async def waiting(
     directory: Path, module: ModuleType, *requests: tuple[FetchRequest, ProduceRequest | None]
-) -> AsyncIterator[tuple[Broker, list[Asking]]]:
+) -> AsyncIterator[tuple[Broker, list[ClientConnection]]]:
     """Connections, each with a Fetch that waits and perhaps a Produce behind it."""
     with made_of(module):
         async with running_broker(directory) as broker, AsyncExitStack() as stack:
             await broker.create_missing_topics({"t": len(requests) + 1})
             connections = []
             for number, (fetched, behind) in enumerate(requests, 1):
-                connection = await stack.enter_async_context(Asking(broker))
+                connection = await stack.enter_async_context(ClientConnection(broker))
                 said = request_frame(fetched, FETCH)
                 if behind is not None:  # in one piece: what comes later is not read before the Fetch is answered
                     said += request_frame(behind, PRODUCE)
                 await connection._stream.send_all(said)
-                while len(broker.delayed) < number:
+                while len(broker.purgatory) < number:
                     await trio.sleep(0.001)
                 connections.append(connection)
             yield broker, connections
@@ -134,7 +135,7 @@ def chains_of_groups_are_served(module: ModuleType, directory: Path) -> None:
         with made_of(module):
             async with chained_groups(directory, CHAINED) as (first, leaving, connections):
                 await first.ask(leaving, LEAVE)
-                with trio.fail_after(IN_VAIN_S if module is not dispatch_file else 30.0):
+                with trio.fail_after(IDLE_BACKOFF_S if module is not dispatch_file else 30.0):
                     for number, connection in enumerate(connections):
                         assert (await connection.hear(join(f"g{number}"), JOIN)).error_code == NONE
 
@@ -142,15 +143,17 @@ def chains_of_groups_are_served(module: ModuleType, directory: Path) -> None:
 
 
 @asynccontextmanager
-async def chained_groups(directory: Path, count: int) -> AsyncIterator[tuple[Asking, LeaveGroupRequest, list[Asking]]]:
+async def chained_groups(
+    directory: Path, count: int
+) -> AsyncIterator[tuple[ClientConnection, LeaveGroupRequest, list[ClientConnection]]]:
     """In each group a member waits to join until the other one leaves; behind that request, the other one of the next
     group leaves. Who sets it off, by which request, and the connections of those who wait."""
     async with running_broker(directory, None, group_initial_rebalance_delay_ms=0) as broker, AsyncExitStack() as stack:
-        first = await stack.enter_async_context(Asking(broker))
+        first = await stack.enter_async_context(ClientConnection(broker))
         leaves = [leave(f"g{number}", await joined(first, f"g{number}")) for number in range(count)]
         connections = []
         for number in range(count):
-            connection = await stack.enter_async_context(Asking(broker))
+            connection = await stack.enter_async_context(ClientConnection(broker))
             said = request_frame(join(f"g{number}"), JOIN)
             if number + 1 < count:
                 said += request_frame(leaves[number + 1], LEAVE)
@@ -191,7 +194,7 @@ def nothing_is_missed(module: ModuleType, directory: Path) -> None:
         requests = [(fetch(0, min_bytes=100), None), (fetch(0), produce(0))]
         async with waiting(directory, module, *requests) as (broker, (patient, _)):
             assert error_of(await ask(broker, produce(0), PRODUCE)) == NONE
-            with trio.fail_after(IN_VAIN_S if module is not delayed_file else 30.0):
+            with trio.fail_after(IDLE_BACKOFF_S if module is not delayed_file else 30.0):
                 assert (await patient.hear(requests[0][0], FETCH)).responses[0].partitions[0].high_watermark == 2
 
     test()
@@ -210,21 +213,21 @@ def mistakes_concern_one(module: ModuleType, directory: Path) -> None:
     @on_trio
     async def test() -> None:
         requests = [(fetch(0), None)] * 3
-        usual, looks = fetch_file._ParkedFetch.look, []
+        usual, looks = fetch_file._ParkedFetch.try_complete, []
 
-        def look(self: fetch_file._ParkedFetch, key: object) -> bool:
+        def try_complete(self: fetch_file._ParkedFetch, key: object) -> bool:
             looks.append(self)
             if len(looks) == 2:
                 raise ZeroDivisionError
             return usual(self, key)
 
         async with waiting(directory, module, *requests) as (broker, connections):
-            with mock.patch.object(fetch_file._ParkedFetch, "look", look):
+            with mock.patch.object(fetch_file._ParkedFetch, "try_complete", try_complete):
                 assert error_of(await ask(broker, produce(0), PRODUCE)) == NONE
-            with trio.fail_after(IN_VAIN_S if module is not delayed_file else 30.0):
+            with trio.fail_after(IDLE_BACKOFF_S if module is not delayed_file else 30.0):
                 answers = [await each.hear(fetch(0), FETCH) for each in connections]
             assert [answer is None for answer in answers] == [False, True, False]
-            assert len(broker.delayed) == 0
+            assert len(broker.purgatory) == 0
 
     test()
 
@@ -247,7 +250,7 @@ def late_mistakes_concern_one(module: ModuleType, directory: Path) -> None:
 
         async with waiting(directory, module, *requests) as (broker, connections):
             with mock.patch.object(fetch_file._ParkedFetch, "expire", expire):
-                broker.delayed.expire(broker.clock.now() + 60)
+                broker.purgatory.expire(broker.clock.now() + 60)
             answers = [await each.hear(fetch(0), FETCH) for each in connections]
             assert [answer is None for answer in answers] == [False, True, False]
 
@@ -257,11 +260,15 @@ def late_mistakes_concern_one(module: ModuleType, directory: Path) -> None:
 @on_trio
 async def test_what_goes_wrong_with_a_produce_that_waits_closes_its_connection_and_no_other(tmp_path: Path) -> None:
     """Two wait for the same partition, and are told by one follower's fetch. What is not known is not acknowledged."""
-    async with leading(tmp_path) as (broker, replica), Asking(broker) as unlucky, Asking(broker) as other:
-        usual = produce_file._ParkedProduce.look
+    async with (
+        leading(tmp_path) as (broker, replica),
+        ClientConnection(broker) as unlucky,
+        ClientConnection(broker) as other,
+    ):
+        usual = produce_file._ParkedProduce.try_complete
         failed: list[produce_file._ParkedProduce] = []
 
-        def look(self: produce_file._ParkedProduce, key: object) -> bool:
+        def try_complete(self: produce_file._ParkedProduce, key: object) -> bool:
             if not failed:
                 failed.append(self)
                 raise ZeroDivisionError
@@ -269,13 +276,13 @@ async def test_what_goes_wrong_with_a_produce_that_waits_closes_its_connection_a
 
         for number, connection in enumerate((unlucky, other), 1):
             await connection.say(produce(0, acks=-1), PRODUCE)
-            while len(broker.delayed) < number:
+            while len(broker.purgatory) < number:
                 await trio.sleep(0.001)
-        with mock.patch.object(produce_file._ParkedProduce, "look", look):
+        with mock.patch.object(produce_file._ParkedProduce, "try_complete", try_complete):
             await follow(broker, 2)
         assert error_of(await unlucky.hear(produce(0), PRODUCE)) is None
         assert error_of(await other.hear(produce(0), PRODUCE)) == NONE
-        assert replica.log.high_watermark == 2 and len(broker.delayed) == 0
+        assert replica.log.high_watermark == 2 and len(broker.purgatory) == 0
 
 
 @on_trio
@@ -283,11 +290,11 @@ async def test_what_goes_wrong_with_a_commit_is_told_once_to_who_waits_for_it(tm
     async with leading(tmp_path) as (broker, replica):
         told: list[KafkaError | None] = []
         commit = committed_file._Commit(replica, 1, told.append)
-        with mock.patch.object(type(replica), "outcome", side_effect=ZeroDivisionError):
+        with mock.patch.object(type(replica), "commit_status", side_effect=ZeroDivisionError):
             broker.park(commit, (replica,), broker.clock.now() + 60)
-            broker.delayed.touch(replica)
-        broker.delayed.touch(replica)
-        broker.delayed.expire(broker.clock.now() + 120)
+            broker.purgatory.notify(replica)
+        broker.purgatory.notify(replica)
+        broker.purgatory.expire(broker.clock.now() + 120)
         assert [type(error) for error in told] == [UnknownServerError]
 
 
@@ -297,7 +304,7 @@ def test_what_goes_wrong_behind_an_answer_concerns_nobody_else(tmp_path: Path) -
 
 def mistakes_behind_an_answer_concern_one(module: ModuleType, directory: Path) -> None:
     """Three members wait, each for a request of the one before. What stands behind the second one cannot be served."""
-    vars(module)["LATER"] = connection_file.LATER  # which handlers return
+    vars(module)["PENDING"] = connection_file.PENDING  # which handlers return
 
     @on_trio
     async def test() -> None:
@@ -309,7 +316,7 @@ def mistakes_behind_an_answer_concern_one(module: ModuleType, directory: Path) -
                 raise ZeroDivisionError
             return request
 
-        with mock.patch.object(broker_file, "Connection", module.Connection):
+        with mock.patch.object(connection_factory, "Connection", module.Connection):
             async with chained_groups(directory, 3) as (first, leaving, connections):
                 with mock.patch.object(dispatch_file.Route, "decode", decode):
                     assert (await first.ask(leaving, LEAVE)).error_code == NONE
@@ -323,25 +330,26 @@ def mistakes_behind_an_answer_concern_one(module: ModuleType, directory: Path) -
 
 Rule = Callable[[ModuleType, Path], None]
 
-AT_ONCE = "            self._touched.append(key)\n            return\n"
-GUARD = "                except Exception as mistake:\n                    self.abandon(waiter)\n"
+LOOK = "if not (self._is_looking or self._is_held):\n    self._look_at_touched()"
+GUARD = "self.cancel(waiter)\nwaiter.fail(mistake)"
+NOTED = "key not in self._queues and key not in self._watchers"
 MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
-    (dispatch_file, "        if self._is_going_on:\n            return\n", "", chains_of_groups_are_served),
-    (delayed_file, "        if self._is_looking:\n" + AT_ONCE, "", answers_are_given_once),
-    (delayed_file, AT_ONCE, "            return\n", nothing_is_missed),
-    (delayed_file, "if self._is_looking:", "if self._is_looking and key in self._queues:", nothing_is_missed),
-    (delayed_file, GUARD, GUARD + "                    raise\n", mistakes_concern_one),
-    (delayed_file, GUARD, GUARD.replace("self.abandon(waiter)", "continue"), mistakes_concern_one),
+    (dispatch_file, "        if self._is_resuming:\n            return\n", "", chains_of_groups_are_served),
+    (delayed_file, LOOK, LOOK.replace("self._is_looking or self._is_held", "self._is_held"), answers_are_given_once),
+    (delayed_file, "self._touched[key] = None\n" + LOOK, LOOK, nothing_is_missed),
+    (delayed_file, NOTED + " and not self._is_looking", NOTED, nothing_is_missed),
+    (delayed_file, GUARD, "self.cancel(waiter)\nraise\nwaiter.fail(mistake)", mistakes_concern_one),
+    (delayed_file, GUARD, "continue\nwaiter.fail(mistake)", mistakes_concern_one),
     (
         delayed_file,
-        "            waiter.expire()\n        except Exception as mistake:\n",
-        "            waiter.expire()\n        except KeyError as mistake:\n",
+        "try:\n    waiter.expire()\nexcept Exception as mistake:\n    waiter.fail(mistake)",
+        "try:\n    waiter.expire()\nexcept KeyError as mistake:\n    waiter.fail(mistake)",
         late_mistakes_concern_one,
     ),
     (
         connection_file,
-        "            self._serve_all()\n        except Exception as mistake:\n",
-        "            self._serve_all()\n        except KeyError as mistake:\n",
+        within("Connection.resume_serving", "except Exception as mistake:"),
+        "except KeyError as mistake:",
         mistakes_behind_an_answer_concern_one,
     ),
 ]

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 import trio
 from mutants.plant import assert_noticed
-from support.serving import LISTENER, Asking, ask, new_broker, on_trio, read_answer, request_frame, running_broker
+from support.serving import (
+    LISTENER,
+    ClientConnection,
+    ask,
+    new_broker,
+    on_trio,
+    read_answer,
+    request_frame,
+    running_broker,
+)
 
 from trioka.broker.broker import Broker
 from trioka.broker.handlers import api_versions as api_versions_file
@@ -61,7 +70,7 @@ async def raw(broker: Broker, data: bytes) -> bytes:
 
 @on_trio
 async def test_requests_that_come_together_are_answered_in_their_order(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         await with_topic(broker)
         for number in range(50):
             await client.say(produce(b"%d" % number), 9)
@@ -74,7 +83,11 @@ async def test_requests_that_come_together_are_answered_in_their_order(tmp_path:
 
 @on_trio
 async def test_a_request_that_waits_holds_up_those_behind_it_on_its_connection_only(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as waiting, Asking(broker) as other:
+    async with (
+        running_broker(tmp_path) as broker,
+        ClientConnection(broker) as waiting,
+        ClientConnection(broker) as other,
+    ):
         await with_topic(broker)
         await waiting.say(fetch(), 11)
         await waiting.say(HELLO, 3)
@@ -87,7 +100,7 @@ async def test_a_request_that_waits_holds_up_those_behind_it_on_its_connection_o
 
 @on_trio
 async def test_a_topic_that_a_connection_creates_is_there_for_its_next_request(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         created = MetadataRequest(topics=[MetadataRequest.Topic(name="fresh")])
         await client.say(created, 9)
         await client.say(produce(b"first", topic="fresh"), 9)
@@ -105,12 +118,12 @@ async def test_a_fetch_is_answered_empty_when_its_time_is_up(tmp_path: Path) -> 
         await with_topic(broker)
         answer = await ask(broker, fetch(max_wait_ms=10), 11)
         assert answer.responses[0].partitions[0].records == b""
-        assert len(broker.delayed) == 0
+        assert len(broker.purgatory) == 0
 
 
 @on_trio
 async def test_a_fetch_waits_until_there_are_min_bytes(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         await with_topic(broker)
         await client.say(fetch(min_bytes=400), 11)
         for _ in range(3):
@@ -123,11 +136,11 @@ async def test_a_fetch_waits_until_there_are_min_bytes(tmp_path: Path) -> None:
 async def test_nobody_waits_for_a_client_that_has_gone(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await with_topic(broker)
-        async with Asking(broker) as client:
+        async with ClientConnection(broker) as client:
             await client.say(fetch(), 11)
-            while len(broker.delayed) == 0:
+            while len(broker.purgatory) == 0:
                 await trio.sleep(0.001)
-        while len(broker.delayed) > 0 or len(broker.network) > 0:
+        while len(broker.purgatory) > 0 or len(broker.network) > 0:
             await trio.sleep(0.001)
         await ask(broker, produce(b"nobody reads this"), 9)
 
@@ -168,7 +181,7 @@ def http_is_told_where_metrics_are(module: ModuleType) -> None:
         (("::1", 10092), b"http://[::1]:10092/metrics"),
         (("0.0.0.0", 10092), b"at port 10092"),
     ):
-        head, _, body = module.http_answer(elsewhere).partition(b"\r\n\r\n")
+        head, _, body = module.wrong_port_response(elsewhere).partition(b"\r\n\r\n")
         assert f"Content-Length: {len(body)}".encode() in head
         assert said in body and b"not HTTP" in body
 
@@ -179,7 +192,14 @@ def test_http_is_told_where_metrics_are() -> None:
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [("{len(text)}", "76"), ("if elsewhere is not None:", "if False:"), ("http://[{host}]", "http://{host}")],
+    [
+        (
+            'f"HTTP/1.1 400 Bad Request\\r\\nContent-Type: text/plain\\r\\nContent-Length: {len(text)}\\r\\n"',
+            'f"HTTP/1.1 400 Bad Request\\r\\nContent-Type: text/plain\\r\\nContent-Length: 76\\r\\n"',
+        ),
+        ("if http_address is not None:", "if False:"),
+        ('f"http://[{host}]:{port}/metrics"', 'f"http://{host}:{port}/metrics"'),
+    ],
 )
 def test_that_http_is_sent_elsewhere_would_be_noticed_if_it_were_wrong(right: str, wrong: str) -> None:
     assert_noticed(dispatch, right, wrong, http_is_told_where_metrics_are)
@@ -208,7 +228,7 @@ async def test_tls_on_a_plain_listener_is_logged_by_its_name(tmp_path: Path, cap
 def test_nonsense_closes_its_connection_and_no_other(tmp_path: Path, nonsense: bytes) -> None:
     @on_trio
     async def check() -> None:
-        async with running_broker(tmp_path) as broker, Asking(broker) as other:
+        async with running_broker(tmp_path) as broker, ClientConnection(broker) as other:
             assert await raw(broker, nonsense) == b""
             assert (await other.ask(HELLO, 3)).error_code == 0
 
@@ -237,7 +257,11 @@ async def test_a_mistake_of_ours_is_answered_and_ends_one_connection(
     def broken() -> list[ApiVersionsResponse.ApiVersion]:
         raise ZeroDivisionError
 
-    async with running_broker(tmp_path) as broker, Asking(broker) as unlucky, Asking(broker) as other:
+    async with (
+        running_broker(tmp_path) as broker,
+        ClientConnection(broker) as unlucky,
+        ClientConnection(broker) as other,
+    ):
         await with_topic(broker)
         with monkeypatch.context() as patch:
             patch.setattr(api_versions_file, "api_keys", broken)
@@ -253,8 +277,12 @@ async def test_an_answer_that_cannot_be_said_ends_one_connection(
     async def unspeakable(*_: object) -> MetadataResponse:
         return MetadataResponse(brokers=[], topics=[], cluster_id=7)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(metadata_file, "_create_and_answer", unspeakable)
-    async with running_broker(tmp_path) as broker, Asking(broker) as unlucky, Asking(broker) as other:
+    monkeypatch.setattr(metadata_file, "_create_and_respond", unspeakable)
+    async with (
+        running_broker(tmp_path) as broker,
+        ClientConnection(broker) as unlucky,
+        ClientConnection(broker) as other,
+    ):
         assert await unlucky.ask(MetadataRequest(topics=[MetadataRequest.Topic(name="fresh")]), 9) is None
         assert (await other.ask(HELLO, 3)).error_code == 0
 
@@ -263,7 +291,7 @@ async def test_an_answer_that_cannot_be_said_ends_one_connection(
 async def test_acks_0_has_no_answer_and_a_refusal_closes_the_connection(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await with_topic(broker)
-        async with Asking(broker) as client:
+        async with ClientConnection(broker) as client:
             await client.say(produce(b"silent", acks=0), 9)
             assert (await client.ask(HELLO, 3)).error_code == 0  # this is the next thing that is heard
             await client.say(produce(b"refused", topic="nowhere", acks=0), 9)
@@ -272,7 +300,7 @@ async def test_acks_0_has_no_answer_and_a_refusal_closes_the_connection(tmp_path
 
 @on_trio
 async def test_a_byte_at_a_time_is_a_request_too(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         for byte in request_frame(HELLO, 3):
             await client._stream.send_all(bytes([byte]))
             await trio.lowlevel.checkpoint()
@@ -286,7 +314,7 @@ async def test_hundreds_of_connections_are_served(tmp_path: Path) -> None:
         answers = []
 
         async def one() -> None:
-            async with Asking(broker) as client:
+            async with ClientConnection(broker) as client:
                 await client.ask(produce(b"x"), 9)
                 answers.append(await client.ask(HELLO, 3))
 
@@ -303,7 +331,7 @@ async def test_hundreds_of_connections_are_served(tmp_path: Path) -> None:
 @on_trio
 async def test_an_address_has_only_so_many_connections(tmp_path: Path) -> None:
     async with running_broker(tmp_path, max_connections_per_ip=2) as broker:
-        async with Asking(broker) as one, Asking(broker) as two, Asking(broker) as three:
+        async with ClientConnection(broker) as one, ClientConnection(broker) as two, ClientConnection(broker) as three:
             assert (await one.ask(HELLO, 3)).error_code == 0
             assert (await two.ask(HELLO, 3)).error_code == 0
             with pytest.raises((trio.BrokenResourceError, AssertionError)):
@@ -324,7 +352,7 @@ async def test_requests_that_come_slowly_share_what_memory_there_is_and_all_come
         answered = []
 
         async def slow() -> None:
-            async with Asking(broker) as client:
+            async with ClientConnection(broker) as client:
                 await client._stream.send_all(frame[:200_000])
                 await trio.sleep(0.05)
                 await client._stream.send_all(frame[200_000:])
@@ -339,7 +367,7 @@ async def test_requests_that_come_slowly_share_what_memory_there_is_and_all_come
 
 @on_trio
 async def test_a_request_that_dribbles_in_is_given_up(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         await client._stream.send_all(request_frame(HELLO, 3)[:10])
         while not broker.network._channels:
             await trio.sleep(0.001)
@@ -353,13 +381,17 @@ async def test_a_request_that_dribbles_in_is_given_up(tmp_path: Path) -> None:
 
 @on_trio
 async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as idle, Asking(broker) as waiting:
+    async with (
+        running_broker(tmp_path) as broker,
+        ClientConnection(broker) as idle,
+        ClientConnection(broker) as waiting,
+    ):
         await with_topic(broker)
         await idle.ask(HELLO, 3)
         await waiting.say(fetch(), 11)
-        while len(broker.delayed) == 0:
+        while len(broker.purgatory) == 0:
             await trio.sleep(0.001)
-        broker.network.close_idle(max_idle_s=-1.0, quiet_s=-1.0)
+        broker.network.close_idle(max_idle_s=-1.0, shrink_after_s=-1.0)
         assert len(broker.network) == 1
         assert await idle.hear(HELLO, 3) is None
         await ask(broker, produce(b"x"), 9)
@@ -371,7 +403,7 @@ async def test_a_broker_that_stops_finishes_what_it_serves(tmp_path: Path) -> No
     async with trio.open_nursery() as nursery:
         broker = new_broker(tmp_path)
         await nursery.start(broker.run)
-        async with Asking(broker) as client:
+        async with ClientConnection(broker) as client:
             created = MetadataRequest(topics=[MetadataRequest.Topic(name="last")])
             await client.say(created, 9)
             while not broker.dispatch.running:

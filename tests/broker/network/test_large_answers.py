@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import trio
-from support.large_responses import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill, produce
-from support.serving import Asking, on_trio, running_broker
+from mutants.plant import within
+from support.large_responses import BATCHES, SIZE, VERSION, assert_noticed_by, fetch, fill, produce, socket_of
+from support.serving import ClientConnection, on_trio, running_broker
 
-from trioka.broker.network.channel import PORTION_BYTES
+from trioka.broker.network.channel import CHUNK_BYTES
 from trioka.broker.network.listener import listen
-from trioka.broker.network.server import SMALL_S
+from trioka.broker.network.server import SMALL_RECENT_S
+from trioka.broker.network.transport import SocketTransport
 from trioka.protocol import batch
 from trioka.protocol.frame import frame_request
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
@@ -30,19 +32,32 @@ def is_whole(records: Any) -> bool:
 
 
 async def all_of_it_arrives_and_nothing_is_held_back(directory: Path) -> None:
-    async with running_broker(directory) as broker, Asking(broker) as client:
+    async with running_broker(directory) as broker, ClientConnection(broker) as client:
         await fill(broker, client)
         for _ in range(3):
             answer = await client.ask(fetch(2 * SIZE), VERSION)
             assert is_whole(answer.responses[0].partitions[0].records)
             (channel,) = broker.network._channels.values()
             assert not channel.is_corked
-            assert not channel.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
+            assert not socket_of(channel).getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
+
+
+async def a_transport_that_cannot_send_files_gets_their_bytes(directory: Path) -> None:
+    """As TLS does: the response is the same, and no file is sent past the transport."""
+    with pytest.MonkeyPatch.context() as patch:
+        sendfile = Sendfile()
+        patch.setattr(os, "sendfile", sendfile)
+        patch.setattr(SocketTransport, "can_sendfile", False)
+        await all_of_it_arrives_and_nothing_is_held_back(directory)
+        assert not sendfile.sizes
 
 
 async def what_stands_around_the_records_leaves_with_them(directory: Path) -> None:
     """While there is more to send than the kernel takes, it fills its segments."""
-    async with running_broker(directory, socket_send_buffer_bytes=100_000) as broker, Asking(broker) as client:
+    async with (
+        running_broker(directory, socket_send_buffer_bytes=100_000) as broker,
+        ClientConnection(broker) as client,
+    ):
         await fill(broker, client)
         host, port = broker.addresses["PLAINTEXT"]
         with trio.socket.socket() as slow:
@@ -64,11 +79,11 @@ async def what_stands_around_the_records_leaves_with_them(directory: Path) -> No
 
 
 async def what_server_properties_says_of_the_send_buffer_is_kept(directory: Path) -> None:
-    async with running_broker(directory, socket_send_buffer_bytes=50_000) as broker, Asking(broker) as client:
+    async with running_broker(directory, socket_send_buffer_bytes=50_000) as broker, ClientConnection(broker) as client:
         await fill(broker, client)
         await client.ask(fetch(2 * SIZE), VERSION)
         (channel,) = broker.network._channels.values()
-        assert channel.socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2 == 50_000
+        assert socket_of(channel).getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2 == 50_000
 
 
 class Sendfile:
@@ -95,7 +110,7 @@ def _has_come(sock: socket.socket) -> bool:
 
 
 async def who_asks_for_little_need_not_wait_for_a_large_answer(directory: Path) -> None:
-    async with running_broker(directory) as broker, Asking(broker) as client:
+    async with running_broker(directory) as broker, ClientConnection(broker) as client:
         asked = frame_request(1, "little", ApiVersionsRequest(), 0)
         address = broker.addresses["PLAINTEXT"]
         with socket.create_connection(address) as little, pytest.MonkeyPatch.context() as patch:
@@ -107,8 +122,8 @@ async def who_asks_for_little_need_not_wait_for_a_large_answer(directory: Path) 
             answer = await client.ask(fetch(2 * SIZE), VERSION)
             assert is_whole(answer.responses[0].partitions[0].records)
             assert sendfile.seen[:2] == [False, True]
-            assert max(sendfile.sizes) <= PORTION_BYTES
-            await trio.sleep(2 * SMALL_S)
+            assert max(sendfile.sizes) <= CHUNK_BYTES
+            await trio.sleep(2 * SMALL_RECENT_S)
             sendfile.sizes.clear()
             answer = await client.ask(fetch(2 * SIZE), VERSION)
             assert is_whole(answer.responses[0].partitions[0].records)
@@ -117,10 +132,10 @@ async def who_asks_for_little_need_not_wait_for_a_large_answer(directory: Path) 
 
 async def who_asks_for_little_need_not_wait_for_a_large_request(directory: Path) -> None:
     """It comes in portions, and before the last of them is looked at, others are answered."""
-    async with running_broker(directory) as broker, Asking(broker) as client:
+    async with running_broker(directory) as broker, ClientConnection(broker) as client:
         await broker.create_missing_topics({"t": 1})
         asked = frame_request(1, "little", ApiVersionsRequest(), 0)
-        much = frame_request(1, "much", produce(4 * PORTION_BYTES, 0), 9)
+        much = frame_request(1, "much", produce(4 * CHUNK_BYTES, 0), 9)
         address = broker.addresses["PLAINTEXT"]
         with (
             socket.create_connection(address) as little,
@@ -144,7 +159,7 @@ async def who_asks_for_little_need_not_wait_for_a_large_request(directory: Path)
                 seen.append(_has_come(little))
                 return append(log, *arguments, **named)
 
-            channel.receive = received  # type: ignore[assignment]
+            channel.receive = received
             patch.setattr(Log, "append_as_leader", appended)
             little.setblocking(False)
             large.setblocking(False)
@@ -156,7 +171,7 @@ async def who_asks_for_little_need_not_wait_for_a_large_request(directory: Path)
             while not seen:
                 await trio.sleep(0.01)
             assert seen == [True]
-            assert max(sizes[1:]) <= PORTION_BYTES
+            assert max(sizes[1:]) <= CHUNK_BYTES
 
 
 async def _received(client: socket.socket) -> list[int]:
@@ -177,7 +192,7 @@ async def _received(client: socket.socket) -> list[int]:
 
 
 async def several_who_fetch_much_at_once_get_all_of_it(directory: Path) -> None:
-    async with running_broker(directory) as broker, Asking(broker) as client:
+    async with running_broker(directory) as broker, ClientConnection(broker) as client:
         await fill(broker, client)
         sizes: list[int] = []
 
@@ -197,7 +212,7 @@ async def several_who_fetch_much_at_once_get_all_of_it(directory: Path) -> None:
 
 
 async def who_goes_away_meanwhile_ends_alone(directory: Path) -> None:
-    async with running_broker(directory) as broker, Asking(broker) as client:
+    async with running_broker(directory) as broker, ClientConnection(broker) as client:
         await fill(broker, client)
         for _ in range(10):
             gone = [socket.create_connection(broker.addresses["PLAINTEXT"]) for _ in range(CLIENTS)]
@@ -224,6 +239,7 @@ RULES: list[Rule] = [
     who_asks_for_little_need_not_wait_for_a_large_request,
     several_who_fetch_much_at_once_get_all_of_it,
     who_goes_away_meanwhile_ends_alone,
+    a_transport_that_cannot_send_files_gets_their_bytes,
 ]
 
 
@@ -253,14 +269,20 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("            self.cork(False)", "            pass", RULES[0]),
     ("            self.cork(True)", "            pass", RULES[1]),
     ("        self.range_sent += sent\n", "", RULES[1]),
-    ("        self.range_sent = 0\n        connection", "        connection", RULES[5]),
+    (within("Channel._range_is_sent", "self.range_sent = 0"), "pass", RULES[5]),
     ("sock.setsockopt(socket.SOL_SOCKET, option, size)", "pass", RULES[2]),
-    (" and not turns.is_asked_by_others(self)", "", RULES[3]),
-    ("        if not turns.is_shared:", "        if False:", RULES[3]),
-    ("self._round_began - self._small_at < SMALL_S", "False", RULES[3]),
-    ("            self._serve_others(channel)\n", "", RULES[4]),
-    ("channel.receive(room[:PORTION_BYTES] if is_much else room)", "channel.receive(room)", RULES[4]),
-    ("            self._small_at = self._round_began\n\n    @property", "            pass\n\n    @property", RULES[3]),
+    (" and not policy.has_other_events(self)", "", RULES[3]),
+    ("        if not policy.has_small_clients:", "        if False:", RULES[3]),
+    ("if not self.transport.can_sendfile:", "if False:", RULES[7]),
+    ("queue.insert(index, first.read())", "queue.insert(index, queue[index].read())", RULES[7]),
+    ("self._round_started_at - self._small_sent_at < SMALL_RECENT_S", "False", RULES[3]),
+    ("            self._serve_small_first(channel)\n", "", RULES[4]),
+    ("channel.receive(buffer[:CHUNK_BYTES] if is_large else buffer)", "channel.receive(buffer)", RULES[4]),
+    (
+        "if is_small and not channel.connection.outgoing:\n    self._small_sent_at = self._round_started_at",
+        "if is_small and not channel.connection.outgoing:\n    pass",
+        RULES[3],
+    ),
 ]
 
 

@@ -6,8 +6,9 @@ from typing import Any, cast
 import pytest
 from mutants.plant import Rule, planted
 
-from trioka.broker.fastpath.coalescer import Together
+from trioka.broker.fastpath.coalescer import ProduceCoalescer
 from trioka.broker.network import server as network_module
+from trioka.cluster.purgatory import Purgatory
 
 EVENT = (7, 1)
 WAKING_S = 40e-6
@@ -43,15 +44,17 @@ class Lingering:
     def __init__(self, broker: ModuleType, processors: int = 2) -> None:
         self.moments = Moments()
         mine = cast(Any, broker)
-        mine.perf_counter, mine.SEVERAL_PROCESSORS = self.moments.perf_counter, processors > 1
-        self.network = mine.Network(None, None, lambda: self.moments.now, cast(Together, None))
+        mine.perf_counter, mine.MULTI_CPU = self.moments.perf_counter, processors > 1
+        self.network = mine.SocketServer(
+            None, None, lambda: self.moments.now, cast(ProduceCoalescer, None), Purgatory()
+        )
 
     def waits_for(self, seconds: float) -> tuple[bool, bool]:
         """Something comes after so long: whether it was found, and whether somebody slept meanwhile."""
         self.moments.slept.clear()
         self.moments.due = self.moments.now + seconds
-        self.network._round_began = self.moments.now
-        found = self.network._linger(self.moments.poll)
+        self.network._round_started_at = self.moments.now
+        found = self.network._poll(self.moments.poll)
         return bool(found), bool(self.moments.slept)
 
 
@@ -77,7 +80,7 @@ def test_who_is_always_a_little_late_is_not_waited_for_awake_each_time(broker: M
     lingering = Lingering(broker)
     lingering.waits_for(80e-6)
     assert lingering.waits_for(80e-6) == (True, True)  # in vain
-    assert not lingering.network._is_quick
+    assert not lingering.network._should_spin
 
 
 def test_with_one_processor_nobody_is_waited_for_awake(broker: ModuleType) -> None:
@@ -90,17 +93,17 @@ def test_after_a_wait_in_vain_it_is_not_tried_again_for_a_while(broker: ModuleTy
     lingering = Lingering(broker)
     assert lingering.waits_for(1) == (False, True)
     assert lingering.waits_for(1) == (False, False)
-    lingering.moments.now += broker.IN_VAIN_S
+    lingering.moments.now += broker.IDLE_BACKOFF_S
     assert lingering.waits_for(30e-6) == (True, True)
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
-    ("if self._is_quick:", "if False:", test_who_is_quick_is_waited_for_awake),
-    ("bool(found) and slept_s < QUICK_S", "bool(found)", test_who_takes_his_time_is_waited_for_asleep),
-    (" and SEVERAL_PROCESSORS", "", test_with_one_processor_nobody_is_waited_for_awake),
+    ("if self._should_spin:", "if False:", test_who_is_quick_is_waited_for_awake),
+    ("bool(found) and slept_s < FAST_CLIENT_S", "bool(found)", test_who_takes_his_time_is_waited_for_asleep),
+    (" and MULTI_CPU", "", test_with_one_processor_nobody_is_waited_for_awake),
     (" and not in_vain", "", test_who_is_always_a_little_late_is_not_waited_for_awake_each_time),
     (
-        "self._linger_again = self._now() + IN_VAIN_S",
+        "self._no_poll_until = self._now() + IDLE_BACKOFF_S",
         "pass",
         test_after_a_wait_in_vain_it_is_not_tried_again_for_a_while,
     ),

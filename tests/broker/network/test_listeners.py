@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.serving import HOST, SETTINGS, Asking, on_trio, running_broker
+from support.serving import HOST, SETTINGS, ClientConnection, on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
@@ -25,7 +25,7 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-async def listeners(asking: Asking, text: str) -> int:
+async def listeners(asking: ClientConnection, text: str) -> int:
     """Sets them; the error."""
     one = IncrementalAlterConfigsRequest.Resource
     changes = [
@@ -48,10 +48,10 @@ async def until(broker: Broker, names: set[str]) -> None:
 @on_trio
 async def test_a_listener_is_opened_and_closed_while_the_broker_runs(tmp_path: Path) -> None:
     more = f"{SETTINGS['listeners']},MORE://{HOST}:{free_port()}"
-    async with running_broker(tmp_path) as broker, Asking(broker) as asking:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as asking:
         assert await listeners(asking, more) == NONE
         await until(broker, {"PLAINTEXT", "MORE"})
-        async with Asking(broker, "MORE") as other:
+        async with ClientConnection(broker, "MORE") as other:
             assert (await other.ask(HELLO, 3)).error_code == NONE
             assert await listeners(asking, SETTINGS["listeners"]) == NONE
             await until(broker, {"PLAINTEXT"})
@@ -63,11 +63,11 @@ async def test_a_listener_is_opened_and_closed_while_the_broker_runs(tmp_path: P
 @on_trio
 async def test_what_was_opened_is_open_again_after_a_restart(tmp_path: Path) -> None:
     more = f"{SETTINGS['listeners']},MORE://{HOST}:{free_port()}"
-    async with running_broker(tmp_path) as broker, Asking(broker) as asking:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as asking:
         assert await listeners(asking, more) == NONE
     async with running_broker(tmp_path) as broker:
         await until(broker, {"PLAINTEXT", "MORE"})
-        async with Asking(broker, "MORE") as other:
+        async with ClientConnection(broker, "MORE") as other:
             assert (await other.ask(HELLO, 3)).error_code == NONE
 
 
@@ -77,17 +77,17 @@ async def test_a_port_that_is_taken_is_said_and_harms_nobody(tmp_path: Path, cap
         taken.bind((HOST, 0))
         taken.listen()
         more = f"{SETTINGS['listeners']},MORE://{HOST}:{taken.getsockname()[1]}"
-        async with running_broker(tmp_path) as broker, Asking(broker) as asking:
+        async with running_broker(tmp_path) as broker, ClientConnection(broker) as asking:
             assert await listeners(asking, more) == NONE
             with trio.fail_after(30):
-                while "cannot listen at MORE://" not in caplog.text:
+                while "cannot open listener MORE://" not in caplog.text:
                     await trio.sleep(0.01)
             assert (await asking.ask(HELLO, 3)).error_code == NONE
 
 
 @on_trio
 async def test_the_listener_between_brokers_stays(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, Asking(broker) as asking:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as asking:
         without = f"MORE://{HOST}:{free_port()},CONTROLLER://{HOST}:0"
         assert await listeners(asking, without) == INVALID_REQUEST
         assert set(broker.addresses) == {"PLAINTEXT"}

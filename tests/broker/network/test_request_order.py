@@ -12,18 +12,18 @@ import pytest
 import trio
 from mutants.plant import assert_noticed
 from support.multi_replica import alone_again, with_others
-from support.serving import Asking, on_trio
+from support.serving import ClientConnection, on_trio
 from support.transaction_requests import Writer, end, produce
 from support.transactional_broker import produced, seen, state, transacting
 
-from trioka.broker import broker as broker_file
 from trioka.broker.broker import Broker
 from trioka.broker.handlers import produce as produce_file
 from trioka.broker.network import connection as connection_file
+from trioka.broker.network import connection_factory
 from trioka.protocol.errors import NONE
 from trioka.protocol.messages.produce import ProduceRequest
 
-PATIENCE_S, IN_VAIN_S = 50.0, 1.0  # for what must happen, and for what a planted mistake keeps from happening
+PATIENCE_S, IDLE_BACKOFF_S = 50.0, 1.0  # for what must happen, and for what a planted mistake keeps from happening
 BY_NAME = 12  # the last version of Produce that names topics, and the first of the second generation
 
 
@@ -32,25 +32,25 @@ def made_of(module: ModuleType) -> Iterator[float]:
     """Brokers whose connections, or whose handler of Produce, are those of a module. How long to wait for them."""
     is_handler = hasattr(module, "produce")
     if not is_handler:
-        vars(module)["LATER"] = connection_file.LATER  # which handlers return
-    where, name = (produce_file, "produce") if is_handler else (broker_file, "Connection")
+        vars(module)["PENDING"] = connection_file.PENDING  # which handlers return
+    where, name = (produce_file, "produce") if is_handler else (connection_factory, "Connection")
     with mock.patch.object(where, name, getattr(module, name)):
-        yield PATIENCE_S if module in (connection_file, produce_file) else IN_VAIN_S
+        yield PATIENCE_S if module in (connection_file, produce_file) else IDLE_BACKOFF_S
 
 
 class Coordinator:
     """The answers of a broker's coordinator of transactions: the first is held back until a test lets it go."""
 
     def __init__(self, broker: Broker) -> None:
-        self.is_asked = trio.Event()
-        self._usual = broker.transactions.put
+        self.on_request = trio.Event()
+        self._usual = broker.transactions.submit_callback
         self._held: list[Callable[[], None]] = []
 
-    def put(self, name: str, decide: Any, deliver: Callable[[Any], None]) -> None:
-        if self.is_asked.is_set():
+    def submit_callback(self, name: str, decide: Any, deliver: Callable[[Any], None]) -> None:
+        if self.on_request.is_set():
             self._usual(name, decide, deliver)
             return
-        self.is_asked.set()
+        self.on_request.set()
         self._usual(name, decide, lambda response: self._held.append(lambda: deliver(response)))
 
     def answer(self) -> None:
@@ -59,9 +59,9 @@ class Coordinator:
 
 
 @asynccontextmanager
-async def writing(directory: Path) -> AsyncIterator[tuple[Broker, Asking, Writer, Coordinator]]:
+async def writing(directory: Path) -> AsyncIterator[tuple[Broker, ClientConnection, Writer, Coordinator]]:
     """A producer whose first write the coordinator has not confirmed yet. Another has written before, through the same
-    connection, and its requests are in a lane."""
+    connection, and its requests are in a fast path."""
     async with transacting(directory) as (broker, connection):
         for number in range(4):
             assert produced(await connection.ask(plain(b"%d" % number), BY_NAME)) == NONE
@@ -70,7 +70,7 @@ async def writing(directory: Path) -> AsyncIterator[tuple[Broker, Asking, Writer
         for number in range(4):
             assert produced(await connection.ask(plain(b"%d" % number), BY_NAME)) == NONE
         coordinator = Coordinator(broker)
-        with mock.patch.dict(vars(broker.transactions), put=coordinator.put):
+        with mock.patch.dict(vars(broker.transactions), submit_callback=coordinator.submit_callback):
             yield broker, connection, writer, coordinator
 
 
@@ -81,7 +81,7 @@ def plain(value: bytes, index: int = 1) -> ProduceRequest:
 BEHIND: dict[str, Callable[[Writer], ProduceRequest]] = {
     "of the transaction": lambda writer: produce(writer.who, 1, b"second"),
     "of no transaction": lambda writer: plain(b"second", index=0),
-    "of a lane": lambda writer: plain(b"last"),
+    "of a fast path": lambda writer: plain(b"last"),
 }
 
 
@@ -101,15 +101,15 @@ def nothing_passes_what_is_not_appended(
                 requests = [produce(writer.who, 0, b"first"), BEHIND[behind](writer)]
                 for request in requests:
                     await connection.say(request, BY_NAME)
-                await coordinator.is_asked.wait()
-                async with Asking(broker) as other:  # by then, what has come before is read
+                await coordinator.on_request.wait()
+                async with ClientConnection(broker) as other:  # by then, what has come before is read
                     await other.ask(plain(b"other", index=2), BY_NAME)
                 assert {index: broker.partitions.get("t", index).log.log_end_offset for index in (0, 1)} == ends
                 coordinator.answer()
                 answers = [await connection.hear(request, BY_NAME) for request in requests]
                 assert [produced(answer) for answer in answers] == [NONE, NONE]
                 await writer.commit()
-                if behind != "of a lane":
+                if behind != "of a fast path":
                     assert await seen(broker) == [b"first", b"second"]
 
     test()
@@ -134,7 +134,7 @@ def only_produces_pass(module: ModuleType, directory: Path) -> None:
                 await connection.say(behind, 5)
                 while replica.log.log_end_offset < 1:
                     await trio.sleep(0.001)
-                async with Asking(broker) as other:
+                async with ClientConnection(broker) as other:
                     await other.ask(plain(b"other"), BY_NAME)
                 assert await state(broker) == "Ongoing"
                 alone_again(broker, "t")
@@ -167,11 +167,11 @@ def produces_pass_what_is_appended(module: ModuleType, directory: Path) -> None:
     test()
 
 
-def test_an_answer_of_a_lane_does_not_pass_one_that_is_waited_for(tmp_path: Path) -> None:
-    lanes_keep_the_order(connection_file, tmp_path)
+def test_a_response_of_a_fast_path_does_not_overtake_one_that_is_waited_for(tmp_path: Path) -> None:
+    fast_paths_keep_the_order(connection_file, tmp_path)
 
 
-def lanes_keep_the_order(module: ModuleType, directory: Path) -> None:
+def fast_paths_keep_the_order(module: ModuleType, directory: Path) -> None:
     @on_trio
     async def test() -> None:
         with made_of(module):
@@ -205,7 +205,7 @@ def produces_pass_what_was_verified(module: ModuleType, directory: Path) -> None
                 requests = [produce(writer.who, number, b"%d" % number) for number in range(3)]
                 for request in requests:
                     await connection.say(request, BY_NAME)
-                await coordinator.is_asked.wait()
+                await coordinator.on_request.wait()
                 coordinator.answer()
                 with trio.fail_after(patience_s):
                     while replica.log.log_end_offset < 3:
@@ -222,38 +222,42 @@ def produces_pass_what_was_verified(module: ModuleType, directory: Path) -> None
 MISTAKES: list[tuple[ModuleType, str, str, Callable[..., None]]] = [
     (
         connection_file,
-        "(not waiting[-1].may_be_passed or len(waiting) >= MAX_UNANSWERED)",
-        "(waiting[-1].route.key != PRODUCE_KEY or len(waiting) >= MAX_UNANSWERED)",
+        "(not waiting[-1].allows_pipelining or len(waiting) >= MAX_INFLIGHT)",
+        "(waiting[-1].route.key != PRODUCE_KEY or len(waiting) >= MAX_INFLIGHT)",
         nothing_passes_what_is_not_appended,
     ),
     (
         connection_file,
-        "if lane is not None and not (self._unanswered or ",
-        "if lane is not None and not (",
-        lanes_keep_the_order,
+        "if self._inflight:\n"
+        "    self._replies.ready(self._replies.expect(), [response])\n"
+        "else:\n"
+        "    self.outgoing.append(response)\n"
+        "    self.outgoing_bytes += len(response)",
+        "if False:\n    pass\nelse:\n    self.outgoing.append(response)\n    self.outgoing_bytes += len(response)",
+        fast_paths_keep_the_order,
     ),
     (
         connection_file,
-        "if self._unanswered and REQUEST_START.unpack_from(frame, 0)[0] != PRODUCE_KEY:",
+        "if self._inflight and REQUEST_START.unpack_from(frame, 0)[0] != PRODUCE_KEY:",
         "if False:",
         only_produces_pass,
     ),
     (
         produce_file,
-        "        parked.park(request.timeout_ms)\n        call.let_pass()\n",
+        "        parked.park(request.timeout_ms)\n        call.allow_pipelining()\n",
         "        parked.park(request.timeout_ms)\n",
         produces_pass_what_is_appended,
     ),
     (
         produce_file,
-        "    call.let_pass()\n    return await _finished(broker, request, response, afterwards)\n",
+        "    call.allow_pipelining()\n    return await _finished(broker, request, response, afterwards)\n",
         "    return await _finished(broker, request, response, afterwards)\n",
         produces_pass_what_was_verified,
     ),
     (
         produce_file,
         "    await permit.settle(is_there)\n",
-        "    call.let_pass()\n    await permit.settle(is_there)\n",
+        "    call.allow_pipelining()\n    await permit.settle(is_there)\n",
         nothing_passes_what_is_not_appended,
     ),
 ]

@@ -1,4 +1,4 @@
-"""Short turns on the processor: they are asked for without changing anything else."""
+"""Short timeslices on the processor: they are asked for without changing anything else."""
 
 import os
 import subprocess
@@ -8,9 +8,9 @@ import pytest
 
 ASKING = """
 import os, sys
-from trioka.broker.network.scheduling import ask_for_short_turns
+from trioka.broker.network.scheduling import request_short_timeslice
 {before}
-print(ask_for_short_turns(), os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
+print(request_short_timeslice(), os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
 assert sys.getswitchinterval() < 0.001
 """
 

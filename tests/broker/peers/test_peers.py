@@ -45,12 +45,12 @@ def serving(*served: tuple[int | None, int, int]) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=0, api_keys=versions)
 
 
-SERVED = serving((AllocateProducerIdsRequest.__key__, 0, 0))
+SUPPORTED_APIS = serving((AllocateProducerIdsRequest.__key__, 0, 0))
 
 
 @asynccontextmanager
 async def answering(
-    answer: Answer, served: ApiVersionsResponse = SERVED, heard: list[int] | None = None
+    answer: Answer, served: ApiVersionsResponse = SUPPORTED_APIS, heard: list[int] | None = None
 ) -> AsyncIterator[int]:
     """A server that says which versions it serves, and does to all other requests what the test wants. Its port. Which
     versions it has `heard`, of these."""
@@ -139,8 +139,8 @@ def test_a_late_answer_is_not_taken_for_that_of_another_question() -> None:
 def test_a_connection_that_is_kept_after_a_question_was_given_up_is_noticed() -> None:
     wrong = planted(
         the_real_peers,
-        "            self._drop()  # cancelled: the answer may still come, and would be taken for the next one's\n",
-        "",
+        "self._drop()  # cancelled: the answer may still come, and would be taken for the next one's\nraise",
+        "raise",
     )
     with pytest.raises(ExceptionGroup) as caught:
         late_answers_are_not_taken_for_others(wrong, patience_s=0.5)
@@ -244,7 +244,7 @@ def the_kernels_buffer_is_as_large_as_was_asked(peers: ModuleType) -> None:
             peer = made.peer(HOST, port, "p")
             peer.receive_buffer_bytes = 50_000
             await peer.ask(ASKED, timeout_s=30)
-            told = peer._link._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            told = peer._connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
             assert told == 2 * 50_000, "Linux tells twice what it was asked for"
 
     run(test)

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 import trio
 from mutants.plant import planted
-from support.broker_cluster import LOOK_S, PATIENCE_S, Cluster, on_cluster, running_cluster
+from support.broker_cluster import CHECK_INTERVAL_S, PATIENCE_S, Cluster, on_cluster, running_cluster
 from support.serving import HOST, ask
 
 from trioka.broker.broker import Broker
@@ -43,7 +43,7 @@ async def asked(broker: Broker, request: Request, version: int, *, again: tuple[
     """As a person would: again, as long as the answer says that it may be otherwise later."""
     with trio.fail_after(PATIENCE_S):
         while (code := int((await ask(broker, request, version)).error_code)) in again:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(CHECK_INTERVAL_S)
     return NONE if code == done else code
 
 
@@ -159,7 +159,7 @@ def a_voter_must_listen_where_it_says_and_understand_what_is_spoken(module: Modu
             async def join_patiently() -> type[KafkaError] | None:
                 with trio.fail_after(PATIENCE_S):
                     while (error := await join(cluster.ports[2][1].port)) is RequestTimedOut:
-                        await trio.sleep(LOOK_S)
+                        await trio.sleep(CHECK_INTERVAL_S)
                 return error
 
             assert await join(cluster.ports[3][1].port) is RequestTimedOut
@@ -200,7 +200,7 @@ RULES: list[Callable[[ModuleType, Path], None]] = [
 ]
 MISTAKES = [
     (0, "if not _is_understood(quorum, understood):", "if False:"),
-    (0, "understood = await _ask_range(broker, place, timeout_s)", "understood = OURS"),
+    (0, "understood = await _fetch_kraft_version_range(broker, place, timeout_s)", "understood = OURS"),
     (0, "    if quorum.is_voter_joining:", "    if False:"),
     (1, "if ReplicaKey(voter.id) not in quorum.raft.voters.latest:", "if False:"),
     (1, "if not _is_understood(quorum, feature):", "if False:"),

@@ -16,7 +16,7 @@ from support.topic_requests import create, produce
 from trioka.broker import broker as broker_module
 from trioka.broker.broker import Broker
 from trioka.broker.replication import applier as replicas_module
-from trioka.broker.replication.applier import AT_ONCE, Replicas
+from trioka.broker.replication.applier import APPLY_BATCH, MetadataApplier
 from trioka.cluster.image_delta import PartitionChanged, TopicDeleted
 from trioka.cluster.partition import Partition
 from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
@@ -45,7 +45,7 @@ async def a_topic_that_is_deleted_and_made_again_begins_empty(directory: Path) -
         topic = broker.metadata.topics.by_name("t")
         assert topic is not None
         deleted = TopicDeleted(topic_id=topic.topic_id, name="t", partitions=(partition,))
-        await broker.replicas.act([deleted, changed(broker, None, partition, AGAIN)])
+        await broker.applier.apply([deleted, changed(broker, None, partition, AGAIN)])
         replica = broker.partitions.get("t", 0)
         assert (replica.topic_id, replica.log.log_end_offset, replica.leads) == (AGAIN, 0, True)
         assert broker.partitions.find_by_id(topic.topic_id, 0) is None
@@ -57,7 +57,7 @@ async def a_replica_that_is_taken_away_is_gone(directory: Path) -> None:
         await produce(broker, "t", 1, 2)
         here = partition_of(broker, "t")
         away = replace(here, replicas=(2,), isr=(2,), leader=2, leader_epoch=here.leader_epoch + 1)
-        await broker.replicas.act([changed(broker, here, away)])
+        await broker.applier.apply([changed(broker, here, away)])
         assert broker.partitions.find("t", 0) is None
         assert not any(name.topic == "t" for each in broker.directories for name in each.logs)
 
@@ -70,7 +70,7 @@ async def a_replica_that_is_taken_away_and_given_back_begins_empty(directory: Pa
         here = partition_of(broker, "t")
         away = replace(here, replicas=(2,), isr=(2,), leader=2, leader_epoch=here.leader_epoch + 1)
         back = replace(away, replicas=(2, 1), directories=here.directories * 2, adding_replicas=(1,))
-        await broker.replicas.act([changed(broker, here, away), changed(broker, away, back)])
+        await broker.applier.apply([changed(broker, here, away), changed(broker, away, back)])
         replica = broker.partitions.get("t", 0)
         assert (replica.leads, replica.leader_id, replica.log.log_end_offset) == (False, 2, 0)
 
@@ -83,7 +83,7 @@ async def a_replica_that_is_given_taken_away_and_given_back_begins_empty(directo
         away = replace(here, replicas=(2,), isr=(2,), leader=2, leader_epoch=here.leader_epoch + 1)
         back = replace(away, replicas=(2, 1), directories=here.directories * 2, leader_epoch=here.leader_epoch + 2)
         gone = replace(away, leader_epoch=here.leader_epoch + 3)
-        await broker.replicas.act(
+        await broker.applier.apply(
             [changed(broker, here, away), changed(broker, away, back), changed(broker, back, gone)]
         )
         assert broker.partitions.find("t", 0) is None
@@ -101,7 +101,7 @@ async def topics_that_are_deleted_together_leave_together(directory: Path) -> No
             changes.append(TopicDeleted(topic_id=topic.topic_id, name=name, partitions=()))
         (here,) = broker.directories
         with counted(here, "checkpoint") as checkpoints:
-            await broker.replicas.act(changes)
+            await broker.applier.apply(changes)
         assert checkpoints == [1]
         assert not [each for name in ("t", "u", "v") for each in broker.partitions.of_topic(name)]
         assert {name.topic for name in here.logs} == {CLUSTER_METADATA_TOPIC}
@@ -111,9 +111,9 @@ async def many_partitions_are_made_together_and_evenly(directory: Path) -> None:
     """More of them than are made at once, and only those are durable of which the directory's names are."""
     async with running_broker(f"{directory}/one,{directory}/two") as broker:
         with counted(broker.directories[0], "admit") as admitted:
-            await create(broker, "t", partitions=2 * AT_ONCE + 10)
+            await create(broker, "t", partitions=2 * APPLY_BATCH + 10)
         assert admitted == [3]
-        assert all(broker.partitions.get("t", index).leads for index in range(2 * AT_ONCE + 10))
+        assert all(broker.partitions.get("t", index).leads for index in range(2 * APPLY_BATCH + 10))
         loads = [len([name for name in each.logs if name.topic == "t"]) for each in broker.directories]
         assert max(loads) - min(loads) <= 1
         for replica in broker.partitions.of_topic("t"):
@@ -129,7 +129,7 @@ async def what_others_have_does_not_part_what_is_made_together(directory: Path) 
             mine = replace(here, index=index)
             changes.append(changed(broker, None, mine if index % 2 else replace(mine, replicas=(2,), leader=2)))
         with counted(broker.directories[0], "admit") as admitted:
-            await broker.replicas.act(changes)
+            await broker.applier.apply(changes)
         assert admitted == [1]
         assert len(broker.partitions.of_topic("t")) == 21
 
@@ -155,7 +155,7 @@ async def a_new_epoch_is_noted_before_anything_is_written_in_it(directory: Path)
         await produce(broker, "t", 1, 2)
         before = partition_of(broker, "t")
         after = replace(before, leader_epoch=before.leader_epoch + 3)
-        await broker.replicas.act([changed(broker, before, after)])
+        await broker.applier.apply([changed(broker, before, after)])
         assert broker.partitions.get("t", 0).log.epochs.start_offset_of(after.leader_epoch) == 2
 
 
@@ -167,7 +167,7 @@ async def who_begins_to_lead_has_noted_it_on_disk(directory: Path) -> None:
             led_by_another(broker, "t", index)
             before = partition_of(broker, "t", index)
             changes.append(changed(broker, before, replace(before, leader_epoch=before.leader_epoch + 4)))
-        await broker.replicas.act(changes)
+        await broker.applier.apply(changes)
         for change in changes:
             replica, epoch = broker.partitions.get("t", change.index), change.after.leader_epoch
             assert replica.leads and replica.leader_epoch == replica.log.epochs.latest_epoch == epoch
@@ -180,15 +180,15 @@ async def older_metadata_changes_nothing(directory: Path) -> None:
         before = partition_of(broker, "t")
         newer = replace(before, leader_epoch=before.leader_epoch + 1)
         older = replace(before, leader=2, isr=(2,))
-        await broker.replicas.act([changed(broker, before, newer), changed(broker, newer, older)])
+        await broker.applier.apply([changed(broker, before, newer), changed(broker, newer, older)])
         replica = broker.partitions.get("t", 0)
         assert (replica.leads, replica.leader_epoch) == (True, newer.leader_epoch)
 
 
 RULES: list[tuple[Callable[[Path], Awaitable[None]], str, str]] = [
-    (a_topic_that_is_deleted_and_made_again_begins_empty, "gone |= self._taken_away(change)", "pass"),
-    (a_replica_that_is_taken_away_is_gone, "gone |= self._taken_away(change)", "pass"),
-    (a_replica_that_is_taken_away_and_given_back_begins_empty, "gone |= self._taken_away(change)", "pass"),
+    (a_topic_that_is_deleted_and_made_again_begins_empty, "gone |= self._removed_replicas(change)", "pass"),
+    (a_replica_that_is_taken_away_is_gone, "gone |= self._removed_replicas(change)", "pass"),
+    (a_replica_that_is_taken_away_and_given_back_begins_empty, "gone |= self._removed_replicas(change)", "pass"),
     (
         a_replica_that_is_given_taken_away_and_given_back_begins_empty,
         "                if together:\n",
@@ -196,11 +196,15 @@ RULES: list[tuple[Callable[[Path], Awaitable[None]], str, str]] = [
     ),
     (
         topics_that_are_deleted_together_leave_together,
-        "gone |= self._taken_away(change)",
-        "await self._remove(self._taken_away(change))",
+        "gone |= self._removed_replicas(change)",
+        "await self._remove(self._removed_replicas(change))",
     ),
     (many_partitions_are_made_together_and_evenly, "directory.admit, [its_log for _, its_log in logs]", "list"),
-    (many_partitions_are_made_together_and_evenly, " + coming.count(directory)", ""),
+    (
+        many_partitions_are_made_together_and_evenly,
+        "len(directory.logs) + coming.count(directory)",
+        "len(directory.logs)",
+    ),
     (
         what_others_have_does_not_part_what_is_made_together,
         "before is not None and self._node_id in before.replicas and self._node_id not in after.replicas",
@@ -234,7 +238,7 @@ def test_a_planted_mistake_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mistaken: ModuleType = planted(replicas_module, right, wrong)
-    monkeypatch.setattr(broker_module, "Replicas", mistaken.Replicas)
+    monkeypatch.setattr(broker_module, "MetadataApplier", mistaken.MetadataApplier)
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
         trio.run(rule, tmp_path)
 
@@ -245,12 +249,12 @@ async def test_a_start_configures_each_topic_once(tmp_path: Path, monkeypatch: p
     async with running_broker(tmp_path) as broker:
         await broker.create_missing_topics({"a": 20, "b": 20})
     configured: list[str] = []
-    configure = Replicas.configure
+    configure = MetadataApplier.configure
 
-    def counted(replicas: Replicas, topic: str) -> None:
+    def counted(replicas: MetadataApplier, topic: str) -> None:
         configured.append(topic)
         configure(replicas, topic)
 
-    monkeypatch.setattr(Replicas, "configure", counted)
+    monkeypatch.setattr(MetadataApplier, "configure", counted)
     async with running_broker(tmp_path):
         assert sorted(configured) == ["a", "b"]

@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 import trio
 from mutants.plant import planted
-from support.serving import Asking, on_trio, running_broker
+from support.serving import ClientConnection, on_trio, running_broker
 
-from trioka.broker.fastpath import fetch as fetch_lane
+from trioka.broker.fastpath import fetch as fetch_fast_path
 from trioka.broker.replication import cold_reads
 from trioka.protocol import batch
 from trioka.protocol.errors import KafkaStorageError
@@ -21,7 +21,7 @@ from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 from trioka.storage import page_cache_probe
 from trioka.storage.disk import Buffer, File, OsDisk
-from trioka.storage.page_cache_probe import cold_part
+from trioka.storage.page_cache_probe import uncached_range
 
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 SIZE = 50_000
@@ -106,7 +106,11 @@ class SlowDisk(OsDisk):
 @on_trio
 async def test_whoever_asks_for_what_is_not_in_memory_waits_alone(tmp_path: Path) -> None:
     disk = SlowDisk()
-    async with running_broker(tmp_path, disk) as broker, Asking(broker) as reader, Asking(broker) as other:
+    async with (
+        running_broker(tmp_path, disk) as broker,
+        ClientConnection(broker) as reader,
+        ClientConnection(broker) as other,
+    ):
         await broker.create_missing_topics({"t": 1})
         await other.ask(produce(b"old" * SIZE), 9)
         log = broker.partitions.get("t", 0).log
@@ -125,11 +129,11 @@ async def test_whoever_asks_for_what_is_not_in_memory_waits_alone(tmp_path: Path
 async def test_an_index_that_is_not_in_memory_is_waited_for_elsewhere_too(tmp_path: Path) -> None:
     disk = SlowDisk()
     disk.may_go_on.set()
-    async with running_broker(tmp_path, disk) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path, disk) as broker, ClientConnection(broker) as client:
         await broker.create_missing_topics({"t": 1})
         for _ in range(5):
             await client.ask(produce(bytes(SIZE)), 9)
-    async with running_broker(tmp_path, disk) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path, disk) as broker, ClientConnection(broker) as client:
         segment = broker.partitions.get("t", 0).log.segments.active
         assert len(segment.index.entries) > 0
         disk.cold |= {segment.log_path, segment.index.entries.path}
@@ -143,7 +147,7 @@ async def test_an_index_that_is_not_in_memory_is_waited_for_elsewhere_too(tmp_pa
 async def test_less_than_was_wanted_is_answered_when_it_had_to_be_waited_for(tmp_path: Path) -> None:
     disk = SlowDisk()
     disk.may_go_on.set()
-    async with running_broker(tmp_path, disk) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path, disk) as broker, ClientConnection(broker) as client:
         await broker.create_missing_topics({"t": 1})
         await client.ask(produce(b"old"), 9)
         disk.cold.add(broker.partitions.get("t", 0).log.segments.active.log_path)
@@ -157,7 +161,7 @@ async def test_a_disk_that_fails_there_is_said_to_the_reader_and_the_broker_goes
     disk.may_go_on.set()
     # There are two other disks that work, one of them the metadata's: without them the node would end.
     settings = {"log_dirs": f"{tmp_path}/a,{tmp_path}/b", "metadata_log_dir": f"{tmp_path}/metadata"}
-    async with running_broker(tmp_path, disk, **settings) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path, disk, **settings) as broker, ClientConnection(broker) as client:
         await broker.create_missing_topics({"t": 1})
         await client.ask(produce(b"old"), 9)
         disk.fails = True
@@ -172,13 +176,13 @@ async def test_so_many_threads_wait_for_disks_and_no_more(tmp_path: Path) -> Non
     disk = SlowDisk()
     async with running_broker(tmp_path, disk) as broker, trio.open_nursery() as nursery:
         await broker.create_missing_topics({"t": 1})
-        async with Asking(broker) as client:
+        async with ClientConnection(broker) as client:
             await client.ask(produce(b"old"), 9)
         disk.cold.add(broker.partitions.get("t", 0).log.segments.active.log_path)
         answers = []
 
         async def read() -> None:
-            async with Asking(broker) as reader:
+            async with ClientConnection(broker) as reader:
                 answers.append(await reader.ask(fetch(), 11))
 
         for _ in range(cold_reads.THREADS + 3):
@@ -204,20 +208,20 @@ def throw_out(path: str) -> None:
 @on_trio
 async def test_the_kernel_says_what_is_not_in_memory(tmp_path: Path) -> None:
     """A real file, thrown out of the page cache."""
-    async with running_broker(tmp_path) as broker, Asking(broker) as client:
+    async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         await broker.create_missing_topics({"t": 1})
         await client.ask(produce(b"old" * SIZE), 9)
         log = broker.partitions.get("t", 0).log
-        assert cold_part(log, 0, 1 << 20) is None
+        assert uncached_range(log, 0, 1 << 20) is None
         for _ in range(100):  # the kernel holds on to pages that it has in hand
             throw_out(log.segments.active.log_path)
-            if cold_part(log, 0, 1 << 20) is not None:
+            if uncached_range(log, 0, 1 << 20) is not None:
                 break
         else:
             pytest.skip("this file system does not say what is in memory, or keeps it there")
         answer = await client.ask(fetch(), 11)
         assert b"old" * SIZE in bytes(answer.responses[0].partitions[0].records)
-        assert cold_part(log, 0, 1 << 20) is None
+        assert uncached_range(log, 0, 1 << 20) is None
 
 
 # Planted mistakes. A rule runs in a loop of its own, with a copy of a module in the place of the right one.
@@ -227,11 +231,11 @@ async def a_cold_log_is_read_elsewhere(path: Path) -> None:
     """By a request of the usual road, and by one that a lane would take; nobody waits here, for log or index."""
     disk = SlowDisk()
     disk.may_go_on.set()
-    async with running_broker(path, disk) as broker, Asking(broker) as client:
+    async with running_broker(path, disk) as broker, ClientConnection(broker) as client:
         await broker.create_missing_topics({"t": 1})
         for _ in range(5):
             await client.ask(produce(bytes(SIZE)), 9)
-    async with running_broker(path, disk) as broker, Asking(broker) as client:
+    async with running_broker(path, disk) as broker, ClientConnection(broker) as client:
         log = broker.partitions.get("t", 0).log
         segment = log.segments.active
         disk.cold.add(segment.index.entries.path)
@@ -246,7 +250,7 @@ async def a_cold_log_is_read_elsewhere(path: Path) -> None:
         assert threading.get_ident() not in disk.waited
 
 
-async def records_of(client: Asking, offset: int) -> bytes:
+async def records_of(client: ClientConnection, offset: int) -> bytes:
     wanted = fetch(offset, max_bytes=SIZE)
     with trio.fail_after(20):
         return bytes((await client.ask(wanted, 11)).responses[0].partitions[0].records)
@@ -260,23 +264,28 @@ async def test_what_is_not_in_memory_is_read_elsewhere_whichever_road_a_fetch_ta
 MISTAKES: list[tuple[ModuleType, str, str, tuple[str, str]]] = [
     (
         page_cache_probe,
-        "if size <= 0 or segment.files",
-        "if True or segment.files",
-        ("trioka.broker.handlers.fetch", "cold_part"),
+        "size <= 0",
+        "True",
+        ("trioka.broker.handlers.fetch", "uncached_range"),
     ),
-    (page_cache_probe, "if not segment.index_is_warm:", "if False:", ("trioka.broker.handlers.fetch", "cold_part")),
     (
         page_cache_probe,
-        "if size <= 0 or segment.files",
-        "if True or segment.files",
-        ("trioka.broker.fastpath.fetch", "cold_part"),
+        "if not segment.index_is_warm:",
+        "if False:",
+        ("trioka.broker.handlers.fetch", "uncached_range"),
+    ),
+    (
+        page_cache_probe,
+        "size <= 0",
+        "True",
+        ("trioka.broker.fastpath.fetch", "uncached_range"),
     ),
     (page_cache_probe, "file.warm(part.position, part.size)", "pass", ("trioka.broker.replication.cold_reads", "warm")),
     (
-        fetch_lane,
-        "elif cold_part(log, offset, limit) is not None:",
+        fetch_fast_path,
+        "elif uncached_range(log, offset, limit) is not None:",
         "elif False:",
-        ("trioka.broker.fastpath.fetch", "lane_for"),
+        ("trioka.broker.fastpath.registry", "fast_path_for"),
     ),
     (
         cold_reads,

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.serving import Asking, on_trio, running_broker
+from support.serving import ClientConnection, on_trio, running_broker
 from support.topic_requests import create, produce, producing
 
 from trioka.broker import background as housekeeping
-from trioka.broker.background import Housekeeping
+from trioka.broker.background import LogMaintenance
 from trioka.broker.broker import Broker
-from trioka.broker.fastpath.produce import ProduceLane
+from trioka.broker.fastpath.produce import ProduceFastPath
 from trioka.broker.replication.partitions import Replica
-from trioka.cluster.purgatory import Delayed
+from trioka.cluster.purgatory import Purgatory
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.storage.log import Log
@@ -53,7 +53,7 @@ def fetching(
     )
 
 
-async def use(broker: Broker, chores: Housekeeping, connection: Asking, names: list[str]) -> None:
+async def use(broker: Broker, chores: LogMaintenance, connection: ClientConnection, names: list[str]) -> None:
     """Written, read within a session, flushed, and looked at by every chore."""
     for name in names:
         for _ in range(3):
@@ -62,24 +62,28 @@ async def use(broker: Broker, chores: Housekeeping, connection: Asking, names: l
     opened = await connection.ask(fetching(names), 11)
     assert opened.session_id
     await connection.ask(fetching([], session_id=opened.session_id, epoch=1), 11)
-    for chore in (chores.flush, chores.checkpoint, chores.compact, chores.forget, chores.forget_producers):
+    for chore in (chores.flush, chores.checkpoint, chores.compact, chores.apply_retention, chores.expire_producers):
         await chore()
     for replica in broker.partitions:
-        chores._complain(replica.log, ValueError("a reason"))
+        chores._warn_once(replica.log, ValueError("a reason"))
 
 
 async def left_by_deleted_topics(tmp_path: Path) -> dict[type, set[int]]:
-    async with running_broker(tmp_path) as broker, Asking(broker) as connection, Asking(broker) as waiting:
+    async with (
+        running_broker(tmp_path) as broker,
+        ClientConnection(broker) as connection,
+        ClientConnection(broker) as waiting,
+    ):
         await create(broker, "stays", retention_ms=-1)
         await produce(broker, "stays", 1)
-        before, chores = alive(), Housekeeping(broker)
+        before, chores = alive(), LogMaintenance(broker)
         names = [f"goes-{number}" for number in range(TOPICS)]
         for name in names:
             await create(broker, name, cleanup_policy="compact")
         await use(broker, chores, connection, names)
         waits = fetching(names, offset=3, max_wait_ms=600_000)
         await waiting.say(waits, 11)
-        while not len(broker.delayed):
+        while not len(broker.purgatory):
             await trio.lowlevel.checkpoint()
         during = alive()
         assert all(len(during[kind]) >= len(before[kind]) + TOPICS for kind in KINDS)
@@ -97,11 +101,11 @@ async def test_nothing_is_left_of_topics_that_were_deleted(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("owner", "name", "mistake"),
     [
-        (ProduceLane, "quiet", lambda self: None),
-        (Delayed, "sweep", lambda self: None),
+        (ProduceFastPath, "release", lambda self: None),
+        (Purgatory, "sweep", lambda self: None),
         (housekeeping, "WeakKeyDictionary", dict),
     ],
-    ids=["lanes", "waiters", "chores"],
+    ids=["fast paths", "waiters", "chores"],
 )
 def test_whoever_holds_a_deleted_log_would_be_found(
     owner: object, name: str, mistake: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

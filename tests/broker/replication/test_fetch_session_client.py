@@ -32,7 +32,7 @@ class Pair:
     """A follower and its leader, which answers whatever is asked with nothing."""
 
     def __init__(self, module: ModuleType, slots: int = 10) -> None:
-        self.asking = module.StandingFetch(7)
+        self.asking = module.FetchSessionClient(7)
         self.leader = FetchSessions(slots, 1000, Random(1))
 
     def ask(self, wanted: dict[Key, Position]) -> tuple[FetchRequest, list[Key], bool]:
@@ -44,7 +44,7 @@ class Pair:
         offsets = {(each.topic_id, each.partition): each.fetch_offset for each in context.asked}
         assert context.error_code or offsets == {key: place.offset for key, place in wanted.items()}
         answer = context.answer([(each, nothing(each)) for each in context.asked], 0)
-        return request, asked, self.asking.answered(answer)
+        return request, asked, self.asking.handle_response(answer)
 
 
 def nothing(asked: Any) -> Result:
@@ -95,7 +95,7 @@ def test_who_knows_what_has_changed_need_not_look_at_all(module: ModuleType) -> 
     assert (said(request), forgotten(request)) == ([], [])  # that was said before
     request = pair.asking.request(moved, 11, LIMITS)
     assert said(request) == [(A, 0)]
-    pair.asking.begin_anew()
+    pair.asking.reset()
     request = pair.asking.request(moved, 11, LIMITS, {(A, 0)})
     assert said(request) == [(A, 0), (A, 1)]  # to who knows nothing, everything
 
@@ -116,7 +116,7 @@ def test_after_a_lost_answer_all_is_said_again(module: ModuleType) -> None:
     wanted = {(A, 0): at(5), (B, 0): at(7)}
     pair.ask(wanted)
     pair.asking.request(wanted, 11, LIMITS)
-    pair.asking.begin_anew()
+    pair.asking.reset()
     request, _, counts = pair.ask(wanted)
     assert (sorted(said(request)), counts) == (sorted(wanted), True)
 
@@ -133,27 +133,35 @@ def test_an_answer_of_another_session_does_not_count(module: ModuleType) -> None
     pair = Pair(module)
     wanted = {(A, 0): at(5)}
     pair.ask(wanted)
-    assert not pair.asking.answered(FetchResponse(throttle_time_ms=0, session_id=12345, responses=[]))
+    assert not pair.asking.handle_response(FetchResponse(throttle_time_ms=0, session_id=12345, responses=[]))
     error = FetchResponse(throttle_time_ms=0, error_code=FetchSessionIdNotFound.code, session_id=0, responses=[])
-    assert not pair.asking.answered(error)
-    assert not module.StandingFetch(7).answered(error)  # even to the first request
+    assert not pair.asking.handle_response(error)
+    assert not module.FetchSessionClient(7).handle_response(error)  # even to the first request
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
     (
-        "self._said.get(key) != wanted[key]}",
-        "key not in self._said}",
+        "self._sent.get(key) != wanted[key]",
+        "key not in self._sent",
         test_after_the_first_request_only_changes_are_said,
     ),
-    ("self._said = dict(wanted)", "pass", test_after_the_first_request_only_changes_are_said),
-    ("            self._said |= changed\n", "", test_who_knows_what_has_changed_need_not_look_at_all),
+    ("self._sent = dict(wanted)", "pass", test_after_the_first_request_only_changes_are_said),
+    ("            self._sent |= changed\n", "", test_who_knows_what_has_changed_need_not_look_at_all),
     (
-        "                del self._said[key]\n",
+        "                del self._sent[key]\n",
         "                pass\n",
         test_who_knows_what_has_changed_need_not_look_at_all,
     ),
-    ("if looked_at is None else looked_at", "", test_who_knows_what_has_changed_need_not_look_at_all),
-    ("forgotten = [key for key", "forgotten = [] and [key for key", test_what_is_followed_no_longer_is_forgotten),
+    (
+        "{**self._sent, **wanted} if changed_keys is None else changed_keys",
+        "{**self._sent, **wanted}",
+        test_who_knows_what_has_changed_need_not_look_at_all,
+    ),
+    (
+        "[key for key in keys if key in self._sent and key not in wanted]",
+        "[] and [key for key in keys if key in self._sent and key not in wanted]",
+        test_what_is_followed_no_longer_is_forgotten,
+    ),
     (
         "response.error_code != NONE or not is_ours",
         "not is_ours",

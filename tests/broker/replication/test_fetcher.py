@@ -8,7 +8,7 @@ import pytest
 import trio
 from mutants.plant import planted
 from support.multi_replica import alone_again, filled, follow, leading, led_by_another, produced, with_others
-from support.serving import Asking, on_trio
+from support.serving import ClientConnection, on_trio
 from support.topic_requests import producing
 
 from trioka.broker.broker import Broker
@@ -44,12 +44,12 @@ def acks_all(timeout_ms: int = 20_000) -> ProduceRequest:
 
 
 async def an_acknowledgement_waits_for_who_is_in_sync(directory: Path) -> None:
-    async with leading(directory) as (broker, replica), Asking(broker) as producer:
+    async with leading(directory) as (broker, replica), ClientConnection(broker) as producer:
         await producer.say(acks_all(), 9)
         told = await follow(broker, 0, wait_ms=20_000)
         assert len(bytes(told.records)) > 0
         assert replica.log.high_watermark == 0
-        assert len(broker.delayed) >= 1
+        assert len(broker.purgatory) >= 1
         await follow(broker, 2)
         assert replica.log.high_watermark == 2
         assert await produced(producer, acks_all()) == (NONE, 0)
@@ -62,7 +62,7 @@ async def test_an_acknowledgement_waits_for_who_is_in_sync(tmp_path: Path) -> No
 
 @on_trio
 async def test_an_acknowledgement_that_nobody_allows_times_out(tmp_path: Path) -> None:
-    async with leading(tmp_path) as (broker, replica), Asking(broker) as producer:
+    async with leading(tmp_path) as (broker, replica), ClientConnection(broker) as producer:
         await producer.say(acks_all(timeout_ms=10), 9)
         assert (await produced(producer, acks_all()))[0] == RequestTimedOut.code
         assert (replica.log.log_end_offset, replica.log.high_watermark) == (2, 0)
@@ -78,7 +78,7 @@ def idempotent(timeout_ms: int = 20_000) -> ProduceRequest:
 
 @on_trio
 async def test_a_duplicate_is_acknowledged_when_the_first_would_be(tmp_path: Path) -> None:
-    async with leading(tmp_path) as (broker, replica), Asking(broker) as producer:
+    async with leading(tmp_path) as (broker, replica), ClientConnection(broker) as producer:
         await producer.say(idempotent(timeout_ms=10), 9)
         assert (await produced(producer, idempotent()))[0] == RequestTimedOut.code
         await producer.say(idempotent(timeout_ms=10), 9)
@@ -90,7 +90,7 @@ async def test_a_duplicate_is_acknowledged_when_the_first_would_be(tmp_path: Pat
 
 
 async def too_few_in_sync_are_refused_before_anything_is_appended(directory: Path) -> None:
-    async with leading(directory, in_sync=1) as (broker, replica), Asking(broker) as producer:
+    async with leading(directory, in_sync=1) as (broker, replica), ClientConnection(broker) as producer:
         replica.min_in_sync = 2
         await producer.say(acks_all(), 9)
         assert (await produced(producer, acks_all()))[0] == NotEnoughReplicas.code
@@ -103,13 +103,13 @@ async def test_too_few_in_sync_are_refused_before_anything_is_appended(tmp_path:
 
 
 async def too_few_in_sync_afterwards_are_told_so(directory: Path) -> None:
-    async with leading(directory, min_insync_replicas=2) as (broker, replica), Asking(broker) as producer:
+    async with leading(directory, min_insync_replicas=2) as (broker, replica), ClientConnection(broker) as producer:
         await producer.say(acks_all(), 9)
         await follow(broker, 0, wait_ms=20_000)
         with_others(broker, "t", others=(2, 3), in_sync=1)
         assert replica.log.high_watermark == 0  # it stands still, whatever acks says
         replica.log.advance_high_watermark(2)  # as if it had moved just before
-        broker.delayed.touch(replica)
+        broker.purgatory.notify(replica)
         assert (await produced(producer, acks_all()))[0] == NotEnoughReplicasAfterAppend.code
 
 
@@ -119,7 +119,7 @@ async def test_too_few_in_sync_afterwards_are_told_so(tmp_path: Path) -> None:
 
 
 async def whoever_waits_for_a_leader_that_is_none_any_more_is_sent_away(directory: Path) -> None:
-    async with leading(directory) as (broker, _), Asking(broker) as producer:
+    async with leading(directory) as (broker, _), ClientConnection(broker) as producer:
         await producer.say(acks_all(), 9)
         await follow(broker, 0, wait_ms=20_000)
         led_by_another(broker, "t")
@@ -133,13 +133,13 @@ async def test_whoever_waits_for_a_leader_that_is_none_any_more_is_sent_away(tmp
 
 async def what_an_earlier_reign_wrote_is_not_acknowledged_by_a_later_one(directory: Path) -> None:
     async with leading(directory) as (broker, replica):
-        reign, until = replica.reign, 2
+        term, until = replica.term, 2
         replica.append(build([Record(n, 1, b"k", b"v") for n in range(2)]), -1, 1)
-        assert replica.outcome(until, reign) is False
+        assert replica.commit_status(until, term) is False
         led_by_another(broker, "t")
         alone_again(broker, "t")
         assert replica.log.high_watermark == 2
-        assert isinstance(replica.outcome(until, reign), NotLeaderOrFollower)
+        assert isinstance(replica.commit_status(until, term), NotLeaderOrFollower)
 
 
 @on_trio
@@ -149,7 +149,7 @@ async def test_what_an_earlier_reign_wrote_is_not_acknowledged_by_a_later_one(tm
 
 @on_trio
 async def test_acks_1_waits_for_nobody_and_consumers_see_it_later(tmp_path: Path) -> None:
-    async with leading(tmp_path) as (broker, replica), Asking(broker) as producer:
+    async with leading(tmp_path) as (broker, replica), ClientConnection(broker) as producer:
         request = producing("t", 1, acks=1)
         await producer.say(request, 9)
         assert await produced(producer, request) == (NONE, 0)
@@ -221,7 +221,7 @@ async def test_a_follower_that_waits_is_woken_by_what_comes(tmp_path: Path) -> N
             answers.append(await follow(broker, 0, wait_ms=25_000))
 
         nursery.start_soon(wait)
-        while not len(broker.delayed):
+        while not len(broker.purgatory):
             await trio.sleep(0.001)
         await filled(broker)
         while not answers:
@@ -238,9 +238,9 @@ async def test_a_follower_that_waits_has_not_caught_up_again(tmp_path: Path) -> 
         noted = replica.leadership.followers[2].fetched
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: follow(broker, 0, by=3, wait_ms=300))
-            while len(broker.delayed) == 0:
+            while len(broker.purgatory) == 0:
                 await trio.sleep(0.001)
-            broker.delayed.touch(replica)
+            broker.purgatory.notify(replica)
         assert replica.leadership.followers[2].fetched == noted
         assert replica.leadership.followers[3].log_end_offset == 0
 
@@ -253,7 +253,7 @@ async def a_consumer_that_waits_is_woken_by_what_is_committed(directory: Path) -
             answers.append(await follow(broker, 0, by=-1, wait_ms=25_000))
 
         nursery.start_soon(wait)
-        while not len(broker.delayed):
+        while not len(broker.purgatory):
             await trio.sleep(0.001)
         await filled(broker)
         await trio.testing.wait_all_tasks_blocked()
@@ -275,7 +275,7 @@ async def test_a_consumer_that_waits_is_woken_by_what_is_committed(tmp_path: Pat
 async def latest(broker: Broker, *, version: int = 11, replica_id: int = -1) -> tuple[int, int]:
     asked = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=LATEST)
     request = ListOffsetsRequest(replica_id=replica_id, topics=[ListOffsetsRequest.Topic(name="t", partitions=[asked])])
-    async with Asking(broker) as connection:
+    async with ClientConnection(broker) as connection:
         (told,) = (await connection.ask(request, version)).topics[0].partitions
         return told.error_code, told.offset
 
@@ -304,11 +304,11 @@ async def test_a_new_leader_does_not_know_at_once_where_its_log_ends(tmp_path: P
 
 
 PARTITION_MISTAKES = [
-    ("if acks == ALL_REPLICAS and not self.stands_alone and self.in_sync < self.min_in_sync:", "if False:"),
+    ("if acks == ALL_REPLICAS and not self.has_min_in_sync:", "if False:"),
     ("if self.log.high_watermark < until:", "if self.log.log_end_offset < until:"),
-    ("if not self.leads or self.reign != reign:", "if not self.leads:"),
-    ("if not self.leads or self.reign != reign:", "if self.reign != reign:"),
-    ("len(leadership.maximal_isr) < self.min_in_sync:", "False:"),
+    ("if not self.leads or self.term != term:", "if not self.leads:"),
+    ("if not self.leads or self.term != term:", "if self.term != term:"),
+    ("len(leadership.maximal_isr) < self.min_in_sync", "False"),
     ("self.log.high_watermark >= self.leadership.epoch_start", "True"),
 ]
 PARTITION_RULES = [

@@ -3,6 +3,7 @@
 The look at all of them that comes once in a while is put off for the length of these tests: it would hide a mistake.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,36 +14,39 @@ import pytest
 import trio
 from mutants.plant import planted
 from support.multi_replica import led_by_another, with_others
-from support.serving import Asking, on_trio, running_broker
+from support.serving import ClientConnection, on_trio, request_frame, running_broker
 from support.topic_requests import create, producing
 
 from trioka.broker import broker as broker_module
 from trioka.broker.broker import Broker
 from trioka.broker.handlers import fetch as handler
+from trioka.broker.network import server as network_server
+from trioka.broker.network.channel import Channel, SendPolicy
+from trioka.broker.network.connection import Connection
 from trioka.broker.replication import follower_session as follower_watch
 from trioka.broker.replication import transitions as replication
-from trioka.broker.replication.fetch_session_client import VERSION, Key, Limits, Position, StandingFetch
-from trioka.cluster.purgatory import Waiter
+from trioka.broker.replication.fetch_session_client import VERSION, FetchSessionClient, Key, Limits, Position
+from trioka.cluster.purgatory import DelayedOperation, Purgatory
 from trioka.protocol.batch import build
 from trioka.protocol.errors import FencedLeaderEpoch
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.record import Record
-from trioka.storage.append_validation import Origin
+from trioka.storage.append_validation import AppendOrigin
 
 FOLLOWER = 2
 PARTITIONS = 3
 FOR_EVER_MS = 600_000
 FOR_EVER_S = 1e9
-Told = dict[int, FetchResponse.Topic.Partition]
+SentPartitions = dict[int, FetchResponse.Topic.Partition]
 Rule = Callable[[Path], Awaitable[None]]
 
 
 class Session:
     """A follower, as far as its questions go."""
 
-    def __init__(self, broker: Broker, connection: Asking) -> None:
+    def __init__(self, broker: Broker, connection: ClientConnection) -> None:
         self._connection = connection
-        self._standing = StandingFetch(FOLLOWER)
+        self._standing = FetchSessionClient(FOLLOWER)
         topic = broker.metadata.topics.by_name("t")
         assert topic is not None
         self._topic_id = topic.topic_id
@@ -62,19 +66,22 @@ class Session:
         await self._connection.say(request, VERSION)
         return request
 
-    async def hear(self, request: FetchRequest) -> Told:
+    async def hear(self, request: FetchRequest) -> SentPartitions:
         response = await self._connection.hear(request, VERSION)
-        assert self._standing.answered(response), response
+        assert self._standing.handle_response(response), response
         return {told.partition_index: told for topic in response.responses for told in topic.partitions}
 
-    async def ask(self, wait_ms: int = 0, max_bytes: int = 1 << 20) -> Told:
+    async def ask(self, wait_ms: int = 0, max_bytes: int = 1 << 20) -> SentPartitions:
         return await self.hear(await self.say(wait_ms, max_bytes))
 
 
 @asynccontextmanager
 async def followed(directory: Path) -> AsyncIterator[tuple[Broker, Session]]:
     """A leader of three partitions, and a follower in sync that has asked twice: it has a session, and is seen."""
-    async with running_broker(directory, None, replica_lag_time_max_ms=FOR_EVER_MS) as broker, Asking(broker) as line:
+    async with (
+        running_broker(directory, None, replica_lag_time_max_ms=FOR_EVER_MS) as broker,
+        ClientConnection(broker) as line,
+    ):
         await create(broker, "t", partitions=PARTITIONS)
         for index in range(PARTITIONS):
             with_others(broker, "t", index, others=(FOLLOWER,), in_sync=2)
@@ -88,12 +95,12 @@ async def followed(directory: Path) -> AsyncIterator[tuple[Broker, Session]]:
 
 async def write(broker: Broker, index: int) -> None:
     request = producing("t", 1, partition=index, acks=1)
-    async with Asking(broker) as connection:
+    async with ClientConnection(broker) as connection:
         (told,) = (await connection.ask(request, 9)).responses[0].partition_responses
         assert told.error_code == 0
 
 
-def sizes(told: Told) -> dict[int, int]:
+def sizes(told: SentPartitions) -> dict[int, int]:
     return {index: len(result.records or b"") for index, result in told.items()}
 
 
@@ -109,8 +116,8 @@ def must_fail(rule: Rule, directory: Path) -> None:
 async def what_is_written_between_two_fetches_comes_with_the_next(directory: Path) -> None:
     async with followed(directory) as (broker, session):
         await write(broker, 1)
-        told = await session.ask()
-        assert list(told) == [1] and sizes(told)[1] > 0
+        response = await session.ask()
+        assert list(response) == [1] and sizes(response)[1] > 0
 
 
 async def what_is_written_while_a_fetch_waits_answers_it(directory: Path) -> None:
@@ -118,8 +125,8 @@ async def what_is_written_while_a_fetch_waits_answers_it(directory: Path) -> Non
         request = await session.say(FOR_EVER_MS)
         await broker_waits(broker)
         await write(broker, 2)
-        told = await session.hear(request)
-        assert list(told) == [2] and sizes(told)[2] > 0
+        response = await session.hear(request)
+        assert list(response) == [2] and sizes(response)[2] > 0
 
 
 async def what_goes_wrong_with_a_fetch_that_waits_concerns_its_follower_only(directory: Path) -> None:
@@ -127,15 +134,15 @@ async def what_goes_wrong_with_a_fetch_that_waits_concerns_its_follower_only(dir
     async with followed(directory) as (broker, session):
         request = await session.say(FOR_EVER_MS)
         await broker_waits(broker)
-        with mock.patch.object(handler._ParkedFollower, "look", side_effect=ZeroDivisionError):
+        with mock.patch.object(handler._ParkedFollower, "try_complete_for", side_effect=ZeroDivisionError):
             await write(broker, 2)
         with pytest.raises(AttributeError):  # of an answer that is None
             await session.hear(request)
-        assert len(broker.delayed) == 0 and not broker.delayed._watchers
+        assert len(broker.purgatory) == 0 and not broker.purgatory._watchers
 
 
 async def broker_waits(broker: Broker) -> None:
-    while not len(broker.delayed):
+    while not len(broker.purgatory):
         await trio.sleep(0.001)
 
 
@@ -145,13 +152,13 @@ async def where_a_follower_is_counts_at_once(directory: Path) -> None:
         await session.ask()
         assert broker.partitions.get("t", 1).log.high_watermark == 0
         session.move(1, 1)
-        told = await session.ask()
+        response = await session.ask()
         assert broker.partitions.get("t", 1).log.high_watermark == 1
-        assert {index: result.high_watermark for index, result in told.items()} == {1: 1}
+        assert {index: result.high_watermark for index, result in response.items()} == {1: 1}
         assert await session.ask() == {}
 
 
-class WritesMore(Waiter):
+class WritesMore(DelayedOperation):
     """As a coordinator does: what follows upon a record is written when that record is committed."""
 
     def __init__(self, broker: Broker, committed: int, then: int) -> None:
@@ -160,11 +167,11 @@ class WritesMore(Waiter):
         self._broker = broker
         self._then = broker.partitions.get("t", then)
 
-    def look(self, key: Hashable) -> bool:
+    def try_complete(self, key: Hashable) -> bool:
         if self._log.high_watermark == 0:
             return False
-        self._then.append(build([Record(0, 0, None, b"more")]), 1, 0, Origin.COORDINATOR)
-        self._broker.delayed.touch(self._then)
+        self._then.append(build([Record(0, 0, None, b"more")]), 1, 0, AppendOrigin.COORDINATOR)
+        self._broker.purgatory.notify(self._then)
         return True
 
 
@@ -173,10 +180,10 @@ async def what_is_written_because_a_follower_has_come_so_far_comes_at_once(direc
         for then in (1, 2):
             await write(broker, 1)
             await session.ask()
-            broker.delayed.park(WritesMore(broker, 1, then), (broker.partitions.get("t", 1),), FOR_EVER_S)
+            broker.purgatory.park(WritesMore(broker, 1, then), (broker.partitions.get("t", 1),), FOR_EVER_S)
             session.move(1, broker.partitions.get("t", 1).log.log_end_offset)
-            told = await session.ask(FOR_EVER_MS)
-            assert sizes(told)[then] > 0
+            response = await session.ask(FOR_EVER_MS)
+            assert sizes(response)[then] > 0
             session.move(then, broker.partitions.get("t", then).log.log_end_offset)
             await session.ask()
 
@@ -186,12 +193,12 @@ async def what_is_written_because_of_a_fetch_that_is_answered_comes_with_the_nex
         await write(broker, 1)
         await session.ask()
         await write(broker, 0)  # which the next fetch is answered with
-        broker.delayed.park(WritesMore(broker, 1, 2), (broker.partitions.get("t", 1),), FOR_EVER_S)
+        broker.purgatory.park(WritesMore(broker, 1, 2), (broker.partitions.get("t", 1),), FOR_EVER_S)
         session.move(1, 1)
-        told = await session.ask()
-        assert sizes(told)[0] > 0
+        response = await session.ask()
+        assert sizes(response)[0] > 0
         session.move(0, 1)
-        heard = sizes(told) | sizes(await session.ask())
+        heard = sizes(response) | sizes(await session.ask())
         assert heard[2] > 0
 
 
@@ -199,14 +206,14 @@ async def what_had_no_room_comes_next_time(directory: Path) -> None:
     async with followed(directory) as (broker, session):
         for index in range(PARTITIONS):
             await write(broker, index)
-        told = await session.ask(max_bytes=1)
-        (first,) = [index for index, size in sizes(told).items() if size]
+        response = await session.ask(max_bytes=1)
+        (first,) = [index for index, size in sizes(response).items() if size]
         session.move(first, 1)
-        told = await session.ask(max_bytes=1)
-        (second,) = [index for index, size in sizes(told).items() if size]
+        response = await session.ask(max_bytes=1)
+        (second,) = [index for index, size in sizes(response).items() if size]
         session.move(second, 1)
-        told = await session.ask()
-        assert {first, second, *(index for index, size in sizes(told).items() if size)} == set(range(PARTITIONS))
+        response = await session.ask()
+        assert {first, second, *(index for index, size in sizes(response).items() if size)} == set(range(PARTITIONS))
 
 
 async def another_leader_is_told_of_as_long_as_it_is_asked_for(directory: Path) -> None:
@@ -222,35 +229,35 @@ async def another_leader_is_told_of_as_long_as_it_is_asked_for(directory: Path) 
 
 async def nothing_is_left_of_what_is_forgotten(directory: Path) -> None:
     async with followed(directory) as (broker, session):
-        assert len(broker.delayed._watchers) == PARTITIONS
+        assert len(broker.purgatory._watchers) == PARTITIONS
         session.leave(0)
         assert await session.ask() == {}
-        assert len(broker.delayed._watchers) == PARTITIONS - 1
+        assert len(broker.purgatory._watchers) == PARTITIONS - 1
         await write(broker, 0)
         assert await session.ask() == {}
-        session._standing.begin_anew()
+        session._standing.reset()
         broker.fetch_sessions._remove(next(iter(broker.fetch_sessions._sessions.values())))
-        assert not broker.delayed._watchers
+        assert not broker.purgatory._watchers
         assert set(await session.ask()) == {1, 2}
 
 
 async def who_is_gone_is_watched_for_no_longer_until_it_comes_back(directory: Path) -> None:
     async with followed(directory) as (broker, _):
-        async with Asking(broker) as line:
+        async with ClientConnection(broker) as line:
             other = Session(broker, line)
             await other.ask()
             await other.ask()
             await other.say(FOR_EVER_MS)
             await broker_waits(broker)
-            assert {len(watchers) for watchers in broker.delayed._watchers.values()} == {2}
-        while {len(watchers) for watchers in broker.delayed._watchers.values()} != {1}:
+            assert {len(watchers) for watchers in broker.purgatory._watchers.values()} == {2}
+        while {len(watchers) for watchers in broker.purgatory._watchers.values()} != {1}:
             await trio.sleep(0.001)
-        async with Asking(broker) as line:
+        async with ClientConnection(broker) as line:
             other._connection = line
             other._standing._epoch += 1  # as if it had heard the answer
             await write(broker, 1)
             assert set(await other.ask()) == {1}
-            assert {len(watchers) for watchers in broker.delayed._watchers.values()} == {2}
+            assert {len(watchers) for watchers in broker.purgatory._watchers.values()} == {2}
 
 
 async def who_waits_when_a_partition_is_led_anew_is_answered_and_may_ask_for_it(directory: Path) -> None:
@@ -265,7 +272,44 @@ async def who_waits_when_a_partition_is_led_anew_is_answered_and_may_ask_for_it(
         assert set(await session.ask()) == {2}
 
 
+async def what_a_round_appends_comes_in_one_answer(directory: Path) -> None:
+    """Two requests of one connection that arrive together, for two partitions."""
+    async with followed(directory) as (broker, session), ClientConnection(broker) as producer:
+        request = await session.say(FOR_EVER_MS)
+        await broker_waits(broker)
+        both = [producing("t", 1, partition=index, acks=1) for index in (0, 2)]
+        await producer._stream.send_all(b"".join(request_frame(each, 9) for each in both))
+        assert {index for index, size in sizes(await session.hear(request)).items() if size} == {0, 2}
+
+
+async def what_one_fetch_commits_is_acknowledged_by_one_send(directory: Path) -> None:
+    """Two requests of one connection wait for two partitions."""
+    async with followed(directory) as (broker, session), ClientConnection(broker) as producer:
+        both = [producing("t", 1, partition=index) for index in (0, 2)]
+        await producer._stream.send_all(b"".join(request_frame(each, 9) for each in both))
+        while len(broker.purgatory) < 2:
+            await trio.sleep(0.001)
+        assert {index for index, size in sizes(await session.ask()).items() if size} == {0, 2}
+        session.move(0, 1)
+        session.move(2, 1)
+        sends: list[Connection] = []
+        usual = Channel.flush
+
+        def flush(channel: Channel, policy: SendPolicy) -> None:
+            if channel.connection.outgoing:
+                sends.append(channel.connection)
+            usual(channel, policy)
+
+        with mock.patch.object(Channel, "flush", flush):
+            await session.ask()
+            for each in both:
+                assert (await producer.hear(each, 9)).responses[0].partition_responses[0].error_code == 0
+        assert sorted(Counter(sends).values()) == [1, 1], "one for the follower, one for the producer"
+
+
 RULES: list[Rule] = [
+    what_a_round_appends_comes_in_one_answer,
+    what_one_fetch_commits_is_acknowledged_by_one_send,
     who_is_gone_is_watched_for_no_longer_until_it_comes_back,
     who_waits_when_a_partition_is_led_anew_is_answered_and_may_ask_for_it,
     what_is_written_between_two_fetches_comes_with_the_next,
@@ -282,7 +326,7 @@ RULES: list[Rule] = [
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_holds(rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower_watch, "LOOK_AT_ALL_S", FOR_EVER_S)
+    monkeypatch.setattr(follower_watch, "FULL_SCAN_S", FOR_EVER_S)
     on_trio(rule)(tmp_path)
 
 
@@ -306,41 +350,59 @@ HURRIED = who_waits_when_a_partition_is_led_anew_is_answered_and_may_ask_for_it
 def test_a_follower_that_is_not_hurried_is_missed(
     right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower_watch, "LOOK_AT_ALL_S", FOR_EVER_S)
-    monkeypatch.setattr(broker_module, "Replication", planted(replication, right, wrong).Replication)
+    monkeypatch.setattr(follower_watch, "FULL_SCAN_S", FOR_EVER_S)
+    monkeypatch.setattr(broker_module, "ReplicaTransitions", planted(replication, right, wrong).ReplicaTransitions)
     must_fail(HURRIED, tmp_path)
 
 
 def test_what_is_not_read_again_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower_watch, "LOOK_AT_ALL_S", FOR_EVER_S)
-    monkeypatch.setattr(handler._Reading, "has_become_stale", False)
+    monkeypatch.setattr(follower_watch, "FULL_SCAN_S", FOR_EVER_S)
+    monkeypatch.setattr(handler._PartitionReader, "is_stale", False)
+    monkeypatch.setattr(Purgatory, "hold", lambda self: None)  # as if a task resumed the connection, outside of a round
     must_fail(what_is_written_because_a_follower_has_come_so_far_comes_at_once, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "rule"),
+    [
+        ("self._purgatory.hold()", "pass", what_a_round_appends_comes_in_one_answer),
+        ("self._purgatory.release()", "pass", what_is_written_while_a_fetch_waits_answers_it),
+        ("self._outputs = outputs\n", "pass\n", what_one_fetch_commits_is_acknowledged_by_one_send),
+        ("for channel in outputs:", "for channel in ():", what_is_written_while_a_fetch_waits_answers_it),
+    ],
+)
+def test_a_round_that_is_not_looked_at_as_a_whole_is_noticed(
+    right: str, wrong: str, rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_watch, "FULL_SCAN_S", FOR_EVER_S)
+    monkeypatch.setattr(broker_module, "SocketServer", planted(network_server, right, wrong).SocketServer)
+    must_fail(rule, tmp_path)
+
+
 MISTAKES: list[tuple[str, str, Rule]] = [
-    ("self._delayed.watch(replica, self)", "pass", what_is_written_between_two_fetches_comes_with_the_next),
-    ("parked.look(key)", "pass", what_is_written_while_a_fetch_waits_answers_it),
+    ("self._purgatory.watch(replica, self)", "pass", what_is_written_between_two_fetches_comes_with_the_next),
+    ("parked.try_complete_for(changed)", "pass", what_is_written_while_a_fetch_waits_answers_it),
     (
         "except Exception as mistake:",
         "except KeyError as mistake:",
         what_goes_wrong_with_a_fetch_that_waits_concerns_its_follower_only,
     ),
     (
-        "            self.news[asked.key] = asked\n",
-        "            pass\n",
+        "self.dirty[asked.key] = asked\nif self.parked is not None:\n    self._notified.append(key)",
+        "if self.parked is not None:\n    self._notified.append(key)",
         what_is_written_between_two_fetches_comes_with_the_next,
     ),
     (
-        "        self.news[asked.key] = asked\n\n    def forget",
-        "        pass\n\n    def forget",
+        '"""By the follower, in its request."""\nself.dirty[asked.key] = asked',
+        '"""By the follower, in its request."""\npass',
         where_a_follower_is_counts_at_once,
     ),
     ("{asked.key: asked for asked in left}", "{}", what_had_no_room_comes_next_time),
-    ("self._delayed.unwatch(replica, self)", "pass", nothing_is_left_of_what_is_forgotten),
+    ("self._purgatory.unwatch(replica, self)", "pass", nothing_is_left_of_what_is_forgotten),
     ("for key in list(self._replicas):", "for key in ():", nothing_is_left_of_what_is_forgotten),
     (
-        '        self._looked = float("-inf")\n        for',
-        "        for",
+        'self._looked = float("-inf")\nfor key in list(self._replicas):\n    self.forget(key)',
+        "for key in list(self._replicas):\n    self.forget(key)",
         who_is_gone_is_watched_for_no_longer_until_it_comes_back,
     ),
 ]
@@ -351,6 +413,6 @@ def test_a_planted_mistake_is_noticed(
     right: str, wrong: str, rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mistaken: ModuleType = planted(follower_watch, right, wrong)
-    mistaken.LOOK_AT_ALL_S = FOR_EVER_S  # type: ignore[attr-defined]
-    monkeypatch.setattr(handler, "FollowerWatch", mistaken.FollowerWatch)
+    mistaken.FULL_SCAN_S = FOR_EVER_S  # type: ignore[attr-defined]
+    monkeypatch.setattr(handler, "ChangedPartitions", mistaken.ChangedPartitions)
     must_fail(rule, tmp_path)

@@ -8,8 +8,8 @@ import trio
 from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.replicated_topics import Producer, are_the_same, create, fetch, partition, read, replica, wait_leader
 
-from trioka.cluster.acls import Operation, Permission, ResourceKind
-from trioka.cluster.healing import Cure, cure_of, sources, unclaimed
+from trioka.cluster.acls import AclOperation, AclPermission, AclResourceType
+from trioka.cluster.healing import RepairAction, first_uncommitted_damage, repair_action, sources
 from trioka.cluster.partition import Partition
 from trioka.protocol.batch import check_crc, headers
 from trioka.protocol.errors import NONE, CorruptMessage, TopicAuthorizationFailed
@@ -31,25 +31,25 @@ def damage(first: int, end: int) -> Damage:
 @pytest.mark.parametrize(
     ("first", "end", "leads", "cure"),
     [
-        (3, 4, True, Cure.FETCH),
-        (3, 4, False, Cure.FETCH),
-        (9, 10, True, Cure.FETCH),
-        (10, 11, True, Cure.STEP_ASIDE),
-        (9, 11, True, Cure.STEP_ASIDE),
-        (10, 11, False, Cure.FETCH_AGAIN),
-        (19, 20, False, Cure.CUT),
-        (19, 20, True, Cure.STEP_ASIDE),
+        (3, 4, True, RepairAction.FETCH),
+        (3, 4, False, RepairAction.FETCH),
+        (9, 10, True, RepairAction.FETCH),
+        (10, 11, True, RepairAction.DEMOTE),
+        (9, 11, True, RepairAction.DEMOTE),
+        (10, 11, False, RepairAction.FETCH_AGAIN),
+        (19, 20, False, RepairAction.CUT),
+        (19, 20, True, RepairAction.DEMOTE),
     ],
 )
 def test_what_is_committed_is_fetched_and_what_is_not_is_its_leaders(
-    first: int, end: int, leads: bool, cure: Cure
+    first: int, end: int, leads: bool, cure: RepairAction
 ) -> None:
-    assert cure_of(damage(first, end), leads=leads, high_watermark=10, log_end_offset=20) is cure
+    assert repair_action(damage(first, end), leads=leads, high_watermark=10, log_end_offset=20) is cure
 
 
 def test_a_follower_claims_what_is_committed_and_not_what_is_damaged_behind_it() -> None:
-    assert unclaimed((damage(3, 4), damage(9, 10)), 10) is None
-    assert unclaimed((damage(3, 4), damage(9, 11), damage(15, 16)), 10) == damage(9, 11)
+    assert first_uncommitted_damage((damage(3, 4), damage(9, 10)), 10) is None
+    assert first_uncommitted_damage((damage(3, 4), damage(9, 11), damage(15, 16)), 10) == damage(9, 11)
 
 
 def test_the_leader_is_asked_first_then_who_is_in_sync_then_all_others_who_are_alive() -> None:
@@ -130,13 +130,13 @@ async def test_a_node_that_may_replicate_a_topic_and_not_read_it_heals_it(tmp_pa
     async with running_cluster(tmp_path, **PATIENT, **settings) as cluster:
         await filled(cluster)
         rule = CreateAclsRequest.Creation(
-            resource_type=ResourceKind.TOPIC,
+            resource_type=AclResourceType.TOPIC,
             resource_name="*",
             resource_pattern_type=3,
             principal="User:somebody-else",
             host="*",
-            operation=Operation.READ,
-            permission_type=Permission.ALLOW,
+            operation=AclOperation.READ,
+            permission_type=AclPermission.ALLOW,
         )
         active = await cluster.wait_active()
         await active.quorum.change(lambda controller: controller.create_acls([rule]))

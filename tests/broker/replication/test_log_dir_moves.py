@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import trio
-from support.serving import Asking, ask, on_trio, running_broker
+from support.serving import ClientConnection, ask, on_trio, running_broker
 from support.topic_requests import create
 
 from trioka.broker.broker import Broker
@@ -92,13 +92,13 @@ def producing(*values: bytes) -> ProduceRequest:
     return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
 
 
-async def produce(connection: Asking, *values: bytes) -> int:
+async def produce(connection: ClientConnection, *values: bytes) -> int:
     (told,) = (await connection.ask(producing(*values), 9)).responses[0].partition_responses
     assert told.error_code == 0
     return int(told.base_offset)
 
 
-async def fetch(connection: Asking, offset: int) -> list[Record]:
+async def fetch(connection: ClientConnection, offset: int) -> list[Record]:
     asked = FetchRequest.Topic.Partition(
         partition=NAME.partition, fetch_offset=offset, partition_max_bytes=100_000, last_fetched_epoch=-1
     )
@@ -111,7 +111,7 @@ async def fetch(connection: Asking, offset: int) -> list[Record]:
 
 async def read_all(broker: Broker) -> list[bytes]:
     found: list[bytes] = []
-    async with Asking(broker) as connection:
+    async with ClientConnection(broker) as connection:
         while more := await fetch(connection, len(found)):
             found += [record.value or b"" for record in more]
     return found
@@ -119,7 +119,7 @@ async def read_all(broker: Broker) -> list[bytes]:
 
 async def fill(broker: Broker) -> list[bytes]:
     values = [b"%d" % number + LARGE for number in range(6)]
-    async with Asking(broker) as connection:
+    async with ClientConnection(broker) as connection:
         for value in values:
             await produce(connection, value)
     return values
@@ -131,21 +131,21 @@ async def test_a_replica_moves_while_it_is_written_and_read(tmp_path: Path) -> N
     read: list[bytes] = []
     moved, finished = trio.Event(), trio.Event()
 
-    async def write(connection: Asking) -> None:
+    async def write(connection: ClientConnection) -> None:
         while not moved.is_set() or len(written) < 300:
             value = b"%d " % len(written) + b"x" * (len(written) % 7 * 5000)
             assert await produce(connection, value) == len(written), "each record gets the next offset, and once"
             written.append(value)
         finished.set()
 
-    async def consume(connection: Asking) -> None:
+    async def consume(connection: ClientConnection) -> None:
         while not finished.is_set() or len(read) < len(written):
             read.extend(record.value or b"" for record in await fetch(connection, len(read)))
 
     async with (
         broker_at(tmp_path, "a", "b") as broker,
-        Asking(broker) as producer,
-        Asking(broker) as consumer,
+        ClientConnection(broker) as producer,
+        ClientConnection(broker) as consumer,
         trio.open_nursery() as nursery,
     ):
         await create(broker, NAME.topic, internal_segment_bytes=200_000, flush_messages=1)
@@ -235,7 +235,7 @@ async def test_of_two_copies_that_a_crash_left_the_longer_is_kept(tmp_path: Path
         await create(broker, NAME.topic)
         here = await place(broker)
         there = elsewhere(here, "a", "b")
-        async with Asking(broker) as connection:
+        async with ClientConnection(broker) as connection:
             await produce(connection, b"one")
             shutil.copytree(tmp_path / here / "orders-0", tmp_path / there / "orders-0")
             await produce(connection, b"two")

@@ -18,7 +18,7 @@ from support.replicated_topics import (
     replica,
     wait_leader,
 )
-from support.serving import Asking, on_trio_patiently
+from support.serving import ClientConnection, on_trio_patiently
 
 from trioka.cluster.partition import LOST_DIRECTORY
 from trioka.protocol.errors import (
@@ -46,7 +46,7 @@ async def delete_records(cluster: Cluster, node: int, offset: int, timeout_ms: i
 async def reassign(cluster: Cluster, *nodes: int) -> None:
     asked = AlterPartitionReassignmentsRequest.Topic.Partition(partition_index=0, replicas=list(nodes))
     topic = AlterPartitionReassignmentsRequest.Topic(name=TOPIC, partitions=[asked])
-    async with Asking(next(iter(cluster.brokers.values()))) as connection:
+    async with ClientConnection(next(iter(cluster.brokers.values()))) as connection:
         response = await connection.ask(AlterPartitionReassignmentsRequest(topics=[topic]), 1)
         assert response.error_code == NONE, response
         assert response.responses[0].partitions[0].error_code == NONE, response
@@ -172,7 +172,7 @@ async def a_replica_moves(cluster: Cluster, a: int, b: int, active: int) -> None
     await reassign(cluster, b)
     await cluster.until(lambda: partition(cluster).replicas == (b,) and leader(cluster) == b)
     await cluster.until(lambda: all(cluster[node].partitions.find(TOPIC, 0) is None for node in (a, active)))
-    assert replica(cluster, b).stands_alone
+    assert replica(cluster, b).is_unreplicated
     told = await produce(cluster, b)
     assert (told.error_code, told.base_offset) == (NONE, 10)
     assert (await produce(cluster, a)).error_code == NotLeaderOrFollower.code

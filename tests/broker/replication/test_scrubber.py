@@ -12,7 +12,7 @@ import trio
 from mutants.plant import planted
 from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.replicated_topics import TOPIC, Producer, create, fetch, partition, replica, wait_leader
-from support.serving import Asking, on_trio, running_broker
+from support.serving import ClientConnection, on_trio, running_broker
 
 from trioka.broker.replication import scrubber
 from trioka.broker.replication.partitions import NEVER_SCRUBBED, Replica
@@ -24,7 +24,7 @@ from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 from trioka.storage.log import Log
 from trioka.storage.scrub import SegmentScrub
-from trioka.storage.segment import Place, Segment
+from trioka.storage.segment import BatchPosition, Segment
 
 SCRUBBING: dict[str, Any] = {
     "log_initial_task_delay_ms": 0,
@@ -68,7 +68,7 @@ async def test_while_a_piece_is_scrubbed_nothing_of_it_is_believed(tmp_path: Pat
 
 
 async def nothing_is_believed_meanwhile(module: ModuleType, directory: Path) -> None:
-    async with running_broker(directory) as broker, Asking(broker) as client:
+    async with running_broker(directory) as broker, ClientConnection(broker) as client:
         await broker.create_missing_topics({TOPIC: 1})
         await client.ask(producing(0), 9)
         its_replica = broker.partitions.get(TOPIC, 0)
@@ -133,7 +133,7 @@ def producing(number: int) -> ProduceRequest:
 
 @on_trio
 async def test_a_leader_does_not_serve_flipped_bits_of_what_it_wrote_itself(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, trioka_scrub_enable=False) as broker, Asking(broker) as connection:
+    async with running_broker(tmp_path, trioka_scrub_enable=False) as broker, ClientConnection(broker) as connection:
         await broker.create_missing_topics({TOPIC: 1})
         for number in range(60):
             await connection.ask(producing(number), 9)
@@ -207,7 +207,7 @@ class Rot:
         log = replica(self._cluster, node).log
         segment = log.segments.holding(offset)
         place = segment.locate(offset)
-        assert isinstance(place, Place)
+        assert isinstance(place, BatchPosition)
         where = self._random.choice([at for at in range(place.size) if at not in NOT_CHECKED])
         flip(segment, place.position + where, self._random.randrange(8))
         self.flips += 1

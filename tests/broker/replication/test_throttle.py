@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 from mutants.plant import Rule, assert_noticed
 from support.multi_replica import filled, follow, leading
-from support.serving import Asking, on_trio
+from support.serving import ClientConnection, on_trio
 
 from trioka.broker.replication import throttle as replication_quota
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -37,7 +37,11 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         "self._windows.popleft()",
         test_the_rate_is_an_average_over_the_last_windows,
     ),
-    ("- count + 1", "- count", test_the_rate_is_an_average_over_the_last_windows),
+    (
+        "int(now // window_s) - count + 1",
+        "int(now // window_s) - count",
+        test_the_rate_is_an_average_over_the_last_windows,
+    ),
     ("(number, size_before + size)", "(number, size)", test_the_rate_is_an_average_over_the_last_windows),
 ]
 
@@ -49,7 +53,7 @@ def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> Non
 
 @on_trio
 async def test_a_throttled_follower_that_is_not_in_sync_gets_a_burst_and_then_waits(tmp_path: Path) -> None:
-    async with leading(tmp_path, leader_replication_throttled_rate=1) as (broker, _), Asking(broker) as admin:
+    async with leading(tmp_path, leader_replication_throttled_rate=1) as (broker, _), ClientConnection(broker) as admin:
         await filled(broker)
         for _ in range(2):  # not throttled: nobody has said so
             assert (await follow(broker, 0, by=3)).records

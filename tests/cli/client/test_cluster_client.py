@@ -31,19 +31,22 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_an_answer_of_yesterday_is_asked_again_until_it_is_of_today(kafka: Kafka, pauses: list[float]) -> None:
     answers = [NotController.code, NotController.code, NONE]
-    assert kafka.insist(lambda: answers.pop(0), lambda code: [code]) == NONE
+    assert kafka.retry_while_stale(lambda: answers.pop(0), lambda code: [code]) == NONE
     assert pauses == sorted(pauses) and len(pauses) == 2
 
 
 def test_asking_again_has_a_limit(kafka: Kafka, pauses: list[float]) -> None:
     asked = []
-    code = kafka.insist(lambda: asked.append(1) or NotController.code, lambda code: [code])  # type: ignore[func-returns-value]
+    code = kafka.retry_while_stale(lambda: asked.append(1) or NotController.code, lambda code: [code])  # type: ignore[func-returns-value]
     assert code == NotController.code
     assert len(asked) == ATTEMPTS and len(pauses) == ATTEMPTS - 1
 
 
 def test_any_other_error_is_not_asked_again(kafka: Kafka, pauses: list[float]) -> None:
-    assert kafka.insist(lambda: UnknownTopicOrPartition.code, lambda code: [code]) == UnknownTopicOrPartition.code
+    assert (
+        kafka.retry_while_stale(lambda: UnknownTopicOrPartition.code, lambda code: [code])
+        == UnknownTopicOrPartition.code
+    )
     assert pauses == []
 
 
@@ -78,7 +81,8 @@ def test_what_is_no_address_is_a_usage_error(text: str) -> None:
 
 def test_a_password_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
-    file.write_text('security.protocol=SASL_PLAINTEXT\nsasl.jaas.config=x username="ann" password="s3\\\\"cret";\n')
+    jaas = 'Module required username="ann" password="s3\\\\"cret";'
+    file.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.jaas.config={jaas}\n")
     settings = find_settings(bootstrap_server="a:1", command_config=str(file), context=None)
     login = settings.login()
     assert login is not None and (login.username, login.password) == ("ann", 's3"cret')

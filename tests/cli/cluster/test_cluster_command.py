@@ -113,7 +113,7 @@ def test_leaders_and_replicas_are_moved_by_a_plan(cluster: LocalCluster, tmp_pat
     plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
     shown = command("cluster", "reassign", "--plan", str(plan))
     assert shown.code == Exit.OK
-    assert "nothing" in shown.talk
+    assert "nothing" in shown.stderr
     assert command("cluster", "reassign", "--plan", str(plan), "--execute").code == Exit.OK
     assert where("moved") == [[1], [1]]
     ended = command("cluster", "drain", "1", "--execute")
@@ -136,7 +136,7 @@ def test_a_throttled_move_is_slow_until_it_may_be_quick_and_leaves_no_throttle(
     second = first % 3 + 1
     plan.write_text(json.dumps({"partitions": [{"topic": "heavy", "partition": 0, "replicas": [second]}]}))
     ended = command("cluster", "reassign", "--plan", str(plan), "-y", "--wait", "0s", "--throttle", "50KB")
-    assert ended.code == Exit.OK and "the throttle stays" in ended.talk, ended
+    assert ended.code == Exit.OK and "the throttle stays" in ended.stderr, ended
     assert throttles(at) == {
         "leader.replication.throttled.replicas": f"0:{first}",
         "follower.replication.throttled.replicas": f"0:{second}",
@@ -173,14 +173,14 @@ def test_what_cannot_be_is_one_sentence(cluster: LocalCluster, tmp_path: Path) -
     wrong = tmp_path / "wrong.json"
     wrong.write_text("[]")
     ended = command("cluster", "reassign", "--plan", str(wrong))
-    assert ended.code == Exit.USAGE and "is no plan" in ended.talk and "Traceback" not in ended.talk
+    assert ended.code == Exit.USAGE and "is no plan" in ended.stderr and "Traceback" not in ended.stderr
     assert command("cluster", "logs", "1").code == Exit.OK
 
 
 def test_without_a_cluster_there_is_nothing_to_stop(tmp_path: Path) -> None:
     for words in (["down"], ["ps"], ["kill", "1"]):
         ended = command("cluster", *words, environment={"XDG_STATE_HOME": str(tmp_path)})
-        assert ended.code == Exit.NOT_FOUND and "trioka cluster up" in ended.talk
+        assert ended.code == Exit.NOT_FOUND and "trioka cluster up" in ended.stderr
 
 
 def test_a_process_that_has_a_nodes_number_by_chance_is_left_alone(tmp_path: Path) -> None:

@@ -92,13 +92,13 @@ MISTAKES = [
     ),
     ("(racks[each] in taken, load[each], each)", "(load[each], each)", test_a_replica_goes_to_a_rack_that_has_none),
     (
-        "_spread_leaders(now, racks)\n    return",
-        "return",
+        "_spread_leaders(now, racks)",
+        "",
         test_a_new_broker_takes_its_share_and_no_more_moves_than_that,
     ),
     (
-        "load[each] < load[giver] - 1]",
-        "load[each] < load[giver] - 9]",
+        "load[giver] - 1",
+        "load[giver] - 9",
         test_a_new_broker_takes_its_share_and_no_more_moves_than_that,
     ),
 ]

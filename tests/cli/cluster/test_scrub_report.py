@@ -51,7 +51,7 @@ def test_where_nobody_answers_nothing_is_said() -> None:
 
 
 def test_a_report_that_forgets_what_was_never_scrubbed_is_noticed() -> None:
-    mistaken = planted(scrub_report, "if at == 0]", "if at < 0]")
+    mistaken = planted(scrub_report, "at == 0", "at < 0")
     never = mistaken.parse(METRICS.replace(" 999000", " 0"))
     assert "not yet scrubbed" not in never.words(NOW_S)
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from support.command_line import at, command, home
 
 from trioka.cli.client.cluster_client import Kafka, TopicPartition
-from trioka.cli.client.offsets import Committed
+from trioka.cli.client.offsets import CommittedOffset
 from trioka.cli.client.settings import find_settings
 from trioka.cli.groups import reset, undo
-from trioka.cli.groups.lag import Look, rates, status
+from trioka.cli.groups.lag import LagSample, rates, status
 from trioka.cli.groups.reset import MOVES, Target, target_of
 from trioka.cli.terminal.failure import Exit, Failure
 
@@ -76,12 +76,16 @@ def test_where_to_is_said_once() -> None:
 
 
 places = st.builds(TopicPartition, st.text(min_size=1, max_size=5), st.integers(0, 9))
-values = st.none() | st.builds(Committed, st.integers(0, 1 << 60), st.integers(-1, 9), st.none() | st.text(max_size=5))
-pasts = st.builds(undo.Past, st.integers(0, 1 << 45), st.text(max_size=9), st.dictionaries(places, values, max_size=4))
+values = st.none() | st.builds(
+    CommittedOffset, st.integers(0, 1 << 60), st.integers(-1, 9), st.none() | st.text(max_size=5)
+)
+pasts = st.builds(
+    undo.UndoEntry, st.integers(0, 1 << 45), st.text(max_size=9), st.dictionaries(places, values, max_size=4)
+)
 
 
 @given(st.text(min_size=1, max_size=30), st.lists(pasts, max_size=3))
-def test_what_was_is_kept_as_it_was(group: str, kept: list[undo.Past]) -> None:
+def test_what_was_is_kept_as_it_was(group: str, kept: list[undo.UndoEntry]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = {"XDG_STATE_HOME": folder}
         for past in kept:
@@ -92,39 +96,39 @@ def test_what_was_is_kept_as_it_was(group: str, kept: list[undo.Past]) -> None:
 
 def test_only_the_newest_changes_are_kept(home: Path) -> None:
     for number in range(undo.KEPT + 3):
-        undo.remember("cluster", "g", undo.Past(number, "reset", {}))
+        undo.remember("cluster", "g", undo.UndoEntry(number, "reset", {}))
     assert [past.at for past in undo.load("cluster", "g")] == list(range(3, undo.KEPT + 3))
     (file,) = (home / "state" / "trioka" / "undo" / "cluster").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_rates_need_two_looks() -> None:
-    before, now = Look(100, 200, 0), Look(140, 220, 0)
+    before, now = LagSample(100, 200, 0), LagSample(140, 220, 0)
     assert rates(now, None, 2.0) == {"in_per_s": None, "out_per_s": None, "catch_up_ms": None}
     assert rates(now, before, 2.0) == {"in_per_s": 10.0, "out_per_s": 20.0, "catch_up_ms": 8000}
-    assert rates(Look(100, 220, 0), before, 2.0)["catch_up_ms"] is None
-    assert rates(Look(220, 220, 0), before, 2.0)["catch_up_ms"] == 0
+    assert rates(LagSample(100, 220, 0), before, 2.0)["catch_up_ms"] is None
+    assert rates(LagSample(220, 220, 0), before, 2.0)["catch_up_ms"] == 0
 
 
 @pytest.mark.parametrize(
     ("look", "out", "has_reader", "word"),
     [
-        (Look(None, 10, 0), None, True, "unknown"),
-        (Look(3, 10, 5), None, True, "lost"),
-        (Look(10, 10, 0), None, False, "ok"),
-        (Look(5, 10, 0), None, True, "lagging"),
-        (Look(5, 10, 0), None, False, "unread"),
-        (Look(5, 10, 0), 0, True, "stuck"),
-        (Look(5, 10, 0), 3.0, True, "lagging"),
+        (LagSample(None, 10, 0), None, True, "unknown"),
+        (LagSample(3, 10, 5), None, True, "lost"),
+        (LagSample(10, 10, 0), None, False, "ok"),
+        (LagSample(5, 10, 0), None, True, "lagging"),
+        (LagSample(5, 10, 0), None, False, "unread"),
+        (LagSample(5, 10, 0), 0, True, "stuck"),
+        (LagSample(5, 10, 0), 3.0, True, "lagging"),
     ],
 )
-def test_one_word_says_how_a_partition_is_read(look: Look, out: float | None, has_reader: bool, word: str) -> None:
+def test_one_word_says_how_a_partition_is_read(look: LagSample, out: float | None, has_reader: bool, word: str) -> None:
     assert status(look, {"out_per_s": out}, has_reader=has_reader) == word
 
 
 def test_nothing_to_undo_is_said(at: str, home: Path) -> None:
     ended = command("groups", "undo", "nobody", at=at)
-    assert ended.code == Exit.NOT_FOUND and "there is nothing to undo for group 'nobody'" in ended.talk
+    assert ended.code == Exit.NOT_FOUND and "there is nothing to undo for group 'nobody'" in ended.stderr
 
 
 def test_a_missing_group_has_a_suggestion(at: str, home: Path) -> None:
@@ -133,5 +137,5 @@ def test_a_missing_group_has_a_suggestion(at: str, home: Path) -> None:
     assert command(*reset, at=at).code == Exit.OK
     for words in (["groups", "describe", "biling"], ["lag", "biling"], ["groups", "delete", "biling", "-y"]):
         ended = command(*words, at=at)
-        assert ended.code == Exit.NOT_FOUND and "TRK-1069 GROUP_ID_NOT_FOUND" in ended.talk, ended
-        assert "did you mean: billing?   see: trioka groups list" in ended.talk
+        assert ended.code == Exit.NOT_FOUND and "TRK-1069 GROUP_ID_NOT_FOUND" in ended.stderr, ended
+        assert "did you mean: billing?   see: trioka groups list" in ended.stderr

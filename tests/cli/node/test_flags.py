@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioka.cli.node.command import dev, serve
-from trioka.cli.node.flags import STARTERS, read
+from trioka.cli.node.flags import START_COMMANDS, read
 
 COMMANDS: dict[str, click.Command] = {"dev": dev, "serve": serve}
 
@@ -32,7 +32,7 @@ def as_click_reads(name: str, arguments: list[str]) -> dict[str, Any] | None:
 
 @given(st.sampled_from(["dev", "serve"]), st.lists(words, max_size=6))
 def test_what_is_read_quickly_is_what_click_reads(name: str, arguments: list[str]) -> None:
-    quickly = read(STARTERS[name], arguments)
+    quickly = read(START_COMMANDS[name], arguments)
     if quickly is not None:
         assert quickly == as_click_reads(name, arguments)
 
@@ -50,11 +50,11 @@ def test_what_is_read_quickly_is_what_click_reads(name: str, arguments: list[str
     ],
 )
 def test_the_usual_lines_are_read_quickly(name: str, line: str) -> None:
-    quickly = read(STARTERS[name], line.split())
+    quickly = read(START_COMMANDS[name], line.split())
     assert quickly is not None
     assert quickly == as_click_reads(name, line.split())
 
 
 @pytest.mark.parametrize("line", ["--help", "--port", "--port x", "--no 3", "stray", "--port --data", "--data -x"])
 def test_what_leaves_a_doubt_is_left_to_click(line: str) -> None:
-    assert read(STARTERS["dev"], line.split()) is None
+    assert read(START_COMMANDS["dev"], line.split()) is None

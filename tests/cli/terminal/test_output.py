@@ -84,7 +84,7 @@ def test_the_start_of_a_broker_does_not_load_click() -> None:
 
 
 def test_a_failure_says_what_why_and_the_next_command() -> None:
-    failure = problems.absent(
+    failure = problems.not_found(
         errors.UnknownTopicOrPartition, "topic 'ordres' does not exist", ["did you mean: orders?"]
     )
     first, second = str(failure).splitlines()
@@ -105,7 +105,7 @@ def test_a_failure_says_what_why_and_the_next_command() -> None:
     ],
 )
 def test_an_error_has_its_exit_code(error: type[errors.KafkaError], code: Exit) -> None:
-    assert problems.refused(error.code, "it").exit_code == code
+    assert problems.from_error_code(error.code, "it").exit_code == code
 
 
 def test_a_suggestion_is_made_only_if_something_is_near() -> None:
@@ -132,9 +132,9 @@ def test_a_suggestion_is_made_only_if_something_is_near() -> None:
 def test_wrong_use_is_one_explained_error(line: str, said: str) -> None:
     ended = command(*line.split())
     assert ended.code == (Exit.UNREACHABLE if said == "nobody listens" else Exit.USAGE), ended
-    assert said in ended.talk
-    assert ended.talk.startswith("error: ")
-    assert "Traceback" not in ended.talk
+    assert said in ended.stderr
+    assert ended.stderr.startswith("error: ")
+    assert "Traceback" not in ended.stderr
     assert not ended.out
 
 

@@ -4,7 +4,7 @@ import sys
 from types import ModuleType
 
 import pytest
-from mutants.plant import Rule, assert_noticed
+from mutants.plant import Rule, assert_noticed, within
 
 from trioka.cli.terminal import output, progress
 from trioka.cli.terminal.progress import line
@@ -64,7 +64,7 @@ def test_on_a_terminal_one_line_changes_and_is_gone_before_anything_else_is_said
         assert capsys.readouterr().err == (
             "\r\x1b[Kwork: 2 of 10 records, 2/s, 4s left\r\x1b[Kwork: 4 of 10 records, 3/s, 1s left"
         )
-        output.talk("a word")
+        output.write_stderr("a word")
         assert capsys.readouterr().err == "\r\x1b[Ka word\n"
         now = 2.0
         work.wait("DEGRADED")
@@ -82,11 +82,15 @@ def test_into_a_pipe_go_whole_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 MISTAKES: list[tuple[str, str, Rule]] = [
     (
-        "if now >= self._next:\n            self._say(line",
-        "if True:\n            self._say(line",
+        within("Progress.reach", "now >= self._next"),
+        "True",
         elsewhere_a_line_comes_every_ten_seconds,
     ),
-    ("inf if is_silent else", "", what_is_silent_says_nothing),
+    (
+        "inf if is_silent else self._began + (FIRST_S if self._is_terminal else ELSEWHERE_S)",
+        "self._began + (FIRST_S if self._is_terminal else ELSEWHERE_S)",
+        what_is_silent_says_nothing,
+    ),
 ]
 
 

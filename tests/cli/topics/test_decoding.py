@@ -115,9 +115,11 @@ def test_what_cannot_be_decoded_is_shown_in_base64_and_counted(at: str, registry
     ended = read(at, "odd", [b"text", avro(404), avro(5)], "--decode", "avro", "--registry", registry)
     assert ended.code == Exit.PARTLY
     assert [line.count("base64") for line in ended.out.splitlines()] == [1, 1, 0]
-    assert ended.talk.startswith("2 values could not be decoded and are shown in base64; the first: the value does not")
+    assert ended.stderr.startswith(
+        "2 values could not be decoded and are shown in base64; the first: the value does not"
+    )
     down = read(at, "down", [avro(500)], "--decode", "avro", "--registry", registry)
-    assert down.code == Exit.UNREACHABLE and "The schema registry answered 500" in down.talk
+    assert down.code == Exit.UNREACHABLE and "The schema registry answered 500" in down.stderr
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_a_schema_that_makes_no_sense_is_one_sentence(
 ) -> None:
     ended = command("consume", "any", *(schemas.get(word, word) for word in line.split()), at=at)
     assert ended.code == code, ended
-    assert said in ended.talk and ended.talk.startswith("error: ") and "Traceback" not in ended.talk
+    assert said in ended.stderr and ended.stderr.startswith("error: ") and "Traceback" not in ended.stderr
 
 
 def test_without_the_libraries_it_is_said_what_to_install(

@@ -26,7 +26,7 @@ def test_a_topic_is_created_listed_described_and_deleted(at: str) -> None:
 def test_a_topic_that_exists_is_an_error_unless_told_otherwise(at: str) -> None:
     assert command("topics", "create", "twice", at=at).code == Exit.OK
     again = command("topics", "create", "twice", at=at)
-    assert again.code == Exit.EXISTS and "TRK-1036 TOPIC_ALREADY_EXISTS" in again.talk
+    assert again.code == Exit.EXISTS and "TRK-1036 TOPIC_ALREADY_EXISTS" in again.stderr
     assert command("topics", "create", "twice", "--if-not-exists", at=at).code == Exit.OK
 
 
@@ -34,23 +34,23 @@ def test_of_several_topics_some_may_fail(at: str) -> None:
     command("topics", "create", "there", at=at)
     ended = command("topics", "create", "there", "here", at=at)
     assert ended.code == Exit.PARTLY
-    assert "created topic 'here'" in ended.talk and "topic 'there' was not created" in ended.talk
+    assert "created topic 'here'" in ended.stderr and "topic 'there' was not created" in ended.stderr
 
 
 def test_a_missing_topic_has_a_suggestion(at: str) -> None:
     command("topics", "create", "invoices", at=at)
     ended = command("topics", "describe", "invoice", at=at)
     assert ended.code == Exit.NOT_FOUND and not ended.out
-    assert "topic 'invoice' does not exist on" in ended.talk
-    assert "did you mean: invoices?   create it: trioka topics create invoice" in ended.talk
+    assert "topic 'invoice' does not exist on" in ended.stderr
+    assert "did you mean: invoices?   create it: trioka topics create invoice" in ended.stderr
 
 
 def test_an_unknown_config_key_has_a_suggestion(at: str) -> None:
     for line in (["create", "odd", "-c", "retention.mss=1"], ["alter", "even", "-c", "retention.mss=1"]):
         command("topics", "create", "even", "--if-not-exists", at=at)
         ended = command("topics", *line, at=at)
-        assert ended.code == Exit.FAILED and "TRK-1040 INVALID_CONFIG" in ended.talk
-        assert "did you mean: retention.ms" in ended.talk
+        assert ended.code == Exit.FAILED and "TRK-1040 INVALID_CONFIG" in ended.stderr
+        assert "did you mean: retention.ms" in ended.stderr
 
 
 def test_the_name_may_follow_a_flag(at: str) -> None:
@@ -67,7 +67,7 @@ def test_partitions_and_configuration_are_altered(at: str) -> None:
     (told,) = command("topics", "describe", "growing", "-o", "json", at=at).rows
     assert told["configs"] == {"cleanup.policy": "compact"} and len(told["partitions"]) == 4
     shrunk = command("topics", "alter", "growing", "--partitions", "2", at=at)
-    assert shrunk.code == Exit.FAILED and "TRK-1037 INVALID_PARTITIONS" in shrunk.talk
+    assert shrunk.code == Exit.FAILED and "TRK-1037 INVALID_PARTITIONS" in shrunk.stderr
 
 
 def test_nothing_is_deleted_or_trimmed_without_consent(at: str) -> None:
@@ -76,7 +76,7 @@ def test_nothing_is_deleted_or_trimmed_without_consent(at: str) -> None:
     for line in (["delete", "precious"], ["trim", "precious", "--all"]):
         ended = command("topics", *line, at=at)
         assert ended.code == Exit.OK and "precious" in ended.out
-        assert "This is the plan; nothing was changed" in ended.talk
+        assert "This is the plan; nothing was changed" in ended.stderr
     (told,) = command("topics", "describe", "precious", "-o", "json", at=at).rows
     assert [(each["start"], each["end"]) for each in told["partitions"]] == [(0, 3)]
 
@@ -119,7 +119,7 @@ def test_a_broker_is_configured_and_the_one_that_was_reached_is_meant_if_none_is
 def test_a_key_that_does_not_exist_has_a_suggestion(at: str) -> None:
     command("topics", "create", "plain", at=at)
     ended = command("config", "get", "retention.mz", "--topic", "plain", at=at)
-    assert ended.code == Exit.NOT_FOUND and "did you mean: retention.ms" in ended.talk
+    assert ended.code == Exit.NOT_FOUND and "did you mean: retention.ms" in ended.stderr
     assert command("config", "get", "retention.ms", "--topic", "plian", at=at).code == Exit.NOT_FOUND
 
 

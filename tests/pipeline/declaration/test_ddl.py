@@ -2,7 +2,7 @@
 
 import pytest
 
-from trioka.pipeline.declaration.ddl import WrongSchema, parse
+from trioka.pipeline.declaration.ddl import InvalidSchema, parse
 
 
 def test_fields_have_names_types_and_needs() -> None:
@@ -30,5 +30,5 @@ def test_fields_have_names_types_and_needs() -> None:
     ],
 )
 def test_a_wrong_schema_is_said_with_its_place(text: str, said: str) -> None:
-    with pytest.raises(WrongSchema, match=said):
+    with pytest.raises(InvalidSchema, match=said):
         parse(text)

@@ -7,7 +7,7 @@ import pytest
 
 from trioka.pipeline.declaration.model import Avro, Declaration, IcebergSink, ParquetSink, Start
 from trioka.pipeline.declaration.toml_reader import milliseconds, positions, read, read_file
-from trioka.pipeline.errors import WrongPipeline
+from trioka.pipeline.errors import InvalidPipeline
 
 WATERMARK = {"column": "at", "delay": "10 minutes"}
 AGGREGATE = {"window": "1 minute", "columns": {"revenue": "sum(amount)"}}
@@ -110,7 +110,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 @pytest.mark.parametrize(("changes", "key", "word"), WRONG, ids=[f"{row[1]}-{row[2]}" for row in WRONG])
 def test_what_is_wrong_is_named_by_its_key(changes: dict[str, Any], key: str, word: str) -> None:
     values = {key: value for key, value in {**RIGHT, **changes}.items() if value is not None}
-    with pytest.raises(WrongPipeline) as raised:
+    with pytest.raises(InvalidPipeline) as raised:
         read(values)
     assert len(raised.value.problems) == 1, raised.value.problems
     assert key in raised.value.problems[0]
@@ -120,7 +120,7 @@ def test_what_is_wrong_is_named_by_its_key(changes: dict[str, Any], key: str, wo
 def test_all_problems_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
     file = tmp_path / "orders.toml"
     file.write_text('name = "a b"\n\n[source]\ntopics = []\nstrat = 1\n\n[sink]\nkind = "parqet"\n')
-    with pytest.raises(WrongPipeline) as raised:
+    with pytest.raises(InvalidPipeline) as raised:
         read_file(file)
     places = [problem.removeprefix(f"{file}: ").split(": ")[:2] for problem in raised.value.problems]
     assert places == [
@@ -137,14 +137,14 @@ def test_all_problems_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
 def test_a_file_that_is_not_toml_is_said_in_one_sentence(tmp_path: Path, content: bytes, word: str) -> None:
     file = tmp_path / "orders.toml"
     file.write_bytes(content)
-    with pytest.raises(WrongPipeline) as raised:
+    with pytest.raises(InvalidPipeline) as raised:
         read_file(file)
     assert len(raised.value.problems) == 1
     assert word in str(raised.value)
 
 
 def test_a_file_that_is_not_there_is_the_users_matter(tmp_path: Path) -> None:
-    with pytest.raises(WrongPipeline, match="cannot be read"):
+    with pytest.raises(InvalidPipeline, match="cannot be read"):
         read_file(tmp_path / "none.toml")
 
 

@@ -8,7 +8,7 @@ import pytest
 from mutants.plant import Rule, assert_noticed
 
 from trioka.pipeline.declaration.toml_reader import read
-from trioka.pipeline.errors import WrongPipeline
+from trioka.pipeline.errors import InvalidPipeline
 from trioka.pipeline.runner import backfill
 
 BEGAN = {"orders": {0: 10, 1: 0}}
@@ -22,12 +22,12 @@ def it_ends_where_the_stream_began(module: ModuleType) -> None:
 
 
 def an_end_inside_the_stream_is_refused(module: ModuleType) -> None:
-    with pytest.raises(WrongPipeline, match=r"orders-0 \(the stream began at 10\)\. End before it"):
+    with pytest.raises(InvalidPipeline, match=r"orders-0 \(the stream began at 10\)\. End before it"):
         module.before_the_stream(BEGAN, {"orders": {0: 11, 1: 0}}, is_given=True)
 
 
 def a_stream_that_never_ran_has_nothing_before_it(module: ModuleType) -> None:
-    with pytest.raises(WrongPipeline, match="has not run yet"):
+    with pytest.raises(InvalidPipeline, match="has not run yet"):
         module.before_the_stream(None, BEGAN, is_given=False)
 
 
@@ -57,13 +57,25 @@ def test_a_backfill_is_bounded_by_the_stream(rule: Rule) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "rule"),
     [
-        ("{one: min(until, began.get(topic, {}).get(one, 0))", "{one: until", it_ends_where_the_stream_began),
-        ("if until > began", "if until >= began", it_ends_where_the_stream_began),
+        ("min(until, began.get(topic, {}).get(one, 0))", "until", it_ends_where_the_stream_began),
+        (
+            "until > began.get(topic, {}).get(one, 0)",
+            "until >= began.get(topic, {}).get(one, 0)",
+            it_ends_where_the_stream_began,
+        ),
         ("if late and is_given:", "if False:", an_end_inside_the_stream_is_refused),
         ("if began is None:", "if False:", a_stream_that_never_ran_has_nothing_before_it),
-        ("{one: min(at, end.get(t, {}).get(one, 0))", "{one: at", the_same_range_has_the_same_name),
-        ("{to_json(start)}{to_json(end)}{sorted", "{to_json(end)}{sorted", the_same_range_has_the_same_name),
-        ("{sorted(ids.items())}", "", the_same_range_has_the_same_name),
+        ("min(at, end.get(t, {}).get(one, 0))", "at", the_same_range_has_the_same_name),
+        (
+            'f"{to_json(start)}{to_json(end)}{sorted(ids.items())}"',
+            'f"{to_json(end)}{sorted(ids.items())}"',
+            the_same_range_has_the_same_name,
+        ),
+        (
+            'f"{to_json(start)}{to_json(end)}{sorted(ids.items())}"',
+            'f"{to_json(start)}{to_json(end)}"',
+            the_same_range_has_the_same_name,
+        ),
     ],
 )
 def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:

@@ -11,7 +11,7 @@ from support.serving import LISTENER, broker_in_thread
 
 from trioka.pipeline.installation.cache import Unreachable
 from trioka.pipeline.sources import bootstrap
-from trioka.pipeline.sources.bootstrap import WrongAddress, addresses, reach
+from trioka.pipeline.sources.bootstrap import InvalidAddress, addresses, reach
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_list_of_brokers_is_read(text: str, expected: list[tuple[str, int]]) -
 
 @pytest.mark.parametrize("text", ["", ":9092", "a:b", "a:0", "a:65536", "a:9092,", "a:²"])
 def test_what_is_no_list_of_brokers_is_refused(text: str) -> None:
-    with pytest.raises(WrongAddress, match="is not a list of brokers such as host:9092"):
+    with pytest.raises(InvalidAddress, match="is not a list of brokers such as host:9092"):
         addresses(text)
 
 

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from trioka.testing.disks import memory_disk
-from trioka.testing.disks.crash_models import ALL, LOST, SECTOR, Fill, Model, Survival, Write, draw, every
-from trioka.testing.disks.disk_faults import ALWAYS, Effect, Fault, Kind, Operation
+from trioka.testing.disks.crash_models import ALL, LOST, SECTOR, CrashModel, Fill, Survival, Write, draw, every
+from trioka.testing.disks.disk_faults import ALWAYS, DiskOperation, Effect, Fault, Kind
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 SEEDS = range(200)
@@ -20,22 +20,22 @@ def refuses(number: int, action: Callable[..., object], *arguments: object) -> N
     assert refusal.value.errno == number
 
 
-def outcomes(disk: MemoryDisk, model: Model) -> list[dict[str, bytes]]:
+def outcomes(disk: MemoryDisk, model: CrashModel) -> list[dict[str, bytes]]:
     """Every different set of files that a crash can leave."""
     pending = disk.pending()
     found = [disk.after(pending, survivals).files() for survivals in every(model, pending)]
     return [files for index, files in enumerate(found) if files not in found[:index]]
 
 
-def contents(disk: MemoryDisk, model: Model, path: str = "/f") -> set[bytes | None]:
+def contents(disk: MemoryDisk, model: CrashModel, path: str = "/f") -> set[bytes | None]:
     return {files.get(path) for files in outcomes(disk, model)}
 
 
 # What is durable.
 
 
-@pytest.mark.parametrize("model", Model)
-def test_nothing_that_was_synced_is_lost(model: Model) -> None:
+@pytest.mark.parametrize("model", CrashModel)
+def test_nothing_that_was_synced_is_lost(model: CrashModel) -> None:
     disk = MemoryDisk()
     disk.make_directory("/d")
     disk.sync_directory("/")
@@ -58,31 +58,31 @@ def test_a_sync_of_a_file_does_not_make_its_name_durable() -> None:
     file = disk.open("/f", create=True)
     file.write(0, b"x")
     file.sync()
-    assert contents(disk, Model.ORDERED_PREFIX) == {None, b"x"}
+    assert contents(disk, CrashModel.ORDERED_PREFIX) == {None, b"x"}
     disk.sync_directory("/")
-    assert contents(disk, Model.ORDERED_PREFIX) == {b"x"}
+    assert contents(disk, CrashModel.ORDERED_PREFIX) == {b"x"}
 
 
 def test_a_sync_of_a_directory_does_not_make_the_bytes_durable() -> None:
     disk = MemoryDisk()
     disk.open("/f", create=True).write(0, b"x")
     disk.sync_directory("/")
-    assert contents(disk, Model.ORDERED_PREFIX) == {b"", b"x"}
+    assert contents(disk, CrashModel.ORDERED_PREFIX) == {b"", b"x"}
 
 
 def test_a_new_directory_is_lost_with_all_that_is_in_it_until_its_parent_is_synced() -> None:
     disk = MemoryDisk()
     disk.make_directory("/d")
     disk.replace("/d/f", b"x")
-    assert {} in outcomes(disk, Model.ORDERED_PREFIX)
+    assert {} in outcomes(disk, CrashModel.ORDERED_PREFIX)
     disk.sync_directory("/")
-    assert outcomes(disk, Model.ORDERED_PREFIX) == [{"/d/f": b"x"}]
+    assert outcomes(disk, CrashModel.ORDERED_PREFIX) == [{"/d/f": b"x"}]
 
 
 def test_a_rename_is_never_half_done() -> None:
     disk = MemoryDisk({"/a/f": b"new", "/b/f": b"old"})
     disk.rename("/a/f", "/b/f")
-    for model in Model:
+    for model in CrashModel:
         assert outcomes(disk, model) == [{"/a/f": b"new", "/b/f": b"old"}, {"/b/f": b"new"}]
 
 
@@ -91,16 +91,16 @@ def test_a_rename_is_durable_once_either_directory_is_synced(synced: str) -> Non
     disk = MemoryDisk({"/a/f": b"new", "/b/f": b"old"})
     disk.rename("/a/f", "/b/f")
     disk.sync_directory(synced)
-    assert outcomes(disk, Model.ANY_SUBSET) == [{"/b/f": b"new"}]
+    assert outcomes(disk, CrashModel.ANY_SUBSET) == [{"/b/f": b"new"}]
 
 
 def test_a_remove_may_be_undone_by_a_crash() -> None:
     disk = MemoryDisk({"/f": b"x"})
     disk.remove("/f")
     assert not disk.exists("/f")
-    assert contents(disk, Model.ORDERED_PREFIX) == {None, b"x"}
+    assert contents(disk, CrashModel.ORDERED_PREFIX) == {None, b"x"}
     disk.sync_directory("/")
-    assert contents(disk, Model.ORDERED_PREFIX) == {None}
+    assert contents(disk, CrashModel.ORDERED_PREFIX) == {None}
 
 
 def test_a_removed_directory_leaves_nothing_pending() -> None:
@@ -122,7 +122,7 @@ def test_a_killed_process_leaves_all_that_it_wrote_and_no_more_of_it_synced() ->
     held.write(0, b"new")
     found = disk.after_kill()
     assert found.files() == {"/f": b"new"}
-    assert contents(found, Model.ORDERED_PREFIX) == {b"old", b"new"}
+    assert contents(found, CrashModel.ORDERED_PREFIX) == {b"old", b"new"}
     held.write(0, b"OLD")  # by the one that was killed: nobody sees it
     assert found.lock("/f").read(0, 3) == b"new"
 
@@ -131,7 +131,7 @@ def test_the_old_disk_is_as_it_was_after_a_crash() -> None:
     disk = MemoryDisk()
     file = disk.open("/f", create=True)
     file.write(0, b"x" * 1000)
-    found = disk.crash(Model.ORDERED_PREFIX, Random(1))
+    found = disk.crash(CrashModel.ORDERED_PREFIX, Random(1))
     found.replace("/f", b"something else")
     assert disk.read("/f") == b"x" * 1000
     file.write(1000, b"y")
@@ -150,18 +150,18 @@ def two_sectors_and_two_more() -> MemoryDisk:
 
 def test_in_order_a_prefix_of_the_sectors_arrives() -> None:
     whole = b"a" * 2 * SECTOR + b"b" * 2 * SECTOR
-    assert contents(two_sectors_and_two_more(), Model.ORDERED_PREFIX) == {whole[: n * SECTOR] for n in range(5)}
+    assert contents(two_sectors_and_two_more(), CrashModel.ORDERED_PREFIX) == {whole[: n * SECTOR] for n in range(5)}
 
 
 def test_any_subset_may_leave_a_hole_of_zeros() -> None:
-    found = contents(two_sectors_and_two_more(), Model.ANY_SUBSET)
+    found = contents(two_sectors_and_two_more(), CrashModel.ANY_SUBSET)
     assert bytes(2 * SECTOR) + b"b" * 2 * SECTOR in found  # the second write without the first
     assert bytes(SECTOR) + b"a" * SECTOR in found  # half of the first
     assert b"a" * 2 * SECTOR + bytes(SECTOR) + b"b" * SECTOR in found
 
 
 def test_metadata_first_leaves_files_of_the_right_size_with_the_wrong_content() -> None:
-    found = contents(two_sectors_and_two_more(), Model.METADATA_FIRST)
+    found = contents(two_sectors_and_two_more(), CrashModel.METADATA_FIRST)
     assert bytes(4 * SECTOR) in found
     sized = [content for content in found if content is not None and len(content) == 4 * SECTOR]
     garbage = [c for c in sized if c.strip(b"ab\0")]
@@ -171,7 +171,7 @@ def test_metadata_first_leaves_files_of_the_right_size_with_the_wrong_content() 
 def test_metadata_first_keeps_old_bytes_where_they_were_overwritten() -> None:
     disk = MemoryDisk({"/f": b"old"})
     disk.open("/f").write(0, b"newer")
-    found = contents(disk, Model.METADATA_FIRST)
+    found = contents(disk, CrashModel.METADATA_FIRST)
     assert b"old\0\0" in found
     assert all(content and content[:3] in (b"old", b"new") for content in found)
 
@@ -181,8 +181,8 @@ def test_a_truncate_may_be_lost_while_a_later_write_arrives() -> None:
     file = disk.open("/f")
     file.truncate(2)
     file.write(2, b"X")
-    assert contents(disk, Model.ORDERED_PREFIX) == {b"abcdef", b"ab", b"abX"}
-    assert contents(disk, Model.ANY_SUBSET) == {b"abcdef", b"ab", b"abX", b"abXdef"}
+    assert contents(disk, CrashModel.ORDERED_PREFIX) == {b"abcdef", b"ab", b"abX"}
+    assert contents(disk, CrashModel.ANY_SUBSET) == {b"abcdef", b"ab", b"abX", b"abXdef"}
 
 
 def test_sectors_are_those_of_the_file_and_not_of_the_write() -> None:
@@ -203,16 +203,16 @@ def test_chance_only_draws_what_the_model_allows() -> None:
     pending = disk.pending()
     whole = disk.files()["/f"]
     for seed in SEEDS:
-        prefix = disk.crash(Model.ORDERED_PREFIX, Random(seed)).read("/f")
+        prefix = disk.crash(CrashModel.ORDERED_PREFIX, Random(seed)).read("/f")
         assert prefix == whole[: len(prefix)]
-        survivals = draw(Model.METADATA_FIRST, pending, Random(seed))
+        survivals = draw(CrashModel.METADATA_FIRST, pending, Random(seed))
         sizes = [survival != LOST for survival in survivals]
         assert sizes == sorted(sizes, reverse=True)  # names and sizes arrive in order
-    assert len({disk.crash(Model.ANY_SUBSET, Random(seed)).read("/f") for seed in SEEDS}) > 10
+    assert len({disk.crash(CrashModel.ANY_SUBSET, Random(seed)).read("/f") for seed in SEEDS}) > 10
 
 
-@pytest.mark.parametrize("model", Model)
-def test_the_same_seed_leaves_the_same_disk(model: Model) -> None:
+@pytest.mark.parametrize("model", CrashModel)
+def test_the_same_seed_leaves_the_same_disk(model: CrashModel) -> None:
     disk = two_sectors_and_two_more()
     for seed in range(20):
         assert disk.crash(model, Random(seed)).files() == disk.crash(model, Random(seed)).files()
@@ -220,11 +220,13 @@ def test_the_same_seed_leaves_the_same_disk(model: Model) -> None:
 
 def test_every_outcome_has_one_fate_for_each_pending_operation() -> None:
     pending = two_sectors_and_two_more().pending()
-    for model in Model:
+    for model in CrashModel:
         for survivals in every(model, pending):
             assert len(survivals) == len(pending)
-    assert [ALL, ALL] in every(Model.ANY_SUBSET, pending)
-    assert Survival(0, Fill.GARBAGE) in [s for survivals in every(Model.METADATA_FIRST, pending) for s in survivals]
+    assert [ALL, ALL] in every(CrashModel.ANY_SUBSET, pending)
+    assert Survival(0, Fill.GARBAGE) in [
+        s for survivals in every(CrashModel.METADATA_FIRST, pending) for s in survivals
+    ]
 
 
 # Faults.
@@ -299,7 +301,7 @@ def test_a_sync_that_drops_its_pages_succeeds_the_second_time_and_loses_the_byte
     assert file.read(0, 3) == b"abc"  # a reader sees it still
     file.write(3, b"def")
     file.sync()
-    assert contents(disk, Model.ANY_SUBSET) == {b"\0\0\0def"}
+    assert contents(disk, CrashModel.ANY_SUBSET) == {b"\0\0\0def"}
 
 
 def test_a_lying_sync_makes_nothing_durable() -> None:
@@ -310,7 +312,7 @@ def test_a_lying_sync_makes_nothing_durable() -> None:
     file.sync()
     disk.rename("/f", "/g")
     disk.sync_directory("/")
-    assert {"/f": b""} in outcomes(disk, Model.ORDERED_PREFIX)
+    assert {"/f": b""} in outcomes(disk, CrashModel.ORDERED_PREFIX)
 
 
 def test_a_full_disk_takes_what_fits_and_says_so() -> None:
@@ -329,14 +331,14 @@ def test_a_bit_flips_at_rest_and_stays_flipped() -> None:
     disk = MemoryDisk({"/f": b"abc"})
     disk.flip_bit("/f", 1, 0)
     assert disk.read("/f") == b"acc"
-    assert contents(disk, Model.ORDERED_PREFIX) == {b"acc"}
+    assert contents(disk, CrashModel.ORDERED_PREFIX) == {b"acc"}
 
 
 def test_somebody_can_be_told_of_each_operation_before_it_happens() -> None:
     disk = MemoryDisk({"/f": b""})
     told: list[tuple[str, bytes]] = []
 
-    def tell(operation: Operation) -> None:
+    def tell(operation: DiskOperation) -> None:
         told.append((operation.kind.value, disk.files()["/f"]))
 
     disk.before = tell
@@ -372,7 +374,7 @@ def test_a_locked_file_is_free_after_a_crash() -> None:
     disk = MemoryDisk()
     disk.lock("/.lock")
     refuses(errno.EAGAIN, disk.lock, "/.lock")
-    disk.crash(Model.ORDERED_PREFIX, Random(0)).lock("/.lock").close()
+    disk.crash(CrashModel.ORDERED_PREFIX, Random(0)).lock("/.lock").close()
 
 
 def test_there_is_no_descriptor_for_sendfile() -> None:

@@ -1,0 +1,1 @@
+"""Commands about users, access rules, quotas and delegation tokens."""
