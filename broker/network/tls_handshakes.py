@@ -47,6 +47,7 @@ MAX_FAILED_HOSTS: Final = 1000
 HANDSHAKE_RECORD: Final = 0x16
 WRITE: Final = select.EPOLLOUT
 GONE: Final = select.EPOLLERR | select.EPOLLHUP
+CLIENT_HAS_GONE: Final = "the client has gone"
 
 
 class PendingHandshake:
@@ -139,10 +140,8 @@ class TlsHandshakes:
         found = self._pending.get(ready)
         if found is None:
             return
-        if found.is_in_thread:
-            self._close(found)  # HUP or ERR, which epoll always reports
-        elif events & GONE:
-            self._fail(found, "the client has gone")
+        if found.is_in_thread or events & GONE:  # the epoll reports HUP and ERR while the thread has the handshake, too
+            self._fail(found, CLIENT_HAS_GONE)
         elif found.unsent:
             self._guarded(found, self._flush)
         else:
@@ -201,6 +200,8 @@ class TlsHandshakes:
         """Runs a step; an error of one client must not affect others."""
         try:
             step(handshake)
+        except ConnectionError:
+            self._fail(handshake, CLIENT_HAS_GONE)
         except OSError as error:
             self._fail(handshake, str(error))
         except Exception:
@@ -213,7 +214,7 @@ class TlsHandshakes:
         except BlockingIOError:
             return
         if not data:
-            self._fail(handshake, "the client has gone")
+            self._fail(handshake, CLIENT_HAS_GONE)
             return
         if not handshake.received and data[0] != HANDSHAKE_RECORD:
             self._refuse_foreign(handshake, data)

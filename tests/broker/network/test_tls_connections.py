@@ -1,13 +1,15 @@
 """TLS listeners: real sockets, and Python's ssl as the client."""
 
+import logging
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -16,13 +18,15 @@ from support.certificates import authority, client_tls, signed
 from support.large_responses import fetch, produce
 from support.quotas import ANONYMOUS, set_quota
 from support.serving import Client, broker_in_thread, read_answer, request_frame
-from support.tls_broker import HELLO, SECURE, TIMEOUT_S, read_frame, tls_settings, tls_socket
+from support.tls_broker import HELLO, SECURE, TIMEOUT_S, read_frame, tls_settings, tls_socket, until
 from support.topic_requests import topic
 
 from trioka.broker.broker import Broker
 from trioka.broker.metrics import readings
 from trioka.broker.metrics.series import TLS_CERTIFICATE_EXPIRY, TLS_HANDSHAKES
 from trioka.broker.network.connection import MAX_OUTGOING_BYTES
+from trioka.broker.network.handshake_pool import Handshake, HandshakePool
+from trioka.broker.network.tls_handshakes import CLIENT_HAS_GONE
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.schema import Request
 
@@ -131,6 +135,31 @@ def test_a_client_that_does_not_read_holds_no_more_than_the_limit(broker: Broker
         assert len(sizes) == 1
         assert sizes.pop() > SIZE
         assert connection.outgoing_bytes == 0
+
+
+def test_a_client_that_resets_while_the_thread_has_its_handshake_is_in_the_audit_log(
+    broker: Broker, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "trioka.audit")
+    is_begun, may_go_on = Event(), Event()
+    advance = HandshakePool._advance
+
+    def advance_late(pool: HandshakePool, handshake: Handshake) -> None:
+        is_begun.set()
+        assert may_go_on.wait(TIMEOUT_S)
+        advance(pool, handshake)
+
+    monkeypatch.setattr(HandshakePool, "_advance", advance_late)
+    outgoing = ssl.MemoryBIO()
+    client = tls.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    with socket.create_connection(broker.addresses[SECURE], TIMEOUT_S) as sock:
+        sock.sendall(outgoing.read())
+        assert is_begun.wait(TIMEOUT_S)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets
+    until(lambda: any("handshake failed" in line and CLIENT_HAS_GONE in line for line in caplog.messages))
+    may_go_on.set()
 
 
 def test_metrics_tell_handshakes_and_the_end_of_the_certificate(broker: Broker, tls: ssl.SSLContext) -> None:

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 import trio
-from mutants.plant import planted
+from mutants.plant import planted, within
 from support.multi_replica import led_by_another, with_others
 from support.serving import ClientConnection, on_trio, request_frame, running_broker
 from support.topic_requests import create, producing
@@ -393,8 +393,8 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         what_is_written_between_two_fetches_comes_with_the_next,
     ),
     (
-        '"""By the follower, in its request."""\nself.dirty[asked.key] = asked',
-        '"""By the follower, in its request."""\npass',
+        within("named", "self.dirty[asked.key] = asked"),
+        "pass",
         where_a_follower_is_counts_at_once,
     ),
     ("{asked.key: asked for asked in left}", "{}", what_had_no_room_comes_next_time),
