@@ -142,7 +142,8 @@ async def what_goes_wrong_with_a_fetch_that_waits_concerns_its_follower_only(dir
 
 
 async def broker_waits(broker: Broker) -> None:
-    while not len(broker.purgatory):
+    """Until the follower's fetch is parked. Other operations of a young broker may wait, too."""
+    while not any(isinstance(each, handler._ParkedFollower) for _, _, each in broker.purgatory._deadlines):
         await trio.sleep(0.001)
 
 
