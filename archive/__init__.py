@@ -1,0 +1,1 @@
+"""Reads the segments of tiered topics from the object store, without a broker."""
