@@ -94,8 +94,8 @@ def decisions_are_listed(index: str, pages: Sequence[Source]) -> Iterator[str]:
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 QUOTED = re.compile(r"`([\w./*-]+)`")
-FOLDERS = """archive bench broker cli cluster compat-tests coordinator docs gateway pipeline protocol requirements storage
-    testing tests"""
+FOLDERS = """archive bench broker cli cluster compat-tests coordinator docs gateway pipeline protocol requirements
+    storage testing tests"""
 ROOT_FOLDERS = tuple(f"{folder}/" for folder in FOLDERS.split())
 MODULE = re.compile(r"[\w./*-]+(?:\.py|\.c|/)")
 HEADING = re.compile(r"^## (.*)$", re.M)
