@@ -53,8 +53,8 @@ def loading(command: str, options: Mapping[str, object]) -> Iterator[None]:
     with _running([str(program()), command, *arguments_of(options)]) as process:
         yield
         if process.poll() is not None:
-            said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
-            raise LoadFailed(f"the neighbour ended too early: {said.partition(chr(10))[0] or 'it had written enough'}")
+            text = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
+            raise LoadFailed(f"the neighbour ended too early: {text.partition(chr(10))[0] or 'it had written enough'}")
 
 
 @contextlib.contextmanager

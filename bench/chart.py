@@ -95,7 +95,7 @@ def _row(row: Mapping[str, Any], y: int, axis: _Axis) -> list[str]:
     if row["ratio"] == 0:  # a logarithmic axis cannot show zero
         return [*parts, label(axis.x(1) + 6, y + 15, "0×", INK, size=12)]
     if value is None:
-        reason = "; ".join(f"{name}: {said}" for name, said in row["reasons"].items()) or "not measured"
+        reason = "; ".join(f"{name}: {message}" for name, message in row["reasons"].items()) or "not measured"
         return [*parts, label(axis.x(1) + 6, y + 15, reason, BEHIND, size=11)]
     zero, end = axis.x(1), axis.x(value)
     colour = AHEAD if value >= 1 else BEHIND
@@ -113,10 +113,10 @@ def _row(row: Mapping[str, Any], y: int, axis: _Axis) -> list[str]:
 def _mark(value: float, axis: _Axis, bottom: int) -> list[str]:
     x = axis.x(value)
     colour = "#888888" if value == 1 else FAINT
-    said = "level" if value == 1 else f"{value:g}×"
+    message = "level" if value == 1 else f"{value:g}×"
     return [
         f"<line x1='{x}' x2='{x}' y1='{TOP - 4}' y2='{bottom + 4}' stroke='{colour}'/>",
-        label(x, TOP - 8, said, "#666666", anchor="middle", size=11),
+        label(x, TOP - 8, message, "#666666", anchor="middle", size=11),
     ]
 
 

@@ -179,12 +179,12 @@ class ThreeNodes(ABC):
         return ",".join(map(self.address, NUMBERS))
 
     def log_tail(self) -> str:
-        said = []
+        message = []
         for number in NUMBERS:
             with contextlib.suppress(OSError):
                 text = (self.folder / f"node-{number}" / "log.txt").read_text(errors="replace")
-                said.append(f"== node {number}\n{text[-LOG_TAIL_CHARS:].strip()}")
-        return "\n".join(said)
+                message.append(f"== node {number}\n{text[-LOG_TAIL_CHARS:].strip()}")
+        return "\n".join(message)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -210,9 +210,9 @@ class ThreeNodes(ABC):
 
         def is_known() -> bool:
             with contextlib.suppress(*UNREACHABLE, NotInTime, IndexError):
-                told = self.ask_any(QUORUM).topics[0].partitions[0]
-                if told.error_code == 0 and told.leader_id in self._processes:
-                    found.append(told.leader_id)
+                result = self.ask_any(QUORUM).topics[0].partitions[0]
+                if result.error_code == 0 and result.leader_id in self._processes:
+                    found.append(result.leader_id)
             return bool(found)
 
         self.until(is_known, "the metadata quorum has a leader")
@@ -223,8 +223,8 @@ class ThreeNodes(ABC):
 
         def is_known() -> bool:
             with contextlib.suppress(*UNREACHABLE, NotInTime):
-                told = self.ask_any(_about([topic])).topics[0].partitions
-                found.update({each.partition_index: each.leader_id for each in told})
+                result = self.ask_any(_about([topic])).topics[0].partitions
+                found.update({each.partition_index: each.leader_id for each in result})
             return found.get(partition, -1) in self._processes
 
         self.until(is_known, f"{topic}-{partition} has a leader that runs")
@@ -236,9 +236,9 @@ class ThreeNodes(ABC):
         """Create a topic and wait until all replicas are in sync. A thousand partitions may take longer than a request
         timeout.
         """
-        told = self.ask_any(creation(topic, partitions, assignments), timeout_s=timeout_s).topics[0]
-        if told.error_code not in (0, TIMED_OUT):
-            raise NotInTime(f"{topic} could not be created: error {told.error_code} {told.error_message or ''}")
+        result = self.ask_any(creation(topic, partitions, assignments), timeout_s=timeout_s).topics[0]
+        if result.error_code not in (0, TIMED_OUT):
+            raise NotInTime(f"{topic} could not be created: error {result.error_code} {result.error_message or ''}")
         count = len(assignments) or partitions
 
         def is_there() -> bool:
@@ -260,18 +260,20 @@ class ThreeNodes(ABC):
 
     def end_of(self, topic: str, partitions: int) -> int:
         """The sum of the partitions' end offsets."""
-        asked = ListOffsetsRequest.Topic.Partition
+        requested = ListOffsetsRequest.Topic.Partition
         total = 0
         for index in range(partitions):
             request = ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=0,
-                topics=[ListOffsetsRequest.Topic(name=topic, partitions=[asked(partition_index=index, timestamp=-1)])],
+                topics=[
+                    ListOffsetsRequest.Topic(name=topic, partitions=[requested(partition_index=index, timestamp=-1)])
+                ],
             )
-            told = self.ask(self.leader(topic, index), request, at_most=5).topics[0].partitions[0]
-            if told.error_code:
-                raise NotInTime(f"the end of {topic}-{index} is not known: error {told.error_code}")
-            total += told.offset
+            result = self.ask(self.leader(topic, index), request, at_most=5).topics[0].partitions[0]
+            if result.error_code:
+                raise NotInTime(f"the end of {topic}-{index} is not known: error {result.error_code}")
+            total += result.offset
         return total
 
     # -- waiting -------------------------------------------------------------------------------------------------------
@@ -296,9 +298,9 @@ class ThreeNodes(ABC):
         )
 
     def _has_whole_quorum(self) -> bool:
-        told = self.ask_any(QUORUM).topics[0].partitions[0]
-        return told.error_code == 0 and all(
-            told.high_watermark - voter.log_end_offset <= MOST_BEHIND for voter in told.current_voters
+        result = self.ask_any(QUORUM).topics[0].partitions[0]
+        return result.error_code == 0 and all(
+            result.high_watermark - voter.log_end_offset <= MOST_BEHIND for voter in result.current_voters
         )
 
     def until(self, is_so: Callable[[], bool], what: str, timeout_s: float = HEALTHY_S) -> None:
@@ -359,8 +361,8 @@ def creation(topic: str, partitions: int, assignments: Sequence[Sequence[int]] =
 
 
 def _about(topics: Iterable[str] | None) -> MetadataRequest:
-    asked = None if topics is None else [MetadataRequest.Topic(name=topic) for topic in topics]
-    return MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+    requested = None if topics is None else [MetadataRequest.Topic(name=topic) for topic in topics]
+    return MetadataRequest(topics=requested, allow_auto_topic_creation=False)
 
 
 QUORUM: Final = DescribeQuorumRequest(

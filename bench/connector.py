@@ -94,11 +94,11 @@ class Bench:
             figures: dict[str, float] | None = None
             try:
                 figures = take()
-                said = ", ".join(f"{number(figures[one.key])} {one.unit}" for one in measure.figures)
+                text = ", ".join(f"{number(figures[one.key])} {one.unit}" for one in measure.figures)
             except WrongCount as wrong:
-                said = self.reasons[name][measure.name] = str(wrong)
+                text = self.reasons[name][measure.name] = str(wrong)
             self.rounds[name].setdefault(measure.name, []).append(figures)
-            print(f"round {turn + 1}  {name:<13} {measure.work}: {said}", file=sys.stderr, flush=True)
+            print(f"round {turn + 1}  {name:<13} {measure.work}: {text}", file=sys.stderr, flush=True)
 
         return note
 

@@ -75,12 +75,12 @@ def table(curves: Sequence[Curve], found: CurveResults, reasons: Mapping[str, Ma
             points = costs.get(curve.name, ())
             power = exponent(points)
             listed = " · ".join(f"{size_text(size)}: {cost_text(cost)}" for size, cost in points)
-            said = reasons.get(name, {}).get(curve.name, "")
+            text = reasons.get(name, {}).get(curve.name, "")
             rows.append(
                 (
                     f"{curve.what}, by {curve.of}",
                     name,
-                    "; ".join(part for part in (listed, said) if part) or "–",
+                    "; ".join(part for part in (listed, text) if part) or "–",
                     "–" if power is None else f"size^{power:.2f}",
                     f"size^{curve.exponent:g}",
                     verdict(curve, points),

@@ -127,7 +127,7 @@ MEASURES: Final = (
 def replicated(nodes: ThreeNodes, options: argparse.Namespace) -> Iterator[Figures]:
     topic, count, warm_s, rate = "replicated", len(NUMBERS), options.warm_up, options.rate
     nodes.create(topic, partitions=count)
-    told = run_load(
+    result = run_load(
         "replicate",
         {
             "leaders": ",".join(nodes.address(nodes.leader(topic, partition)) for partition in range(count)),
@@ -146,9 +146,9 @@ def replicated(nodes: ThreeNodes, options: argparse.Namespace) -> Iterator[Figur
     if (end := nodes.end_of(topic, count)) != sent:
         raise LoadFailed(f"{sent} records were acknowledged, {end} are in the logs")
     yield {
-        **{name: micros / 1000 for name, micros in told["micros"].items()},
-        "cpu_ms_per_1000": told["broker_cpu_seconds"] / told["records"] * 1e6,
-        "late_p99": told["lateness_micros"]["p99"] / 1000,
+        **{name: micros / 1000 for name, micros in result["micros"].items()},
+        "cpu_ms_per_1000": result["broker_cpu_seconds"] / result["records"] * 1e6,
+        "late_p99": result["lateness_micros"]["p99"] / 1000,
     }
 
 

@@ -214,14 +214,14 @@ class Fairness:
             print(f"round {n + 1}  {name:<13} {row.work}: {failed}", file=sys.stderr, flush=True)
             return
         self.found[name].setdefault(row.name, []).append(Round(alone, beside, speed / 1e6))
-        said = f"p99 {number(alone)} ms alone, {number(beside)} beside it ({speed / 1e6:,.0f} MB/s)"
-        print(f"round {n + 1}  {name:<13} {row.work}: {said}", file=sys.stderr, flush=True)
+        text = f"p99 {number(alone)} ms alone, {number(beside)} beside it ({speed / 1e6:,.0f} MB/s)"
+        print(f"round {n + 1}  {name:<13} {row.work}: {text}", file=sys.stderr, flush=True)
 
     def _p99(self, node: Node, client: Mapping[str, object], seconds: float) -> float:
         self._topics += 1
         topic = f"client-{self._topics}"
         try:
-            told = run_load(
+            result = run_load(
                 "latency",
                 {
                     "address": node.address,
@@ -234,7 +234,7 @@ class Fairness:
             )
         finally:
             node.reclaim(topic)
-        return float(told["micros"]["p99"]) / 1000
+        return float(result["micros"]["p99"]) / 1000
 
     @contextmanager
     def _neighbour(self, node: Node, row: Row) -> Iterator[Callable[[], int]]:

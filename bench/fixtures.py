@@ -38,8 +38,8 @@ def took(work: Callable[[], object]) -> Took:
 
 
 def first() -> Took:
-    said = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=True).stdout
-    clock, cpu = map(float, said.split())
+    message = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=True).stdout
+    clock, cpu = map(float, message.split())
     return clock, cpu
 
 

@@ -57,10 +57,10 @@ def latencies(folder: Path, turn_s: float, computes: bool, partitions: int) -> F
         if partitions:
             creating.start()
         options = {"address": node.address, "topic": "turns", "record": 100, "rate": 1000, "warmup": 0.5}
-        told = run_load("latency", {**options, "seconds": SECONDS}, seconds=SECONDS)
+        result = run_load("latency", {**options, "seconds": SECONDS}, seconds=SECONDS)
         if partitions:
             creating.join()
-        return {name: micros / 1000 for name, micros in told["micros"].items()} | {"made": sum(took)}
+        return {name: micros / 1000 for name, micros in result["micros"].items()} | {"made": sum(took)}
     finally:
         node.close()
 

@@ -49,13 +49,13 @@ class MemberConnections:
 
     def ask(self, requests: Mapping[int, Request] | Sequence[Request], version: int) -> Answered:
         """Send requests and return the responses, by the number of the connection."""
-        asked = dict(requests) if isinstance(requests, Mapping) else dict(enumerate(requests))
-        frames = _frames(asked, version)
+        requested = dict(requests) if isinstance(requests, Mapping) else dict(enumerate(requests))
+        frames = _frames(requested, version)
         started = time.perf_counter()
         self._send(frames)
-        heard = self._hear(set(asked), ANSWER_SECONDS)
+        heard = self._hear(set(requested), ANSWER_SECONDS)
         seconds = time.perf_counter() - started
-        return Answered(_answers(asked, version, heard), seconds)
+        return Answered(_answers(requested, version, heard), seconds)
 
     def say(self, requests: Mapping[int, Request], version: int) -> None:
         self._send(_frames(requests, version))

@@ -73,8 +73,8 @@ class Member:
         (answer,) = connection.outgoing
         connection.outgoing.clear()
         connection.outgoing_bytes = 0
-        told: Any = read_response(type(request), version, memoryview(bytes(answer))[4:], 1)  # type: ignore[arg-type]
-        return told
+        result: Any = read_response(type(request), version, memoryview(bytes(answer))[4:], 1)  # type: ignore[arg-type]
+        return result
 
     def join(self, note: int) -> JoinGroupRequest:
         return JoinGroupRequest(

@@ -97,8 +97,8 @@ class Bench:
         with self._connection() as connection:
             made = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_SECONDS * 1000))
             assert made.topics[0].error_code == 0, made
-            asked = MetadataRequest(topics=[MetadataRequest.Topic(name=TOPIC)], allow_auto_topic_creation=False)
-            until(lambda: len(connection.ask(asked, 12).topics[0].partitions) == PARTITIONS)
+            requested = MetadataRequest(topics=[MetadataRequest.Topic(name=TOPIC)], allow_auto_topic_creation=False)
+            until(lambda: len(connection.ask(requested, 12).topics[0].partitions) == PARTITIONS)
             find = FindCoordinatorRequest(coordinator_keys=["any"])
             until(lambda: connection.ask(find).coordinators[0].error_code == 0)
             until(lambda: self._committed(connection, "probe", 1))
@@ -162,8 +162,8 @@ class Bench:
     def _last_of(self, connection: Connection, group: str) -> int:
         """The last committed offset of a group; -1 while it is being loaded."""
         place = OffsetFetchRequest.Group.Topic(name=TOPIC, partition_indexes=[OFFSETS // COMMITTERS - 1])
-        asked = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=[place])])
-        (answer,) = connection.ask(asked, 8).groups
+        requested = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=[place])])
+        (answer,) = connection.ask(requested, 8).groups
         assert answer.error_code in (0, *RETRIABLE), answer
         return -1 if answer.error_code else int(answer.topics[0].partitions[0].committed_offset)
 

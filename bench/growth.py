@@ -159,7 +159,7 @@ class Growth:
     def _load(self, node: Node, command: str, **options: object) -> float:
         """CPU time of the broker per request of a load, in µs."""
         seconds = self._options.seconds
-        asked = {
+        requested = {
             "address": node.address,
             "pid": node.pid,
             "seconds": seconds,
@@ -168,14 +168,14 @@ class Growth:
             **{key.replace("_", "-"): value for key, value in options.items()},
         }
         try:
-            told = run_load(command, asked, seconds=seconds)
+            result = run_load(command, requested, seconds=seconds)
         except LoadFailed as failed:
             raise LoadFailed(f"{failed}{node.exit_report()}") from failed
         if not options.get("existing") and command == "produce":
             node.reclaim(str(options["topic"]))
-        if not told["requests"]:
+        if not result["requests"]:
             raise LoadFailed("not one request was answered in time")
-        return float(told["broker_cpu_seconds"] / told["requests"] * 1e6)
+        return float(result["broker_cpu_seconds"] / result["requests"] * 1e6)
 
     # Each of these yields curves and how to measure their cost, when the broker has grown to that size.
 
@@ -200,8 +200,8 @@ class Growth:
         yield "partitions-all", lambda: self._load(node, "produce", spread=True, in_flight=1, **there)
         yield "partitions-one", lambda: self._load(node, "produce", rotate=True, in_flight=IN_FLIGHT, **there)
         yield "partitions-session", lambda: self._load(node, "tail", **there)
-        asked = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=False)
-        yield "partitions-metadata", lambda: self._replay(node, [asked], METADATA_VERSION, 1)
+        requested = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=False)
+        yield "partitions-metadata", lambda: self._replay(node, [requested], METADATA_VERSION, 1)
 
     def _make_logs(self, node: Node, sizes: Sequence[int]) -> None:
         for size in sizes:
@@ -221,8 +221,8 @@ class Growth:
 
     def _append(self, node: Node, topic: str) -> float:
         more = {"topic": topic, "record": LOG_RECORD, "batch": LOG_BATCH, "max-bytes": LOG_APPENDS * LOG_BATCH}
-        told = run_load("fill", {"address": node.address, "pid": node.pid, "existing": True, **more})
-        return float(told["broker_cpu_seconds"] / told["requests"] * 1e6)
+        result = run_load("fill", {"address": node.address, "pid": node.pid, "existing": True, **more})
+        return float(result["broker_cpu_seconds"] / result["requests"] * 1e6)
 
     def _groups(self, node: Node, _: str, size: int) -> Iterator[tuple[str, Callable[[], float]]]:
         address = ("127.0.0.1", node.port)
@@ -255,8 +255,8 @@ def _create(node: Node, topic: str, partitions: int) -> None:
     try:
         for count in range(2 * PARTITIONS_AT_ONCE, partitions + 1, PARTITIONS_AT_ONCE):
             more = CreatePartitionsRequest.Topic(name=topic, count=count, assignments=None)
-            asked = CreatePartitionsRequest(topics=[more], timeout_ms=30_000, validate_only=False)
-            if code := connection.ask(asked).results[0].error_code:
+            requested = CreatePartitionsRequest(topics=[more], timeout_ms=30_000, validate_only=False)
+            if code := connection.ask(requested).results[0].error_code:
                 raise LoadFailed(f"CreatePartitions of {topic}: error {code}")
     finally:
         connection.close()

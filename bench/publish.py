@@ -57,8 +57,8 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
 
 def ratio(row: Row) -> str:
     if row["ratio"] is None:
-        said = "; ".join(f"{name}: {why}" for name, why in row["reasons"].items()) or "not measured"
-        return f"{row['unit']}: {said.replace('|', '/')}"
+        message = "; ".join(f"{name}: {why}" for name, why in row["reasons"].items()) or "not measured"
+        return f"{row['unit']}: {message.replace('|', '/')}"
     spread = row["round_ratios"]
     between = f" ({min(spread):.2f}–{max(spread):.2f})" if len(spread) > 1 else ""
     own = f", {row['trioka_best']:.3g}" if row["goal_bound"] is not None else ""

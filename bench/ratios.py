@@ -61,7 +61,7 @@ def lines_of(measures: Iterable[Measure], rounds: Rounds, reasons: Reasons) -> I
                 ours=[value for value in mine if value is not None],
                 theirs=[value for value in other if value is not None],
                 ratios=[a / b for a, b in pairs if a is not None and b],
-                reasons={name: said[measure.name] for name, said in reasons.items() if measure.name in said},
+                reasons={name: text[measure.name] for name, text in reasons.items() if measure.name in text},
             )
 
 
@@ -135,9 +135,9 @@ def summary(lines: Sequence[Line]) -> str:
         for line in lines
         if line.is_met is None and (line.figure.goal is not None or line.figure.bound is not None)
     ]
-    said = f"{sum(bool(line.is_met) for line in judged)} of {len(judged) + len(unknown)} goals are met"
-    said += f"; MISSED: {', '.join(missed)}" if missed else ""
-    return said + (f"; not judged: {', '.join(dict.fromkeys(one.measure.name for one in unknown))}" if unknown else "")
+    text = f"{sum(bool(line.is_met) for line in judged)} of {len(judged) + len(unknown)} goals are met"
+    text += f"; MISSED: {', '.join(missed)}" if missed else ""
+    return text + (f"; not judged: {', '.join(dict.fromkeys(one.measure.name for one in unknown))}" if unknown else "")
 
 
 def as_data(lines: Iterable[Line]) -> list[dict[str, Any]]:

@@ -52,10 +52,10 @@ class RealClients:
     def __init__(self) -> None:
         self._tools: Program | None = None
         self._runs: Mapping[str, Run] = {
-            "franz-go": lambda *asked: _ran([franz()], *asked),
-            "librdkafka": lambda *asked: _ran([rdkafka()], *asked),
+            "franz-go": lambda *requested: _ran([franz()], *requested),
+            "librdkafka": lambda *requested: _ran([rdkafka()], *requested),
             "Java": self._java,
-            "confluent-kafka": lambda *asked: _ran([sys.executable, SOURCES / "confluent.py"], *asked),
+            "confluent-kafka": lambda *requested: _ran([sys.executable, SOURCES / "confluent.py"], *requested),
         }
 
     def __enter__(self) -> Self:
@@ -164,8 +164,8 @@ def _built(name: str, sources: Sequence[Path], command: Sequence[str | Path], wh
                 )
                 beside.rename(target)
             except (OSError, subprocess.SubprocessError) as error:
-                said = last_line(getattr(error, "stderr", None) or str(error))
-                raise Unavailable(f"{name} could not be built: {said}") from error
+                message = last_line(getattr(error, "stderr", None) or str(error))
+                raise Unavailable(f"{name} could not be built: {message}") from error
             finally:
                 beside.unlink(missing_ok=True)
     return target

@@ -189,8 +189,8 @@ class Bench:
                 self.reasons[name][measure.name] = str(failed).partition("\n")[0]
         self.rounds[name].setdefault(measure.name, []).append(figures)
         shown = figures and ", ".join(f"{written(figures[one.key])} {one.unit}" for one in measure.figures)
-        said = shown or self.reasons[name].get(measure.name, "")
-        print(f"round {number + 1}  {name:<13} {measure.work}: {said}", file=sys.stderr, flush=True)
+        text = shown or self.reasons[name].get(measure.name, "")
+        print(f"round {number + 1}  {name:<13} {measure.work}: {text}", file=sys.stderr, flush=True)
         return figures
 
     def _start_figures(self, name: str) -> dict[str, float]:

@@ -171,14 +171,14 @@ def latency_under_handshakes(place: Place, seconds: float) -> Figures:
     )
     try:
         busy = run_load("latency", wanted, seconds=seconds)
-        said = json.loads(storming.communicate()[0])
+        text = json.loads(storming.communicate()[0])
     finally:
         storming.kill()
         storming.wait()
     return {
         "quiet p99 ms": quiet["micros"]["p99"] / 1000,
         "p99 ms": busy["micros"]["p99"] / 1000,
-        "connects/s meanwhile": said["per_second"],
+        "connects/s meanwhile": text["per_second"],
     }
 
 

@@ -43,19 +43,19 @@ def verdict(name: str, costs: Costs) -> str:
     found = surcharges(costs)
     low, _, high = quantiles(found, n=4) if len(found) > 1 else (found[0], found[0], found[0])
     at_best = min(cost for _, cost in costs) / min(cost for cost, _ in costs if cost)
-    said = f"{name}: idempotent takes {median(found):.2f}× the CPU of plain, {at_best:.2f}× at best"
-    said += f" (median of {len(found)} pairs; the middle half lies between {low:.2f} and {high:.2f})"
+    text = f"{name}: idempotent takes {median(found):.2f}× the CPU of plain, {at_best:.2f}× at best"
+    text += f" (median of {len(found)} pairs; the middle half lies between {low:.2f} and {high:.2f})"
     if name != OURS:
-        return said
+        return text
     if high - low > RESTLESS:
-        return f"{said}; this machine is too restless to say whether the goal of {COST_GOAL}× is met"
-    return f"{said}; the goal of {COST_GOAL}× is " + ("met" if median(found) <= COST_GOAL else "NOT met")
+        return f"{text}; this machine is too restless to say whether the goal of {COST_GOAL}× is met"
+    return f"{text}; the goal of {COST_GOAL}× is " + ("met" if median(found) <= COST_GOAL else "NOT met")
 
 
 def paired(bench: "Bench", pairs: int) -> list[str]:
     """A sentence for each broker."""
     plain, idempotent = (_measure(name) for name in (PLAIN, IDEMPOTENT))
-    said = []
+    text = []
     for name, make in bench.makers.items():
         with make() as node:
             bench.warm_up(name, node, [plain, idempotent])
@@ -64,8 +64,8 @@ def paired(bench: "Bench", pairs: int) -> list[str]:
                 order = [plain, idempotent] if number % 2 == 0 else [idempotent, plain]
                 cost = {one.name: bench.load_figures(node, one)[COST] for one in order}
                 costs.append((cost[PLAIN], cost[IDEMPOTENT]))
-            said.append(verdict(name, costs))
-    return said
+            text.append(verdict(name, costs))
+    return text
 
 
 def _measure(name: str) -> Measure:

@@ -118,9 +118,11 @@ def _send(connection: Any, request: ProduceRequest, version: int) -> None:
     if request.acks == 0:
         connection.say(request, version)  # acks=0: no response
         return
-    told = connection.ask(request, version).responses[0].partition_responses[0]
-    if told.error_code != NONE:
-        raise problems.from_error_code(told.error_code, "a batch was not written", getattr(told, "error_message", None))
+    result = connection.ask(request, version).responses[0].partition_responses[0]
+    if result.error_code != NONE:
+        raise problems.from_error_code(
+            result.error_code, "a batch was not written", getattr(result, "error_message", None)
+        )
 
 
 def produce(job: Job) -> Outcome:
@@ -175,10 +177,10 @@ def _fetch(connection: Any, job: Job, offset: int) -> bytes:
     )
     topic = FetchRequest.Topic(topic=job.topic, partitions=[partition])
     request = FetchRequest(max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, topics=[topic])
-    told = connection.ask(request, at_most=BY_NAME).responses[0].partitions[0]
-    if told.error_code != NONE:
-        raise problems.from_error_code(told.error_code, "records cannot be read")
-    return bytes(told.records or b"")
+    result = connection.ask(request, at_most=BY_NAME).responses[0].partitions[0]
+    if result.error_code != NONE:
+        raise problems.from_error_code(result.error_code, "records cannot be read")
+    return bytes(result.records or b"")
 
 
 def end_to_end(job: Job) -> Outcome:

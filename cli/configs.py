@@ -104,10 +104,10 @@ def with_resource(function: Callable[..., R]) -> Callable[..., R]:
 @with_kafka
 def show_config(kafka: Kafka, resource: Resource | None, everything: bool, output: str) -> None:
     """What is set; with --all also what has its default."""
-    asked = _resource(kafka, resource)
-    entries = described(kafka, asked.kind, [asked.name])[asked.name]
+    requested = _resource(kafka, resource)
+    entries = described(kafka, requested.kind, [requested.name])[requested.name]
     if not everything:
-        entries = [entry for entry in entries if _is_set(asked, entry)]
+        entries = [entry for entry in entries if _is_set(requested, entry)]
     show([_row(entry) for entry in entries], COLUMNS, output, name="key")
 
 
@@ -117,14 +117,14 @@ def show_config(kafka: Kafka, resource: Resource | None, everything: bool, outpu
 @with_kafka
 def get(kafka: Kafka, key: str, resource: Resource | None) -> None:
     """One value, and nothing else."""
-    asked = _resource(kafka, resource)
-    entries = {entry.name: entry for entry in described(kafka, asked.kind, [asked.name])[asked.name]}
+    requested = _resource(kafka, resource)
+    entries = {entry.name: entry for entry in described(kafka, requested.kind, [requested.name])[requested.name]}
     if key not in entries:
         hints = [
             *did_you_mean(key, entries),
-            f"see: trioka config show --all --{KINDS[asked.kind]} {asked.name}",
+            f"see: trioka config show --all --{KINDS[requested.kind]} {requested.name}",
         ]
-        raise Failure(f"{asked} has no key '{key}'", exit_code=Exit.NOT_FOUND, hints=hints)
+        raise Failure(f"{requested} has no key '{key}'", exit_code=Exit.NOT_FOUND, hints=hints)
     write_stdout(entries[key].value or "")
 
 
@@ -195,19 +195,19 @@ def alter_configs(
         ResourceChange.Config(name=key, config_operation=DELETE if value is None else SET, value=value)
         for key, value in changes
     ]
-    asked = ResourceChange(resource_type=kind, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=dry_run)
+    requested = ResourceChange(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[requested], validate_only=dry_run)
     if kind == BROKER and name:  # a broker accepts its own configuration only itself
         answer = kafka.ask_node(int(name), request)
     else:
-        answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.responses])
-    (told,) = answer.responses
-    if told.error_code == UnknownTopicOrPartition.code and kind == TOPIC:
+        answer = kafka.ask_controller(request, lambda response: [each.error_code for each in response.responses])
+    (response,) = answer.responses
+    if response.error_code == UnknownTopicOrPartition.code and kind == TOPIC:
         return kafka.no_such_topic(name)
-    if told.error_code != NONE:
+    if response.error_code != NONE:
         what = f"{Resource(kind, name)} keeps its configuration"
         hints = unknown_keys(kind, [key for key, _ in changes])
-        return problems.from_error_code(told.error_code, what, told.error_message, hints)
+        return problems.from_error_code(response.error_code, what, response.error_message, hints)
     if not dry_run:
         _wait_until_applied(kafka, Resource(kind, name), changes)
     return None
@@ -237,11 +237,11 @@ def unknown_keys(kind: int, keys: Iterable[str]) -> list[str]:
 
 
 def _alter(kafka: Kafka, resource: Resource | None, changes: Sequence[Change], *, dry_run: bool = False) -> None:
-    asked = _resource(kafka, resource)
-    failure = alter_configs(kafka, asked.kind, asked.name, changes, dry_run=dry_run)
+    requested = _resource(kafka, resource)
+    failure = alter_configs(kafka, requested.kind, requested.name, changes, dry_run=dry_run)
     if failure is not None:
         raise failure
-    write_stderr(f"{asked} {'could be' if dry_run else 'is'} configured so")
+    write_stderr(f"{requested} {'could be' if dry_run else 'is'} configured so")
 
 
 def _resource(kafka: Kafka, named: Resource | None) -> Resource:

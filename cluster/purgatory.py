@@ -132,12 +132,12 @@ class Purgatory:
             self._is_looking = False
 
     def _tell_watchers(self, keys: Iterable[Hashable]) -> None:
-        told: dict[Watcher, None] = {}
+        result: dict[Watcher, None] = {}
         for key in keys:
             for watcher in self._watchers.get(key, ()):
                 watcher.on_notify(key)
-                told[watcher] = None
-        for watcher in told:
+                result[watcher] = None
+        for watcher in result:
             watcher.on_notified()
 
     def _look(self, key: Hashable) -> None:

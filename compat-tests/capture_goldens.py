@@ -170,11 +170,11 @@ def main() -> None:
         for client, send in PYTHON_CLIENTS.items():
             for codec in CODECS:
                 send(kafka.bootstrap, f"{client}-{codec}", codec)
-        said = run_program("Consume", kafka.bootstrap, "read_uncommitted", *topics)
+        message = run_program("Consume", kafka.bootstrap, "read_uncommitted", *topics)
         kafka.stop()
         GOLDEN.mkdir(parents=True, exist_ok=True)
         for topic in topics:
-            records = [record for record in map(json.loads, said.splitlines()) if record["topic"] == topic]
+            records = [record for record in map(json.loads, message.splitlines()) if record["topic"] == topic]
             write_goldens(topic, kafka.segments(f"{topic}-0"), records)
 
 
@@ -188,13 +188,13 @@ def write_goldens(topic: str, segments: list[Path], records: list[RecordFields])
     assert len(dumped.batches) == len(names), f"{topic} has {len(dumped.batches)} batches"
     content = segment.read_bytes()
     for name, batch in zip(names, dumped.batches, strict=True):
-        told = [record for record in records if batch.base_offset <= record["offset"] <= batch.last_offset]
-        write_golden(name, batch, told, content[batch.position : batch.position + batch.size])
+        result = [record for record in records if batch.base_offset <= record["offset"] <= batch.last_offset]
+        write_golden(name, batch, result, content[batch.position : batch.position + batch.size])
 
 
-def write_golden(name: str, batch: DumpedBatch, told: list[RecordFields], content: bytes) -> None:
+def write_golden(name: str, batch: DumpedBatch, result: list[RecordFields], content: bytes) -> None:
     fields = ("offset", "timestamp", "key", "value", "headers")
-    records = [{field: record[field] for field in fields} for record in told]
+    records = [{field: record[field] for field in fields} for record in result]
     header = asdict(batch)
     marker = header.pop("records")[0]["marker"]
     del header["position"], header["is_valid"]

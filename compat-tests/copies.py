@@ -78,8 +78,8 @@ class Copies:
             yield from self._done_by(copier)
         for saw in self.saw:
             yield saw.ended_ms, "watcher", Outcome.OK, saw.began_ms, [*saw.reads]
-        told = [Committed(GROUP, key(SOURCE, p), offset) for p, offset in self.committed.items()]
-        yield now_ms(), "watcher", Outcome.OK, self.committed_ms, [*told]
+        result = [Committed(GROUP, key(SOURCE, p), offset) for p, offset in self.committed.items()]
+        yield now_ms(), "watcher", Outcome.OK, self.committed_ms, [*result]
 
     def _done_by(self, copier: Named) -> Iterator[Done]:
         for copied in copier.copied:

@@ -146,11 +146,11 @@ class Copying:
             self._running.popitem()[1].leave()
 
     def _is_copied(self, look: Consumer) -> bool:
-        asked = now_ms()
+        requested = now_ms()
         with contextlib.suppress(KafkaException):  # for example while the broker does not know yet
             places = look.committed([TopicPartition(SOURCE, p) for p in range(PARTITIONS)], POLL_SECONDS)
             self.copies.committed = {place.partition: place.offset for place in places}
-            self.copies.committed_ms = asked
+            self.copies.committed_ms = requested
         return self.copies.committed == dict.fromkeys(range(PARTITIONS), self._plan.each)
 
     def _people(self, copiers: int) -> None:
@@ -161,7 +161,7 @@ class Copying:
                 self._running.pop(slot).kill()
                 assert len(self._ends) <= MAX_ENDS, "\n".join(self._ends)
             if slot not in self._running:
-                told = {
+                result = {
                     "source": SOURCE,
                     "target": TARGET,
                     "group": GROUP,
@@ -173,7 +173,7 @@ class Copying:
                     "timeout_ms": TRANSACTION_TIMEOUT_MS,
                 }
                 name = f"{self._plan.client}.{len(self._copiers)}"
-                self._running[slot] = Copier(self._plan.client, self._broker.bootstrap, name, told)
+                self._running[slot] = Copier(self._plan.client, self._broker.bootstrap, name, result)
                 self._copiers.append(self._running[slot])
 
     def _until(self, what: str, is_so: Callable[[], bool], copiers: int = COPIERS) -> None:

@@ -80,13 +80,13 @@ class _Ear:
 def _software(rest: bytes, version: int) -> str | None:
     tagged = 1  # the header's tagged fields, of which there are none
     try:
-        asked, _ = decoder(ApiVersionsRequest, min(version, ApiVersionsRequest.__versions__.last))(
+        requested, _ = decoder(ApiVersionsRequest, min(version, ApiVersionsRequest.__versions__.last))(
             memoryview(rest), tagged, 100
         )
     except ProtocolError:
         return None
-    name = _known(asked.client_software_name)
-    return "java-2.8" if name == "java" and asked.client_software_version.startswith("2.") else name
+    name = _known(requested.client_software_name)
+    return "java-2.8" if name == "java" and requested.client_software_version.startswith("2.") else name
 
 
 def _known(said: str) -> str | None:

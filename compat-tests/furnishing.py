@@ -133,9 +133,9 @@ def administer(client: Client) -> None:
 
 def make_rules(client: Client) -> None:
     """Access rules, of which one goes again."""
-    told = CreateAclsRequest.Creation
+    result = CreateAclsRequest.Creation
     rules = [
-        told(
+        result(
             resource_type=kind,
             resource_name=name,
             resource_pattern_type=pattern,
@@ -175,13 +175,13 @@ def credentials(client: Client) -> list[Any]:
 
 
 def commit_offset(client: Client, offset: int) -> None:
-    told = OffsetCommitRequest.Topic
-    partition = told.Partition(partition_index=0, committed_offset=offset, committed_metadata="here")
+    result = OffsetCommitRequest.Topic
+    partition = result.Partition(partition_index=0, committed_offset=offset, committed_metadata="here")
     request = OffsetCommitRequest(
-        group_id=GROUP_ID, member_id="", topics=[told(name="configured", partitions=[partition])]
+        group_id=GROUP_ID, member_id="", topics=[result(name="configured", partitions=[partition])]
     )
-    asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP_ID])
-    until_done(lambda: client.ask(asked, 4).coordinators[0])
+    requested = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP_ID])
+    until_done(lambda: client.ask(requested, 4).coordinators[0])
     until_done(lambda: client.ask(request, 8).topics[0].partitions[0])
 
 

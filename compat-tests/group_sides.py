@@ -48,8 +48,8 @@ def wait_for_coordinator(side: Side) -> None:
     while True:
         (found,) = side.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
         if not found.error_code:
-            asked = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="g", topics=None)])
-            if not side.ask(asked, 9).groups[0].error_code:
+            requested = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="g", topics=None)])
+            if not side.ask(requested, 9).groups[0].error_code:
                 return
         assert time.monotonic() < deadline, f"{side.name}: no coordinator"
         time.sleep(0.05)
@@ -73,15 +73,15 @@ def commit(
     """A request that names its topic as its version does. `others` are ids of topics that are not there."""
 
     def request(side: Side) -> OffsetCommitRequest:
-        asked = [
+        requested = [
             Partition(partition_index=index, committed_offset=offset, committed_leader_epoch=3, committed_metadata=text)
             for index, offset, text in partitions or [(0, 5, "hi")]
         ]
         if version < 10:
-            topics = [OffsetCommitRequest.Topic(name=topic, partitions=asked)]
+            topics = [OffsetCommitRequest.Topic(name=topic, partitions=requested)]
         else:
-            topics = [OffsetCommitRequest.Topic(topic_id=side.topic_id(topic), partitions=asked)]
-        topics += [OffsetCommitRequest.Topic(topic_id=other, partitions=asked) for other in others]
+            topics = [OffsetCommitRequest.Topic(topic_id=side.topic_id(topic), partitions=requested)]
+        topics += [OffsetCommitRequest.Topic(topic_id=other, partitions=requested) for other in others]
         return OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=epoch,
@@ -95,8 +95,8 @@ def commit(
 
 
 def fetch_all(sides: SideBySide, group: str) -> None:
-    asked = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=None)])
-    sides.same(asked, 9, order={"groups.topics": "name", "groups.topics.partitions": "partition_index"})
+    requested = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=None)])
+    sides.same(requested, 9, order={"groups.topics": "name", "groups.topics.partitions": "partition_index"})
 
 
 class Members:
@@ -132,8 +132,8 @@ def describe(sides: SideBySide, *groups: str) -> None:
 
 
 def describe_consumers(sides: SideBySide, version: int, *groups: str) -> None:
-    asked = ConsumerGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=True)
-    sides.same(asked, version, order=BY_GROUP)
+    requested = ConsumerGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=True)
+    sides.same(requested, version, order=BY_GROUP)
 
 
 def records(side: Side) -> list[Any]:
@@ -155,7 +155,7 @@ def records(side: Side) -> list[Any]:
 
 
 def _read(side: Side, offset: int) -> bytes:
-    asked = FetchRequest(
+    requested = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
         topics=[
@@ -167,7 +167,7 @@ def _read(side: Side, offset: int) -> bytes:
             )
         ],
     )
-    (topic,) = side.ask(asked, 4).responses
+    (topic,) = side.ask(requested, 4).responses
     assert not topic.partitions[0].error_code
     return bytes(topic.partitions[0].records or b"")
 

@@ -36,7 +36,7 @@ class Guests(SideBySide):
 
     def agree(
         self,
-        asked: RequestFor,
+        requested: RequestFor,
         version: int,
         *,
         until: Callable[[Any], bool],
@@ -46,9 +46,9 @@ class Guests(SideBySide):
         """The answer, once both sides agree."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            kafka, trioka = self.both(asked, version)
+            kafka, trioka = self.both(requested, version)
             if until(kafka) and until(trioka):
-                return self.same(asked, version, ignoring=ignoring, order=order)[1]
+                return self.same(requested, version, ignoring=ignoring, order=order)[1]
             assert time.monotonic() < deadline, f"Apache Kafka says {kafka}, trioka {trioka}"
             time.sleep(POLL_S)
 

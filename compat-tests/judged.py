@@ -29,12 +29,12 @@ SETTINGS = {
 }
 
 
-def same_soon(sides: SideBySide, asked: RequestFor, version: int, **how: Any) -> None:
+def same_soon(sides: SideBySide, requested: RequestFor, version: int, **how: Any) -> None:
     """Apache Kafka confirms a change before its own broker has applied it; so the request is repeated until it has."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            sides.same(asked, version, **how)
+            sides.same(requested, version, **how)
             return
         except AssertionError:
             if time.monotonic() > deadline:

@@ -62,14 +62,14 @@ def kafka_directory(parent: Path) -> Iterator[KafkaDirectory]:
         for part in (first_part(), second_part()):
             run_program("Produce", kafka.bootstrap, stdin="\n".join(map(json.dumps, part)))
             wait_until_compacted(kafka)
-        said = run_program("Consume", kafka.bootstrap, "read_uncommitted,read_committed", *TOPICS)
+        message = run_program("Consume", kafka.bootstrap, "read_uncommitted,read_committed", *TOPICS)
         records: dict[tuple[str, str], list[Json]] = {
             (topic, isolation): [] for topic in TOPICS for isolation in ("read_uncommitted", "read_committed")
         }
-        for record in map(json.loads, said.splitlines()):
+        for record in map(json.loads, message.splitlines()):
             records[record["topic"], record["isolation"]].append(record)
-        asked = "\n".join(map(json.dumps, questions(records)))
-        offsets = [json.loads(line) for line in run_program("Offsets", kafka.bootstrap, stdin=asked).splitlines()]
+        requested = "\n".join(map(json.dumps, questions(records)))
+        offsets = [json.loads(line) for line in run_program("Offsets", kafka.bootstrap, stdin=requested).splitlines()]
         crashed = kafka.folder / "crashed"
         shutil.copytree(kafka.data_dir, crashed)
         kafka.stop()
@@ -172,8 +172,8 @@ def as_hex(text: str | None) -> str | None:
 
 def questions(records: dict[tuple[str, str], list[Json]]) -> Iterator[Json]:
     """Both ends of each topic, for both isolation levels, and the first offset at and after each timestamp in it."""
-    for (topic, isolation), told in records.items():
-        stamps = sorted({record["timestamp"] + step for record in told for step in (0, 1)})[::7]
+    for (topic, isolation), result in records.items():
+        stamps = sorted({record["timestamp"] + step for record in result for step in (0, 1)})[::7]
         for timestamp in (-1, -2, *([-3] if isolation == "read_uncommitted" else []), *stamps):
             yield {"topic": topic, "timestamp": timestamp, "isolation": isolation}
 

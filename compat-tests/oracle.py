@@ -91,8 +91,8 @@ def run_java(
         check=False,
     )
     if done.returncode != 0:
-        said = f"{done.stdout}\n{done.stderr or ''}"[-LOG_TAIL_CHARS:]
-        raise OracleFailed(f"java {' '.join(map(str, arguments[-4:]))} ended with {done.returncode}:\n{said}")
+        message = f"{done.stdout}\n{done.stderr or ''}"[-LOG_TAIL_CHARS:]
+        raise OracleFailed(f"java {' '.join(map(str, arguments[-4:]))} ended with {done.returncode}:\n{message}")
     return done.stdout
 
 
@@ -282,12 +282,12 @@ class ApacheKafka:
         assert self._process is not None
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
-            said = self.log.read_text(errors="replace")
-            if READY in said:
+            text = self.log.read_text(errors="replace")
+            if READY in text:
                 return True
             if self._process.poll() is not None:
                 self._process = None
-                if PORT_TAKEN in said:
+                if PORT_TAKEN in text:
                     return False
                 raise OracleFailed(f"Apache Kafka ended while it started:\n{self.log_tail()}")
             time.sleep(POLL_SECONDS)

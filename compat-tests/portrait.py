@@ -98,12 +98,14 @@ def leader_epochs(client: Client) -> dict[Name, int]:
 def _configs(client: Client, topics: list[str], node_id: int) -> dict[Any, Any]:
     """Everything of topics and groups; of brokers, what was set at run time."""
     resource = DescribeConfigsRequest.Resource
-    asked = [(TOPIC, topic) for topic in topics] + [(BROKER, ""), (BROKER, str(node_id)), (GROUP, "readers")]
+    requested = [(TOPIC, topic) for topic in topics] + [(BROKER, ""), (BROKER, str(node_id)), (GROUP, "readers")]
     request = DescribeConfigsRequest(
-        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=None) for kind, name in asked]
+        resources=[
+            resource(resource_type=kind, resource_name=name, configuration_keys=None) for kind, name in requested
+        ]
     )
     answer = client.ask(request, 4)
-    assert [each.error_code for each in answer.results] == [0] * len(asked), answer
+    assert [each.error_code for each in answer.results] == [0] * len(requested), answer
     return {
         (each.resource_type, each.resource_name): {
             config.name: (config.value, config.config_source)
@@ -135,17 +137,17 @@ def _acls(client: Client) -> dict[Any, Any]:
         permission_type=1,
     )
     return {
-        (told.resource_type, told.resource_name, told.pattern_type): {
-            (acl.principal, acl.host, acl.operation, acl.permission_type) for acl in told.acls
+        (result.resource_type, result.resource_name, result.pattern_type): {
+            (acl.principal, acl.host, acl.operation, acl.permission_type) for acl in result.acls
         }
-        for told in client.ask(everything, 3).resources
+        for result in client.ask(everything, 3).resources
     }
 
 
 def _features(client: Client) -> dict[Any, Any]:
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    told = {each.name: each.max_version_level for each in client.ask(request, 3).finalized_features}
-    return {name: level for name, level in told.items() if name not in NOT_SERVED}  # only Kafka reports these
+    result = {each.name: each.max_version_level for each in client.ask(request, 3).finalized_features}
+    return {name: level for name, level in result.items() if name not in NOT_SERVED}  # only Kafka reports these
 
 
 def _offsets(client: Client, name: Name) -> dict[Any, Any]:
@@ -163,9 +165,9 @@ def _offsets(client: Client, name: Name) -> dict[Any, Any]:
 
 
 def _offset(client: Client, name: Name, isolation: int, timestamp: int) -> tuple[int, int]:
-    told = ListOffsetsRequest.Topic
-    partition = told.Partition(partition_index=name[1], timestamp=timestamp)
-    topics = [told(name=name[0], partitions=[partition])]
+    result = ListOffsetsRequest.Topic
+    partition = result.Partition(partition_index=name[1], timestamp=timestamp)
+    topics = [result(name=name[0], partitions=[partition])]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=topics)
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -178,8 +180,8 @@ def _offset(client: Client, name: Name, isolation: int, timestamp: int) -> tuple
 
 
 def _producers(client: Client, name: Name) -> dict[Any, Any]:
-    asked = DescribeProducersRequest.Topic(name=name[0], partition_indexes=[name[1]])
-    (found,) = client.ask(DescribeProducersRequest(topics=[asked]), 0).topics[0].partitions
+    requested = DescribeProducersRequest.Topic(name=name[0], partition_indexes=[name[1]])
+    (found,) = client.ask(DescribeProducersRequest(topics=[requested]), 0).topics[0].partitions
     assert found.error_code == 0, found
     return {
         each.producer_id: (
@@ -209,13 +211,13 @@ def fetch_all(client: Client, name: Name, level: str) -> dict[str, Any]:
 
 
 def fetch(client: Client, name: Name, offset: int, isolation: int) -> Any:
-    told = FetchRequest.Topic
-    partition = told.Partition(partition=name[1], fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+    result = FetchRequest.Topic
+    partition = result.Partition(partition=name[1], fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
         isolation_level=isolation,
-        topics=[told(topic=name[0], partitions=[partition])],
+        topics=[result(topic=name[0], partitions=[partition])],
     )
     (found,) = client.ask(request, 11).responses[0].partitions
     assert found.error_code == 0, (name, offset, found)
@@ -229,14 +231,14 @@ def _next_offset(data: bytes) -> int:
 def quorum(client: Client) -> dict[str, Any]:
     """The metadata quorum, as it describes itself."""
     topic = DescribeQuorumRequest.Topic
-    asked = topic(topic_name="__cluster_metadata", partitions=[topic.Partition(partition_index=0)])
-    answer = client.ask(DescribeQuorumRequest(topics=[asked]), 2)
-    (told,) = answer.topics[0].partitions
+    requested = topic(topic_name="__cluster_metadata", partitions=[topic.Partition(partition_index=0)])
+    answer = client.ask(DescribeQuorumRequest(topics=[requested]), 2)
+    (result,) = answer.topics[0].partitions
     return {
-        "leader": told.leader_id,
-        "epoch": told.leader_epoch,
-        "high_watermark": told.high_watermark,
-        "voters": [(voter.replica_id, voter.replica_directory_id.hex()) for voter in told.current_voters],
+        "leader": result.leader_id,
+        "epoch": result.leader_epoch,
+        "high_watermark": result.high_watermark,
+        "voters": [(voter.replica_id, voter.replica_directory_id.hex()) for voter in result.current_voters],
         "nodes": [
             (node.node_id, [(each.name, each.host, each.port) for each in node.listeners]) for node in answer.nodes
         ],

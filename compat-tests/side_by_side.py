@@ -54,8 +54,8 @@ class Side:
         self.client = Client(HOST, port)
         self.ids: dict[str, bytes] = {}
 
-    def ask(self, asked: RequestFor, version: int) -> Any:
-        return self.client.ask(asked if isinstance(asked, Request) else asked(self), version)
+    def ask(self, requested: RequestFor, version: int) -> Any:
+        return self.client.ask(requested if isinstance(requested, Request) else requested(self), version)
 
     def topic_id(self, name: str) -> bytes:
         if name not in self.ids:
@@ -104,27 +104,27 @@ class SideBySide:
         self.kafka = kafka
         self.trioka = trioka
 
-    def both(self, asked: RequestFor, version: int) -> tuple[Any, Any]:
+    def both(self, requested: RequestFor, version: int) -> tuple[Any, Any]:
         """The answers as they came, Apache Kafka's first; None where one hung up."""
-        return self.kafka.ask(asked, version), self.trioka.ask(asked, version)
+        return self.kafka.ask(requested, version), self.trioka.ask(requested, version)
 
     def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
         self.kafka.create_topic(name, partitions, **configs)
         self.trioka.create_topic(name, partitions, **configs)
 
     def same(
-        self, asked: RequestFor, version: int, *, ignoring: Collection[str] = (), order: Order | None = None
+        self, requested: RequestFor, version: int, *, ignoring: Collection[str] = (), order: Order | None = None
     ) -> tuple[Any, Any]:
         """Sends a request to both, and fails unless the answers are equal. Returns the original answers.
 
         `ignoring`: fields by their path, without the places in lists. `order`: lists, by path, whose order means
         nothing, with the field (or a function of the element) by which to sort them.
         """
-        kafka, trioka = self.both(asked, version)
+        kafka, trioka = self.both(requested, version)
         expected = self._normal(self.kafka, kafka, ignoring, order or {})
         found = self._normal(self.trioka, trioka, ignoring, order or {})
         differences = list(_differences("", expected, found))
-        shown = type(asked if isinstance(asked, Request) else asked(self.trioka)).__name__
+        shown = type(requested if isinstance(requested, Request) else requested(self.trioka)).__name__
         assert not differences, f"{shown} v{version}:\n" + "\n".join(differences)
         return kafka, trioka
 

@@ -17,10 +17,10 @@ def stored_batches(bootstrap: str, topic: str, partition: int = 0) -> list[Batch
     host, port = bootstrap.rsplit(":", 1)
     client = Client(host, int(port))
     try:
-        (told,) = client.ask(request, VERSION).responses
+        (result,) = client.ask(request, VERSION).responses
     finally:
         client.close()
-    (only,) = told.partitions
+    (only,) = result.partitions
     assert only.error_code == 0, only
     records = only.records or b""
     assert isinstance(records, bytes | bytearray | memoryview), "what was decoded is in memory"

@@ -62,8 +62,8 @@ def describe(**changes: Any) -> DescribeAclsRequest:
     return DescribeAclsRequest(**(ANY | changes))
 
 
-def by_all(told: Any) -> str:
-    return repr(sorted(told.items()))
+def by_all(result: Any) -> str:
+    return repr(sorted(result.items()))
 
 
 DESCRIBED: Order = {"resources": by_all, "resources.acls": by_all}
@@ -89,7 +89,7 @@ def until(sides: SideBySide, rules: int) -> None:
     """The broker of Apache Kafka hears of rules after its controller has answered."""
     deadline = time.monotonic() + PATIENCE_S
     for side in (sides.kafka, sides.trioka):
-        while sum(len(told.acls) for told in side.ask(describe(), 3).resources) != rules:
+        while sum(len(result.acls) for result in side.ask(describe(), 3).resources) != rules:
             assert time.monotonic() < deadline, side.name
             time.sleep(POLL_S)
 

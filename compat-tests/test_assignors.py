@@ -25,7 +25,7 @@ Given = dict[str, Assignment]
 
 @pytest.mark.parametrize("assignor", [UniformAssignor(), RangeAssignor()], ids=["uniform", "range"])
 def test_apache_kafkas_assignor_gives_the_same(assignor: Assignor) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
     expected: list[Given] = []
     for seed in range(GROUPS):
         random = Random(seed)
@@ -33,12 +33,12 @@ def test_apache_kafkas_assignor_gives_the_same(assignor: Assignor) -> None:
         spec = random_members(random, topics, is_homogeneous=seed % 2 == 0, with_racks=False)
         for _ in range(STEPS):
             given = assignor.assign(spec, topics)
-            asked.append(json.dumps(question(assignor.name, spec, topics)))
+            requested.append(json.dumps(question(assignor.name, spec, topics)))
             expected.append(given)
             spec = changed(random, spec, given, topics)
-    answers = run_program("Assignors", stdin="\n".join(asked)).splitlines()
+    answers = run_program("Assignors", stdin="\n".join(requested)).splitlines()
     assert len(answers) == len(expected)
-    for question_asked, answer, given in zip(asked, answers, expected, strict=True):
+    for question_asked, answer, given in zip(requested, answers, expected, strict=True):
         theirs = {member: as_sets(has) for member, has in json.loads(answer).items()}
         assert {member: theirs.get(member, {}) for member in given} == given, question_asked
 

@@ -5,9 +5,9 @@ from support.certificate_names import MAPPED, NAMES
 
 
 def answers(lines: list[str]) -> list[str | None]:
-    said = run_program("CertificateNames", stdin="\n".join(lines) + "\n").splitlines()
-    assert len(said) == len(lines)
-    return [None if line == "none" else bytes.fromhex(line.removeprefix("=")).decode() for line in said]
+    message = run_program("CertificateNames", stdin="\n".join(lines) + "\n").splitlines()
+    assert len(message) == len(lines)
+    return [None if line == "none" else bytes.fromhex(line.removeprefix("=")).decode() for line in message]
 
 
 def test_java_writes_names_like_our_table() -> None:

@@ -86,8 +86,8 @@ def test_topics(both: Both) -> None:
     both.same(
         "topics", "alter", "life", "--partitions", "5", "-c", "retention.ms=70000", "--delete-config", "cleanup.policy"
     )
-    (told,) = both.same("topics", "describe", "life", "-o", "json").rows
-    assert told["configs"] == {"retention.ms": "70000"} and len(told["partitions"]) == 5
+    (result,) = both.same("topics", "describe", "life", "-o", "json").rows
+    assert result["configs"] == {"retention.ms": "70000"} and len(result["partitions"]) == 5
     assert both.same("topics", "delete", "life").code == Exit.OK
     assert both.same("topics", "delete", "life", "other", "-y").code == Exit.OK
     assert both.same("topics", "describe", "life").code == Exit.NOT_FOUND
@@ -308,8 +308,8 @@ def test_kafkas_own_tools_see_what_ours_did(both: Both, home: Path) -> None:
     fill(both, "judged")
     both.same("groups", "reset-offsets", "judges", "--topic", "judged", "--to-offset", "3", "-y")
     for address in both.addresses:
-        told = run_tool(GROUPS, "--bootstrap-server", address, "--describe", "--group", "judges", merged=True)
-        assert re.search(r"judges\s+judged\s+0\s+3\s+10\s+7", told), told
+        result = run_tool(GROUPS, "--bootstrap-server", address, "--describe", "--group", "judges", merged=True)
+        assert re.search(r"judges\s+judged\s+0\s+3\s+10\s+7", result), result
     plan = run_tool(
         GROUPS, "--bootstrap-server", both.kafka.bootstrap, "--group", "judges", "--topic", "judged",
         "--reset-offsets", "--shift-by", "-2", "--dry-run",
@@ -403,5 +403,5 @@ def _create_scram_user(at: str, config: str, user: str, password: str) -> None:
     with find_settings(bootstrap_server=at, command_config=config, context=None).kafka() as kafka:
         for upsertion in upsertions:  # a request takes a user once
             request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
-            answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.results])
+            answer = kafka.ask_controller(request, lambda result: [each.error_code for each in result.results])
             assert [each.error_code for each in answer.results] == [0]

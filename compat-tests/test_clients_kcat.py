@@ -59,17 +59,17 @@ def writer(catalogue: Catalogue) -> Client:
 
 def consumed(kcat: Kcat, topic: str, *arguments: str) -> list[dict[str, Any]]:
     """Everything up to the end of the partition, each record as kcat's JSON."""
-    said = kcat("-C", "-t", topic, "-p", "0", "-e", "-q", "-J", *arguments)
-    return [json.loads(line) for line in said.splitlines()]
+    text = kcat("-C", "-t", topic, "-p", "0", "-e", "-q", "-J", *arguments)
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_kcat_lists_the_cluster(kcat: Kcat, writer: Client, topic: str, node: Node) -> None:
     writer.create_topic(topic, partitions=2)
-    told = json.loads(kcat("-L", "-J", "-t", topic))
-    (broker,) = told["brokers"]
+    result = json.loads(kcat("-L", "-J", "-t", topic))
+    (broker,) = result["brokers"]
     assert broker["name"] == node.bootstrap
-    assert told["controllerid"] == broker["id"]
-    (listed,) = told["topics"]
+    assert result["controllerid"] == broker["id"]
+    (listed,) = result["topics"]
     assert listed["topic"] == topic
     only = [{"id": broker["id"]}]
     assert [(p["partition"], p["leader"], p["replicas"], p["isrs"]) for p in listed["partitions"]] == [
@@ -104,8 +104,8 @@ def test_kcat_keeps_keys_headers_and_nulls(kcat: Kcat, writer: Client, topic: st
 def test_kcat_writes_whatever_is_acknowledged(setting: str, kcat: Kcat, writer: Client, topic: str) -> None:
     writer.create_topic(topic)
     kcat("-P", "-t", topic, "-p", "0", "-X", setting, stdin=b"a\nb\nc\n")
-    said = kcat("-C", "-t", topic, "-p", "0", "-o", "beginning", "-c", "3", "-q")
-    assert said == "a\nb\nc\n"
+    text = kcat("-C", "-t", topic, "-p", "0", "-o", "beginning", "-c", "3", "-q")
+    assert text == "a\nb\nc\n"
 
 
 def test_kcat_starts_at_an_offset_from_the_end_and_at_a_time(kcat: Kcat, writer: Client, topic: str) -> None:

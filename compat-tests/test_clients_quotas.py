@@ -30,9 +30,9 @@ def set_quota(broker: TriokaProcess, client_id: str, key: str, value: float | No
         ops=[entry.Op(key=key, value=value or 0.0, remove=value is None)],
     )
     client = Client("127.0.0.1", broker.port)
-    (told,) = client.ask(AlterClientQuotasRequest(entries=[wanted], validate_only=False), 1).entries
+    (result,) = client.ask(AlterClientQuotasRequest(entries=[wanted], validate_only=False), 1).entries
     client.close()
-    assert told.error_code == 0, told.error_message
+    assert result.error_code == 0, result.error_message
 
 
 def create_topic(broker: TriokaProcess, name: str) -> None:
@@ -114,10 +114,10 @@ def test_javas_clients_under_a_quota_lose_nothing(broker: TriokaProcess) -> None
     create_topic(broker, "java")
     for key in ("producer_byte_rate", "consumer_byte_rate"):
         set_quota(broker, "java", key, QUOTA)
-    told = run_tool("org.apache.kafka.tools.ProducerPerformance", "--topic", "java", "--num-records", str(RECORDS),
+    result = run_tool("org.apache.kafka.tools.ProducerPerformance", "--topic", "java", "--num-records", str(RECORDS),
                     "--record-size", str(RECORD_BYTES), "--throughput", "-1", "--producer-props",
                     f"bootstrap.servers={broker.bootstrap}", "client.id=java", "acks=all")  # fmt: skip
-    assert f"{RECORDS} records sent" in told
+    assert f"{RECORDS} records sent" in result
     read = run_tool("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap,
                     "--topic", "java", "--from-beginning", "--max-messages", str(RECORDS), "--timeout-ms", "60000",
                     "--command-property", "client.id=java", "--formatter-property", "print.offset=true",

@@ -197,10 +197,10 @@ def test_kafkas_own_tools(place: Place, kind: str, tmp_path: Path) -> None:
         *("--command-config", properties),
         stdin="".join(f"{number}\n" for number in range(COUNT)),
     )
-    said = run_tool(
+    text = run_tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *common,
         *("--command-config", properties, "--from-beginning", "--max-messages", str(COUNT)),
         *("--timeout-ms", str(PATIENCE_MS)),
     )
-    assert said.split() == [str(number) for number in range(COUNT)]
+    assert text.split() == [str(number) for number in range(COUNT)]

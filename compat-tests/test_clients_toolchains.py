@@ -59,16 +59,16 @@ def test_every_package_has_its_hash_and_no_address() -> None:
     packages = {name: package for name, package in lock["packages"].items() if name}
     assert all(package["integrity"].startswith("sha512-") for package in packages.values())
     assert "resolved" not in (home / "package-lock.json").read_text()
-    asked = json.loads((home / "package.json").read_text())["dependencies"]
-    assert asked == {name: packages[f"node_modules/{name}"]["version"] for name in asked}
+    requested = json.loads((home / "package.json").read_text())["dependencies"]
+    assert requested == {name: packages[f"node_modules/{name}"]["version"] for name in requested}
 
 
 def test_every_go_module_has_its_hash() -> None:
     home = CLIENTS / "go"
-    asked = re.findall(r"^\t(\S+) (v\S+)", (home / "go.mod").read_text(), re.MULTILINE)
+    requested = re.findall(r"^\t(\S+) (v\S+)", (home / "go.mod").read_text(), re.MULTILINE)
     sums = (home / "go.sum").read_text()
-    assert len(asked) > 2
-    for module, version in asked:
+    assert len(requested) > 2
+    for module, version in requested:
         assert f"{module} {version} h1:" in sums, module
 
 

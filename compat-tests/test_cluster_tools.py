@@ -53,8 +53,8 @@ def kept(nodes: ThreeNodes, tools: KafkaTools) -> str:
     fill(tools, "kept")
 
     def have_all() -> bool:
-        told = json.loads(tools("log-dirs", "--describe", "--topic-list", "kept").splitlines()[-1])
-        held = [part for broker in told["brokers"] for place in broker["logDirs"] for part in place["partitions"]]
+        result = json.loads(tools("log-dirs", "--describe", "--topic-list", "kept").splitlines()[-1])
+        held = [part for broker in result["brokers"] for place in broker["logDirs"] for part in place["partitions"]]
         return len(held) == 6 and len({(part["partition"], part["size"]) for part in held}) == 2
 
     nodes.until(have_all, "all have all of it")
@@ -81,8 +81,8 @@ class Partition(NamedTuple):
 def partition(tools: KafkaTools, topic: str) -> Partition:
     """Its first, as the tool for topics tells of it."""
     _, row = tools("topics", "--describe", "--topic", topic).splitlines()[:2]
-    told = dict(cell.split(": ", 1) for cell in row.strip().split("\t") if ": " in cell)
-    return Partition(told["Leader"], numbers(told["Replicas"]), set(numbers(told["Isr"])))
+    result = dict(cell.split(": ", 1) for cell in row.strip().split("\t") if ": " in cell)
+    return Partition(result["Leader"], numbers(result["Replicas"]), set(numbers(result["Isr"])))
 
 
 def numbers(text: str) -> list[int]:
@@ -112,22 +112,22 @@ class Voters(NamedTuple):
 
 
 def quorum(tools: KafkaTools, *where: str) -> dict[str, str]:
-    told = tools("metadata-quorum", *where, "describe", "--status")
-    return dict(re.findall(r"^(\w+): +(.*)$", told, re.MULTILINE))
+    result = tools("metadata-quorum", *where, "describe", "--status")
+    return dict(re.findall(r"^(\w+): +(.*)$", result, re.MULTILINE))
 
 
 def voters(tools: KafkaTools) -> Voters:
-    told = quorum(tools)
-    ids, observers = ([each["id"] for each in json.loads(told[f"Current{kind}"])] for kind in ("Voters", "Observers"))
-    return Voters(int(told["LeaderId"]), ids, observers)
+    result = quorum(tools)
+    ids, observers = ([each["id"] for each in json.loads(result[f"Current{kind}"])] for kind in ("Voters", "Observers"))
+    return Voters(int(result["LeaderId"]), ids, observers)
 
 
 def test_the_quorum_is_described_by_brokers_and_by_controllers(nodes: ThreeNodes, tools: KafkaTools) -> None:
     for where in ((), ("--bootstrap-controller", nodes.controllers)):
-        told = quorum(tools, *where)
-        assert told["ClusterId"] == CLUSTER_ID
-        assert int(told["LeaderId"]) in IDS and int(told["LeaderEpoch"]) >= 1 and int(told["HighWatermark"]) > 0
-        assert json.loads(told["CurrentVoters"]) == [
+        result = quorum(tools, *where)
+        assert result["ClusterId"] == CLUSTER_ID
+        assert int(result["LeaderId"]) in IDS and int(result["LeaderEpoch"]) >= 1 and int(result["HighWatermark"]) > 0
+        assert json.loads(result["CurrentVoters"]) == [
             {
                 "id": node.id,
                 "directoryId": nodes.directory_id(node.id),
@@ -135,7 +135,7 @@ def test_the_quorum_is_described_by_brokers_and_by_controllers(nodes: ThreeNodes
             }
             for node in nodes.nodes.values()
         ]
-        assert json.loads(told["CurrentObservers"]) == []
+        assert json.loads(result["CurrentObservers"]) == []
 
 
 def test_the_quorums_replication_is_told_with_times_that_have_been(nodes: ThreeNodes, tools: KafkaTools) -> None:
@@ -205,8 +205,8 @@ class Plan:
 
 
 def configured(tools: KafkaTools, kind: str, name: object) -> dict[str, str]:
-    told = tools("configs", "--entity-type", kind, "--entity-name", str(name), "--describe")
-    return dict(re.findall(r"^  (\S+?)=(\S+) sensitive=", told, re.MULTILINE))
+    result = tools("configs", "--entity-type", kind, "--entity-name", str(name), "--describe")
+    return dict(re.findall(r"^  (\S+?)=(\S+) sensitive=", result, re.MULTILINE))
 
 
 def rates(tools: KafkaTools) -> list[dict[str, str]]:
@@ -217,9 +217,9 @@ def test_a_throttled_move_crawls_until_it_is_called_off(tools: KafkaTools, nodes
     create(tools, "slow", "1:2")
     fill(tools, "slow")
     plan = Plan(tools, tmp_path / "plan.json", {"slow": [3, 1]})
-    said = plan("--execute", "--throttle", "1")
-    assert "The inter-broker throttle limit was set to 1 B/s\n" in said
-    assert "Successfully started partition reassignment for slow-0\n" in said
+    message = plan("--execute", "--throttle", "1")
+    assert "The inter-broker throttle limit was set to 1 B/s\n" in message
+    assert "Successfully started partition reassignment for slow-0\n" in message
     assert rates(tools) == [{LEADER_RATE: "1", FOLLOWER_RATE: "1"}] * 3
     assert configured(tools, "topics", "slow") == {LED: "0:1,0:2", FOLLOWED: "0:3"}
 
@@ -233,9 +233,9 @@ def test_a_throttled_move_crawls_until_it_is_called_off(tools: KafkaTools, nodes
     assert "throttle limit was set to 2 B/s" in plan("--execute", "--additional", "--throttle", "2")
     assert rates(tools) == [{LEADER_RATE: "2", FOLLOWER_RATE: "2"}] * 3
 
-    said = plan("--cancel")
-    assert "Successfully cancelled partition reassignment for: slow-0\n" in said
-    assert "Clearing broker-level throttles on brokers 1,2,3\nClearing topic-level throttles on topic slow" in said
+    message = plan("--cancel")
+    assert "Successfully cancelled partition reassignment for: slow-0\n" in message
+    assert "Clearing broker-level throttles on brokers 1,2,3\nClearing topic-level throttles on topic slow" in message
     assert partition(tools, "slow") == Partition("1", [1, 2], {1, 2})
     assert rates(tools) == [{}] * 3 and configured(tools, "topics", "slow") == {}
     assert "None of the specified partition reassignments are active.\n" in plan("--cancel")
@@ -274,8 +274,8 @@ def test_a_move_is_planned_carried_out_and_rid_of_its_throttle(
 
 def elected(tools: KafkaTools, *words: str) -> set[str]:
     """Those that have another leader now, of those that were meant."""
-    told = tools("leader-election", "--election-type", *words)
-    found = re.search(r"^Successfully completed leader election \(\w+\) for partitions (.*)$", told, re.MULTILINE)
+    result = tools("leader-election", "--election-type", *words)
+    found = re.search(r"^Successfully completed leader election \(\w+\) for partitions (.*)$", result, re.MULTILINE)
     return set() if found is None else set(found[1].split(", "))
 
 
@@ -416,8 +416,8 @@ def test_kafkas_reader_finds_the_same_metadata_on_all_nodes(stopped: ThreeNodes,
 def test_kafkas_shell_walks_through_our_snapshots(stopped: ThreeNodes, tools: KafkaTools) -> None:
     commands = ("ls /image/cluster/brokers", "ls /image/cluster/controllers", "cat /image/topics/byName/kept/0")
     for node in IDS:
-        told = tools("shell-commands", str(newest_snapshot(stopped, node)), *commands)
-        _, brokers, controllers, kept = re.split(r"(?m)^\$ .*\n", told)
+        result = tools("shell-commands", str(newest_snapshot(stopped, node)), *commands)
+        _, brokers, controllers, kept = re.split(r"(?m)^\$ .*\n", result)
         assert brokers.split() == controllers.split() == ["1", "2", "3"]
         directories = ", ".join(stopped.directory_id(each) for each in IDS)
         assert kept.startswith(f"PartitionRegistration(replicas=[1, 2, 3], directories=[{directories}], isr=[")
@@ -449,11 +449,11 @@ def test_what_one_storage_tool_formats_the_other_knows(tools: KafkaTools, tmp_pa
             assert command("storage", *words).code == Exit.OK
         else:
             tools("storage", *words)
-        told = tools("storage", "info", "-c", str(config))
-        assert f"Found log directories:\n  {data}/a\n  {data}/b\n" in told
+        result = tools("storage", "info", "-c", str(config))
+        assert f"Found log directories:\n  {data}/a\n  {data}/b\n" in result
         known_to_both = rf"Found metadata: {{cluster.id={CLUSTER_ID}, directory.id=\S+, node.id=7, version=1}}"
-        assert re.search(known_to_both, told), told
-        assert "problem" not in told
+        assert re.search(known_to_both, result), result
+        assert "problem" not in result
         rows = command("storage", "info", "-c", str(config), "-o", "json").rows
         known = [(row["directory"], row["cluster_id"], row["node_id"], row["status"]) for row in rows]
         assert known == [(f"{data}/{part}", CLUSTER_ID, 7, "formatted") for part in "ab"]

@@ -63,8 +63,8 @@ def test_kafka_writes_and_reads_every_message_as_we_do() -> None:
     lines = []
     for message, version in every_version():
         for seed in range(SAMPLES):
-            said = sample(message, version, Random(f"{message.__name__} {version} {seed} judged"))
-            lines.append(statement(said, version, encode(said, version)))
+            text = sample(message, version, Random(f"{message.__name__} {version} {seed} judged"))
+            lines.append(statement(text, version, encode(text, version)))
     assert judged(lines) == []
 
 
@@ -103,13 +103,13 @@ def test_kafka_python_reads_what_we_write_and_writes_what_we_read() -> None:
         if peer is None or not peer.min_version <= version <= peer.max_version:
             continue
         for seed in range(SAMPLES):
-            said = sample(message, version, Random(f"{message.__name__} {version} {seed} compared"))
+            text = sample(message, version, Random(f"{message.__name__} {version} {seed} compared"))
             if message is ApiVersionsResponse:
-                said.error_code = 0  # with an error, kafka-python takes any version of it for version 0
-            whole = encode(said, version)
+                text.error_code = 0  # with an error, kafka-python takes any version of it for version 0
+            whole = encode(text, version)
             heard = peer.decode(whole, version=version)
             again = peer(version=version, **kafka_python_fields(heard, version))
-            assert decode(message, version, again.encode(version=version)) == said, (message.__name__, version)
+            assert decode(message, version, again.encode(version=version)) == text, (message.__name__, version)
             compared.add(message.__name__)
     assert len(compared) > 40, sorted(compared)
 

@@ -119,9 +119,9 @@ def wait_for_more(broker: TriokaProcess | ApacheKafka, worker: Worker) -> None:
 def end_of(broker: TriokaProcess | ApacheKafka, topic: str) -> int:
     """Also of what is not committed. Asked anew each time: this may be a broker that has just been started again."""
     partition = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=LATEST)
-    asked = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.Topic(name=topic, partitions=[partition])])
+    requested = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.Topic(name=topic, partitions=[partition])])
     with closing(Client("127.0.0.1", broker.port)) as client:
-        (found,) = client.ask(asked, 7).topics[0].partitions
+        (found,) = client.ask(requested, 7).topics[0].partitions
         return 0 if found.error_code else int(found.offset)
 
 

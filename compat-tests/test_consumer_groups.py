@@ -116,8 +116,8 @@ class Both:
             time.sleep(POLL_S)
 
     def epoch(self) -> int:
-        asked = ConsumerGroupDescribeRequest(group_ids=[self.group_id], include_authorized_operations=False)
-        epoch: int = self._connection.ask(asked, 1).groups[0].group_epoch
+        requested = ConsumerGroupDescribeRequest(group_ids=[self.group_id], include_authorized_operations=False)
+        epoch: int = self._connection.ask(requested, 1).groups[0].group_epoch
         return epoch
 
     def pass_time(self, ms: int) -> None:
@@ -125,8 +125,8 @@ class Both:
         self._groups.pass_time(ms)
 
     def describe(self) -> None:
-        asked = ConsumerGroupDescribeRequest(group_ids=[self.group_id], include_authorized_operations=False)
-        theirs = self._connection.ask(asked, 1).groups[0]
+        requested = ConsumerGroupDescribeRequest(group_ids=[self.group_id], include_authorized_operations=False)
+        theirs = self._connection.ask(requested, 1).groups[0]
         ours = self._groups.find(self.group_id).describe()
         if plain(ours) != plain(theirs):
             self.differences.append(f"described\n   Kafka: {theirs}\n   ours:  {ours}")
@@ -150,7 +150,7 @@ class Both:
         """Until Kafka's coordinator has heard of it too: then a group of its own gets partitions."""
         deadline = time.monotonic() + PATIENCE_S
         for number in count():
-            asked = Request(
+            requested = Request(
                 group_id=f"{name} {number}",
                 member_id="A",
                 member_epoch=0,
@@ -158,20 +158,20 @@ class Both:
                 subscribed_topic_names=[name],
                 topic_partitions=[],
             )
-            if as_set(self._connection.ask(asked, VERSION)):
+            if as_set(self._connection.ask(requested, VERSION)):
                 return
             assert time.monotonic() < deadline
             time.sleep(POLL_S)
 
     def grow_topic(self, name: str, partitions: int) -> None:
         topic = CreatePartitionsRequest.Topic(name=name, count=partitions, assignments=None)
-        asked = CreatePartitionsRequest(topics=[topic], timeout_ms=30_000, validate_only=False)
-        assert self._connection.ask(asked, 3).results[0].error_code == 0
+        requested = CreatePartitionsRequest(topics=[topic], timeout_ms=30_000, validate_only=False)
+        assert self._connection.ask(requested, 3).results[0].error_code == 0
         self._groups.topics.add(name, partitions, [[RACK]] * partitions)
 
     def delete_topic(self, name: str) -> None:
-        asked = DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
-        assert self._connection.ask(asked, 5).responses[0].error_code == 0
+        requested = DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
+        assert self._connection.ask(requested, 5).responses[0].error_code == 0
         self._groups.topics.remove(name)
 
 
@@ -196,9 +196,9 @@ def joining_and_leaving(both: Both) -> None:
     both.heartbeat("A", 2)
     both.join("B", "foo")
     both.heartbeat("B", 3)
-    told = both.heartbeat("A", 2, topic_partitions=as_reported(as_set(a)))
+    result = both.heartbeat("A", 2, topic_partitions=as_reported(as_set(a)))
     both.describe()
-    both.heartbeat("A", 2, topic_partitions=as_reported(as_set(told)))
+    both.heartbeat("A", 2, topic_partitions=as_reported(as_set(result)))
     both.heartbeat("B", 3)
     both.heartbeat("B", 3)
     both.heartbeat("B", 3, topic_partitions=as_reported({(topic, 3), (topic, 4), (topic, 5)}))
@@ -216,9 +216,9 @@ def fencing(both: Both) -> None:
     both.heartbeat("A", 3)
     both.heartbeat("A", 1)
     both.join("B", "fenced")
-    told = both.heartbeat("A", 2, topic_partitions=as_reported(as_set(a)))
-    both.heartbeat("A", 2, topic_partitions=as_reported(as_set(told)))
-    both.heartbeat("A", 2, topic_partitions=as_reported(as_set(told)))  # the answer was lost
+    result = both.heartbeat("A", 2, topic_partitions=as_reported(as_set(a)))
+    both.heartbeat("A", 2, topic_partitions=as_reported(as_set(result)))
+    both.heartbeat("A", 2, topic_partitions=as_reported(as_set(result)))  # the answer was lost
     both.heartbeat("A", 2)
     both.heartbeat("A", 2, topic_partitions=as_reported(as_set(a)))
     both.heartbeat("X", 5)
@@ -325,26 +325,26 @@ def at_random(both: Both) -> None:
     for _ in range(400):
         name = random.choice("ABCDEF")
         if name not in members:
-            told = both.join(name, *random.sample(topics, random.randint(1, 3)), server_assignor="range")
-            members[name] = Member(told.member_epoch, set(), as_set(told))
+            result = both.join(name, *random.sample(topics, random.randint(1, 3)), server_assignor="range")
+            members[name] = Member(result.member_epoch, set(), as_set(result))
             continue
         if random.random() < 0.05:
             both.heartbeat(name, -1)
             del members[name]
             continue
         epoch, has, shall_have = members[name]
-        said: dict[str, Any] = {}
+        text: dict[str, Any] = {}
         if random.random() < 0.7:
             has = set(shall_have)
         if random.random() < 0.8:
-            said["topic_partitions"] = as_reported(has)
+            text["topic_partitions"] = as_reported(has)
         if random.random() < 0.05:
-            said["subscribed_topic_names"] = random.sample(topics, random.randint(0, 3))
-        told = both.heartbeat(name, epoch, **said)
-        if told.error_code:
+            text["subscribed_topic_names"] = random.sample(topics, random.randint(0, 3))
+        result = both.heartbeat(name, epoch, **text)
+        if result.error_code:
             del members[name]
         else:
-            members[name] = Member(told.member_epoch, has, as_set(told) if told.assignment else shall_have)
+            members[name] = Member(result.member_epoch, has, as_set(result) if result.assignment else shall_have)
     both.describe()
 
 
@@ -359,9 +359,9 @@ def instances_at_random(both: Both) -> None:
         if instance not in members:
             member_id = f"{instance}{number if random.random() < 0.7 else ''}"
             topics = random.choice((["sa"], ["sb"], ["sa", "sb"]))
-            told = both.join(member_id, *topics, instance_id=instance, server_assignor="range")
-            if not told.error_code:
-                members[instance] = member_id, Member(told.member_epoch, set(), as_set(told))
+            result = both.join(member_id, *topics, instance_id=instance, server_assignor="range")
+            if not result.error_code:
+                members[instance] = member_id, Member(result.member_epoch, set(), as_set(result))
             continue
         member_id, (epoch, has, shall_have) = members[instance]
         if random.random() < 0.15:
@@ -372,12 +372,12 @@ def instances_at_random(both: Both) -> None:
             both.join(f"{instance}x", "sa", instance_id=instance)
         if random.random() < 0.7:
             has = set(shall_have)
-        told = both.heartbeat(member_id, epoch, instance_id=instance, topic_partitions=as_reported(has))
-        if told.error_code:
+        result = both.heartbeat(member_id, epoch, instance_id=instance, topic_partitions=as_reported(has))
+        if result.error_code:
             del members[instance]
         elif random.random() < 0.9:  # else it never hears of it
-            shall_have = as_set(told) if told.assignment else shall_have
-            members[instance] = member_id, Member(told.member_epoch, has, shall_have)
+            shall_have = as_set(result) if result.assignment else shall_have
+            members[instance] = member_id, Member(result.member_epoch, has, shall_have)
     both.describe()
 
 
@@ -439,8 +439,8 @@ def wait_for_coordinator(connection: Connection) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         found = connection.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 6).coordinators[0]
-        asked = Request(group_id="g", member_id="A", member_epoch=7)
-        if not found.error_code and connection.ask(asked, VERSION).error_code not in COORDINATOR_ERRORS:
+        requested = Request(group_id="g", member_id="A", member_epoch=7)
+        if not found.error_code and connection.ask(requested, VERSION).error_code not in COORDINATOR_ERRORS:
             return
         assert time.monotonic() < deadline, found
         time.sleep(POLL_S)

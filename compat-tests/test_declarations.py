@@ -94,23 +94,23 @@ def _kafka_fields(fields: list[Described], path: str, shared: dict[str, list[Des
 
 def _kafka_default(f: Described, kind: str, is_struct: bool) -> object:
     """What the field holds when nothing is said. Not to give a default is to give the type's nothing."""
-    said = f.get("default")
-    if said == "null":
+    text = f.get("default")
+    if text == "null":
         return None
     if f["type"].startswith("[]"):
-        assert said is None
+        assert text is None
         return []
     if is_struct:
         return EMPTY
     if kind == "bool":
-        return str(said).lower() == "true"
+        return str(text).lower() == "true"
     if kind == "uuid":
         return NULL_UUID
     if kind == "string":
-        return said or ""
+        return text or ""
     if kind in ("bytes", "records"):
         return b""
-    return float(said or 0) if kind == "float64" else int(str(said or 0), 0)
+    return float(text or 0) if kind == "float64" else int(str(text or 0), 0)
 
 
 # -- our side ----------------------------------------------------------------------------------------------------------
@@ -165,10 +165,10 @@ def test_every_declaration_says_what_its_specification_says() -> None:
 
 def test_the_comparison_sees_many_fields_of_every_kind() -> None:
     """A comparison of two empty lists would pass as well."""
-    lines = [said for specification in specifications().values() for said in kafka_says(specification)]
+    lines = [text for specification in specifications().values() for text in kafka_says(specification)]
     assert len(lines) > 2500
     for kind in ("int8", "uint16", "uint32", "float64", "uuid", "records", "[]struct", "[]uuid", "bool"):
-        assert any(f": {kind}, " in said for said in lines), kind
+        assert any(f": {kind}, " in text for text in lines), kind
 
 
 HEARTBEAT: dict[str, Any] = {"key": 12, "versions": "0-4", "flexible": "4+"}

@@ -53,17 +53,17 @@ def expiry(hmac: bytes, period_ms: int = -1) -> Request:
 
 def story(clients: Clients) -> list[tuple[Any, ...]]:
     """What a broker answers to requests about tokens; times count from the making of the token."""
-    told: list[tuple[Any, ...]] = []
+    result: list[tuple[Any, ...]] = []
     made = clients.ask("ann", creation(), 3)
     mine = {made.hmac}  # of others nothing is told
     start = made.issue_timestamp_ms
     days = [round((each - start) / 86_400_000) for each in (made.expiry_timestamp_ms, made.max_timestamp_ms)]
-    told.append((made.error_code, made.principal_name, made.token_requester_principal_name, days, len(made.hmac)))
+    result.append((made.error_code, made.principal_name, made.token_requester_principal_name, days, len(made.hmac)))
     for version in (1, 2):
         again = clients.ask("ann", creation(lifetime_ms=60_000), version)
-        told.append((version, again.error_code, again.max_timestamp_ms - again.issue_timestamp_ms))
+        result.append((version, again.error_code, again.max_timestamp_ms - again.issue_timestamp_ms))
         wait_until(clients, again.hmac)
-        told.append((clients.ask("ann", expiry(again.hmac), version).error_code,))
+        result.append((clients.ask("ann", expiry(again.hmac), version).error_code,))
     wait_until(clients, made.hmac)
     for name, request in (
         ("eve", creation("ann")),
@@ -72,27 +72,27 @@ def story(clients: Clients) -> list[tuple[Any, ...]]:
         ("ann", creation("ann")),
     ):
         answer = clients.ask(name, request, 3)
-        told.append((name, answer.error_code, answer.principal_name, answer.token_requester_principal_name))
+        result.append((name, answer.error_code, answer.principal_name, answer.token_requester_principal_name))
         mine.add(answer.hmac)
-        told.append((answer.expiry_timestamp_ms if answer.error_code else "a time", len(answer.hmac)))
+        result.append((answer.expiry_timestamp_ms if answer.error_code else "a time", len(answer.hmac)))
         if not answer.error_code:
             wait_until(clients, answer.hmac)
     for name in ("ann", "bob", "eve", "admin"):
         for owners in ((), ("ann",), ("bob",), ("eve",)):
             described = clients.ask(name, description(*owners), 3)
             found = [each for each in described.tokens if each.hmac in mine]
-            told.append((name, owners, described.error_code, len(found)))
+            result.append((name, owners, described.error_code, len(found)))
     for name in ("eve", "bob", "ann", "admin"):
         for request in (renewal(made.hmac), renewal(made.hmac, 60_000), expiry(made.hmac, 600_000), renewal(b"x")):
             answer = clients.ask(name, request, 2)
             later_s = round((answer.expiry_timestamp_ms - start) / 60_000) if answer.expiry_timestamp_ms > 0 else 0
-            told.append((name, type(request).__name__, answer.error_code, min(later_s, 20)))
-    told.append((clients.ask("bob", expiry(made.hmac), 2).error_code,))
+            result.append((name, type(request).__name__, answer.error_code, min(later_s, 20)))
+    result.append((clients.ask("bob", expiry(made.hmac), 2).error_code,))
     deadline = time.monotonic() + PATIENCE_S
     while (code := clients.ask("ann", renewal(made.hmac), 2).error_code) == 0:
         assert time.monotonic() < deadline
-    told.append((code,))
-    return told
+    result.append((code,))
+    return result
 
 
 def wait_until(clients: Clients, hmac: bytes) -> None:
@@ -157,10 +157,10 @@ def test_both_answer_requests_about_tokens_alike_and_know_each_others_tokens(
         )
         (ours,) = made
         java_reads_topics(port, with_token(tmp_path, ours))
-        told = tool(port, as_user(tmp_path, "bob"), "--renew", "--renew-time-period", "-1", "--hmac", ours[1])
-        assert "Completed renew operation" in told
-        told = tool(port, ann, "--expire", "--expiry-time-period", "-1", "--hmac", by_kafka[1])
-        assert "Completed expire operation" in told
+        result = tool(port, as_user(tmp_path, "bob"), "--renew", "--renew-time-period", "-1", "--hmac", ours[1])
+        assert "Completed renew operation" in result
+        result = tool(port, ann, "--expire", "--expiry-time-period", "-1", "--hmac", by_kafka[1])
+        assert "Completed expire operation" in result
         with pytest.raises(OracleFailed, match=r"SaslAuthenticationException|Authentication failed"):
             java_reads_topics(port, with_token(tmp_path, by_kafka))
         return ours

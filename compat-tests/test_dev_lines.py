@@ -44,9 +44,9 @@ class Printed(NamedTuple):
 @pytest.fixture(scope="module", params=["--tls --sasl", "--tls", "--sasl"])
 def printed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Printed]:
     data = tmp_path_factory.mktemp("dev") / "data"
-    with dev(data, *request.param.split(), "--topic", "orders:1") as (address, said):
-        password = "".join(PASSWORD.findall(said))
-        lines = {client: line.replace("PASSWORD", password) for client, line in CLIENT_LINE.findall(said)}
+    with dev(data, *request.param.split(), "--topic", "orders:1") as (address, text):
+        password = "".join(PASSWORD.findall(text))
+        lines = {client: line.replace("PASSWORD", password) for client, line in CLIENT_LINE.findall(text)}
         assert len(lines) == 4
         yield Printed(address, data / "client.properties", lines)
 

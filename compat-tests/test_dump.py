@@ -60,8 +60,8 @@ def test_a_flipped_bit_and_a_torn_tail_are_complaints(tmp_path: Path) -> None:
     flipped = damage(sound_files(tmp_path / "flipped") / LOG, 100)
     torn = sound_files(tmp_path / "torn") / LOG
     torn.write_bytes(torn.read_bytes()[:-1])
-    said = complaints(parse_dump(dump_log(flipped, torn)))
-    assert said == [f"{LOG}: the batch at 0 is not valid", f"{LOG}: Found 77 invalid bytes at the end of {LOG}"]
+    text = complaints(parse_dump(dump_log(flipped, torn)))
+    assert text == [f"{LOG}: the batch at 0 is not valid", f"{LOG}: Found 77 invalid bytes at the end of {LOG}"]
 
 
 @pytest.mark.parametrize(("file", "position"), [(INDEX, 3), (TIME_INDEX, 7), (TIME_INDEX, 11)])

@@ -55,7 +55,7 @@ def exchange(request: pytest.FixtureRequest, apache_kafka: None, tmp_path_factor
     beats: list[int] = []
     with home.kafka() as kafka, home.client() as client:
         furnish(client, "kafka", has_consumer_groups)
-        said = groups(client, has_consumer_groups)
+        text = groups(client, has_consumer_groups)
         kafka.stop()
     log_of_kafka = logs(home.copied("kafka"))
 
@@ -72,7 +72,7 @@ def exchange(request: pytest.FixtureRequest, apache_kafka: None, tmp_path_factor
         beats.extend(beat(client, kafka_again))
         kafka.stop()
     return Exchange(
-        kafka=said,
+        kafka=text,
         trioka_found=trioka_found,
         trioka_left=trioka_left,
         kafka_again=kafka_again,
@@ -97,11 +97,11 @@ def furnish(client: Client, who: str, has_consumer_groups: bool) -> None:
     assert client.ask(DeleteGroupsRequest(groups_names=[f"deleted by {who}"]), 2).results[0].error_code == 0
     settle(client, f"classic of {who}", None)
     settle(client, f"static of {who}", "an instance")
-    asked = consumer_heartbeat(
+    requested = consumer_heartbeat(
         f"consumers of {who}", "a member", instance_id="an instance", rebalance_timeout_ms=LONG_MS
     )
     if has_consumer_groups:
-        assert client.ask(asked, 1).error_code == 0
+        assert client.ask(requested, 1).error_code == 0
 
 
 def commit(client: Client, group: str, offset: int, version: int) -> None:
@@ -132,17 +132,17 @@ def groups(client: Client, has_consumer_groups: bool) -> dict[str, Plain]:
     known = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="of both", topics=None)])
     until_ready(lambda: client.ask(known, 9).groups[0].error_code)  # Apache Kafka lists nothing before it has loaded
     listed = {group.group_id: group for group in client.ask(ListGroupsRequest(), 5).groups}
-    told: dict[str, Plain] = {}
+    result: dict[str, Plain] = {}
     for name, group in sorted(listed.items()):
-        asked = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=name, topics=None)])
-        offsets = client.ask(asked, 9).groups[0]
+        requested = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=name, topics=None)])
+        offsets = client.ask(requested, 9).groups[0]
         described: Any = client.ask(DescribeGroupsRequest(groups=[name]), 6).groups[0]
         if group.group_type == "consumer":
             assert has_consumer_groups
             request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
             described = client.ask(request, 1).groups[0]
-        told[name] = [plain(group), plain(offsets), plain(described)]
-    return told
+        result[name] = [plain(group), plain(offsets), plain(described)]
+    return result
 
 
 def beat(client: Client, found: dict[str, Plain]) -> list[int]:
@@ -151,8 +151,8 @@ def beat(client: Client, found: dict[str, Plain]) -> list[int]:
     for name, (listed, _, described) in found.items():
         for member in described["members"]:
             if listed["group_type"] == "classic":
-                asked = heartbeat(name, member["member_id"], 1, member["group_instance_id"])
-                codes.append(client.ask(asked, 4).error_code)
+                requested = heartbeat(name, member["member_id"], 1, member["group_instance_id"])
+                codes.append(client.ask(requested, 4).error_code)
             else:
                 epoch = member["member_epoch"]
                 still = ConsumerGroupHeartbeatRequest(
@@ -197,11 +197,11 @@ def test_what_kafka_writes_trioka_would_write_alike(exchange: Exchange) -> None:
 
 def test_kafkas_reader_of_offsets_reads_what_trioka_wrote(exchange: Exchange) -> None:
     files = ",".join(map(str, exchange.log_of_trioka))
-    said = run_tool(DUMP_LOG, "--offsets-decoder", "--print-data-log", "--files", files, merged=True)
+    text = run_tool(DUMP_LOG, "--offsets-decoder", "--print-data-log", "--files", files, merged=True)
     data = b"".join(path.read_bytes() for path in exchange.log_of_trioka)
     written = [record for header in batch.headers(data) for record in batch.records(data, header)]
-    lines = [line for line in said.splitlines() if line.startswith("| offset:")]
+    lines = [line for line in text.splitlines() if line.startswith("| offset:")]
     assert len(lines) == len(written)
     assert all('key: {"type"' in line or '"type":' in line for line in lines), lines
     for name in ("simple of trioka", "classic of trioka", "static of trioka", "deleted by trioka"):
-        assert f'"{name}"' in said
+        assert f'"{name}"' in text

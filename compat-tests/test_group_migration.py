@@ -20,9 +20,9 @@ ROUNDS = ("classic", "consumer", "classic")
 def test_a_rollout_there_and_back_loses_nothing(node: Node, topic: str) -> None:
     tool = "org.apache.kafka.tools.TopicCommand"
     run_tool(tool, "--bootstrap-server", node.bootstrap, "--create", "--topic", topic, "--partitions", "6")
-    said = [json.loads(line) for line in _rolled(node, topic)]
+    text = [json.loads(line) for line in _rolled(node, topic)]
     for assignor in (EAGER, COOPERATIVE):
-        *reached, end = [line for line in said if line["assignor"] == assignor]
+        *reached, end = [line for line in text if line["assignor"] == assignor]
         assert [(line["protocol"], line["type"].lower(), line["members"]) for line in reached] == [
             (protocol, protocol, 2) for protocol in ROUNDS
         ]

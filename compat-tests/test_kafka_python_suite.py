@@ -102,8 +102,8 @@ def _fetch(path: Path) -> None:
             raise Unavailable(f"{path.name} is not the file that it should be.")
         fetched.rename(path)
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
-        raise Unreachable(f"pip could not fetch kafka-python {VERSION}: {said}") from error
+        message = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
+        raise Unreachable(f"pip could not fetch kafka-python {VERSION}: {message}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 

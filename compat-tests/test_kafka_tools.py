@@ -96,8 +96,8 @@ def test_kafka_topics_makes_describes_grows_and_deletes_a_topic(tools: KafkaTool
 @pytest.mark.parametrize("kind", ["under-replicated", "under-min-isr", "at-min-isr", "unavailable"])
 def test_kafka_topics_finds_no_partition_in_need(kind: str, tools: KafkaTools, writer: Client, topic: str) -> None:
     writer.create_topic(topic)
-    said = tools("topics", "--describe", "--topic", topic, f"--{kind}-partitions")
-    assert bool(said) is (kind == "at-min-isr")  # one replica of one is as few as there may be
+    text = tools("topics", "--describe", "--topic", topic, f"--{kind}-partitions")
+    assert bool(text) is (kind == "at-min-isr")  # one replica of one is as few as there may be
 
 
 def test_kafka_topics_explains_mistakes(tools: KafkaTools, writer: Client, topic: str) -> None:
@@ -130,9 +130,9 @@ def test_kafka_configs_changes_a_topic(tools: KafkaTools, writer: Client, topic:
         "  retention.ms=1000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=1000}",
     ]
     tools("configs", *entity, "--alter", "--delete-config", "cleanup.policy,retention.ms")
-    told = tools("configs", *entity, "--describe", "--all")
-    assert "  cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}\n" in told
-    assert "  retention.ms=604800000 sensitive=false synonyms={}\n" in told
+    result = tools("configs", *entity, "--describe", "--all")
+    assert "  cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}\n" in result
+    assert "  retention.ms=604800000 sensitive=false synonyms={}\n" in result
     ended = tools.end_of("configs", *entity, "--alter", "--add-config", "no.such.key=1")
     assert ended.status == 1 and "InvalidConfigurationException" in ended.err
 
@@ -143,12 +143,12 @@ def test_kafka_configs_changes_brokers_one_and_all(tools: KafkaTools, writer: Cl
     one, all_of_them = ("--entity-name", str(id)), ("--entity-default",)
     for entity, value, source in ((all_of_them, 70_000, "DEFAULT_BROKER"), (one, 80_000, "BROKER")):
         tools("configs", "--entity-type", "brokers", *entity, "--alter", "--add-config", f"{key}={value}")
-        told = tools("configs", "--entity-type", "brokers", *entity, "--describe")
-        assert f"  {key}={value} sensitive=false synonyms={{DYNAMIC_{source}_CONFIG:{key}={value}" in told
+        result = tools("configs", "--entity-type", "brokers", *entity, "--describe")
+        assert f"  {key}={value} sensitive=false synonyms={{DYNAMIC_{source}_CONFIG:{key}={value}" in result
     for entity in (one, all_of_them):
         tools("configs", "--entity-type", "brokers", *entity, "--alter", "--delete-config", key)
-    told = tools("configs", "--entity-type", "brokers", *one, "--describe", "--all")
-    assert f"  {key}=60000 sensitive=false synonyms={{DEFAULT_CONFIG:{key}=60000}}\n" in told
+    result = tools("configs", "--entity-type", "brokers", *one, "--describe", "--all")
+    assert f"  {key}=60000 sensitive=false synonyms={{DEFAULT_CONFIG:{key}=60000}}\n" in result
     ended = tools.end_of("configs", "--entity-type", "brokers", *one, "--alter", "--add-config", "node.id=7")
     assert ended.status == 1
 
@@ -156,9 +156,9 @@ def test_kafka_configs_changes_brokers_one_and_all(tools: KafkaTools, writer: Cl
 def test_kafka_configs_keeps_quotas(tools: KafkaTools) -> None:
     client = ("--entity-type", "clients", "--entity-name", "greedy")
     tools("configs", *client, "--alter", "--add-config", "producer_byte_rate=1024,request_percentage=12.5")
-    told = tools("configs", *client, "--describe")
-    assert told.startswith("Quota configs for client-id 'greedy' are ")
-    assert {"producer_byte_rate=1024.0", "request_percentage=12.5"} == set(told.split(" are ")[1].strip().split(", "))
+    result = tools("configs", *client, "--describe")
+    assert result.startswith("Quota configs for client-id 'greedy' are ")
+    assert {"producer_byte_rate=1024.0", "request_percentage=12.5"} == set(result.split(" are ")[1].strip().split(", "))
     tools("configs", *client, "--alter", "--delete-config", "producer_byte_rate,request_percentage")
     assert "rate" not in tools("configs", *client, "--describe")
 
@@ -168,7 +168,7 @@ def test_kafka_get_offsets_tells_offsets_by_time_and_at_the_ends(tools: KafkaToo
     records = few(5)
     writer.produce(topic, [*records, *(record._replace(partition=1) for record in records[:2])])
     time = FIRST_TIMESTAMP_MS + 2 * STEP_MS - 1
-    for asked, expected in {
+    for requested, expected in {
         "-1": ("5", "2"),
         "latest": ("5", "2"),
         "-2": ("0", "0"),
@@ -176,8 +176,8 @@ def test_kafka_get_offsets_tells_offsets_by_time_and_at_the_ends(tools: KafkaToo
         "-4": ("0", "0"),  # the earliest that is on this disk
         str(time): ("2",),  # a partition without such a record is left out
     }.items():
-        told = tools("get-offsets", "--topic", topic, "--time", asked).splitlines()
-        assert told == [f"{topic}:{index}:{offset}" for index, offset in enumerate(expected)], asked
+        result = tools("get-offsets", "--topic", topic, "--time", requested).splitlines()
+        assert result == [f"{topic}:{index}:{offset}" for index, offset in enumerate(expected)], requested
     assert tools("get-offsets", "--topic-partitions", f"{topic}:1") == f"{topic}:1:2\n"
 
 
@@ -195,8 +195,8 @@ def test_kafka_delete_records_moves_the_beginning(
 def test_kafka_log_dirs_tells_sizes(tools: KafkaTools, writer: Client, topic: str) -> None:
     writer.create_topic(topic, partitions=2)
     writer.produce(topic, few(5))
-    *_, told = tools("log-dirs", "--describe", "--topic-list", topic).splitlines()
-    (broker,) = json.loads(told)["brokers"]
+    *_, result = tools("log-dirs", "--describe", "--topic-list", topic).splitlines()
+    (broker,) = json.loads(result)["brokers"]
     partitions = {row["partition"]: row for folder in broker["logDirs"] for row in folder["partitions"]}
     assert set(partitions) == {f"{topic}-0", f"{topic}-1"}
     assert partitions[f"{topic}-0"]["size"] > 61 and partitions[f"{topic}-1"]["size"] == 0
@@ -206,28 +206,28 @@ def test_kafka_log_dirs_tells_sizes(tools: KafkaTools, writer: Client, topic: st
 def test_kafka_broker_api_versions_finds_every_api_usable(tools: KafkaTools, node: Node) -> None:
     head, *rows, _ = tools("broker-api-versions").splitlines()
     assert head.startswith(f"{node.bootstrap} (id: ")
-    told = dict(row.strip(" \t,").split(": ", 1) for row in rows)
-    assert {name: told.get(name) for name in API_VERSIONS} == API_VERSIONS
+    result = dict(row.strip(" \t,").split(": ", 1) for row in rows)
+    assert {name: result.get(name) for name in API_VERSIONS} == API_VERSIONS
 
 
 def test_kafka_metadata_quorum_sees_a_quorum_of_one(tools: KafkaTools, writer: Client) -> None:
     (id,) = writer.cluster().brokers
-    told = dict(re.findall(r"^(\w+): +(.*)$", tools("metadata-quorum", "describe", "--status"), re.MULTILINE))
-    assert (told["LeaderId"], told["MaxFollowerLag"]) == (str(id), "0")
-    (voter,) = json.loads(told["CurrentVoters"])
+    result = dict(re.findall(r"^(\w+): +(.*)$", tools("metadata-quorum", "describe", "--status"), re.MULTILINE))
+    assert (result["LeaderId"], result["MaxFollowerLag"]) == (str(id), "0")
+    (voter,) = json.loads(result["CurrentVoters"])
     assert voter["id"] == id
-    assert int(told["HighWatermark"]) > 0
+    assert int(result["HighWatermark"]) > 0
     _, row = tools("metadata-quorum", "describe", "--replication").splitlines()
     assert row.split()[0] == str(id) and row.split()[-1] == "Leader"
 
 
 def test_kafka_features_are_those_of_a_fresh_cluster(tools: KafkaTools, node: Node) -> None:
-    told = {
+    result = {
         found[1]: found[2]
         for found in re.finditer(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)", tools("features", "describe"))
     }
     expected = FEATURES | (ONLY_KAFKAS if node.name == "kafka" else dict.fromkeys(ONLY_KAFKAS))
-    assert {name: told.get(name) for name in expected} == expected
+    assert {name: result.get(name) for name in expected} == expected
     assert "metadata.version was upgraded to 30." in tools("features", "upgrade", "--feature", "metadata.version=30")
     ended = tools.end_of("features", "upgrade", "--feature", "metadata.version=1000")
     assert ended.status == 1
@@ -251,8 +251,8 @@ def test_kafka_consumer_perf_test_reads_everything(tools: KafkaTools, writer: Cl
     writer.create_topic(topic, partitions=2)
     writer.produce(topic, [*few(50), *(record._replace(partition=1) for record in few(30))])
     head, row = tools("consumer-perf-test", "--topic", topic, "--num-records", "80").splitlines()
-    told = dict(zip(head.split(", "), row.split(", "), strict=True))
-    assert told["data.consumed.in.nMsg"] == "80"
+    result = dict(zip(head.split(", "), row.split(", "), strict=True))
+    assert result["data.consumed.in.nMsg"] == "80"
 
 
 def test_the_console_consumer_prints_what_the_console_producer_was_told(
@@ -278,8 +278,8 @@ def test_the_console_consumer_prints_what_the_console_producer_was_told(
 def test_kafka_leader_election_finds_leaders_elected(tools: KafkaTools, writer: Client, topic: str) -> None:
     writer.create_topic(topic)
     elect = ("leader-election", "--election-type", "preferred")
-    said = tools(*elect, "--topic", topic, "--partition", "0")
-    assert said == f"Valid replica already elected for partitions {topic}-0\n"
+    text = tools(*elect, "--topic", topic, "--partition", "0")
+    assert text == f"Valid replica already elected for partitions {topic}-0\n"
     tools(*elect, "--all-topic-partitions")
     ended = tools.end_of(*elect, "--topic", "nobody", "--partition", "0")
     assert ended.status == 1
@@ -299,10 +299,10 @@ def test_kafka_reassign_partitions_moves_nothing_on_one_node(
 
     script.write_text(json.dumps(plan))
     file = ("--reassignment-json-file", str(script))
-    said = tools("reassign-partitions", "--execute", *file)
-    assert f"Successfully started partition reassignment for {topic}-0\n" in said
-    said = tools("reassign-partitions", "--verify", *file)
-    assert f"Reassignment of partition {topic}-0 is completed.\n" in said
+    text = tools("reassign-partitions", "--execute", *file)
+    assert f"Successfully started partition reassignment for {topic}-0\n" in text
+    text = tools("reassign-partitions", "--verify", *file)
+    assert f"Reassignment of partition {topic}-0 is completed.\n" in text
     assert tools("reassign-partitions", "--list") == "No partition reassignments found.\n"
 
     script.write_text(json.dumps(plan).replace(f"[{id}]", "[77]"))

@@ -270,11 +270,11 @@ def our_log() -> tuple[bytes, SmallCluster, int]:
 def judged(file: Path) -> tuple[list[dict[str, object]], str]:
     """The records of a file as Kafka's reader prints them, and all that it said."""
     try:
-        said = run_tool(DUMP_LOG, "--cluster-metadata-decoder", "--files", file, merged=True)
+        text = run_tool(DUMP_LOG, "--cluster-metadata-decoder", "--files", file, merged=True)
     except OracleFailed as failure:
         return [], str(failure)
-    payloads = [line.split("payload: ", 1)[1] for line in said.splitlines() if "payload: " in line]
-    return [json.loads(payload) for payload in payloads if payload.startswith("{")], said
+    payloads = [line.split("payload: ", 1)[1] for line in text.splitlines() if "payload: " in line]
+    return [json.loads(payload) for payload in payloads if payload.startswith("{")], text
 
 
 def content(said: str) -> str:
@@ -289,9 +289,9 @@ def is_content(said: str) -> bool:
 def test_kafka_reads_our_log(tmp_path: Path) -> None:
     data, cluster, first = our_log()
     (tmp_path / LOG).write_bytes(data)
-    records, said = judged(tmp_path / LOG)
-    assert is_content(said), said
-    assert f"| offset: {first} " in said and "KRaftVoters" in said and "LeaderChange" in said
+    records, text = judged(tmp_path / LOG)
+    assert is_content(text), text
+    assert f"| offset: {first} " in text and "KRaftVoters" in text and "LeaderChange" in text
     assert len(records) == len(cluster.log)
     names = {declared.__name__.lower() for declared in RECORDS.values()}
     assert {str(record["type"]).replace("_", "").lower() for record in records} <= names
@@ -306,10 +306,10 @@ def test_kafka_reads_our_snapshot(tmp_path: Path) -> None:
     pieces = build_snapshot(metadata.records(), epoch=1, now_ms=5, last_contained_log_timestamp_ms=4, kraft_version=1)
     file = tmp_path / snapshot_name(SnapshotId(metadata.offset + 1, 1))
     file.write_bytes(b"".join(pieces))
-    records, said = judged(file)
-    assert is_content(said), said
+    records, text = judged(file)
+    assert is_content(text), text
     assert len(records) == len(list(metadata.records()))
-    assert "SnapshotHeader" in said and "SnapshotFooter" in said
+    assert "SnapshotHeader" in text and "SnapshotFooter" in text
 
 
 def test_kafka_does_not_read_a_record_that_nobody_knows(tmp_path: Path) -> None:
@@ -319,8 +319,8 @@ def test_kafka_does_not_read_a_record_that_nobody_knows(tmp_path: Path) -> None:
     header = list(batch.headers(data))[1]
     damaged[header.end - 4] ^= 0xFF
     (tmp_path / LOG).write_bytes(damaged)
-    _, said = judged(tmp_path / LOG)
-    assert not is_content(said)
+    _, text = judged(tmp_path / LOG)
+    assert not is_content(text)
 
 
 # --- Kafka's metadata shell, as the judge of both
@@ -343,7 +343,7 @@ def our_whole_log(folder: Path) -> bytes:
 
 def walked(tools: KafkaTools, log: Path) -> str:
     """What the shell shows of the image that a log leads to, without what is another each time."""
-    told = tools("shell-commands", str(log), *(f"tree /image/{part}" for part in IMAGE))
+    result = tools("shell-commands", str(log), *(f"tree /image/{part}" for part in IMAGE))
     for pattern, placeholder in (
         (r"(?<![\w-])[\w-]{22}(?=[],:\n])", "an id"),
         (r"port=\d+", "a port"),
@@ -351,8 +351,8 @@ def walked(tools: KafkaTools, log: Path) -> str:
         (r" *finalized_(share|streams)\.version:\n *1\n", ""),  # which are not served here
         (r"cordonedDirectories=(null|\[\])", "none cordoned"),  # Kafka's broker says so in its first heartbeat
     ):
-        told = re.sub(pattern, placeholder, told)
-    return told
+        result = re.sub(pattern, placeholder, result)
+    return result
 
 
 def test_kafkas_shell_shows_the_same_of_our_log_and_of_its_own(written: Written, tmp_path: Path) -> None:

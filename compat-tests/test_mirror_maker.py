@@ -106,8 +106,8 @@ def create_topic(broker: Broker) -> None:
     configs = [wanted.Config(name=name, value=value) for name, value in CONFIGS.items()]
     topic = wanted(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=configs)
     with closing(Client("127.0.0.1", broker.port)) as client:
-        (told,) = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7).topics
-        assert told.error_code == 0, told
+        (result,) = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7).topics
+        assert result.error_code == 0, result
 
 
 def write(broker: Broker, turn: int) -> None:
@@ -188,8 +188,8 @@ def configs(broker: Broker, topic: str) -> dict[str, str | None]:
         resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=list(CONFIGS)
     )
     with closing(Client("127.0.0.1", broker.port)) as client:
-        (told,) = client.ask(DescribeConfigsRequest(resources=[wanted]), 4).results
-        return {each.name: each.value for each in told.configs}
+        (result,) = client.ask(DescribeConfigsRequest(resources=[wanted]), 4).results
+        return {each.name: each.value for each in result.configs}
 
 
 # -- the mirror --------------------------------------------------------------------------------------------------------

@@ -128,8 +128,8 @@ class MixedQuorum:
         return done.stdout if done.returncode == 0 else ""
 
     def state(self) -> list[dict[str, Any]]:
-        told = self.trioka("cluster", "quorum", "-o", "json", "-b", self.bootstrap)
-        return json.loads(told) if told else []
+        result = self.trioka("cluster", "quorum", "-o", "json", "-b", self.bootstrap)
+        return json.loads(result) if result else []
 
     def leader(self) -> int | None:
         return next((row["node"] for row in self.state() if row["role"] == "leader"), None)
@@ -145,8 +145,8 @@ class MixedQuorum:
 
     def directories(self) -> dict[int, bytes]:
         """Of the voters, as the leader knows them."""
-        asked = DescribeQuorumRequest.Topic.Partition(partition_index=0)
-        topic = DescribeQuorumRequest.Topic(topic_name="__cluster_metadata", partitions=[asked])
+        requested = DescribeQuorumRequest.Topic.Partition(partition_index=0)
+        topic = DescribeQuorumRequest.Topic(topic_name="__cluster_metadata", partitions=[requested])
         response = self.ask(DescribeQuorumRequest(topics=[topic]), 2)
         return {
             voter.replica_id: voter.replica_directory_id for voter in response.topics[0].partitions[0].current_voters
@@ -177,8 +177,8 @@ class MixedQuorum:
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > deadline:
-                said = "\n".join(f"== {node}\n{self.log(node)[-2000:]}" for node in self._ports)
-                raise AssertionError(f"it never came true that {what}; {self.state()}\n{said}")
+                text = "\n".join(f"== {node}\n{self.log(node)[-2000:]}" for node in self._ports)
+                raise AssertionError(f"it never came true that {what}; {self.state()}\n{text}")
             time.sleep(LOOK_S)
 
 

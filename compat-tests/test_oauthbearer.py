@@ -120,7 +120,7 @@ def by_java(bootstrap: str, token: str, folder: Path) -> set[str]:
         "sasl.oauthbearer.jwt.retriever.class=org.apache.kafka.common.security.oauthbearer.FileJwtRetriever\n"
         f"sasl.jaas.config={MODULE} required;\n"
     )
-    said = run_java(
+    text = run_java(
         *LOG_WARNINGS,
         f"{ALLOWED}.files={file}",
         f"{ALLOWED}.urls=file://{file}",
@@ -133,7 +133,7 @@ def by_java(bootstrap: str, token: str, folder: Path) -> set[str]:
         config,
         "--list",
     )
-    return set(said.split())
+    return set(text.split())
 
 
 def by_franz_go(bootstrap: str, token: str, folder: Path) -> set[str]:

@@ -43,8 +43,8 @@ PATTERNS = 5000
 def test_random_patterns_mean_the_same() -> None:
     random = Random(7)
     patterns = ["".join(random.choices(PIECES, k=random.randint(1, 6))) for _ in range(PATTERNS)]
-    said = run_program("Patterns", stdin="\n".join(json.dumps([pattern, *NAMES]) for pattern in patterns))
-    theirs = [json.loads(line) for line in said.splitlines()]
+    text = run_program("Patterns", stdin="\n".join(json.dumps([pattern, *NAMES]) for pattern in patterns))
+    theirs = [json.loads(line) for line in text.splitlines()]
     ours = list(map(matched, patterns))
     assert [p for p, one, other in zip(patterns, ours, theirs, strict=True) if one != other] == []
     assert sum(one is None for one in ours) > PATTERNS // 10 and sum(bool(one) for one in ours) > PATTERNS // 10

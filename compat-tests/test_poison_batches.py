@@ -65,8 +65,8 @@ def is_empty(sides: SideBySide, topic: str) -> None:
 
 def refused(answer: ProduceResponse) -> tuple[int, list[int]]:
     """The error code, and which records were named."""
-    (told,) = answer.responses[0].partition_responses
-    return told.error_code, [error.batch_index for error in told.record_errors]
+    (result,) = answer.responses[0].partition_responses
+    return result.error_code, [error.batch_index for error in result.record_errors]
 
 
 @pytest.mark.parametrize("name", POISON)

@@ -64,8 +64,8 @@ def throttle_times(lines: list[Line]) -> list[int]:
 
 def test_throttle_times_are_kafkas() -> None:
     lines = random_records(Random(1))
-    said = run_program("Quotas", stdin="".join(f"{' '.join(map(str, line))}\n" for line in lines))
-    kafkas, ours = [int(word) for word in said.split()], throttle_times(lines)
+    text = run_program("Quotas", stdin="".join(f"{' '.join(map(str, line))}\n" for line in lines))
+    kafkas, ours = [int(word) for word in text.split()], throttle_times(lines)
     assert len(kafkas) == CLIENTS * RECORDS
     assert sum(each > 0 for each in kafkas) > CLIENTS * RECORDS // 10
     differences = [(line, one, other) for line, one, other in zip(lines, kafkas, ours, strict=True) if one != other]

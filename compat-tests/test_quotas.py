@@ -56,17 +56,17 @@ def first_throttle_times(bootstrap: str, request: ProduceRequest | FetchRequest,
     """How many answers came before, and how long the next ones said to wait. The client waits before it goes on: a
     muted connection is not read from."""
     client = client_of(bootstrap)
-    free, told = 0, list[int]()
-    while len(told) < (THROTTLED if isinstance(request, ProduceRequest) else 1):
+    free, result = 0, list[int]()
+    while len(result) < (THROTTLED if isinstance(request, ProduceRequest) else 1):
         response = client.ask(request, version)
         if response.throttle_time_ms:
-            told.append(response.throttle_time_ms)
+            result.append(response.throttle_time_ms)
             if isinstance(request, FetchRequest):
                 assert response.responses == []
         else:
-            free += not told
+            free += not result
     client.close()
-    return free, told
+    return free, result
 
 
 @pytest.mark.parametrize(
@@ -89,22 +89,22 @@ def test_clients_are_told_to_wait_for_as_long(
         time.sleep(1)
     assert found["trioka"][0] == found["kafka"][0]
     # The first one is what the last request was too much, less the time since the first request.
-    first = {name: told[0] for name, (_, told) in found.items()}
+    first = {name: result[0] for name, (_, result) in found.items()}
     assert first["trioka"] == pytest.approx(first["kafka"], rel=NEAR, abs=150), found
     for ours, kafkas in zip(found["trioka"][1][1:], found["kafka"][1][1:], strict=True):
         assert ours == pytest.approx(kafkas, rel=NEAR, abs=60), found
 
 
 def test_kafkas_tool_sets_describes_and_removes_quotas(brokers: dict[str, str]) -> None:
-    said = {}
+    text = {}
     for name, bootstrap in brokers.items():
         alter(bootstrap, "--entity-type", "users", "--entity-name", "ann", "--entity-type", "clients",
               "--entity-default", "--add-config", "request_percentage=150,controller_mutation_rate=2.5")  # fmt: skip
         alter(bootstrap, "--entity-type", "ips", "--entity-name", "10.0.0.1", "--add-config",
               "connection_creation_rate=5")  # fmt: skip
-        said[name] = [
+        text[name] = [
             run_tool(CONFIGS, "--bootstrap-server", bootstrap, "--describe", *words)
             for words in (("--entity-type", "users", "--entity-type", "clients"), ("--entity-type", "ips"))
         ]
-    assert said["trioka"] == said["kafka"]
-    assert "request_percentage=150.0" in said["kafka"][0]
+    assert text["trioka"] == text["kafka"]
+    assert "request_percentage=150.0" in text["kafka"][0]

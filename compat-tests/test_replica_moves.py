@@ -58,10 +58,10 @@ def sides(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def copies(side: Side, topic: str) -> list[Copy]:
     """Where its partition is, and where it goes; what stays before what comes."""
-    asked = DescribeLogDirsRequest(topics=[DescribeLogDirsRequest.Topic(topic=topic, partitions=[0])])
+    requested = DescribeLogDirsRequest(topics=[DescribeLogDirsRequest.Topic(topic=topic, partitions=[0])])
     found = [
         Copy(result.log_dir, partition.is_future_key, partition.partition_size, partition.offset_lag)
-        for result in side.ask(asked, 4).results
+        for result in side.ask(requested, 4).results
         for each in result.topics
         for partition in each.partitions
     ]
@@ -94,10 +94,10 @@ def fill(side: Side, topic: str) -> None:
     for number in range(BATCHES):
         batch = build([Record(0, 1_700_000_000_000 + number, b"%d" % number, b"x" * 500_000)])
         data = ProduceRequest.Topic.Partition(index=0, records=bytes(batch))
-        asked = ProduceRequest(
+        requested = ProduceRequest(
             acks=-1, timeout_ms=10_000, topic_data=[ProduceRequest.Topic(name=topic, partition_data=[data])]
         )
-        assert side.ask(asked, 9).responses[0].partition_responses[0].error_code == 0
+        assert side.ask(requested, 9).responses[0].partition_responses[0].error_code == 0
 
 
 def contents(side: Side, topic: str) -> bytes:
@@ -105,12 +105,12 @@ def contents(side: Side, topic: str) -> bytes:
     found = b""
     for offset in range(BATCHES):
         partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1)
-        asked = FetchRequest(
+        requested = FetchRequest(
             max_wait_ms=0, min_bytes=0, topics=[FetchRequest.Topic(topic=topic, partitions=[partition])]
         )
-        (told,) = side.ask(asked, 11).responses[0].partitions
-        assert told.error_code == 0
-        found += bytes(told.records)
+        (response,) = side.ask(requested, 11).responses[0].partitions
+        assert response.error_code == 0
+        found += bytes(response.records)
     return found
 
 
@@ -121,10 +121,10 @@ def limit(side: Side, rate: int | None) -> None:
         config_operation=DELETE if rate is None else SET,
         value=None if rate is None else str(rate),
     )
-    asked = IncrementalAlterConfigsRequest(
+    requested = IncrementalAlterConfigsRequest(
         resources=[resource(resource_type=BROKER, resource_name="", configs=[change])], validate_only=False
     )
-    assert side.ask(asked, 1).responses[0].error_code == 0
+    assert side.ask(requested, 1).responses[0].error_code == 0
 
 
 def wait_until_at(side: Side, topic: str, path: str) -> None:
@@ -201,11 +201,11 @@ def test_kafka_s_tools_move_a_replica(sides: SideBySide, tmp_path: Path) -> None
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"version": 1, "partitions": [row]}))
     server = ("--bootstrap-server", f"127.0.0.1:{side.port}")
-    said = run_tool(REASSIGN, *server, "--execute", "--reassignment-json-file", script)
-    assert f"Successfully started moving log directory to {there} for replica tooled-0 with broker 1" in said
+    text = run_tool(REASSIGN, *server, "--execute", "--reassignment-json-file", script)
+    assert f"Successfully started moving log directory to {there} for replica tooled-0 with broker 1" in text
     wait_until_at(side, "tooled", there)
-    said = run_tool(REASSIGN, *server, "--verify", "--reassignment-json-file", script)
-    assert "Reassignment of replica tooled-0-1 completed successfully.\n" in said
+    text = run_tool(REASSIGN, *server, "--verify", "--reassignment-json-file", script)
+    assert "Reassignment of replica tooled-0-1 completed successfully.\n" in text
     described = json.loads(run_tool(LOG_DIRS, *server, "--describe", "--topic-list", "tooled").splitlines()[-1])
     found = {each["logDir"]: each["partitions"] for each in described["brokers"][0]["logDirs"]}
     assert [each["partition"] for each in found[there]] == ["tooled-0"] and found[other(there)] == []

@@ -188,7 +188,7 @@ def test_levels_of_features_are_changed(sides: SideBySide) -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         [("__cluster_metadata", [0])],
         [("__cluster_metadata", [1])],
@@ -200,13 +200,13 @@ def test_levels_of_features_are_changed(sides: SideBySide) -> None:
         [],
     ],
 )
-def test_the_quorum_is_described(sides: SideBySide, asked: list[tuple[str, list[int]]], version: int) -> None:
+def test_the_quorum_is_described(sides: SideBySide, requested: list[tuple[str, list[int]]], version: int) -> None:
     """Of the voter's directory a quorum whose voters stand in its configuration knows nothing, as ours does here."""
     topic = DescribeQuorumRequest.Topic
     request = DescribeQuorumRequest(
         topics=[
             topic(topic_name=name, partitions=[topic.Partition(partition_index=index) for index in indexes])
-            for name, indexes in asked
+            for name, indexes in requested
         ]
     )
     partition, voter = "topics.partitions", "topics.partitions.current_voters"
@@ -299,11 +299,11 @@ def test_log_directories_are_described(
     sides: SideBySide, topics: list[tuple[str, list[int]]] | None, version: int
 ) -> None:
     """The size of the volume is not known here yet: -1, which clients show as unknown."""
-    asked = None
+    requested = None
     if topics is not None:
-        asked = [DescribeLogDirsRequest.Topic(topic=name, partitions=indexes) for name, indexes in topics]
+        requested = [DescribeLogDirsRequest.Topic(topic=name, partitions=indexes) for name, indexes in topics]
     sides.same(
-        DescribeLogDirsRequest(topics=asked),
+        DescribeLogDirsRequest(topics=requested),
         version,
         ignoring={"results.log_dir", "results.total_bytes", "results.usable_bytes"},
         order={"results.topics": "name"},

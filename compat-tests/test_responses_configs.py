@@ -69,8 +69,8 @@ def altered(sides: SideBySide, kind: int, name: str, changes: Sequence[Change], 
 def test_the_keys_of_a_topic_are_described(sides: SideBySide, version: int) -> None:
     for keys in (None, [], ["retention.ms"], ["retention.ms", "nope", "nope"], ["nope"]):
         for synonyms in (False, True):
-            asked = describe(TOPIC, "a", keys, include_synonyms=synonyms)
-            sides.same(asked, version, order=BY_NAME)
+            requested = describe(TOPIC, "a", keys, include_synonyms=synonyms)
+            sides.same(requested, version, order=BY_NAME)
 
 
 def test_documentation_is_told_to_those_who_ask(sides: SideBySide) -> None:
@@ -92,12 +92,12 @@ def test_every_key_of_a_broker_is_described(sides: SideBySide) -> None:
         "controller.quorum.voters",
         "controller.quorum.bootstrap.servers",
     }
-    told = []
+    response = []
     for answer in sides.both(describe(BROKER, "1", include_synonyms=True), 4):
         (result,) = answer.results
-        told.append({config.name: config for config in result.configs})
-        assert places <= told[-1].keys()
-    kafka, trioka = ({name: repr(config) for name, config in each.items() if name not in places} for each in told)
+        response.append({config.name: config for config in result.configs})
+        assert places <= response[-1].keys()
+    kafka, trioka = ({name: repr(config) for name, config in each.items() if name not in places} for each in response)
     assert kafka == trioka
 
 
@@ -355,8 +355,8 @@ def test_a_broker_is_changed_while_it_runs(sides: SideBySide, name: str) -> None
     for change in BROKER_CHANGES:
         sides.same(incremental(BROKER, name, change), 1)
         for described in ("", "1"):
-            asked = describe(BROKER, described, BROKER_KEYS, include_synonyms=True)
-            same_soon(sides, asked, 4, ignoring={WORDS}, order=BY_NAME)
+            requested = describe(BROKER, described, BROKER_KEYS, include_synonyms=True)
+            same_soon(sides, requested, 4, ignoring={WORDS}, order=BY_NAME)
     same_soon(sides, describe(TOPIC, "a", include_synonyms=True), 4, ignoring={WORDS}, order=BY_NAME)
 
 
@@ -419,8 +419,8 @@ def test_a_broker_changes_itself_and_no_other(sides: SideBySide, name: str) -> N
 def test_a_broker_is_changed_whole(sides: SideBySide, pairs: list[tuple[str, str | None]]) -> None:
     sides.same(replacing(BROKER, "1", *pairs, validate_only=True), 1)
     sides.same(replacing(BROKER, "1", *pairs), 1)
-    asked = describe(BROKER, "1", ["max.connections", "nope.nope"], include_synonyms=True)
-    same_soon(sides, asked, 4, ignoring={WORDS}, order=BY_NAME)
+    requested = describe(BROKER, "1", ["max.connections", "nope.nope"], include_synonyms=True)
+    same_soon(sides, requested, 4, ignoring={WORDS}, order=BY_NAME)
 
 
 @pytest.mark.parametrize("name", ["1", "2", "", "x"])

@@ -172,10 +172,10 @@ def test_a_deleted_topic_takes_its_offsets_along(sides: SideBySide) -> None:
     sides.same(commit(group, 9, topic="short-lived"), 9)
     sides.same(commit(group, 9), 9)
     sides.both(DeleteTopicsRequest(topic_names=["short-lived"], timeout_ms=10_000), 5)
-    asked = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=None)])
+    requested = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=None)])
     for side in (sides.kafka, sides.trioka):
         deadline = time.monotonic() + PATIENCE_S
-        while len(side.ask(asked, 9).groups[0].topics) > 1:
+        while len(side.ask(requested, 9).groups[0].topics) > 1:
             assert time.monotonic() < deadline, f"{side.name} keeps offsets of a topic that is gone"
             time.sleep(0.05)
     fetch_all(sides, group)
@@ -323,11 +323,11 @@ def test_a_group_of_two(sides: SideBySide) -> None:
     answers: dict[str, list[Any]] = {}
     for side in (sides.kafka, sides.trioka):
         second = Client(HOST, side.port)
-        told = second.ask(join(group), 9)
-        answers[side.name] = [told]
+        result = second.ask(join(group), 9)
+        answers[side.name] = [result]
         waiting = threading.Thread(
-            target=lambda side=side, second=second, told=told: answers[side.name].append(
-                second.ask(join(group, member=told.member_id), 9)
+            target=lambda side=side, second=second, result=result: answers[side.name].append(
+                second.ask(join(group, member=result.member_id), 9)
             )
         )
         waiting.start()
@@ -340,8 +340,8 @@ def test_a_group_of_two(sides: SideBySide) -> None:
         waiting.join(PATIENCE_S)
         second.close()
 
-    def shape(told: list[Any]) -> list[Any]:
-        required, code, *joined = told
+    def shape(result: list[Any]) -> list[Any]:
+        required, code, *joined = result
         joined.sort(key=lambda each: len(each.members))
         follower, leader = joined
         assert follower.leader == leader.leader == leader.member_id != follower.member_id
@@ -365,8 +365,8 @@ def test_describe_groups(sides: SideBySide, version: int) -> None:
     sides.both(consumer_heartbeat(consumer), 0)
     groups = [simple, classic, consumer, "unheard of", simple]
     for operations in (False, True) if version >= 3 else (False,):
-        asked = DescribeGroupsRequest(groups=groups, include_authorized_operations=operations)
-        sides.same(asked, version, order=BY_GROUP)
+        requested = DescribeGroupsRequest(groups=groups, include_authorized_operations=operations)
+        sides.same(requested, version, order=BY_GROUP)
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -69,9 +69,9 @@ def test_a_group_goes_there_and_back(sides: SideBySide) -> None:
     describe(sides, group)
     describe_consumers(sides, 1, group)
     generation = 1
-    for asked in (generation, generation + 1):
-        sides.same(lambda side, asked=asked: heartbeat(group, old[side], asked), 4)  # type: ignore[misc]
-        sides.same(lambda side, asked=asked: follow(group, old[side], asked), 5)  # type: ignore[misc]
+    for requested in (generation, generation + 1):
+        sides.same(lambda side, requested=requested: heartbeat(group, old[side], requested), 4)  # type: ignore[misc]
+        sides.same(lambda side, requested=requested: follow(group, old[side], requested), 5)  # type: ignore[misc]
     sides.same(heartbeat(group, "nobody", generation), 4)
     sides.same(heartbeat(group, "new", 2), 4)
     sides.same(lambda side: heartbeat(group, old[side], generation, "i"), 4)

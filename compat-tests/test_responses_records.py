@@ -194,7 +194,7 @@ def fetch(
     """A request that names its topics as its version does."""
 
     def topic(side: Side, name: str | bytes, partition: int, offset: int, *limit: int) -> FetchRequest.Topic:
-        asked = FetchRequest.Topic.Partition(
+        requested = FetchRequest.Topic.Partition(
             partition=partition,
             fetch_offset=offset,
             partition_max_bytes=limit[0] if limit else 1_000_000,
@@ -203,9 +203,9 @@ def fetch(
         )
         if version < 13:
             assert isinstance(name, str)
-            return FetchRequest.Topic(topic=name, partitions=[asked])
+            return FetchRequest.Topic(topic=name, partitions=[requested])
         topic_id = name if isinstance(name, bytes) else side.topic_id(name)
-        return FetchRequest.Topic(topic_id=topic_id, partitions=[asked])
+        return FetchRequest.Topic(topic_id=topic_id, partitions=[requested])
 
     return lambda side: FetchRequest(
         replica_id=replica_id if version < 15 else -1,
@@ -275,10 +275,10 @@ def list_offsets(
 ) -> ListOffsetsRequest:
     topics: dict[str, list[ListOffsetsRequest.Topic.Partition]] = {}
     for topic, partition, timestamp in wanted:
-        asked = ListOffsetsRequest.Topic.Partition(
+        requested = ListOffsetsRequest.Topic.Partition(
             partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch
         )
-        topics.setdefault(topic, []).append(asked)
+        topics.setdefault(topic, []).append(requested)
     return ListOffsetsRequest(
         replica_id=replica_id,
         isolation_level=isolation,
@@ -343,8 +343,8 @@ def test_ends_of_epochs_are_found(sides: SideBySide, version: int) -> None:
 def delete_records(*wanted: tuple[str, int, int]) -> DeleteRecordsRequest:
     topics: dict[str, list[DeleteRecordsRequest.Topic.Partition]] = {}
     for topic, partition, offset in wanted:
-        asked = DeleteRecordsRequest.Topic.Partition(partition_index=partition, offset=offset)
-        topics.setdefault(topic, []).append(asked)
+        requested = DeleteRecordsRequest.Topic.Partition(partition_index=partition, offset=offset)
+        topics.setdefault(topic, []).append(requested)
     return DeleteRecordsRequest(
         topics=[DeleteRecordsRequest.Topic(name=name, partitions=partitions) for name, partitions in topics.items()],
         timeout_ms=1000,

@@ -89,8 +89,8 @@ def created(
     validate_only: bool = False,
     timeout_ms: int = ENOUGH_MS,
 ) -> None:
-    asked = CreateTopicsRequest(topics=list(topics), validate_only=validate_only, timeout_ms=timeout_ms)
-    sides.same(asked, version, order=ANY_ORDER)
+    requested = CreateTopicsRequest(topics=list(topics), validate_only=validate_only, timeout_ms=timeout_ms)
+    sides.same(requested, version, order=ANY_ORDER)
 
 
 @pytest.mark.parametrize("version", range(2, 8))
@@ -215,8 +215,8 @@ def test_topics_grow_and_never_shrink(sides: SideBySide, version: int) -> None:
 def test_too_many_partitions_are_refused_with_a_reason(sides: SideBySide) -> None:
     """Apache Kafka says UNKNOWN_SERVER_ERROR. (If it is asked to do it and not only whether it could, its controller
     gives up its office for a while.)"""
-    asked = CreatePartitionsRequest(topics=[growing("m", 1_000_000)], timeout_ms=ENOUGH_MS, validate_only=True)
-    kafka, trioka = sides.both(asked, 3)
+    requested = CreatePartitionsRequest(topics=[growing("m", 1_000_000)], timeout_ms=ENOUGH_MS, validate_only=True)
+    kafka, trioka = sides.both(requested, 3)
     assert kafka.results[0].error_code == UnknownServerError.code
     assert "too many" in trioka.results[0].error_message
 
@@ -247,11 +247,11 @@ def test_topics_are_deleted_by_id(sides: SideBySide) -> None:
         sides.create_topic(name)
 
     def by_id(side: Side, *topics: tuple[str | None, str | bytes]) -> DeleteTopicsRequest:
-        asked = [
+        requested = [
             DeleteTopicsRequest.Topic(name=name, topic_id=side.topic_id(id) if isinstance(id, str) else id)
             for name, id in topics
         ]
-        return DeleteTopicsRequest(topics=asked, timeout_ms=ENOUGH_MS)
+        return DeleteTopicsRequest(topics=requested, timeout_ms=ENOUGH_MS)
 
     cases: list[list[tuple[str | None, str | bytes]]] = [
         [(None, NULL_UUID)],
@@ -292,8 +292,8 @@ def test_metadata_tells_of_topics(sides: SideBySide, version: int) -> None:
         cases += [["nobody"], ["nobody", "m", "__cluster_metadata"]]
     for names in cases:
         for operations in (False, True):
-            asked = metadata(names, version, operations=operations)
-            same_soon(sides, asked, version, order=ANY_ORDER)
+            requested = metadata(names, version, operations=operations)
+            same_soon(sides, requested, version, order=ANY_ORDER)
     sides.same(metadata(["a b"], version, create=True), version)
 
 
@@ -393,12 +393,12 @@ def test_the_cluster_is_described(sides: SideBySide, version: int) -> None:
     for endpoint_type in (1,) if version == 0 else (1, 0, 2, 3, -1):
         for fenced in (False,) if version < 2 else (False, True):
             for operations in (False, True):
-                asked = DescribeClusterRequest(
+                requested = DescribeClusterRequest(
                     include_cluster_authorized_operations=operations,
                     endpoint_type=endpoint_type,
                     include_fenced_brokers=fenced,
                 )
-                sides.same(asked, version)
+                sides.same(requested, version)
 
 
 @pytest.mark.parametrize("broker_id", [0, 2, -1])
@@ -430,10 +430,10 @@ def test_leaders_are_elected(sides: SideBySide, election_type: int, version: int
             topics = None
             if case is not None:
                 topics = [ElectLeadersRequest.TopicPartition(topic=name, partitions=indexes) for name, indexes in case]
-            asked = ElectLeadersRequest(
+            requested = ElectLeadersRequest(
                 election_type=election_type if version else 0, topic_partitions=topics, timeout_ms=timeout_ms
             )
-            sides.same(asked, version, order=ANY_ORDER)
+            sides.same(requested, version, order=ANY_ORDER)
 
 
 @pytest.mark.parametrize("version", range(2))
@@ -464,8 +464,8 @@ def test_replicas_are_moved_as_far_as_one_broker_goes(sides: SideBySide, version
         ]
         for allowed in (True,) if version == 0 else (True, False):
             for timeout_ms in (60_000, 0):
-                asked = asking(topics=topics, allow_replication_factor_change=allowed, timeout_ms=timeout_ms)
-                sides.same(asked, version, order=ANY_ORDER)
+                requested = asking(topics=topics, allow_replication_factor_change=allowed, timeout_ms=timeout_ms)
+                sides.same(requested, version, order=ANY_ORDER)
 
 
 def test_no_replica_is_on_its_way(sides: SideBySide) -> None:

@@ -310,8 +310,8 @@ def test_describe_and_list(sides: SideBySide) -> None:
         (2, {"transactional_id_pattern": "("}),
         (2, {"transactional_id_pattern": "(?=l)"}),
     ):
-        asked = ListTransactionsRequest(**{"state_filters": [], "producer_id_filters": [], **more})  # type: ignore[arg-type]
-        sides.same(asked, version, **everything)  # type: ignore[arg-type]
+        requested = ListTransactionsRequest(**{"state_filters": [], "producer_id_filters": [], **more})  # type: ignore[arg-type]
+        sides.same(requested, version, **everything)  # type: ignore[arg-type]
     sides.same(
         lambda side: ListTransactionsRequest(state_filters=[], producer_id_filters=[open_one.as_of(side)[0]]),
         0,
@@ -324,7 +324,7 @@ def test_describe_producers(sides: SideBySide) -> None:
     sides.create_topic("described", 2)
     pair = Pair(sides)
     pair.topic = "described"
-    asked = DescribeProducersRequest(
+    requested = DescribeProducersRequest(
         topics=[
             DescribeProducersRequest.Topic(name="described", partition_indexes=[0, 1]),
             DescribeProducersRequest.Topic(name="nowhere", partition_indexes=[0]),
@@ -336,11 +336,11 @@ def test_describe_producers(sides: SideBySide) -> None:
     pair.init()
     for sequence in (0, 1):
         pair.produce(sequence)
-        sides.same(asked, 0, ignoring=ignoring)
+        sides.same(requested, 0, ignoring=ignoring)
     pair.end(commit=True)
-    sides.same(asked, 0, ignoring=ignoring)
+    sides.same(requested, 0, ignoring=ignoring)
     pair.end(commit=False)
-    sides.same(asked, 0, ignoring=ignoring)
+    sides.same(requested, 0, ignoring=ignoring)
 
 
 def test_the_last_epochs(sides: SideBySide) -> None:

@@ -188,8 +188,8 @@ def test_java_logs_in(secured: Listener, mechanism: str, tmp_path: Path) -> None
     right = command_config(tmp_path, secured, mechanism, password_of(mechanism))
     connected = ("--bootstrap-server", secured.address, "--command-config", right)
     run_tool(TOPICS, *connected, "--create", "--topic", secured.topic("java", mechanism))
-    told = run_tool(CONFIGS, *connected, "--describe", "--entity-type", "users")
-    assert f"SCRAM credential configs for user-principal '{USER}' are SCRAM-SHA-256=iterations=4096" in told
+    response = run_tool(CONFIGS, *connected, "--describe", "--entity-type", "users")
+    assert f"SCRAM credential configs for user-principal '{USER}' are SCRAM-SHA-256=iterations=4096" in response
     wrong = command_config(tmp_path, secured, mechanism, "wrong")
     with pytest.raises(OracleFailed, match=r"(?i)authentication failed"):
         run_tool(TOPICS, "--bootstrap-server", secured.address, "--command-config", wrong, "--list")
@@ -255,8 +255,8 @@ def run_kcat(listener: Listener, mechanism: str) -> "subprocess.CompletedProcess
 
 
 def test_kcat_logs_in_by_plain(secured: Listener) -> None:
-    told = run_kcat(secured, "PLAIN")
-    assert "1 brokers" in told.stdout, told.stderr
+    response = run_kcat(secured, "PLAIN")
+    assert "1 brokers" in response.stdout, response.stderr
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS[1:])
@@ -264,11 +264,11 @@ def test_kcat_with_an_old_librdkafka_fails_by_scram_and_the_log_says_why(secured
     version = re.search(r"librdkafka ([0-9]+)\.([0-9]+)\.([0-9]+)", subprocess.getoutput(f"{kcat()} -V"))
     assert version is not None
     before = secured.log.read_text().count(LIBRDKAFKA_ADVICE)
-    told = run_kcat(secured, mechanism)
+    response = run_kcat(secured, mechanism)
     if tuple(map(int, version.groups())) >= (2, 6, 1):
-        assert "1 brokers" in told.stdout, told.stderr
+        assert "1 brokers" in response.stdout, response.stderr
     else:
-        assert told.returncode and "1 brokers" not in told.stdout
+        assert response.returncode and "1 brokers" not in response.stdout
         assert secured.log.read_text().count(LIBRDKAFKA_ADVICE) > before
 
 

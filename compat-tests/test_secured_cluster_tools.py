@@ -104,8 +104,8 @@ def test_topics_and_configurations_are_administered(tools: KafkaTools, nodes: No
     assert made == "Created topic t.\n"
     assert "t" in tools("topics", *admin, "--list").splitlines()
     tools("configs", *admin, "--alter", "--entity-type", "topics", "--entity-name", "t", "--add-config", "flush.ms=7")
-    told = tools("configs", *admin, "--describe", "--entity-type", "topics", "--entity-name", "t")
-    assert "flush.ms=7" in told
+    result = tools("configs", *admin, "--describe", "--entity-type", "topics", "--entity-name", "t")
+    assert "flush.ms=7" in result
     tools(
         "configs",
         *admin,
@@ -117,8 +117,8 @@ def test_topics_and_configurations_are_administered(tools: KafkaTools, nodes: No
         "--add-config",
         "background.threads=11",
     )
-    told = tools("configs", *admin, "--describe", "--entity-type", "brokers", "--entity-name", "2")
-    assert "background.threads=11" in told and "s3cret" not in told
+    result = tools("configs", *admin, "--describe", "--entity-type", "brokers", "--entity-name", "2")
+    assert "background.threads=11" in result and "s3cret" not in result
 
 
 def test_partitions_move_and_leaders_are_elected(tools: KafkaTools, nodes: Nodes, tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ def test_partitions_move_and_leaders_are_elected(tools: KafkaTools, nodes: Nodes
 
 
 def test_the_quorum_is_described_by_brokers_and_by_controllers(tools: KafkaTools, nodes: Nodes) -> None:
-    told = tools("metadata-quorum", *config(nodes, ADMIN), "describe", "--status")
-    assert all(f'"id": {node},' in told for node in NUMBERS)
+    result = tools("metadata-quorum", *config(nodes, ADMIN), "describe", "--status")
+    assert all(f'"id": {node},' in result for node in NUMBERS)
     controllers = ",".join(nodes.network.told(node, "CONTROLLER") for node in NUMBERS)
     at = ("--bootstrap-controller", controllers)
-    told = tools("metadata-quorum", *at, *config(nodes, "node"), "describe", "--replication")
-    assert len(told.splitlines()) == 1 + len(NUMBERS)
+    result = tools("metadata-quorum", *at, *config(nodes, "node"), "describe", "--replication")
+    assert len(result.splitlines()) == 1 + len(NUMBERS)
 
 
 def test_rules_are_seen_by_every_node(tools: KafkaTools, nodes: Nodes) -> None:
@@ -163,8 +163,8 @@ def code(nodes: Nodes, node: int) -> int:
     connection = nodes.access(LOAD).connection(nodes.network.told(node, "CLIENT"), timeout_s=PATIENCE_S)
     try:
         topics = [MetadataRequest.Topic(name="ruled")]
-        (told,) = connection.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False)).topics
-        return int(told.error_code)
+        (result,) = connection.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False)).topics
+        return int(result.error_code)
     finally:
         connection.close()
 
@@ -173,8 +173,8 @@ def test_a_token_that_any_node_makes_logs_in_at_all(tools: KafkaTools, nodes: No
     for node in NUMBERS:
         address = nodes.network.told(node, "CLIENT")
         options = ("--bootstrap-server", address, *config(nodes, ADMIN))
-        told = run_tool(TOKENS, *options, "--create", "--max-life-time-period", "-1", merged=True)
-        (token,) = HMAC.findall(told)
+        result = run_tool(TOKENS, *options, "--create", "--max-life-time-period", "-1", merged=True)
+        (token,) = HMAC.findall(result)
         for other in NUMBERS:
             until(lambda at=other, known=token: is_let_in(nodes, at, *known), f"{other} knows it", nodes)  # type: ignore[misc]
         assert not is_let_in(nodes, node, token[0], token[1][::-1])

@@ -42,31 +42,31 @@ TOPIC, WRITE, LITERAL, ALLOW = 2, 4, 3, 3
 class Token:
     """What a client knows of its delegation token."""
 
-    def __init__(self, told: Any) -> None:
-        assert told.error_code == 0, told
-        self.id: str = told.token_id
-        self.password = b64encode(told.hmac).decode()
+    def __init__(self, result: Any) -> None:
+        assert result.error_code == 0, result
+        self.id: str = result.token_id
+        self.password = b64encode(result.hmac).decode()
 
 
 def until(ask: Any, is_right: Any) -> Any:
     """Apache Kafka answers a change before its broker has applied it."""
     deadline = time.monotonic() + PATIENCE_S
-    while not is_right(told := ask()):
-        assert time.monotonic() < deadline, told
+    while not is_right(result := ask()):
+        assert time.monotonic() < deadline, result
         time.sleep(0.1)
-    return told
+    return result
 
 
 def furnish(clients: Clients, user: str) -> Token:
     """A user with a password, topics, a rule for one of them, a quota and a delegation token."""
     ask = clients.ask
     topics = [new_topic(f"of-{user}", 1), new_topic(f"not-of-{user}", 1)]
-    told = ask(ADMIN, CreateTopicsRequest(topics=topics, timeout_ms=30_000), 7)
-    assert {each.error_code for each in told.topics} == {0}, told
+    result = ask(ADMIN, CreateTopicsRequest(topics=topics, timeout_ms=30_000), 7)
+    assert {each.error_code for each in result.topics} == {0}, result
     for mechanism in SCRAM_MECHANISMS:
         wanted = upsertion(user, mechanism, password(user))
-        told = ask(ADMIN, AlterUserScramCredentialsRequest(deletions=[], upsertions=[wanted]), 0)
-        assert [each.error_code for each in told.results] == [0], told
+        result = ask(ADMIN, AlterUserScramCredentialsRequest(deletions=[], upsertions=[wanted]), 0)
+        assert [each.error_code for each in result.results] == [0], result
     rule = CreateAclsRequest.Creation(
         resource_type=TOPIC,
         resource_name=f"of-{user}",
@@ -78,8 +78,8 @@ def furnish(clients: Clients, user: str) -> Token:
     )
     assert [each.error_code for each in ask(ADMIN, CreateAclsRequest(creations=[rule]), 3).results] == [0]
     limits = quota({"user": user}, {"producer_byte_rate": PRODUCE_RATE})
-    told = ask(ADMIN, AlterClientQuotasRequest(entries=[limits], validate_only=False), 1)
-    assert [each.error_code for each in told.entries] == [0], told
+    result = ask(ADMIN, AlterClientQuotasRequest(entries=[limits], validate_only=False), 1)
+    assert [each.error_code for each in result.entries] == [0], result
     until(lambda: is_let_in(clients, login_of(user)), bool)
     request = CreateDelegationTokenRequest(
         owner_principal_type="", owner_principal_name="", renewers=[], max_lifetime_ms=-1
@@ -120,13 +120,13 @@ def check(clients: Clients, user: str, token: Token) -> None:
     for mechanism in SCRAM_MECHANISMS:
         until(lambda chosen=mechanism: is_let_in(clients, login_of(user, chosen)), bool)
     assert not is_let_in(clients, Login(mechanism="SCRAM-SHA-512", username=user, password="wrong"), "wrong")
-    until(lambda: code(produced(clients, user, f"of-{user}")), lambda told: told == 0)
+    until(lambda: code(produced(clients, user, f"of-{user}")), lambda result: result == 0)
     assert code(produced(clients, user, f"not-of-{user}")) == TopicAuthorizationFailed.code
     as_token = Login(mechanism="SCRAM-SHA-256", username=token.id, password=token.password, is_token=True)
     until(lambda: is_let_in(clients, as_token, "token"), bool)
     assert code(produced(clients, "token", f"of-{user}")) == 0
     assert code(produced(clients, "token", f"not-of-{user}")) == TopicAuthorizationFailed.code
-    until(lambda: produced(clients, user, f"of-{user}", LARGE).throttle_time_ms, lambda told: told > 0)
+    until(lambda: produced(clients, user, f"of-{user}", LARGE).throttle_time_ms, lambda result: result > 0)
 
 
 def described(clients: Clients) -> tuple[Any, ...]:

@@ -54,12 +54,12 @@ def test_releases_begin_with_the_same_levels() -> None:
     short = {name.partition("-")[0] for name in RELEASES}
     names = [*RELEASES, *sorted(short), "3.5.1", "4.3.1", "3.2", "4.4", "4.0-IV9"]
     for line in run_program("Releases", *names).splitlines():
-        told = json.loads(line)
-        release = told.pop("release")
+        result = json.loads(line)
+        release = result.pop("release")
         level = metadata_version_of(release)
-        told.pop(KRAFT_VERSION, None)
+        result.pop(KRAFT_VERSION, None)
         known = {} if level is None else fresh_levels(level)
-        assert known == {name: at for name, at in told.items() if name not in ("error", *NOT_SERVED) and at}, release
+        assert known == {name: at for name, at in result.items() if name not in ("error", *NOT_SERVED) and at}, release
 
 
 def test_both_write_the_same_first_records(tmp_path: Path) -> None:

@@ -103,12 +103,12 @@ class Transcript:
     def _abort(self) -> None:
         for what, options in ABORTED.items():
             self._say(f"abort {what}", "abort", *options)
-        told = self._tools("transactions", "describe-producers", *FRUIT)
-        (row,) = (line.split() for line in told.splitlines() if str(HANGS_SINCE_MS) in line)
+        result = self._tools("transactions", "describe-producers", *FRUIT)
+        (row,) = (line.split() for line in result.splitlines() if str(HANGS_SINCE_MS) in line)
         self._say("abort by its start", "abort", *FRUIT, "--start-offset", row[-1])
         self._say("abort it once more", "abort", *FRUIT, "--start-offset", row[-1])
-        told = self._tools("transactions", "describe-producers", "--topic", "fruit", "--partition", "1")
-        (row,) = (line.split() for line in told.splitlines() if str(HANGS_SINCE_MS) in line)
+        result = self._tools("transactions", "describe-producers", "--topic", "fruit", "--partition", "1")
+        (row,) = (line.split() for line in result.splitlines() if str(HANGS_SINCE_MS) in line)
         who = ("--producer-id", row[0], "--producer-epoch", row[1], "--coordinator-epoch", row[2])
         self._say("abort by its producer", "abort", "--topic", "fruit", "--partition", "1", *who)
         for what, options in HANGING.items():
@@ -159,8 +159,8 @@ def settle(bootstrap: str, name: str) -> None:
     try:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            (told,) = client.ask(DescribeTransactionsRequest(transactional_ids=[name]), 0).transaction_states
-            if told.transaction_state.startswith("Complete"):
+            (result,) = client.ask(DescribeTransactionsRequest(transactional_ids=[name]), 0).transaction_states
+            if result.transaction_state.startswith("Complete"):
                 return
             assert time.monotonic() < deadline, f"{name} does not end"
             time.sleep(LOOK_SECONDS)
@@ -175,8 +175,8 @@ def hang(bootstrap: str, name: str, partition: int) -> None:
         given = client.ask(init(name), 5)
         who = (given.producer_id, given.producer_epoch)
         late = produce(who, 0, b"late", topic="fruit", partitions=[partition], name=name, now_ms=HANGS_SINCE_MS)
-        (told,) = client.ask(late, OLD_GENERATION).responses[0].partition_responses
-        assert not told.error_code
+        (result,) = client.ask(late, OLD_GENERATION).responses[0].partition_responses
+        assert not result.error_code
     finally:
         client.close()
 

@@ -131,8 +131,8 @@ def secrets_of(client: Client) -> Any:
 def features_not_served(client: Client) -> dict[str, int]:
     """The levels that Apache Kafka tells, and trioka keeps and does not tell."""
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    told = client.ask(request, 3).finalized_features
-    return {each.name: each.max_version_level for each in told if each.name in NOT_SERVED}
+    result = client.ask(request, 3).finalized_features
+    return {each.name: each.max_version_level for each in result if each.name in NOT_SERVED}
 
 
 def written_records(path: Path) -> Iterator[tuple[MetadataRecord, int]]:
@@ -244,9 +244,9 @@ def test_epochs_go_on_whoever_leads(journey: Journey) -> None:
 def test_the_quorum_state_stays_in_its_version(journey: Journey) -> None:
     states = [decode_quorum_state((each.path / METADATA / "quorum-state").read_text()) for each in journey.stations]
     assert {version for _, version in states} == {1 if journey.home.voters == VOTERS_IN_THE_LOG else 0}
-    told = [json.loads((each.path / METADATA / "quorum-state").read_text()) for each in journey.stations]
-    assert len({tuple(each) for each in told}) == 1
-    assert {(each["leaderId"], each["votedId"]) for each in told} == {(1, -1)}
+    result = [json.loads((each.path / METADATA / "quorum-state").read_text()) for each in journey.stations]
+    assert len({tuple(each) for each in result}) == 1
+    assert {(each["leaderId"], each["votedId"]) for each in result} == {(1, -1)}
 
 
 def test_the_log_begins_at_a_snapshot(journey: Journey) -> None:

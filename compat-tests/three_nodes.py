@@ -77,8 +77,8 @@ class ThreeNodes(LocalCluster):
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > deadline:
-                said = "\n".join(self.log_tail(node) for node in IDS)
-                raise AssertionError(f"it never came true that {what}\n{said}")
+                text = "\n".join(self.log_tail(node) for node in IDS)
+                raise AssertionError(f"it never came true that {what}\n{text}")
             time.sleep(LOOK_S)
 
     @property

@@ -117,12 +117,12 @@ def _tool(name: str, ask: str, oldest: tuple[int, int]) -> Path:
     if path is None:
         raise Unavailable(f"{name} is not on the PATH; version {wanted} or newer is wanted.")
     try:
-        said = subprocess.run([path, ask], capture_output=True, text=True, timeout=60, check=True).stdout
+        message = subprocess.run([path, ask], capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable(f"{name} is on the PATH and does not run ({error}).") from error
-    found = re.search(r"(\d+)\.(\d+)", said)
+    found = re.search(r"(\d+)\.(\d+)", message)
     if found is None or (int(found[1]), int(found[2])) < oldest:
-        raise Unavailable(f"{name} is too old, or no {name}: it says {said.strip()!r}; {wanted} or newer is wanted.")
+        raise Unavailable(f"{name} is too old, or no {name}: it says {message.strip()!r}; {wanted} or newer is wanted.")
     return Path(path)
 
 
@@ -156,5 +156,5 @@ def _run(command: Command, where: Path) -> None:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip()[-LOG_TAIL_CHARS:]
-        raise Unavailable(f"{Path(command[0]).name} could not build a client: {said}") from error
+        message = (getattr(error, "stderr", None) or str(error)).strip()[-LOG_TAIL_CHARS:]
+        raise Unavailable(f"{Path(command[0]).name} could not build a client: {message}") from error

@@ -110,8 +110,8 @@ class Pair:
         code: int = answers[0].error_code
         return code
 
-    def same(self, asked: Callable[[Side], Request], version: int) -> tuple[Any, Any]:
-        return self.sides.same(asked, version, ignoring=NO_ID)
+    def same(self, requested: Callable[[Side], Request], version: int) -> tuple[Any, Any]:
+        return self.sides.same(requested, version, ignoring=NO_ID)
 
     def settle(self) -> None:
         for side in (self.sides.kafka, self.sides.trioka):
@@ -121,8 +121,8 @@ class Pair:
                 time.sleep(POLL_S)
 
     def state(self, side: Side) -> str:
-        asked = DescribeTransactionsRequest(transactional_ids=[self.name])
-        state: str = side.ask(asked, 0).transaction_states[0].transaction_state
+        requested = DescribeTransactionsRequest(transactional_ids=[self.name])
+        state: str = side.ask(requested, 0).transaction_states[0].transaction_state
         return state
 
 
@@ -183,8 +183,8 @@ def _shown(record: Any, value: Any) -> Any:
 
 def _read(side: Side, offset: int) -> bytes:
     partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    asked = FetchRequest(
+    requested = FetchRequest(
         max_wait_ms=0, min_bytes=0, topics=[FetchRequest.Topic(topic=TRANSACTIONS_TOPIC, partitions=[partition])]
     )
-    (answer,) = side.ask(asked, 12).responses[0].partitions
+    (answer,) = side.ask(requested, 12).responses[0].partitions
     return bytes(answer.records or b"")

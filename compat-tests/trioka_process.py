@@ -69,9 +69,9 @@ class TriokaProcess:
                 preexec_fn=die_with_parent(),
             )
         assert self._process.stdout is not None
-        said = self._process.stdout.readline() + self._process.stdout.readline()
-        found = re.search(r"\n  \S+ +(\S+:\d+)", said)
-        assert found is not None, said + self.log.read_text()
+        message = self._process.stdout.readline() + self._process.stdout.readline()
+        found = re.search(r"\n  \S+ +(\S+:\d+)", message)
+        assert found is not None, message + self.log.read_text()
         self.bootstrap = found[1]
 
     def _command(self) -> list[str]:

@@ -142,11 +142,11 @@ class ClassicGroup:
         rebalance = self._rebalance
         try:
             member = self._member(request.member_id, request.group_instance_id, request.generation_id)
-            for said, chosen in (
+            for text, chosen in (
                 (request.protocol_type, rebalance.protocol_type),
                 (request.protocol_name, rebalance.protocol_name),
             ):
-                if said is not None and chosen is not None and said != chosen:
+                if text is not None and chosen is not None and text != chosen:
                     raise InconsistentGroupProtocol()
         except KafkaError as error:
             rebalance.reply(request_id, sync_error(error))

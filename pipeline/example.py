@@ -151,8 +151,8 @@ def _broker(bootstrap: str | None, say: Say) -> Iterator[str]:
     broker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert broker.stdout is not None
-        said = broker.stdout.readline() + broker.stdout.readline()
-        found = re.search(r"Kafka\s+(\S+:\d+)", said)
+        message = broker.stdout.readline() + broker.stdout.readline()
+        found = re.search(r"Kafka\s+(\S+:\d+)", message)
         if found is None:
             raise PipelineFailed("The broker did not start: run trioka dev to see why.")
         yield found[1]

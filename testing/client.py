@@ -82,9 +82,9 @@ class Client:
         )
         with self.kafka() as kafka:
             request = CreateTopicsRequest(topics=[wanted], timeout_ms=kafka.timeout_ms)
-            answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.topics])
-        (told,) = answer.topics
-        _check(told.error_code, told.error_message)
+            answer = kafka.ask_controller(request, lambda result: [each.error_code for each in result.topics])
+        (result,) = answer.topics
+        _check(result.error_code, result.error_message)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -119,10 +119,10 @@ class Client:
                 if leader == NO_NODE:
                     return UnknownTopicOrPartition.code, NO_OFFSET, f"there is no {place}"
                 answer = kafka.ask_node(leader, request, at_most=PRODUCE_BY_NAME)
-                told = answer.responses[0].partition_responses[0]
-                return told.error_code, told.base_offset, told.error_message
+                result = answer.responses[0].partition_responses[0]
+                return result.error_code, result.base_offset, result.error_message
 
-            code, first, message = kafka.retry_while_stale(ask, lambda told: [told[0]])
+            code, first, message = kafka.retry_while_stale(ask, lambda result: [result[0]])
         _check(code, message)
         return list(range(first, first + len(records)))
 
@@ -200,15 +200,15 @@ def _partitions(kafka: Kafka, topic: str, *, may_create: bool = False) -> list[i
 
     def ask() -> MetadataResponse.Topic:
         request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=may_create)
-        told: MetadataResponse.Topic = kafka.ask(request).topics[0]
-        return told
+        result: MetadataResponse.Topic = kafka.ask(request).topics[0]
+        return result
 
-    told = kafka.retry_while_stale(ask, lambda each: [each.error_code])
-    if told.error_code == UnknownTopicOrPartition.code:
+    result = kafka.retry_while_stale(ask, lambda each: [each.error_code])
+    if result.error_code == UnknownTopicOrPartition.code:
         known = [each.name or "" for each in kafka.metadata(None).topics]
         raise UnknownTopicOrPartition("; ".join([f"there is no topic '{topic}'", *did_you_mean(topic, known)]))
-    _check(told.error_code, None)
-    return sorted(each.partition_index for each in told.partitions)
+    _check(result.error_code, None)
+    return sorted(each.partition_index for each in result.partitions)
 
 
 def _fetch(kafka: Kafka, positions: dict[TopicPartition, int], max_wait_ms: int, is_committed: bool) -> list[Record]:
@@ -222,26 +222,26 @@ def _fetch(kafka: Kafka, positions: dict[TopicPartition, int], max_wait_ms: int,
             max_wait_ms=max_wait_ms, min_bytes=1, isolation_level=READ_COMMITTED * is_committed, topics=topics
         )
         for topic in kafka.ask_node(leader, request, at_most=BY_NAME["fetch"]).responses:
-            for told in topic.partitions:
-                _check(told.error_code, None)
-                place = TopicPartition(topic.topic, told.partition_index)
-                data, start = bytes(told.records or b""), positions[place]
+            for result in topic.partitions:
+                _check(result.error_code, None)
+                place = TopicPartition(topic.topic, result.partition_index)
+                data, start = bytes(result.records or b""), positions[place]
                 for header in batch.headers(data, partial_tail=True):
                     batch.verify(data, header)
                     positions[place] = header.last_offset + 1
                 found += [
                     Record(*place, each.offset, each.timestamp, each.key, each.value, each.headers)
-                    for each in records_told(data, told)
+                    for each in records_told(data, result)
                     if each.offset >= start
                 ]
     return found
 
 
-def records_told(data: bytes, told: FetchResponse.Topic.Partition) -> Iterator[record.Record]:
+def records_told(data: bytes, result: FetchResponse.Topic.Partition) -> Iterator[record.Record]:
     """The records of the whole batches in `data`, without markers, and without the aborted ones, if the broker lists
     them.
     """
-    aborted = sorted((each.first_offset, each.producer_id) for each in told.aborted_transactions or ())
+    aborted = sorted((each.first_offset, each.producer_id) for each in result.aborted_transactions or ())
     open_aborted: set[int] = set()
     for header in batch.headers(data, partial_tail=True):
         while aborted and aborted[0][0] <= header.last_offset:
@@ -255,9 +255,9 @@ def records_told(data: bytes, told: FetchResponse.Topic.Partition) -> Iterator[r
 def _offsets(kafka: Kafka, places: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
     """Offsets of a topic's partitions. A topic whose partitions are not ready yet counts as missing."""
     found = list_offsets(kafka, dict.fromkeys(places, which))
-    for place, told in found.items():
-        _check(told.error, f"the offsets of {place} are not known")
-    return {place: told.offset for place, told in found.items()}
+    for place, result in found.items():
+        _check(result.error, f"the offsets of {place} are not known")
+    return {place: result.offset for place, result in found.items()}
 
 
 def _lag(kafka: Kafka, group: str, topic: str | None) -> dict[TopicPartition, int]:

@@ -354,10 +354,10 @@ def _unled(topic: Topic, nodes: Mapping[int, Node], indexes: Iterable[int]) -> I
         known = node.broker.metadata.topics.by_name(topic.name) if _has_joined(node) else None
         led = {replica.index for replica in node.broker.partitions if replica.topic == topic.name and replica.leads}
         for index in sorted(indexes):
-            told = None if known is None else known.partitions.get(index)
-            if told is None or told.leader != topic.partitions[index].leader or told.leader not in nodes:
+            result = None if known is None else known.partitions.get(index)
+            if result is None or result.leader != topic.partitions[index].leader or result.leader not in nodes:
                 yield f"node {number} knows no leader of {topic.name}-{index}"
-            elif told.leader == number and index not in led:
+            elif result.leader == number and index not in led:
                 yield f"node {number} does not lead {topic.name}-{index} yet"
 
 

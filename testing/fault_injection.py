@@ -226,12 +226,12 @@ def is_about(broker: "Broker", request: Request, topic: str) -> bool:
     """Whether a request names a topic, or continues a fetch session that contains it."""
     known = broker.metadata.topics.by_name(topic)
     wanted: tuple[object, ...] = (topic,) if known is None else (topic, known.topic_id)
-    if any(said in wanted for said in _topics_of(request)):
+    if any(text in wanted for text in _topics_of(request)):
         return True
     if not isinstance(request, FetchRequest):
         return False
     session = broker.fetch_sessions.find_at_epoch(request.session_id, request.session_epoch)
-    return session is not None and any(asked.topic == topic for asked in session.partitions.values())
+    return session is not None and any(requested.topic == topic for requested in session.partitions.values())
 
 
 def _topics_of(struct: Struct) -> Iterator[object]:

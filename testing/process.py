@@ -82,22 +82,22 @@ class ProcessHost:
             try:
                 process.stdin.write(json.dumps({**said, "number": self._number}) + "\n")
                 process.stdin.flush()
-                told = self._hear(timeout_s)
+                result = self._hear(timeout_s)
             except (OSError, Empty):
-                told = None
-        if told is None:
+                result = None
+        if result is None:
             raise Unresponsive(f"the broker's process does not answer\n{self.log_tail}".rstrip())
-        if "error" in told:
-            raise ERRORS.get(told["kind"], RuntimeError)(told["error"])
-        return told["value"]
+        if "error" in result:
+            raise ERRORS.get(result["kind"], RuntimeError)(result["error"])
+        return result["value"]
 
     def _hear(self, timeout_s: float) -> dict[str, Any] | None:
         """The result of the last command; skips results of earlier commands that timed out."""
         deadline = time.monotonic() + timeout_s
         while line := self._answers.get(timeout=max(0.0, deadline - time.monotonic())):
-            told: dict[str, Any] = json.loads(line)
-            if told["number"] == self._number:
-                return told
+            result: dict[str, Any] = json.loads(line)
+            if result["number"] == self._number:
+                return result
         return None
 
     def stop(self) -> None:

@@ -59,7 +59,7 @@ class Secured:
         upsertion = scram_upsertion(self.access.password, secrets.token_bytes(SALT_RANDOM_BYTES))
         request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
         with self.client(host, port, by_plain=True).kafka() as kafka:
-            answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.results])
-        for told in answer.results:
-            if told.error_code != NONE:
-                raise error_class(told.error_code)(told.error_message or "")
+            answer = kafka.ask_controller(request, lambda result: [each.error_code for each in result.results])
+        for result in answer.results:
+            if result.error_code != NONE:
+                raise error_class(result.error_code)(result.error_message or "")

@@ -85,9 +85,9 @@ def produce(client: Client, value: bytes) -> int:
     partition = ProduceRequest.Topic.Partition(index=0, records=records)
     topics = [ProduceRequest.Topic(name="orders", partition_data=[partition])]
     answer = client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9)
-    told = answer.responses[0].partition_responses[0]
-    assert told.error_code == 0
-    return int(told.base_offset)
+    result = answer.responses[0].partition_responses[0]
+    assert result.error_code == 0
+    return int(result.base_offset)
 
 
 def consume(client: Client) -> list[bytes | None]:
@@ -105,12 +105,12 @@ def test_a_broker_whose_only_disk_fails_ends_with_a_sentence_and_exit_code_1(tmp
             resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE, (1, 1))  # no file can grow any more
             with pytest.raises(AssertionError):
                 produce(client, b"2")
-        _, said = broker.process.communicate(timeout=60)
+        _, text = broker.process.communicate(timeout=60)
     assert broker.process.returncode == 1
-    error, hint = said.splitlines()[-2:]
+    error, hint = text.splitlines()[-2:]
     assert error.startswith(f"error: this node has ended: the log directory of the metadata, {tmp_path}, is offline: ")
     assert hint.strip() == "mend or replace the disk, then start the node again"
-    assert "Traceback" not in said
+    assert "Traceback" not in text
 
 
 def test_dev_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_the_collector_rests_while_modules_are_loaded_and_is_on_before_anything_
     ids=["only checked", "no file", "no topic", "too many nodes"],
 )
 def test_the_collector_is_on_again_also_if_no_broker_was_started(arguments: list[str]) -> None:
-    told = subprocess.run([sys.executable, "-c", WATCHED, *arguments], capture_output=True, text=True, check=False)
-    assert told.stderr.splitlines()[-1] == "end True"
+    result = subprocess.run([sys.executable, "-c", WATCHED, *arguments], capture_output=True, text=True, check=False)
+    assert result.stderr.splitlines()[-1] == "end True"
 
 
 def test_dev_without_data_leaves_nothing_behind() -> None:
@@ -336,8 +336,8 @@ def test_what_cannot_be_secured_is_not_served(tmp_path: Path, protocol: str, rea
 
 
 def test_help_and_version_are_there() -> None:
-    said = run("--version").stdout
+    text = run("--version").stdout
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    assert said == f"trioka {__version__}, Python {platform.python_version()}, {system}\n"
+    assert text == f"trioka {__version__}, Python {platform.python_version()}, {system}\n"
     assert "dev" in run("--help").stdout
     assert run("unheard-of").returncode == 2

@@ -149,8 +149,8 @@ def test_the_wheel_holds_the_compiled_walk_where_there_is_a_compiler(built: Path
     if shutil.which("cc") is None and shutil.which("gcc") is None:
         pytest.skip("there is no C compiler")
     assert "-cp311-abi3-" in wheel_in(built / "direct").name
-    asked = "from trioka.protocol.record_walk import IS_COMPILED; print(IS_COMPILED)"
-    assert run(installed / "python", "-I", "-c", asked, cwd=installed) == "True\n"
+    requested = "from trioka.protocol.record_walk import IS_COMPILED; print(IS_COMPILED)"
+    assert run(installed / "python", "-I", "-c", requested, cwd=installed) == "True\n"
 
 
 @pytest.mark.parametrize(("name", "value"), [("TRIOKA_PURE", "1"), ("CC", "no-such-compiler"), ("CC", "false")])
@@ -168,13 +168,13 @@ def test_without_a_compiler_the_wheel_is_a_pure_one_and_whole(
     with zipfile.ZipFile(wheel) as file:
         assert not [name for name in file.namelist() if name.endswith(".so")]
         file.extractall(tmp_path / "unpacked")
-    asked = f"""
+    requested = f"""
 import sys
 sys.path.insert(0, {str(tmp_path / "unpacked")!r})
 from trioka.protocol.record_walk import IS_COMPILED, walk
 print(IS_COMPILED, walk(bytes.fromhex("0c000000010100"), 0, 7, 1, 5))
 """
-    assert run(sys.executable, "-I", "-c", asked, cwd=tmp_path) == "False (5, 5, 1)\n"
+    assert run(sys.executable, "-I", "-c", requested, cwd=tmp_path) == "False (5, 5, 1)\n"
 
 
 def test_the_archive_holds_no_links_that_an_unpacker_could_break(built: Path) -> None:
@@ -188,8 +188,8 @@ def test_every_module_of_every_package_imports_from_the_installed_wheel(installe
     # kafka-python gives when it is imported.
     old_ways = [f"-Wignore:{name} is deprecated:DeprecationWarning" for name in ("read_text", "open_text")]
     warnings = ("-Werror", *old_ways)
-    said = run(installed / "python", "-I", *warnings, "-c", IMPORT_ALL, cwd=installed)
-    found: dict[str, str] = json.loads(said.splitlines()[-1])
+    text = run(installed / "python", "-I", *warnings, "-c", IMPORT_ALL, cwd=installed)
+    found: dict[str, str] = json.loads(text.splitlines()[-1])
     assert set(found) - {COMPILED} == modules_in_tree()
     strangers = [file for file in found.values() if not Path(file).is_relative_to(installed.parent)]
     assert not strangers
@@ -208,8 +208,8 @@ def test_the_installed_command_says_its_version_and_its_help_and_serves(installe
 
 
 def test_the_editable_install_is_the_working_tree(tmp_path: Path) -> None:
-    said = run(sys.executable, "-I", "-c", IMPORT_ALL, cwd=tmp_path)
-    found: dict[str, str] = json.loads(said.splitlines()[-1])
+    text = run(sys.executable, "-I", "-c", IMPORT_ALL, cwd=tmp_path)
+    found: dict[str, str] = json.loads(text.splitlines()[-1])
     assert {room for room in PACKAGES if f"trioka.{room}" not in found} == set()
     for name, file in found.items():
         assert Path(file).is_relative_to(ROOT), f"{name} comes from {file}"
@@ -261,10 +261,10 @@ def test_import_linter_catches_a_planted_import(scratch: Path, path: str, line: 
     planted = scratch / path
     planted.write_text(f'"""A planted mistake."""\n\n{line}\n')
     try:
-        said = run(*linter, cwd=scratch, ok=False)
+        text = run(*linter, cwd=scratch, ok=False)
     finally:
         planted.unlink()
-    assert f"{contract} BROKEN" in said
+    assert f"{contract} BROKEN" in text
 
 
 @pytest.fixture

@@ -66,11 +66,11 @@ def test_requirements_and_pyproject_agree(project: dict[str, Any]) -> None:
     dependencies = project["project"]["dependencies"]
     spark = project["project"]["optional-dependencies"]["spark"]
     lock = text_of("requirements/dev.txt")
-    asked = [*dependencies, *spark, *repository.names_in(text_of("requirements/dev.in"))]
+    requested = [*dependencies, *spark, *repository.names_in(text_of("requirements/dev.in"))]
     complain(
         repository.runtime_agrees(dependencies, text_of("requirements/runtime.in"))
         + repository.runtime_agrees(spark, text_of("requirements/spark.in"))
-        + repository.pins_agree(asked, lock)
+        + repository.pins_agree(requested, lock)
         + repository.pins_agree(project["build-system"]["requires"], lock)
     )
 

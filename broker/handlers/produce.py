@@ -126,12 +126,12 @@ class PendingAck:
         """Adds leader hints to the results of partitions that this broker does not lead."""
         elsewhere: LeaderHints | None = None
         for topic in response.responses:
-            for told in topic.partition_responses:
-                if told.error_code == NotLeaderOrFollower.code and self.call.version >= FIRST_VERSION_WITH_LEADERS:
+            for reply in topic.partition_responses:
+                if reply.error_code == NotLeaderOrFollower.code and self.call.version >= FIRST_VERSION_WITH_LEADERS:
                     if elsewhere is None:
                         elsewhere = LeaderHints(self._broker, self.call.connection.listener)
-                    leader = elsewhere.leader(topic.name, topic.topic_id, told.index)
-                    told.current_leader = PartitionResult.CurrentLeader(leader_id=leader.id, leader_epoch=leader.epoch)  # type: ignore[misc]
+                    leader = elsewhere.leader(topic.name, topic.topic_id, reply.index)
+                    reply.current_leader = PartitionResult.CurrentLeader(leader_id=leader.id, leader_epoch=leader.epoch)  # type: ignore[misc]
         if elsewhere is not None:
             response.node_endpoints = elsewhere.produce_endpoints()  # type: ignore[misc]
         return response
@@ -143,7 +143,7 @@ def _authorized(
     """Serves the request on a broker with an authorizer. Topics that the client may not write to get an error and lose
     their partitions; the rest of the request is served as usual."""
     try:
-        if any(_is_transactional(asked) for topic in request.topic_data for asked in topic.partition_data):
+        if any(_is_transactional(requested) for topic in request.topic_data for requested in topic.partition_data):
             if request.transactional_id is None:
                 raise TransactionalIdAuthorizationFailed()
             broker.guard.must(call, AclOperation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
@@ -157,9 +157,9 @@ def _authorized(
     denied = ProduceResponse(responses=[])
     for name, topic in zip(names, request.topic_data, strict=True):
         if name is not None and name not in allowed:
-            told = [_error_result(asked, TopicAuthorizationFailed(), None) for asked in topic.partition_data]
+            reply = [_error_result(requested, TopicAuthorizationFailed(), None) for requested in topic.partition_data]
             denied.responses.append(
-                ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=told)
+                ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=reply)
             )
             topic.partition_data = []  # type: ignore[misc]
     if not denied.responses:
@@ -201,8 +201,8 @@ def _together(answer: object, denied: ProduceResponse) -> ProduceResponse | None
     return answer
 
 
-def _is_transactional(asked: PartitionRequest) -> bool:
-    records = asked.records
+def _is_transactional(requested: PartitionRequest) -> bool:
+    records = requested.records
     return records is not None and len(records) > FLAGS_AT and bool(records[FLAGS_AT] & TRANSACTIONAL)  # type: ignore[index]
 
 
@@ -223,9 +223,9 @@ def _in_transaction(
     if is_there is None:
         return _append(broker, call, request, permit)
     for topic in request.topic_data:  # the receive buffer of the records is about to be reused
-        for asked in topic.partition_data:
-            if asked.records is not None:
-                asked.records = bytearray(asked.records)  # type: ignore[misc, call-overload]
+        for requested in topic.partition_data:
+            if requested.records is not None:
+                requested.records = bytearray(requested.records)  # type: ignore[misc, call-overload]
     return _append_verified(broker, call, request, permit, is_there)
 
 
@@ -352,12 +352,12 @@ def _append_all(
     is_plain = len(request.topic_data) == 1 and acks != 0 and version >= FIRST_VERSION_WITH_TEMPLATES
     topics = []
     for topic in request.topic_data:
-        told: list[PartitionResult] = []
-        for asked in topic.partition_data:
+        reply: list[PartitionResult] = []
+        for requested in topic.partition_data:
             replica: Replica | None = None
-            records = asked.records
+            records = requested.records
             try:
-                replica = replica_of(topic.topic_id if by_id else topic.name, asked.index)  # type: ignore[arg-type]
+                replica = replica_of(topic.topic_id if by_id else topic.name, requested.index)  # type: ignore[arg-type]
                 if records is None:
                     raise InvalidRecord("there are no records")
                 if is_odd:
@@ -370,7 +370,7 @@ def _append_all(
                     raise InvalidTopic(f"{replica.topic} is the brokers' own")
                 appended = replica.append(records, acks, now_ms)  # type: ignore[arg-type]
             except KafkaError as error:
-                told.append(_rejected(broker, call, asked, error, replica, permit))
+                reply.append(_rejected(broker, call, requested, error, replica, permit))
                 continue
             if not appended.duplicate:
                 delayed.notify(replica)
@@ -378,21 +378,21 @@ def _append_all(
             if replica.wants_flush:
                 afterwards.to_flush.append(replica)
             elif is_plain and not waits and len(topic.partition_data) == 1:
-                return _encoded_response(call, topic, asked.index, appended)
-            told.append(_appended(asked.index, appended))
+                return _encoded_response(call, topic, requested.index, appended)
+            reply.append(_appended(requested.index, appended))
             if waits:
-                each = PendingPartition(replica, replica.term, appended.last_offset + 1, told[-1])
+                each = PendingPartition(replica, replica.term, appended.last_offset + 1, reply[-1])
                 if not _is_settled(each):
                     afterwards.to_commit.append(each)
-        if told:
-            topics.append(ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=told))
+        if reply:
+            topics.append(ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=reply))
     return ProduceResponse(responses=topics)
 
 
 def _rejected(
     broker: "Broker",
     call: "Call",
-    asked: PartitionRequest,
+    requested: PartitionRequest,
     error: KafkaError,
     replica: Replica | None,
     permit: "WriteCheck | None",
@@ -400,8 +400,8 @@ def _rejected(
     broker.counts.failed_produce("" if replica is None else replica.topic)
     broker.dispatch.errors.add(call.route.key, error.code)
     if permit is not None and replica in permit.refused:
-        return _error_result(asked, error, None, is_said=permit.is_said(error))
-    return _error_result(asked, error, replica)
+        return _error_result(requested, error, None, is_said=permit.is_said(error))
+    return _error_result(requested, error, replica)
 
 
 def _appended(index: int, appended: AppendResult) -> PartitionResult:
@@ -457,14 +457,14 @@ def template_of(topic: ProduceRequest.Topic, version: int) -> ResponseTemplate:
 
 def _new_template(name: str, topic_id: bytes, version: int) -> ResponseTemplate:
     index, error_code, base_offset, log_append_time_ms, log_start_offset = MARKS
-    told = PartitionResult(
+    reply = PartitionResult(
         index=index,
         error_code=error_code,
         base_offset=base_offset,
         log_append_time_ms=log_append_time_ms,
         log_start_offset=log_start_offset,
     )
-    topic = ProduceResponse.Topic(name=name, topic_id=topic_id, partition_responses=[told])
+    topic = ProduceResponse.Topic(name=name, topic_id=topic_id, partition_responses=[reply])
     return ResponseTemplate(ProduceResponse(responses=[topic]), version, NUMBERS, *MARKS)
 
 
@@ -483,14 +483,14 @@ def _check_records(records: RecordBytes, acks: int, version: int) -> None:
 
 
 def _error_result(
-    asked: PartitionRequest, error: KafkaError, replica: Replica | None, *, is_said: bool = False
+    requested: PartitionRequest, error: KafkaError, replica: Replica | None, *, is_said: bool = False
 ) -> PartitionResult:
     wrong = record_errors(error)
     log_start = -1
-    if replica is not None and asked.records is not None and not isinstance(error, BEFORE_THE_LOG):
-        log_start = replica.log.log_start_offset if single_batch_header(asked.records) is not None else -1
+    if replica is not None and requested.records is not None and not isinstance(error, BEFORE_THE_LOG):
+        log_start = replica.log.log_start_offset if single_batch_header(requested.records) is not None else -1
     return PartitionResult(
-        index=asked.index,
+        index=requested.index,
         error_code=error.code,
         base_offset=-1,
         log_append_time_ms=-1,

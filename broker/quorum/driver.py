@@ -177,8 +177,8 @@ class Quorum:
         """The kraft.version ranges that other voters reported to this leader."""
         kraft_versions = {node_id: voter.kraft_version_feature for node_id, voter in self.introduced.items()}
         return {
-            node_id: FeatureRange(name=KRAFT_VERSION, first=said.min_supported_version, last=said.max_supported_version)
-            for node_id, said in kraft_versions.items()
+            node_id: FeatureRange(name=KRAFT_VERSION, first=text.min_supported_version, last=text.max_supported_version)
+            for node_id, text in kraft_versions.items()
         }
 
     @property

@@ -56,7 +56,7 @@ class Watch(Protocol):
     """The tracker of changed partitions (replication/follower_session.py); it is notified of the changes that requests
     of the session make."""
 
-    def named(self, asked: "CachedPartition") -> None: ...
+    def named(self, requested: "CachedPartition") -> None: ...
 
     def forget(self, key: Key) -> None: ...
 
@@ -140,7 +140,7 @@ class FetchSession:
         self.by_id = by_id
         self.is_follower = is_follower
         self.epoch = next_epoch(INITIAL_EPOCH)  # of the next request
-        self.has_unresolved = by_id and any(not asked.topic for asked in partitions.values())
+        self.has_unresolved = by_id and any(not requested.topic for requested in partitions.values())
         self.created_ms = self.last_used_ms = now_ms
         self.watch: Watch | None = None
         # The size and rank with which the cache has counted this session:
@@ -163,18 +163,18 @@ class FetchSession:
                 if watch is not None:
                     watch.forget((name, partition))
         if self.has_unresolved:
-            nameless = [asked for asked in partitions.values() if not asked.topic]
-            for asked in nameless:
-                asked.topic = names(asked.topic_id) or ""
-            self.has_unresolved = any(not asked.topic for asked in nameless)
+            nameless = [requested for requested in partitions.values() if not requested.topic]
+            for requested in nameless:
+                requested.topic = names(requested.topic_id) or ""
+            self.has_unresolved = any(not requested.topic for requested in nameless)
 
     def take_changed(self, results: Sequence[tuple[CachedPartition, Result]]) -> list[tuple[CachedPartition, Result]]:
         """The results that have changed. Partitions with records move to the end of the queue."""
         partitions = self.partitions
         news = [pair for pair in results if pair[0].note_sent(pair[1])]
-        for asked, result in news:
+        for requested, result in news:
             if result.records:
-                partitions[asked.key] = partitions.pop(asked.key)
+                partitions[requested.key] = partitions.pop(requested.key)
         return news
 
 
@@ -186,7 +186,7 @@ class FetchContext:
 
     def __init__(
         self,
-        asked: Collection[CachedPartition] = (),
+        requested: Collection[CachedPartition] = (),
         *,
         error_code: int = NONE,
         session: FetchSession | None = None,
@@ -195,7 +195,7 @@ class FetchContext:
         is_follower: bool = False,
     ) -> None:
         self.error_code = error_code
-        self.asked = asked  # in the order in which the response's limit is divided
+        self.asked = requested  # in the order in which the response's limit is divided
         self._session = session
         self._epoch = INITIAL_EPOCH if session is None else session.epoch
         self._sessions = creator  # None: do not try to create a session
@@ -335,9 +335,9 @@ class FetchSessions:
         while len(self._sessions) >= self._slots or self.partitions + size > self._max_partitions:
             if not self._evict((is_follower, size, NO_SESSION), now_ms):
                 return NO_SESSION
-        for asked, result in results:
-            asked.note_sent(result)
-        partitions = {asked.key: asked for asked, _ in results}
+        for requested, result in results:
+            requested.note_sent(result)
+        partitions = {requested.key: requested for requested, _ in results}
         session = FetchSession(self._new_id(), partitions, now_ms, by_id=by_id, is_follower=is_follower)
         self._sessions[session.id] = session
         self.partitions += session.size
@@ -426,13 +426,13 @@ def _add_partitions(
         has_unresolved |= by_id and not name
         for wanted in topic.partitions:
             key = (topic.topic_id if by_id else name, wanted.partition)
-            asked = partitions.get(key)
-            if asked is None:
-                asked = partitions[key] = CachedPartition(key, name, topic.topic_id, wanted)
+            requested = partitions.get(key)
+            if requested is None:
+                requested = partitions[key] = CachedPartition(key, name, topic.topic_id, wanted)
             else:
-                asked.update(wanted)
+                requested.update(wanted)
             if watch is not None:
-                watch.named(asked)
+                watch.named(requested)
     return has_unresolved
 
 
@@ -440,10 +440,12 @@ def _by_topic(results: Sequence[tuple[CachedPartition, Result]]) -> list[FetchRe
     """Groups adjacent partitions of a topic. A topic may appear twice, because the order of partitions must be kept."""
     topics: list[FetchResponse.Topic] = []
     last: str | bytes | None = None
-    for asked, result in results:
-        if asked.key[0] != last:
-            last = asked.key[0]
+    for requested, result in results:
+        if requested.key[0] != last:
+            last = requested.key[0]
             partitions: list[Result] = []
-            topics.append(FetchResponse.Topic(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions))
+            topics.append(
+                FetchResponse.Topic(topic=requested.topic, topic_id=requested.topic_id, partitions=partitions)
+            )
         partitions.append(result)
     return topics

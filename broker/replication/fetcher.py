@@ -416,12 +416,12 @@ class ReplicaFetcher:
         """The fetch offsets are beyond the leader's log. If that is because its log start offset is higher, these logs
         restart there. If the leader's log were shorter, the diverging epoch would have shown it: then nothing is
         truncated."""
-        asked = {followed.key: followed.position for followed in lost}
+        requested = {followed.key: followed.position for followed in lost}
         starts = await self._offsets(peer, lost, EARLIEST)
         ends = await self._offsets(peer, lost, LATEST)
         for followed in lost:
             replica, name = followed.replica, (followed.replica.topic, followed.replica.index)
-            if not _is_still_requested(followed, asked) or self._followed.get(followed.key) is not followed:
+            if not _is_still_requested(followed, requested) or self._followed.get(followed.key) is not followed:
                 continue
             end = replica.log.log_end_offset
             start, leader_end = starts.get(name, -1), ends.get(name, -1)
@@ -443,22 +443,22 @@ class ReplicaFetcher:
         request = ListOffsetsRequest(
             replica_id=self._broker.node_id,
             isolation_level=0,
-            topics=[ListOffsetsRequest.Topic(name=name, partitions=asked) for name, asked in topics.items()],
+            topics=[ListOffsetsRequest.Topic(name=name, partitions=requested) for name, requested in topics.items()],
         )
         timeout_s = self._broker.config[REPLICA_SOCKET_TIMEOUT_MS] / 1000
         response = await peer.ask(request, LIST_OFFSETS_VERSION, timeout_s=timeout_s)
         return {
-            (topic.name, told.partition_index): told.offset
+            (topic.name, reply.partition_index): reply.offset
             for topic in response.topics
-            for told in topic.partitions
-            if told.error_code == NONE
+            for reply in topic.partitions
+            if reply.error_code == NONE
         }
 
 
-def _is_still_requested(followed: FollowedPartition, asked: dict[Key, Position]) -> bool:
+def _is_still_requested(followed: FollowedPartition, requested: dict[Key, Position]) -> bool:
     """Whether the response is still valid: the leader may have changed or the log may have been truncated since the
     request."""
-    at, replica = asked.get(followed.key), followed.replica
+    at, replica = requested.get(followed.key), followed.replica
     return (
         at is not None
         and not replica.leads

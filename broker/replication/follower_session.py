@@ -60,17 +60,17 @@ class ChangedPartitions:
             self.dirty = dict(self._session.partitions)
         return self.dirty.values()
 
-    def see(self, asked: CachedPartition, replica: Replica) -> None:
+    def see(self, requested: CachedPartition, replica: Replica) -> None:
         """Watch the replica of a requested partition. A topic that was deleted and created again has new replicas."""
-        if self._replicas.get(asked.key) is not replica:
-            self.forget(asked.key)
-            self._replicas[asked.key] = replica
-            self._keys[replica] = asked.key
+        if self._replicas.get(requested.key) is not replica:
+            self.forget(requested.key)
+            self._replicas[requested.key] = replica
+            self._keys[replica] = requested.key
             self._purgatory.watch(replica, self)
 
-    def named(self, asked: CachedPartition) -> None:
+    def named(self, requested: CachedPartition) -> None:
         """The follower's request has this partition."""
-        self.dirty[asked.key] = asked
+        self.dirty[requested.key] = requested
 
     def forget(self, key: Key) -> None:
         self.dirty.pop(key, None)
@@ -89,9 +89,9 @@ class ChangedPartitions:
     def on_notify(self, key: Hashable) -> None:
         """Called when something has changed; `key` is a replica."""
         place = self._keys.get(key)
-        asked = None if place is None else self._session.partitions.get(place)
-        if asked is not None:
-            self.dirty[asked.key] = asked
+        requested = None if place is None else self._session.partitions.get(place)
+        if requested is not None:
+            self.dirty[requested.key] = requested
             if self.parked is not None:
                 self._notified.append(key)
 
@@ -108,11 +108,11 @@ class ChangedPartitions:
 
     def keep(self, left: "Iterable[CachedPartition]") -> None:
         """Clear the changed partitions, except these."""
-        self.dirty = {asked.key: asked for asked in left}
+        self.dirty = {requested.key: requested for requested in left}
 
     def seen(self) -> "Iterator[tuple[CachedPartition, Replica]]":
         """The changed partitions with their replicas."""
-        return ((asked, self._replicas[key]) for key, asked in self.dirty.items() if key in self._replicas)
+        return ((requested, self._replicas[key]) for key, requested in self.dirty.items() if key in self._replicas)
 
     def of(self, replica: Hashable) -> CachedPartition:
         """The requested partition of a replica that has changed."""

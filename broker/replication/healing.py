@@ -184,7 +184,7 @@ class Healing:
         listener = None if broker is None else broker.listener(self._broker.node.inter_broker)
         if listener is None:
             raise Unavailable("its address is not known")
-        asked = FetchRequest.Topic.Partition(
+        requested = FetchRequest.Topic.Partition(
             partition=replica.index,
             current_leader_epoch=replica.leader_epoch,
             fetch_offset=offset,
@@ -195,17 +195,17 @@ class Healing:
             max_wait_ms=0,
             min_bytes=0,
             max_bytes=FETCH_BYTES,
-            topics=[FetchRequest.Topic(topic_id=replica.topic_id, partitions=[asked])],
+            topics=[FetchRequest.Topic(topic_id=replica.topic_id, partitions=[requested])],
         )
         peer = self._broker.peers.peer(listener.host, listener.port, PURPOSE)
         response: FetchResponse = await peer.ask(request, VERSION, timeout_s=RESPONSE_TIMEOUT_S)
         for topic in response.responses:
-            for told in topic.partitions:
-                if told.error_code != NONE:
-                    raise Unavailable(error_class(told.error_code).name)
-                if told.records:
-                    assert isinstance(told.records, memoryview | bytes)
-                    return bytes(told.records)
+            for result in topic.partitions:
+                if result.error_code != NONE:
+                    raise Unavailable(error_class(result.error_code).name)
+                if result.records:
+                    assert isinstance(result.records, memoryview | bytes)
+                    return bytes(result.records)
         raise Unavailable(f"it has no records from offset {offset} on")
 
     async def _mend(self, replica: Replica, segment: Segment, patches: Sequence[Patch]) -> None:

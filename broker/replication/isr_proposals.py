@@ -119,13 +119,13 @@ class AlterPartitionSender:
             broker.report_directories_soon()
 
     async def _log_lost(self, damaged: list[Replica]) -> None:
-        told = AssignReplicasToDirsRequest.Directory.Topic
+        result = AssignReplicasToDirsRequest.Directory.Topic
         topics: dict[bytes, list[AssignReplicasToDirsRequest.Directory.Topic.Partition]] = {}
         for replica in damaged:
             log.warning("%r: log damaged, leaving the ISR", replica)
-            topics.setdefault(replica.topic_id, []).append(told.Partition(partition_index=replica.index))
+            topics.setdefault(replica.topic_id, []).append(result.Partition(partition_index=replica.index))
         lost = AssignReplicasToDirsRequest.Directory(
-            id=LOST_DIRECTORY, topics=[told(topic_id=topic_id, partitions=each) for topic_id, each in topics.items()]
+            id=LOST_DIRECTORY, topics=[result(topic_id=topic_id, partitions=each) for topic_id, each in topics.items()]
         )
         request = AssignReplicasToDirsRequest(
             broker_id=self._broker.node_id, broker_epoch=self._broker.broker_epoch, directories=[lost]
@@ -141,30 +141,32 @@ class AlterPartitionSender:
             assert isinstance(response, AlterPartitionResponse)
             if response.error_code != NONE:
                 failure = error_class(response.error_code)()
-            answers = {(t.topic_id, told.partition_index): told for t in response.topics for told in t.partitions}
+            answers = {(t.topic_id, result.partition_index): result for t in response.topics for result in t.partitions}
         except KafkaError as error:
             failure = error
         is_done = True
         for replica, proposal in proposals.items():
-            told = answers.get((replica.topic_id, replica.index))
-            is_done &= self._settle(replica, proposal, told, failure)
+            result = answers.get((replica.topic_id, replica.index))
+            is_done &= self._settle(replica, proposal, result, failure)
         if not is_done:
             log.info("AlterPartition failed, retrying: %s", failure)
         return is_done
 
-    def _settle(self, replica: Replica, proposal: Proposal, told: PartitionResult | None, failure: KafkaError) -> bool:
+    def _settle(
+        self, replica: Replica, proposal: Proposal, result: PartitionResult | None, failure: KafkaError
+    ) -> bool:
         """Applies the result to the leader. Returns False if the proposal must be sent again."""
         leadership = replica.leadership
         if leadership is None:
             return True
-        if told is None or told.error_code != NONE:
+        if result is None or result.error_code != NONE:
             self._broker.counts.isr_refusals += 1
-            error = failure if told is None else error_class(told.error_code)()
+            error = failure if result is None else error_class(result.error_code)()
             if leadership.refused(proposal, error):
                 self.submit(replica, proposal)
                 return False
         elif leadership.accepted(
-            proposal, isr=tuple(told.isr), leader_epoch=told.leader_epoch, partition_epoch=told.partition_epoch
+            proposal, isr=tuple(result.isr), leader_epoch=result.leader_epoch, partition_epoch=result.partition_epoch
         ):
             log.info("%r: the ISR is %s", replica, leadership.isr)
         replica.advance()

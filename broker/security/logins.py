@@ -166,13 +166,13 @@ class Logins:
         if lifetime_ms is None:
             return self.refuse(client, gate, Failed("the credential has expired", None, step.principal))
         counts = self.counts_of(client.listener)
-        told = (in_a_line(step.principal), gate.mechanism, client.peer, client.listener)
+        result = (in_a_line(step.principal), gate.mechanism, client.peer, client.listener)
         if gate.is_reauthentication:
             counts.reauthentications += 1
-            log.info("authenticated again: %s by %s from %s on %s", *told)
+            log.info("authenticated again: %s by %s from %s on %s", *result)
         else:
             counts.successful += 1
-            log.info("authenticated: %s by %s from %s on %s", *told)
+            log.info("authenticated: %s by %s from %s on %s", *result)
         expires_at = self._broker.clock.now() + lifetime_ms / 1000 if lifetime_ms else None
         client.logged_in(step.principal, expires_at, is_token=step.is_token)
         client.token_id = step.token_id or None

@@ -93,28 +93,28 @@ class Kafka:
     def ask_node(self, node: int, request: Request, *, at_most: int | None = None) -> Any:
         return self._on(self.node(node), request, at_most)
 
-    def ask_controller(self, request: Request, told: Callable[[Any], Iterable[int]]) -> Any:
-        """Send a request to the controller, and retry it while `told` (the error codes of a response) reports stale
-        metadata.
-        """
+    def ask_controller(self, request: Request, error_codes: Callable[[Any], Iterable[int]]) -> Any:
+        """Send a request to the controller, and retry it while the error codes of the response report stale metadata."""
 
         def ask() -> Any:
             controller = self.cluster().controller_id
             return self.ask(request) if controller == NO_NODE else self.ask_node(controller, request)
 
-        return self.retry_while_stale(ask, told)
+        return self.retry_while_stale(ask, error_codes)
 
     def ask_coordinator(
-        self, group: str, request: Request, told: Callable[[Any], Iterable[int]], *, at_most: int | None = None
+        self, group: str, request: Request, error_codes: Callable[[Any], Iterable[int]], *, at_most: int | None = None
     ) -> Any:
-        return self.retry_while_stale(lambda: self.ask_node(self.coordinator(group), request, at_most=at_most), told)
+        return self.retry_while_stale(
+            lambda: self.ask_node(self.coordinator(group), request, at_most=at_most), error_codes
+        )
 
-    def retry_while_stale(self, ask: Callable[[], T], told: Callable[[T], Iterable[int]]) -> T:
+    def retry_while_stale(self, ask: Callable[[], T], error_codes: Callable[[T], Iterable[int]]) -> T:
         """Send until no error code reports stale metadata, within limits; return the last response."""
         pause = FIRST_PAUSE_S
         for attempt in range(ATTEMPTS):
             answer = ask()
-            if STALE_METADATA_ERRORS.isdisjoint(told(answer)):
+            if STALE_METADATA_ERRORS.isdisjoint(error_codes(answer)):
                 self._deadline = None
                 break
             if attempt == ATTEMPTS - 1 or not self._pause(pause):
@@ -190,15 +190,15 @@ class Kafka:
         request = FindCoordinatorRequest(coordinator_keys=[group])
         pause = FIRST_PAUSE_S
         for _ in range(ATTEMPTS):
-            (told,) = self.ask(request).coordinators
-            if told.error_code == NONE:
-                return int(told.node_id)
+            (result,) = self.ask(request).coordinators
+            if result.error_code == NONE:
+                return int(result.node_id)
             # The topic is being created, or its leader elected.
-            if told.error_code not in STALE_METADATA_ERRORS or not self._pause(pause):
+            if result.error_code not in STALE_METADATA_ERRORS or not self._pause(pause):
                 break
             pause = min(2 * pause, MAX_PAUSE_S)
         raise problems.from_error_code(
-            told.error_code, f"group '{group}' has no coordinator on {self.name}", told.error_message
+            result.error_code, f"group '{group}' has no coordinator on {self.name}", result.error_message
         )
 
     # -- connections ---------------------------------------------------------------------------------------------------

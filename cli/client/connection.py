@@ -149,17 +149,19 @@ class Connection:
         return self._versions
 
     def _negotiate(self) -> dict[int, VersionRange]:
-        asked = ApiVersionsRequest(client_software_name="trioka", client_software_version="cli")
+        requested = ApiVersionsRequest(client_software_name="trioka", client_software_version="cli")
         newest = ApiVersionsRequest.__versions__.last
-        self.say(asked, newest)
+        self.say(requested, newest)
         frame = self._receive(self._size())
         try:
             # A broker that does not know the version answers in version 0; the error has the same place in all
             # versions.
             code = int.from_bytes(frame[4:6], signed=True)
-            answer = read_answer(asked, 0 if code == UnsupportedVersion.code else newest, frame, self._correlation_id)
+            answer = read_answer(
+                requested, 0 if code == UnsupportedVersion.code else newest, frame, self._correlation_id
+            )
             if answer.error_code == UnsupportedVersion.code:
-                answer = self.ask(asked, 0)
+                answer = self.ask(requested, 0)
         except ProtocolError:
             self.close()
             raise problems.failure_for(
@@ -167,7 +169,7 @@ class Connection:
             ) from None
         if answer.error_code != NONE:
             raise problems.from_error_code(answer.error_code, f"{self.address} does not say what it offers")
-        return {told.api_key: VersionRange(told.min_version, told.max_version) for told in answer.api_keys}
+        return {result.api_key: VersionRange(result.min_version, result.max_version) for result in answer.api_keys}
 
     # -- the socket ----------------------------------------------------------------------------------------------------
 

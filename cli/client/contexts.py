@@ -38,8 +38,8 @@ def load_contexts(environment: Mapping[str, str] = os.environ) -> Contexts:
     path = configuration_folder(environment) / "contexts.json"
     try:
         with path.open("rb") as file:
-            told: dict[str, Any] = json.loads(file.read(MAX_FILE_BYTES))
-        return Contexts(told["current"], {name: Context(**fields) for name, fields in told["contexts"].items()})
+            result: dict[str, Any] = json.loads(file.read(MAX_FILE_BYTES))
+        return Contexts(result["current"], {name: Context(**fields) for name, fields in result["contexts"].items()})
     except FileNotFoundError:
         return Contexts(None, {})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -53,7 +53,7 @@ def all_groups(kafka: Kafka) -> list[dict[str, Any]]:
     for broker in kafka.cluster().brokers:
         node = broker.node_id
         ask = partial(kafka.ask_node, node, ListGroupsRequest())
-        answer = kafka.retry_while_stale(ask, lambda told: [told.error_code])
+        answer = kafka.retry_while_stale(ask, lambda result: [result.error_code])
         if answer.error_code != NONE:
             raise problems.from_error_code(answer.error_code, f"broker {node} does not list its groups")
         for each in answer.groups:
@@ -74,10 +74,10 @@ def find_group(kafka: Kafka, name: str) -> GroupState | None:
         if found is not None:
             return found
     request = DescribeGroupsRequest(groups=[name])
-    (told,) = kafka.ask_coordinator(name, request, lambda told: [each.error_code for each in told.groups]).groups
-    if told.error_code not in (NONE, GroupIdNotFound.code):
-        raise problems.from_error_code(told.error_code, f"group '{name}' cannot be described")
-    if told.error_code == GroupIdNotFound.code or told.group_state == "Dead":
+    (result,) = kafka.ask_coordinator(name, request, lambda result: [each.error_code for each in result.groups]).groups
+    if result.error_code not in (NONE, GroupIdNotFound.code):
+        raise problems.from_error_code(result.error_code, f"group '{name}' cannot be described")
+    if result.error_code == GroupIdNotFound.code or result.group_state == "Dead":
         return _other(kafka, name)
     members = tuple(
         Member(
@@ -87,9 +87,9 @@ def find_group(kafka: Kafka, name: str) -> GroupState | None:
             each.client_host.removeprefix("/"),
             _assigned(bytes(each.member_assignment)),
         )
-        for each in told.members
+        for each in result.members
     )
-    return GroupState(name, "classic", told.group_state, told.protocol_data, kafka.coordinator(name), members)
+    return GroupState(name, "classic", result.group_state, result.protocol_data, kafka.coordinator(name), members)
 
 
 def existing_group(kafka: Kafka, name: str) -> GroupState:
@@ -108,8 +108,8 @@ def no_such_group(kafka: Kafka, name: str) -> Failure:
 
 def _new(kafka: Kafka, name: str) -> GroupState | None:
     request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
-    (told,) = kafka.ask_coordinator(name, request, lambda told: [each.error_code for each in told.groups]).groups
-    if told.error_code != NONE:  # not of this type, or it does not exist: the classic request will tell
+    (result,) = kafka.ask_coordinator(name, request, lambda result: [each.error_code for each in result.groups]).groups
+    if result.error_code != NONE:  # not of this type, or it does not exist: the classic request will tell
         return None
     members = tuple(
         Member(
@@ -123,9 +123,9 @@ def _new(kafka: Kafka, name: str) -> GroupState | None:
                 for index in topic.partitions
             ),
         )
-        for each in told.members
+        for each in result.members
     )
-    return GroupState(name, "consumer", told.group_state, told.assignor_name, kafka.coordinator(name), members)
+    return GroupState(name, "consumer", result.group_state, result.assignor_name, kafka.coordinator(name), members)
 
 
 def _other(kafka: Kafka, name: str) -> GroupState | None:

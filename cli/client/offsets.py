@@ -69,9 +69,9 @@ def list_offsets(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[Top
             ]
             request = ListOffsetsRequest(replica_id=CONSUMER, topics=topics, timeout_ms=kafka.timeout_ms)
             for topic in kafka.ask_node(leader, request).topics:
-                for told in topic.partitions:
-                    place = TopicPartition(topic.name, told.partition_index)
-                    found[place] = OffsetResult(told.offset, told.timestamp, told.error_code)
+                for result in topic.partitions:
+                    place = TopicPartition(topic.name, result.partition_index)
+                    found[place] = OffsetResult(result.offset, result.timestamp, result.error_code)
         return found
 
     return kafka.retry_while_stale(ask, lambda found: [each.error for each in found.values()])
@@ -80,26 +80,26 @@ def list_offsets(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[Top
 def offsets_or_fail(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """`list_offsets`, but an error of one partition fails the command."""
     found = list_offsets(kafka, wanted)
-    for place, told in found.items():
-        if told.error != NONE:
-            raise problems.from_error_code(told.error, f"the offsets of {place} are not known")
-    return {place: told.offset for place, told in found.items()}
+    for place, result in found.items():
+        if result.error != NONE:
+            raise problems.from_error_code(result.error, f"the offsets of {place} are not known")
+    return {place: result.offset for place, result in found.items()}
 
 
 def committed(kafka: Kafka, group: str) -> dict[TopicPartition, CommittedOffset]:
     """All committed offsets of a group; nothing for a group that does not exist."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=None)], require_stable=False)
     answer = kafka.ask_coordinator(
-        group, request, lambda told: [each.error_code for each in told.groups], at_most=BY_NAME["offsets"]
+        group, request, lambda result: [each.error_code for each in result.groups], at_most=BY_NAME["offsets"]
     )
-    (told,) = answer.groups
-    if told.error_code != NONE:
-        raise problems.from_error_code(told.error_code, f"what group '{group}' has committed is not known")
+    (result,) = answer.groups
+    if result.error_code != NONE:
+        raise problems.from_error_code(result.error_code, f"what group '{group}' has committed is not known")
     return {
         TopicPartition(topic.name, each.partition_index): CommittedOffset(
             each.committed_offset, each.committed_leader_epoch, each.metadata
         )
-        for topic in told.topics
+        for topic in result.topics
         for each in topic.partitions
         if each.error_code == NONE and each.committed_offset != NO_OFFSET
     }
@@ -137,7 +137,7 @@ def commit(
     answer = kafka.ask_coordinator(
         group,
         request,
-        lambda told: [each.error_code for topic in told.topics for each in topic.partitions],
+        lambda result: [each.error_code for topic in result.topics for each in topic.partitions],
         at_most=BY_NAME["offsets"],
     )
     return {
@@ -156,7 +156,7 @@ def forget(kafka: Kafka, group: str, partitions: Iterable[TopicPartition]) -> di
         for name, indexes in by_topic(wanted)
     ]
     answer = kafka.ask_coordinator(
-        group, OffsetDeleteRequest(group_id=group, topics=topics), lambda told: [told.error_code]
+        group, OffsetDeleteRequest(group_id=group, topics=topics), lambda result: [result.error_code]
     )
     if answer.error_code != NONE:
         return dict.fromkeys(wanted, answer.error_code)
@@ -196,10 +196,10 @@ def written_at(kafka: Kafka, places: Mapping[TopicPartition, int]) -> dict[Topic
             continue
         request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=fetch_topics(partitions, places, LOOK_BYTES))
         for topic in kafka.ask_node(leader, request, at_most=BY_NAME["fetch"]).responses:
-            for told in topic.partitions:
-                place = TopicPartition(topic.topic, told.partition_index)
-                timestamp = _first_timestamp(bytes(told.records or b""), places[place])
-                if told.error_code == NONE and timestamp is not None:
+            for result in topic.partitions:
+                place = TopicPartition(topic.topic, result.partition_index)
+                timestamp = _first_timestamp(bytes(result.records or b""), places[place])
+                if result.error_code == NONE and timestamp is not None:
                     found[place] = timestamp
     return found
 

@@ -74,8 +74,8 @@ def with_cluster(function: Callable[..., R]) -> Callable[..., R]:
     @with_settings
     @functools.wraps(function)
     def wrapped(*arguments: Any, settings: Settings, **keywords: Any) -> R:
-        said = click.get_current_context().params
-        is_named = said.get("bootstrap_server") or said.get("context") or os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
+        text = click.get_current_context().params
+        is_named = text.get("bootstrap_server") or text.get("context") or os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
         if not is_named and load_contexts().current is None:
             local = LocalCluster.load(local_folder())
             if local is not None:
@@ -257,10 +257,10 @@ def quorum_of(kafka: Kafka) -> Quorum | None:
     request = DescribeQuorumRequest(
         topics=[wanted(topic_name=METADATA_TOPIC, partitions=[wanted.Partition(partition_index=0)])]
     )
-    told = kafka.retry_while_stale(lambda: kafka.ask(request), lambda told: [told.error_code])
-    if told.error_code != NONE:
-        raise problems.from_error_code(told.error_code, "cannot describe the metadata quorum", told.error_message)
-    part = told.topics[0].partitions[0]
+    result = kafka.retry_while_stale(lambda: kafka.ask(request), lambda result: [result.error_code])
+    if result.error_code != NONE:
+        raise problems.from_error_code(result.error_code, "cannot describe the metadata quorum", result.error_message)
+    part = result.topics[0].partitions[0]
     if part.error_code != NONE:
         raise problems.from_error_code(part.error_code, "cannot describe the metadata quorum", part.error_message)
     ends = {each.replica_id: each.log_end_offset for each in (*part.current_voters, *part.observers)}

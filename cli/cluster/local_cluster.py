@@ -156,9 +156,9 @@ class LocalCluster:
         path = folder / "cluster.json"
         try:
             with path.open("rb") as file:
-                told: dict[str, Any] = json.loads(file.read(MAX_FILE_BYTES))
-            nodes = [LocalNode(*each) for each in told["nodes"]]
-            return cls(folder.absolute(), nodes, {int(key): int(pid) for key, pid in told["pids"].items()})
+                result: dict[str, Any] = json.loads(file.read(MAX_FILE_BYTES))
+            nodes = [LocalNode(*each) for each in result["nodes"]]
+            return cls(folder.absolute(), nodes, {int(key): int(pid) for key, pid in result["pids"].items()})
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -209,13 +209,13 @@ class LocalCluster:
 
     def stop(self, node_ids: Iterable[int]) -> list[int]:
         """Stop nodes at the same time; return those that had to be killed."""
-        asked = list(node_ids)
-        for node_id in asked:
+        requested = list(node_ids)
+        for node_id in requested:
             self.send(node_id, signal.SIGTERM)
         until = time.monotonic() + STOP_S
-        while any(self.state(node_id) != STOPPED for node_id in asked) and time.monotonic() < until:
+        while any(self.state(node_id) != STOPPED for node_id in requested) and time.monotonic() < until:
             time.sleep(LOOK_S)
-        killed = [node_id for node_id in asked if self.state(node_id) != STOPPED]
+        killed = [node_id for node_id in requested if self.state(node_id) != STOPPED]
         for node_id in killed:
             self.send(node_id, signal.SIGKILL)
         for node_id in killed:
@@ -253,8 +253,8 @@ class LocalCluster:
         for node_id in self.nodes:
             path = self.log_of(node_id)
             text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-            if told := METRICS.findall(text):
-                found[node_id] = told[-1]
+            if result := METRICS.findall(text):
+                found[node_id] = result[-1]
         return found
 
     def log_tail(self, node_id: int) -> str:
@@ -334,8 +334,8 @@ def _process(pid: int) -> tuple[str, str] | None:
     """The state letter and the command line of a process; None if it does not exist or is a zombie."""
     folder = Path("/proc") / str(pid)
     if not Path("/proc/self").exists():
-        told = subprocess.run(["ps", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True).stdout
-        letter, _, line = told.strip().partition(" ")
+        result = subprocess.run(["ps", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True).stdout
+        letter, _, line = result.strip().partition(" ")
         return (letter[0], line) if letter and letter[0] != "Z" else None
     try:
         letter = (folder / "stat").read_text().rpartition(")")[2].split()[0]

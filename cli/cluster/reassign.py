@@ -119,13 +119,13 @@ def elect_leaders(settings: Settings, names: tuple[str, ...], unclean: bool, out
     """The first replicas lead again, as they do after some minutes by themselves."""
     with settings.kafka() as kafka:
         found = kafka.topics(names)
-        asked = [
+        requested = [
             ElectLeadersRequest.TopicPartition(
                 topic=topic.name or "", partitions=[each.partition_index for each in topic.partitions]
             )
             for topic in found
         ]
-        failures, elected = _elect(kafka, asked, UNCLEAN if unclean else PREFERRED)
+        failures, elected = _elect(kafka, requested, UNCLEAN if unclean else PREFERRED)
         kafka.forget()
         leaders = {
             TopicPartition(topic.name or "", each.partition_index): each.leader_id
@@ -138,14 +138,14 @@ def elect_leaders(settings: Settings, names: tuple[str, ...], unclean: bool, out
 
 
 def _elect(
-    kafka: Kafka, asked: list[ElectLeadersRequest.TopicPartition], kind: int
+    kafka: Kafka, requested: list[ElectLeadersRequest.TopicPartition], kind: int
 ) -> tuple[list[Failure], list[TopicPartition]]:
-    request = ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=kafka.timeout_ms)
-    told = kafka.ask_controller(request, lambda told: [told.error_code])
-    if told.error_code != NONE:
-        raise problems.from_error_code(told.error_code, "no leader was elected")
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=requested, timeout_ms=kafka.timeout_ms)
+    result = kafka.ask_controller(request, lambda result: [result.error_code])
+    if result.error_code != NONE:
+        raise problems.from_error_code(result.error_code, "no leader was elected")
     failures, elected = [], []
-    for topic in told.replica_election_results:
+    for topic in result.replica_election_results:
         for each in topic.partition_result:
             place = TopicPartition(topic.topic, each.partition_id)
             if each.error_code == NONE:
@@ -180,10 +180,10 @@ def _read_plan(file: Path, placement: Mapping[TopicPartition, Any]) -> Placement
     """{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2]}]}"""
     try:
         with file.open("rb") as opened:
-            told = json.loads(opened.read(MAX_PLAN_BYTES))
+            result = json.loads(opened.read(MAX_PLAN_BYTES))
         plan = {
             TopicPartition(str(each["topic"]), int(each["partition"])): tuple(map(int, each["replicas"]))
-            for each in told["partitions"]
+            for each in result["partitions"]
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
         what = f"{file} is no plan: {error}"
@@ -228,8 +228,10 @@ def _apply(
             if replicas[0] != placement[place][0]:
                 turned.setdefault(place.topic, []).append(place.partition)
         if turned:
-            asked = [ElectLeadersRequest.TopicPartition(topic=name, partitions=found) for name, found in turned.items()]
-            failures += _elect(kafka, asked, PREFERRED)[0]
+            requested = [
+                ElectLeadersRequest.TopicPartition(topic=name, partitions=found) for name, found in turned.items()
+            ]
+            failures += _elect(kafka, requested, PREFERRED)[0]
     return exit_code_of(failures, len(plan))
 
 
@@ -243,14 +245,14 @@ def _begin(kafka: Kafka, plan: Placement) -> list[Failure]:
         timeout_ms=kafka.timeout_ms,
         topics=[wanted(name=name, partitions=partitions) for name, partitions in topics.items()],
     )
-    told = kafka.ask_controller(request, lambda told: [told.error_code])
-    if told.error_code != NONE:
-        raise problems.from_error_code(told.error_code, "nothing was moved", told.error_message)
+    result = kafka.ask_controller(request, lambda result: [result.error_code])
+    if result.error_code != NONE:
+        raise problems.from_error_code(result.error_code, "nothing was moved", result.error_message)
     return [
         problems.from_error_code(
             each.error_code, f"partition {each.partition_index} of '{topic.name}' stays", each.error_message
         )
-        for topic in told.responses
+        for topic in result.responses
         for each in topic.partitions
         if each.error_code != NONE
     ]
@@ -277,8 +279,8 @@ def _wait(kafka: Kafka, plan: Placement, wait_ms: int, is_throttled: bool) -> No
 
 def _under_way(kafka: Kafka) -> set[TopicPartition]:
     request = ListPartitionReassignmentsRequest(timeout_ms=kafka.timeout_ms, topics=None)
-    told = kafka.ask_controller(request, lambda told: [told.error_code])
-    return {TopicPartition(topic.name, each.partition_index) for topic in told.topics for each in topic.partitions}
+    result = kafka.ask_controller(request, lambda result: [result.error_code])
+    return {TopicPartition(topic.name, each.partition_index) for topic in result.topics for each in topic.partitions}
 
 
 def _unthrottle(kafka: Kafka) -> int:

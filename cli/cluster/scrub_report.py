@@ -62,8 +62,8 @@ def parse(metrics: str) -> ScrubReport:
         if name in numbers:
             numbers[name] += int(float(value))
         elif name == LAST_SCRUB:
-            told = dict(_LABEL.findall(labels))
-            scrubbed.append((float(value), f"{told.get('topic')}-{told.get('partition')}"))
+            result = dict(_LABEL.findall(labels))
+            scrubbed.append((float(value), f"{result.get('topic')}-{result.get('partition')}"))
     damaged, unhealed = numbers.values()
     return ScrubReport(damaged, unhealed, tuple(sorted(scrubbed)))
 

@@ -91,16 +91,16 @@ def _rows(kafka: Kafka, sample_ms: int) -> list[dict[str, Any]]:
         if missing_of(each)
     ]
     catching_up = {node: [place for place, each in found if node in missing_of(each)] for node in sorted(alive)}
-    asked = sorted(
+    requested = sorted(
         {each.leader_id for _, each in found} & alive | {node for node, places in catching_up.items() if places}
     )
-    before, looked = _sizes(kafka, asked), time.monotonic()
+    before, looked = _sizes(kafka, requested), time.monotonic()
     ends = {node: ends_of(kafka, node, places) for node, places in catching_up.items() if places}
     ages = _ages(kafka, ends)
     now, seconds = before, 0.0
     if sample_ms and ends:
         time.sleep(sample_ms / 1000)
-        now, seconds = _sizes(kafka, asked), time.monotonic() - looked
+        now, seconds = _sizes(kafka, requested), time.monotonic() - looked
     last_heard = _last_heard(kafka) if found else {}
     rows = []
     for place, each in found:
@@ -161,16 +161,16 @@ def explain_shortfall(node: int, found: Shortfall | None) -> str:
 
 def _sizes(kafka: Kafka, nodes: Iterable[int]) -> Sizes:
     found = {}
-    asked = list(nodes)
-    for number, node in enumerate(asked):
+    requested = list(nodes)
+    for number, node in enumerate(requested):
         try:
-            with kafka.budget.share(len(asked) - number + 1):
-                told = kafka.ask_node(node, DescribeLogDirsRequest(topics=None))
+            with kafka.budget.share(len(requested) - number + 1):
+                response = kafka.ask_node(node, DescribeLogDirsRequest(topics=None))
         except (Failure, ConnectionClosed):
             continue
         found[node] = {
             TopicPartition(topic.name, each.partition_index): int(each.partition_size)
-            for result in told.results
+            for result in response.results
             for topic in result.topics
             for each in topic.partitions
             if not each.is_future_key
@@ -192,10 +192,10 @@ def ends_of(kafka: Kafka, node: int, places: Sequence[TopicPartition]) -> dict[T
     except (Failure, ConnectionClosed):
         return {}
     return {
-        TopicPartition(topic.name, told.partition_index): told.offset
+        TopicPartition(topic.name, response.partition_index): response.offset
         for topic in answer.topics
-        for told in topic.partitions
-        if told.error_code == NONE
+        for response in topic.partitions
+        if response.error_code == NONE
     }
 
 

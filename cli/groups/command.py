@@ -219,11 +219,11 @@ def delete(kafka: Kafka, names: tuple[str, ...], topics: tuple[str, ...], execut
             failures += _failures(name, forget(kafka, name, doomed[name]))
             continue
         request = DeleteGroupsRequest(groups_names=[name])
-        answer = kafka.ask_coordinator(name, request, lambda told: [each.error_code for each in told.results])
+        answer = kafka.ask_coordinator(name, request, lambda result: [each.error_code for each in result.results])
         failures += [
-            problems.from_error_code(told.error_code, f"group '{name}' was not deleted")
-            for told in answer.results
-            if told.error_code != NONE
+            problems.from_error_code(result.error_code, f"group '{name}' was not deleted")
+            for result in answer.results
+            if result.error_code != NONE
         ]
     return exit_code_of(failures, len(names))
 
@@ -262,10 +262,10 @@ def _commit(kafka: Kafka, name: str, offsets: dict[TopicPartition, CommittedOffs
     return _failures(name, commit(kafka, name, offsets)) if offsets else []
 
 
-def _failures(name: str, told: dict[TopicPartition, int]) -> list[Failure]:
+def _failures(name: str, result: dict[TopicPartition, int]) -> list[Failure]:
     return [
         problems.from_error_code(code, f"group '{name}' keeps its offset of {place}")
-        for place, code in told.items()
+        for place, code in result.items()
         if code != NONE
     ]
 

@@ -29,11 +29,11 @@ class Target(NamedTuple):
 
 def target_of(where: Mapping[str, Any], now_ms: int) -> Target:
     """The target from the options of the command, exactly one of which must be given."""
-    said = [how for how in MOVES if where[how] is not None and where[how] is not False]
-    if len(said) != 1:
+    message = [how for how in MOVES if where[how] is not None and where[how] is not False]
+    if len(message) != 1:
         flags = ", ".join(f"--{how.replace('_', '-')}" for how in MOVES)
         raise click.UsageError(f"say once where to: {flags}.")
-    (how,) = said
+    (how,) = message
     if how == "to_datetime":
         try:
             return Target(how, parse_moment_ms(where[how], now_ms))

@@ -38,7 +38,7 @@ def load(cluster_id: str, group: str, environment: Mapping[str, str] = os.enviro
     path = _file(cluster_id, group, environment)
     try:
         with path.open("rb") as file:
-            told: list[dict[str, Any]] = json.loads(file.read(MAX_FILE_BYTES))
+            result: list[dict[str, Any]] = json.loads(file.read(MAX_FILE_BYTES))
         return [
             UndoEntry(
                 each["at"],
@@ -48,7 +48,7 @@ def load(cluster_id: str, group: str, environment: Mapping[str, str] = os.enviro
                     for topic, partition, value in each["offsets"]
                 },
             )
-            for each in told
+            for each in result
         ]
     except FileNotFoundError:
         return []

@@ -95,7 +95,7 @@ class Demo:
     def _read(self, kafka: Kafka) -> None:
         """Send the member's heartbeat, and commit the offsets that it would have read by now."""
         is_new = self._epoch == 0
-        said = ConsumerGroupHeartbeatRequest(
+        text = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
             member_id=self._member,
             member_epoch=self._epoch,
@@ -103,8 +103,8 @@ class Demo:
             subscribed_topic_names=[ORDERS] if is_new else None,
             topic_partitions=[] if is_new else None,
         )
-        told = kafka.ask_coordinator(GROUP, said, lambda told: [told.error_code])
-        self._epoch = told.member_epoch if told.error_code == NONE else 0
+        result = kafka.ask_coordinator(GROUP, text, lambda result: [result.error_code])
+        self._epoch = result.member_epoch if result.error_code == NONE else 0
         if not is_new and self._epoch:
             places = [TopicPartition(ORDERS, index) for index in range(TOPICS[ORDERS])]
             ends = offsets_or_fail(kafka, dict.fromkeys(places, LATEST))
@@ -135,4 +135,4 @@ def _write(kafka: Kafka, topic: str, partition: int, pairs: Sequence[tuple[bytes
         (leader,) = kafka.leaders([TopicPartition(topic, partition)])
         return kafka.ask_node(leader, request, at_most=BY_NAME).responses[0].partition_responses[0]
 
-    kafka.retry_while_stale(ask, lambda told: [told.error_code])
+    kafka.retry_while_stale(ask, lambda result: [result.error_code])

@@ -144,16 +144,16 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _http_listeners(port: int, asked: str | None) -> str:
+def _http_listeners(port: int, requested: str | None) -> str:
     """The default port of metrics must not keep a broker from starting: if it is busy, use another one."""
-    if asked is None:
+    if requested is None:
         wanted = port + HTTP_PORT_ABOVE
         return "127.0.0.1:0" if port == 0 or wanted > MAX_PORT else f"127.0.0.1:{wanted},127.0.0.1:0"
-    if asked == "off":
+    if requested == "off":
         return ""
-    if not (asked.isascii() and asked.isdigit()) or int(asked) > MAX_PORT:
-        raise CannotStart(f"--http-port {asked} must be a port, such as 10092, or off.")
-    return f"127.0.0.1:{asked}"
+    if not (requested.isascii() and requested.isdigit()) or int(requested) > MAX_PORT:
+        raise CannotStart(f"--http-port {requested} must be a port, such as 10092, or off.")
+    return f"127.0.0.1:{requested}"
 
 
 def _topic(text: str) -> tuple[str, int]:
@@ -376,8 +376,8 @@ def _report_ready(
         if security is not None:
             lines += security.lines(f"localhost:{first}")
             at += f" --command-config {security.client_file}"
-        said = "echo '{\"id\":1}'"
-        lines.append(f"  Try      {said} | trioka produce{at} orders      then    trioka consume{at} orders")
+        message = "echo '{\"id\":1}'"
+        lines.append(f"  Try      {message} | trioka produce{at} orders      then    trioka consume{at} orders")
     _say("\n".join(lines) + "\n")
 
 

@@ -109,11 +109,11 @@ def add(
     ]
     creations = [CreateAclsRequest.Creation(**_creation(rule)) for rule in rules]
     answer = kafka.ask_controller(
-        CreateAclsRequest(creations=creations), lambda told: [each.error_code for each in told.results]
+        CreateAclsRequest(creations=creations), lambda result: [each.error_code for each in result.results]
     )
-    for rule, told in zip(rules, answer.results, strict=True):
-        if told.error_code != NONE:
-            raise problems.from_error_code(told.error_code, f"not added: {rule.words()}", told.error_message)
+    for rule, result in zip(rules, answer.results, strict=True):
+        if result.error_code != NONE:
+            raise problems.from_error_code(result.error_code, f"not added: {rule.words()}", result.error_message)
     for rule in rules:
         write_stderr(f"added: {rule.words()}")
 
@@ -142,12 +142,12 @@ def remove(
         return Exit.OK
     filters = [DeleteAclsRequest.Filter(**_exactly(rule)) for rule in found]  # exactly the rules that were shown
     answer = kafka.ask_controller(
-        DeleteAclsRequest(filters=filters), lambda told: [each.error_code for each in told.filter_results]
+        DeleteAclsRequest(filters=filters), lambda result: [each.error_code for each in result.filter_results]
     )
     failures = [
-        problems.from_error_code(told.error_code, f"not removed: {rule.words()}", told.error_message)
-        for rule, told in zip(found, answer.filter_results, strict=True)
-        if told.error_code != NONE
+        problems.from_error_code(result.error_code, f"not removed: {rule.words()}", result.error_message)
+        for rule, result in zip(found, answer.filter_results, strict=True)
+        if result.error_code != NONE
     ]
     return exit_code_of(failures, len(found))
 

@@ -73,15 +73,15 @@ def create(kafka: Kafka, owner: str | None, renewers: tuple[str, ...], max_life_
         ],
         max_lifetime_ms=AS_CONFIGURED if max_life_time is None else max_life_time,
     )
-    told = kafka.ask_controller(request, _error)
-    if told.error_code != NONE:
-        raise problems.from_error_code(told.error_code, "the token was not created")
+    result = kafka.ask_controller(request, _error)
+    if result.error_code != NONE:
+        raise problems.from_error_code(result.error_code, "the token was not created")
     row = {
-        "token_id": told.token_id,
-        "hmac": b64encode(told.hmac).decode(),
-        "owner": f"{told.principal_type}:{told.principal_name}",
-        "expires": show_moment(told.expiry_timestamp_ms),
-        "max_time": show_moment(told.max_timestamp_ms),
+        "token_id": result.token_id,
+        "hmac": b64encode(result.hmac).decode(),
+        "owner": f"{result.principal_type}:{result.principal_name}",
+        "expires": show_moment(result.expiry_timestamp_ms),
+        "max_time": show_moment(result.max_timestamp_ms),
     }
     show([row], CREATED, output, name="token_id")
 
@@ -94,10 +94,10 @@ def renew(kafka: Kafka, token_id: str, renew_time_period: int | None) -> None:
     """Lengthens the life of a token, at most to its last renewal time."""
     period = AS_CONFIGURED if renew_time_period is None else renew_time_period
     request = RenewDelegationTokenRequest(hmac=_hmac_of(kafka, token_id), renew_period_ms=period)
-    told = kafka.ask_controller(request, _error)
-    if told.error_code != NONE:
-        raise problems.from_error_code(told.error_code, f"token '{token_id}' was not renewed")
-    write_stderr(f"token '{token_id}' expires {show_moment(told.expiry_timestamp_ms)}")
+    result = kafka.ask_controller(request, _error)
+    if result.error_code != NONE:
+        raise problems.from_error_code(result.error_code, f"token '{token_id}' was not renewed")
+    write_stderr(f"token '{token_id}' expires {show_moment(result.expiry_timestamp_ms)}")
 
 
 @token.command("expire")
@@ -108,10 +108,10 @@ def expire(kafka: Kafka, token_id: str, expiry_time_period: int | None) -> None:
     """Ends the life of a token, at once or after a time."""
     period = AT_ONCE if expiry_time_period is None else expiry_time_period
     request = ExpireDelegationTokenRequest(hmac=_hmac_of(kafka, token_id), expiry_time_period_ms=period)
-    told = kafka.ask_controller(request, _error)
-    if told.error_code != NONE:
-        raise problems.from_error_code(told.error_code, f"token '{token_id}' was not changed")
-    write_stderr(f"token '{token_id}' expires {show_moment(told.expiry_timestamp_ms)}")
+    result = kafka.ask_controller(request, _error)
+    if result.error_code != NONE:
+        raise problems.from_error_code(result.error_code, f"token '{token_id}' was not changed")
+    write_stderr(f"token '{token_id}' expires {show_moment(result.expiry_timestamp_ms)}")
 
 
 @token.command("list")
@@ -163,5 +163,5 @@ def _principal_text(kind: str, name: str) -> str | None:
     return f"{kind}:{name}" if name else None
 
 
-def _error(told: Any) -> list[int]:
-    return [told.error_code]
+def _error(result: Any) -> list[int]:
+    return [result.error_code]

@@ -135,14 +135,14 @@ def credentials(kafka: Kafka, names: Sequence[str]) -> dict[str, dict[str, int]]
     if answer.error_code != NONE:
         raise problems.from_error_code(answer.error_code, f"{kafka.name} does not tell its users", answer.error_message)
     found: dict[str, dict[str, int]] = {}
-    for told in answer.results:
-        if told.error_code not in (NONE, errors.ResourceNotFound.code):
+    for result in answer.results:
+        if result.error_code not in (NONE, errors.ResourceNotFound.code):
             raise problems.from_error_code(
-                told.error_code, f"{kafka.name} does not describe user '{told.user}'", told.error_message
+                result.error_code, f"{kafka.name} does not describe user '{result.user}'", result.error_message
             )
-        if told.error_code == NONE:
-            found[told.user] = {
-                MECHANISMS.get(each.mechanism, str(each.mechanism)): each.iterations for each in told.credential_infos
+        if result.error_code == NONE:
+            found[result.user] = {
+                MECHANISMS.get(each.mechanism, str(each.mechanism)): each.iterations for each in result.credential_infos
             }
     return found
 
@@ -168,11 +168,11 @@ def _set(kafka: Kafka, name: str, iterations: dict[str, int], password: str) -> 
 
 def _alter(kafka: Kafka, deletions: list[Deletion], upsertions: list[Upsertion], what: str) -> list[Failure]:
     request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
-    answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.results])
+    answer = kafka.ask_controller(request, lambda result: [each.error_code for each in result.results])
     return [
-        problems.from_error_code(told.error_code, what, told.error_message)
-        for told in answer.results
-        if told.error_code != NONE
+        problems.from_error_code(result.error_code, what, result.error_message)
+        for result in answer.results
+        if result.error_code != NONE
     ]
 
 

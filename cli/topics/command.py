@@ -146,20 +146,20 @@ def create(
         for name in names
     ]
     request = CreateTopicsRequest(topics=wanted, timeout_ms=kafka.timeout_ms, validate_only=dry_run)
-    answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.topics])
+    answer = kafka.ask_controller(request, lambda result: [each.error_code for each in result.topics])
     failures = []
-    for told in answer.topics:
-        if told.error_code == TopicAlreadyExists.code and if_not_exists:
-            write_stderr(f"topic '{told.name}' exists already")
-        elif told.error_code != NONE:
-            what = f"topic '{told.name}' was not created"
+    for result in answer.topics:
+        if result.error_code == TopicAlreadyExists.code and if_not_exists:
+            write_stderr(f"topic '{result.name}' exists already")
+        elif result.error_code != NONE:
+            what = f"topic '{result.name}' was not created"
             hints = unknown_keys(TOPIC, [each.name for each in configs])
-            failures.append(problems.from_error_code(told.error_code, what, told.error_message, hints))
+            failures.append(problems.from_error_code(result.error_code, what, result.error_message, hints))
         elif not dry_run:
-            _wait_until_applied(kafka, told.name)
-            write_stderr(f"created topic '{told.name}' with {told.num_partitions} partitions")
+            _wait_until_applied(kafka, result.name)
+            write_stderr(f"created topic '{result.name}' with {result.num_partitions} partitions")
         else:
-            write_stderr(f"topic '{told.name}' could be created")
+            write_stderr(f"topic '{result.name}' could be created")
     return exit_code_of(failures, len(names))
 
 
@@ -186,13 +186,15 @@ def alter(
     if partitions is not None:
         wanted = [CreatePartitionsRequest.Topic(name=name, count=partitions, assignments=None) for name in names]
         request = CreatePartitionsRequest(topics=wanted, timeout_ms=kafka.timeout_ms, validate_only=False)
-        for told in kafka.ask_controller(request, lambda told: [each.error_code for each in told.results]).results:
-            if told.error_code != NONE:
-                what = f"topic '{told.name}' keeps its partitions"
-                failures.append(problems.from_error_code(told.error_code, what, told.error_message))
+        for result in kafka.ask_controller(
+            request, lambda result: [each.error_code for each in result.results]
+        ).results:
+            if result.error_code != NONE:
+                what = f"topic '{result.name}' keeps its partitions"
+                failures.append(problems.from_error_code(result.error_code, what, result.error_message))
             else:
-                _wait_until_applied(kafka, told.name, partitions)
-                write_stderr(f"topic '{told.name}' has {partitions} partitions")
+                _wait_until_applied(kafka, result.name, partitions)
+                write_stderr(f"topic '{result.name}' has {partitions} partitions")
     if changes:
         failures += [failure for name in names if (failure := alter_configs(kafka, TOPIC, name, changes)) is not None]
     return exit_code_of(failures, len(names) * ((partitions is not None) + bool(changes)))
@@ -204,10 +206,10 @@ def create_topic(kafka: Kafka, name: str, partitions: int) -> None:
         name=name, num_partitions=partitions, replication_factor=BROKER_DEFAULT, assignments=[], configs=[]
     )
     request = CreateTopicsRequest(topics=[wanted], timeout_ms=kafka.timeout_ms)
-    answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.topics])
-    for told in answer.topics:
-        if told.error_code != NONE:
-            raise problems.from_error_code(told.error_code, f"topic '{name}' was not created", told.error_message)
+    answer = kafka.ask_controller(request, lambda result: [each.error_code for each in result.topics])
+    for result in answer.topics:
+        if result.error_code != NONE:
+            raise problems.from_error_code(result.error_code, f"topic '{name}' was not created", result.error_message)
     _wait_until_applied(kafka, name, partitions)
 
 

@@ -78,11 +78,11 @@ def delete_topics(kafka: Kafka, names: Sequence[str], *, if_exists: bool = False
     """Delete topics; return the failures."""
     wanted = [DeleteTopicsRequest.Topic(name=name, topic_id=NULL_UUID) for name in names]
     request = DeleteTopicsRequest(topics=wanted, timeout_ms=kafka.timeout_ms)
-    answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.responses])
+    answer = kafka.ask_controller(request, lambda result: [each.error_code for each in result.responses])
     return [
-        problems.from_error_code(told.error_code, f"topic '{told.name}' was not deleted", told.error_message)
-        for told in answer.responses
-        if told.error_code != NONE and not (if_exists and told.error_code == UnknownTopicOrPartition.code)
+        problems.from_error_code(result.error_code, f"topic '{result.name}' was not deleted", result.error_message)
+        for result in answer.responses
+        if result.error_code != NONE and not (if_exists and result.error_code == UnknownTopicOrPartition.code)
     ]
 
 
@@ -152,10 +152,10 @@ def _delete_records(kafka: Kafka, plan: dict[TopicPartition, int]) -> list[Failu
         ]
         answer = kafka.ask_node(leader, DeleteRecordsRequest(topics=topics, timeout_ms=kafka.timeout_ms))
         failures += [
-            problems.from_error_code(told.error_code, f"{topic.name}:{told.partition_index} was not trimmed")
+            problems.from_error_code(result.error_code, f"{topic.name}:{result.partition_index} was not trimmed")
             for topic in answer.topics
-            for told in topic.partitions
-            if told.error_code != NONE
+            for result in topic.partitions
+            if result.error_code != NONE
         ]
     return failures
 

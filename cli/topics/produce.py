@@ -150,17 +150,17 @@ class _Sender:
 def _check(settings: Settings, topic: str, partition: int | None) -> None:
     """Check that the records can be written to the topic and partition, before the first record is read."""
     with settings.kafka() as kafka:
-        (told,) = kafka.metadata([topic]).topics
-        if told.error_code == UnknownTopicOrPartition.code:
+        (result,) = kafka.metadata([topic]).topics
+        if result.error_code == UnknownTopicOrPartition.code:
             broker = str(kafka.cluster().brokers[0].node_id)
             values = {entry.name: entry.value for entry in described(kafka, BROKER, [broker])[broker]}
             if values.get("auto.create.topics.enable") == "false":
                 raise kafka.no_such_topic(topic)
             write_stderr(f"topic '{topic}' does not exist; the broker creates it")
-        elif told.error_code:
-            raise problems.from_error_code(told.error_code, f"topic '{topic}' cannot be written to")
-        elif partition is not None and partition not in [each.partition_index for each in told.partitions]:
-            what = f"topic '{topic}' has no partition {partition}: they are 0 to {len(told.partitions) - 1}"
+        elif result.error_code:
+            raise problems.from_error_code(result.error_code, f"topic '{topic}' cannot be written to")
+        elif partition is not None and partition not in [each.partition_index for each in result.partitions]:
+            what = f"topic '{topic}' has no partition {partition}: they are 0 to {len(result.partitions) - 1}"
             raise Failure(what, exit_code=Exit.NOT_FOUND)
 
 

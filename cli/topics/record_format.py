@@ -97,7 +97,7 @@ class Printer:
         return (shown if isinstance(shown, str) else _dumped(shown)).encode()
 
     def _as_json(self, record: Any) -> bytes:
-        told = {
+        result = {
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
@@ -106,7 +106,7 @@ class Printer:
             "value": None if record.value is None else self._decode_value(record.value),
             "headers": {key: None if value is None else _text(value) for key, value in record.headers},
         }
-        return _dumped(told).encode() + b"\n"
+        return _dumped(result).encode() + b"\n"
 
 
 def _parse(

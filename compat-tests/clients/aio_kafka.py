@@ -67,10 +67,10 @@ class AioKafka(Client):
         self._runner.close()
 
     def cluster(self) -> Cluster:
-        told = self._run(self._admin.describe_cluster())
+        result = self._run(self._admin.describe_cluster())
         return Cluster(
-            brokers={broker["node_id"]: (broker["host"], broker["port"]) for broker in told["brokers"]},
-            controller=told["controller_id"],
+            brokers={broker["node_id"]: (broker["host"], broker["port"]) for broker in result["brokers"]},
+            controller=result["controller_id"],
         )
 
     def topics(self) -> set[str]:
@@ -84,10 +84,10 @@ class AioKafka(Client):
         _check(self._run(self._admin.delete_topics([topic])).topic_error_codes)
 
     def describe_topic(self, topic: str) -> list[Partition]:
-        (told,) = self._run(self._admin.describe_topics([topic]))
-        _check([(topic, told["error_code"])])
+        (result,) = self._run(self._admin.describe_topics([topic]))
+        _check([(topic, result["error_code"])])
         return sorted(
-            Partition(p["partition"], p["leader"], tuple(p["replicas"]), tuple(p["isr"])) for p in told["partitions"]
+            Partition(p["partition"], p["leader"], tuple(p["replicas"]), tuple(p["isr"])) for p in result["partitions"]
         )
 
     def add_partitions(self, topic: str, total: int) -> None:
@@ -100,15 +100,15 @@ class AioKafka(Client):
         return self._config(ConfigResource(ConfigResourceType.BROKER, str(broker)))
 
     def _config(self, resource: ConfigResource) -> dict[str, str | None]:
-        (told,) = self._run(self._admin.describe_configs([resource]))
-        ((code, message, _, _, entries),) = told.resources
+        (result,) = self._run(self._admin.describe_configs([resource]))
+        ((code, message, _, _, entries),) = result.resources
         _check([(message, code)])
         return {entry[0]: entry[1] for entry in entries}
 
     def alter_topic_config(self, topic: str, put: Mapping[str, str], drop: Sequence[str] = ()) -> None:
         assert not drop, "what is not put is dropped"
-        (told,) = self._run(self._admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(put))]))
-        _check([(message, code) for code, message, *_ in told.resources])
+        (result,) = self._run(self._admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(put))]))
+        _check([(message, code) for code, message, *_ in result.resources])
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         place = TopicPartition(topic, partition)
@@ -142,8 +142,8 @@ class AioKafka(Client):
                 for record in records
             ]
             await producer.flush()
-            told = await asyncio.gather(*sent)
-            return [metadata.offset for metadata in told] if acks else []
+            result = await asyncio.gather(*sent)
+            return [metadata.offset for metadata in result] if acks else []
         finally:
             await producer.stop()
 
@@ -186,9 +186,9 @@ class AioKafka(Client):
 
 
 def _check(outcomes: Sequence[Any]) -> None:
-    for said, code, *_ in outcomes:
+    for text, code, *_ in outcomes:
         if code:
-            raise Refused(code, str(said))
+            raise Refused(code, str(text))
 
 
 def _read(record: Any) -> Read:

@@ -61,9 +61,9 @@ class Confluent(Client):
         del self._admin
 
     def cluster(self) -> Cluster:
-        told = _only(self._admin.describe_cluster())
+        result = _only(self._admin.describe_cluster())
         return Cluster(
-            brokers={broker.id: (broker.host, broker.port) for broker in told.nodes}, controller=told.controller.id
+            brokers={broker.id: (broker.host, broker.port) for broker in result.nodes}, controller=result.controller.id
         )
 
     def topics(self) -> set[str]:
@@ -76,10 +76,10 @@ class Confluent(Client):
         _only(self._admin.delete_topics([topic]))
 
     def describe_topic(self, topic: str) -> list[Partition]:
-        told = _only(self._admin.describe_topics(TopicCollection([topic])))
+        result = _only(self._admin.describe_topics(TopicCollection([topic])))
         return sorted(
             Partition(p.id, p.leader.id, tuple(node.id for node in p.replicas), tuple(node.id for node in p.isr))
-            for p in told.partitions
+            for p in result.partitions
         )
 
     def add_partitions(self, topic: str, total: int) -> None:
@@ -109,11 +109,11 @@ class Confluent(Client):
     ) -> list[int]:
         settings = {"compression.type": codec, "acks": acks, "enable.idempotence": idempotent, "linger.ms": 20}
         producer = Producer(self._settings | settings)
-        told: dict[int, Message | KafkaError] = {}
+        result: dict[int, Message | KafkaError] = {}
         for index, record in enumerate(records):
 
             def heard(error: KafkaError | None, message: Message, index: int = index) -> None:
-                told[index] = message if error is None else error
+                result[index] = message if error is None else error
 
             producer.produce(
                 topic,
@@ -125,10 +125,10 @@ class Confluent(Client):
                 on_delivery=heard,
             )
         assert producer.flush(PATIENCE_SECONDS) == 0
-        for outcome in told.values():
+        for outcome in result.values():
             if isinstance(outcome, KafkaError):
                 raise _refused(outcome)
-        messages = [told[index] for index in range(len(records))]
+        messages = [result[index] for index in range(len(records))]
         return [message.offset() or 0 for message in messages if isinstance(message, Message)] if acks else []
 
     def consume(self, topic: str, *, offset: int, count: int, partition: int = 0) -> list[Read]:

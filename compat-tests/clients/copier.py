@@ -52,10 +52,10 @@ def command_of(client: str) -> toolchains.Command:
 
 
 class Copier(LineProcess):
-    def __init__(self, client: str, bootstrap: str, name: str, told: Mapping[str, object]) -> None:
+    def __init__(self, client: str, bootstrap: str, name: str, result: Mapping[str, object]) -> None:
         self.name = name
         self.copied: list[CopiedTransaction] = []
-        super().__init__([*command_of(client), bootstrap], None, {"do": "copy", "name": name, **told})
+        super().__init__([*command_of(client), bootstrap], None, {"do": "copy", "name": name, **result})
 
     def hear(self, event: dict[str, Any]) -> None:
         if "began" in event:

@@ -42,10 +42,10 @@ class KafkaPython(Client):
         self._admin.close()
 
     def cluster(self) -> Cluster:
-        told = self._admin.describe_cluster()
+        result = self._admin.describe_cluster()
         return Cluster(
-            brokers={broker["broker_id"]: (broker["host"], broker["port"]) for broker in told["brokers"]},
-            controller=told["controller_id"],
+            brokers={broker["broker_id"]: (broker["host"], broker["port"]) for broker in result["brokers"]},
+            controller=result["controller_id"],
         )
 
     def topics(self) -> set[str]:
@@ -61,12 +61,12 @@ class KafkaPython(Client):
             self._admin.delete_topics([topic])
 
     def describe_topic(self, topic: str) -> list[Partition]:
-        (told,) = self._admin.describe_topics([topic])
-        if told["error_code"]:
-            raise Refused(told["error_code"], repr(told))
+        (result,) = self._admin.describe_topics([topic])
+        if result["error_code"]:
+            raise Refused(result["error_code"], repr(result))
         return sorted(
             Partition(p["partition_index"], p["leader_id"], tuple(p["replica_nodes"]), tuple(p["isr_nodes"]))
-            for p in told["partitions"]
+            for p in result["partitions"]
         )
 
     def add_partitions(self, topic: str, total: int) -> None:
@@ -81,18 +81,18 @@ class KafkaPython(Client):
 
     def _config(self, resource: Any) -> dict[str, str | None]:
         with refusals():
-            told = self._admin.describe_configs([resource], config_filter="all")
-        (by_name,) = told.values()
+            result = self._admin.describe_configs([resource], config_filter="all")
+        (by_name,) = result.values()
         (keys,) = by_name.values()
         return {key: entry["value"] for key, entry in keys.items()}
 
     def alter_topic_config(self, topic: str, put: Mapping[str, str], drop: Sequence[str] = ()) -> None:
         changes = dict(put) | dict.fromkeys(drop, (AlterConfigOp.DELETE, None))
         with refusals():
-            told = self._admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, changes)])
+            result = self._admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, changes)])
         # It raises nothing here, and reports an error as a text that contains the code.
-        if found := re.match(r"\[Error (-?\d+)\]", told["topic"][topic]):
-            raise Refused(int(found[1]), told["topic"][topic])
+        if found := re.match(r"\[Error (-?\d+)\]", result["topic"][topic]):
+            raise Refused(int(found[1]), result["topic"][topic])
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         with refusals():
@@ -122,8 +122,8 @@ class KafkaPython(Client):
                     for record in records
                 ]
                 producer.flush(PATIENCE_SECONDS)
-                told = [future.get(PATIENCE_SECONDS) for future in sent]
-                return [metadata.offset for metadata in told] if acks else []
+                result = [future.get(PATIENCE_SECONDS) for future in sent]
+                return [metadata.offset for metadata in result] if acks else []
         finally:
             producer.close(PATIENCE_SECONDS)
 

@@ -24,12 +24,12 @@ class Member(LineProcess):
         self,
         command: Sequence[str | Path],
         environment: Mapping[str, str] | None,
-        told: Mapping[str, object],
+        result: Mapping[str, object],
     ) -> None:
         self.polls = False
         self.has: set[int] = set()
         self.saw: list[Place] = []
-        super().__init__(command, environment, {"do": "group", **told})
+        super().__init__(command, environment, {"do": "group", **result})
 
     def hear(self, event: dict[str, Any]) -> None:
         self.polls |= "polls" in event

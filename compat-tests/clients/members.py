@@ -61,11 +61,11 @@ def start_member(kind: Kind, bootstrap: str, group: str, topic: str, session_ms:
             command, environment = toolchains.kafkajs()
         case name:
             command = [sys.executable, PYTHON_MEMBER, name]
-    told = {
+    result = {
         "group": group,
         "topic": topic,
         "protocol": kind.protocol,
         "assignor": kind.assignor or None,  # None: the default of the client or the broker
         "session_ms": session_ms,
     }
-    return Member([*command, bootstrap], environment, told)
+    return Member([*command, bootstrap], environment, result)

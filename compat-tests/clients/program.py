@@ -53,8 +53,8 @@ class Program:
             watch.cancel()
             watch.join()
         if not line:
-            asked = json.dumps(command)[:200]
-            raise AssertionError(f"the program ended, or was too slow, at {asked}\n{self.log_tail()}")
+            requested = json.dumps(command)[:200]
+            raise AssertionError(f"the program ended, or was too slow, at {requested}\n{self.log_tail()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -108,10 +108,10 @@ class ProgramClient(Client):
         return answer["done"]
 
     def cluster(self) -> Cluster:
-        told = self._do("cluster")
+        result = self._do("cluster")
         return Cluster(
-            brokers={id: (host, port) for id, host, port in told["brokers"]},
-            controller=told["controller"],
+            brokers={id: (host, port) for id, host, port in result["brokers"]},
+            controller=result["controller"],
         )
 
     def topics(self) -> set[str]:
@@ -124,8 +124,8 @@ class ProgramClient(Client):
         self._do("delete_topic", topic=topic)
 
     def describe_topic(self, topic: str) -> list[Partition]:
-        told = self._do("describe_topic", topic=topic)
-        return sorted(Partition(index, leader, tuple(replicas), tuple(isr)) for index, leader, replicas, isr in told)
+        result = self._do("describe_topic", topic=topic)
+        return sorted(Partition(index, leader, tuple(replicas), tuple(isr)) for index, leader, replicas, isr in result)
 
     def add_partitions(self, topic: str, total: int) -> None:
         self._do("add_partitions", topic=topic, total=total)
@@ -161,7 +161,7 @@ class ProgramClient(Client):
         return offsets
 
     def consume(self, topic: str, *, offset: int, count: int, partition: int = 0) -> list[Read]:
-        told = self._do("consume", topic=topic, partition=partition, offset=offset, count=count)
+        result = self._do("consume", topic=topic, partition=partition, offset=offset, count=count)
         return [
             Read(
                 at,
@@ -173,7 +173,7 @@ class ProgramClient(Client):
                     partition=partition,
                 ),
             )
-            for at, key, value, headers, timestamp in told
+            for at, key, value, headers, timestamp in result
         ]
 
     def offset_at(self, topic: str, timestamp: int, partition: int = 0) -> int:

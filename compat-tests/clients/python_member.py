@@ -61,11 +61,11 @@ def kafka_python(bootstrap: str, command: dict[str, Any]) -> None:
         partition_assignment_strategy=[assignors[command["assignor"]]],
         **session(command, "session_timeout_ms", "heartbeat_interval_ms"),
     )
-    told = AssignmentReporter()
+    result = AssignmentReporter()
     tell(polls=[])
     while not left.is_set():
         batches = consumer.poll(POLL_MS)
-        told.has(place.partition for place in consumer.assignment())
+        result.has(place.partition for place in consumer.assignment())
         saw = [(record.partition, record.offset) for records in batches.values() for record in records]
         if not saw:
             continue
@@ -94,11 +94,11 @@ def confluent(bootstrap: str, command: dict[str, Any]) -> None:
         settings["group.remote.assignor"] = command["assignor"]
     consumer = Consumer(settings)
     consumer.subscribe([command["topic"]])
-    told = AssignmentReporter()
+    result = AssignmentReporter()
     tell(polls=[])
     while not left.is_set():
         messages = [message for message in consumer.consume(100, POLL_MS / 1000) if message.error() is None]
-        told.has(place.partition for place in consumer.assignment())
+        result.has(place.partition for place in consumer.assignment())
         if not messages:
             continue
         tell(saw=[(message.partition(), message.offset()) for message in messages])
@@ -135,11 +135,11 @@ async def _aiokafka(bootstrap: str, command: dict[str, Any]) -> None:
         **session(command, "session_timeout_ms", "heartbeat_interval_ms"),
     )
     await consumer.start()
-    told = AssignmentReporter()
+    result = AssignmentReporter()
     tell(polls=[])
     while not left.is_set():
         batches = await consumer.getmany(timeout_ms=POLL_MS)
-        told.has(place.partition for place in consumer.assignment())
+        result.has(place.partition for place in consumer.assignment())
         saw = [(record.partition, record.offset) for records in batches.values() for record in records]
         if not saw:
             continue

@@ -17,7 +17,7 @@ LEAVE_TIMEOUT_SECONDS = 60
 
 class LineProcess:
     def __init__(
-        self, command: Sequence[str | Path], environment: Mapping[str, str] | None, told: Mapping[str, object]
+        self, command: Sequence[str | Path], environment: Mapping[str, str] | None, result: Mapping[str, object]
     ) -> None:
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - kill() closes it
         self._process = subprocess.Popen(
@@ -29,7 +29,7 @@ class LineProcess:
             env=environment,
         )
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(told) + "\n")
+        self._process.stdin.write(json.dumps(result) + "\n")
         self._process.stdin.flush()
         self._ear = threading.Thread(target=self._listen, daemon=True)
         self._ear.start()

@@ -277,9 +277,9 @@ def test_a_batch_that_comes_again_is_known_by_its_commit(
 def test_the_example_counts_every_good_order_once_and_draws_a_picture(
     workshop: PipelineHarness, spark: SparkSession, tmp_path: Path
 ) -> None:
-    said: list[str] = []
+    text: list[str] = []
     shown = run_example(
-        tmp_path / "example", bootstrap=workshop.bootstrap, count=1000, master="local[2]", say=said.append
+        tmp_path / "example", bootstrap=workshop.bootstrap, count=1000, master="local[2]", say=text.append
     )
     good: dict[str, list[Decimal]] = {}
     for sold in map(json.loads, orders(1000)):

@@ -262,19 +262,19 @@ def test_a_topic_that_is_created_again_while_the_pipeline_runs_stops_it(workshop
         sink=TABLE,
         dead_letters=DISCARD,
     )
-    said, failed = threading.Event(), []
+    message, failed = threading.Event(), []
 
     def run() -> None:
         try:
-            pipeline.run(say=lambda text: said.set() if text == "records: batch 0" else None)
+            pipeline.run(say=lambda text: message.set() if text == "records: batch 0" else None)
         except PipelineFailed as wrong:
             failed.append(str(wrong))
         finally:
-            said.set()
+            message.set()
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert said.wait(PATIENCE_S)
+    assert message.wait(PATIENCE_S)
     created_again(workshop, topic, numbers(100, 130))
     thread.join(PATIENCE_S)
     assert not thread.is_alive()

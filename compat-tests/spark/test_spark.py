@@ -53,11 +53,11 @@ def swept() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def spark(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    told = {**QUICK, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    result = {**QUICK, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     # Whoever runs these tests with another PySpark wants to know that it was that one.
     assert pyspark.__version__ == os.environ.get("TRIOKA_PYSPARK", TESTED_PYSPARK)
     try:
-        started = session("compat", master="local[2]", settings=told)
+        started = session("compat", master="local[2]", settings=result)
     except Unavailable as missing:
         unavailable(missing)
     yield started

@@ -53,9 +53,9 @@ def _make(home: Path, pins: Path) -> None:
 
 def run(version: str, arguments: Sequence[str]) -> int:
     python = environment(version)
-    told = {**os.environ, "TRIOKA_PYSPARK": version}
+    result = {**os.environ, "TRIOKA_PYSPARK": version}
     command: list[str | Path] = [python, "-m", "pytest", "-q", *arguments, HERE / "test_spark.py"]
-    return subprocess.run(command, cwd=ROOT, env=told, check=False).returncode
+    return subprocess.run(command, cwd=ROOT, env=result, check=False).returncode
 
 
 def main(arguments: Sequence[str]) -> int:

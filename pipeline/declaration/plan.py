@@ -53,8 +53,8 @@ def _decoding(decoding: Decoding) -> str:
     match decoding:
         case Json():
             needed = [field.name for field in decoding.fields if field.is_required]
-            said = ", ".join(f"{field.name} {field.type}" for field in decoding.fields)
-            return f"JSON: {said}" + (f"; needed: {', '.join(needed)}" if needed else "")
+            line = ", ".join(f"{field.name} {field.type}" for field in decoding.fields)
+            return f"JSON: {line}" + (f"; needed: {', '.join(needed)}" if needed else "")
         case Avro():
             where = f"ids from {decoding.registry}" if decoding.registry else "schema file"
             return f"Avro, {'with schema ids' if decoding.is_framed else 'without schema ids'}, {where}"

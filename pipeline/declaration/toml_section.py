@@ -104,8 +104,8 @@ class Section:
             return default
         if value in known:
             return str(value)
-        said = "is missing" if value is None else f"cannot be {value!r}"
-        self.add(key, f"{said}; choose one of {', '.join(known)}{_meant(value, known) or '.'}")
+        message = "is missing" if value is None else f"cannot be {value!r}"
+        self.add(key, f"{message}; choose one of {', '.join(known)}{_meant(value, known) or '.'}")
         return None
 
     def interval(self, key: str, default: str | None = None) -> str | None:

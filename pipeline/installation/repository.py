@@ -64,20 +64,20 @@ def read_pins(listed: Path) -> list[Pin]:
     return found
 
 
-def checked(pin: Pin, told: ProgressReport | None = None) -> Path:
+def checked(pin: Pin, result: ProgressReport | None = None) -> Path:
     """The path of a jar whose bytes match its pin now; downloads it if they did not."""
     path = folder("jars") / pin.file_name
     if not _matches(path, pin):
         with locked(pin.file_name):
             if not _matches(path, pin):  # another process may have downloaded it while this one waited
-                _fetch(pin, path, told)
+                _fetch(pin, path, result)
     return path
 
 
-def all_checked(pins: Iterable[Pin], told: ProgressReport | None = None) -> list[Path]:
+def all_checked(pins: Iterable[Pin], result: ProgressReport | None = None) -> list[Path]:
     """Check several jars, a few at a time, and return their paths in order."""
     with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
-        return list(pool.map(lambda pin: checked(pin, told), pins))
+        return list(pool.map(lambda pin: checked(pin, result), pins))
 
 
 def repository(home: Path | None = None) -> str:
@@ -120,9 +120,9 @@ def _matches(path: Path, pin: Pin) -> bool:
         return False
 
 
-def _fetch(pin: Pin, path: Path, told: ProgressReport | None) -> None:
+def _fetch(pin: Pin, path: Path, result: ProgressReport | None) -> None:
     """Download to a temporary file and rename it, so that an incomplete jar never has the final name."""
-    content = _download(f"{repository()}/{pin.path}", pin, told)
+    content = _download(f"{repository()}/{pin.path}", pin, result)
     if hashlib.sha256(content).hexdigest() != pin.sha256:
         raise Unavailable(f"The repository's {pin.file_name} is not the pinned one: its SHA-256 differs.")
     try:
@@ -138,10 +138,10 @@ def _fetch(pin: Pin, path: Path, told: ProgressReport | None) -> None:
         raise Unavailable(f"{pin.file_name} cannot be kept in {path.parent}: {error.strerror}.") from error
 
 
-def _download(url: str, pin: Pin, told: ProgressReport | None) -> bytes:
+def _download(url: str, pin: Pin, result: ProgressReport | None) -> bytes:
     for attempt in range(1, DOWNLOAD_TRIES + 1):
         try:
-            return _content(url, pin, told)
+            return _content(url, pin, result)
         except (OSError, ValueError) as error:
             refused = isinstance(error, urllib.error.HTTPError) and error.code < 500
             if refused or attempt == DOWNLOAD_TRIES:
@@ -152,12 +152,12 @@ def _download(url: str, pin: Pin, told: ProgressReport | None) -> bytes:
     raise AssertionError("the last try returns or raises")
 
 
-def _content(url: str, pin: Pin, told: ProgressReport | None) -> bytes:
+def _content(url: str, pin: Pin, result: ProgressReport | None) -> bytes:
     content = bytearray()
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
         whole = int(answer.headers.get("Content-Length") or 0)
         while len(content) < JAR_SIZE_LIMIT_BYTES and (piece := answer.read(CHUNK_BYTES)):
             content += piece
-            if told is not None:
-                told(pin.file_name, len(content), whole)
+            if result is not None:
+                result(pin.file_name, len(content), whole)
     return bytes(content)

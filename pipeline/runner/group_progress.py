@@ -44,18 +44,18 @@ class GroupProgress:
             self._changed.notify()
 
     def _run(self) -> None:
-        said = sent = ""
+        text = sent = ""
         while (positions := self._next()) is not None:
             if to_json(positions) == sent:
                 continue
             try:
                 with BrokerView(self._bootstrap) as view:
                     view.commit(self._group, positions)
-                sent, said = to_json(positions), ""
+                sent, text = to_json(positions), ""
             except Unavailable as error:
-                if not said:
+                if not text:
                     self._say(f"note: the group {self._group} is not told of the progress: {error}")
-                said = str(error)
+                text = str(error)
 
     def _next(self) -> Positions | None:
         with self._changed:

@@ -106,10 +106,10 @@ def spark_for(declared: Declaration, master: str, settings: Mapping[str, str] | 
     # an active session belongs to a thread, this to the process
     was_there = SparkContext._active_spark_context is not None
     catalogs = catalog_settings(declared)
-    told = {"spark.sql.streaming.metricsEnabled": "false", **catalogs, **(settings or {})}
+    result = {"spark.sql.streaming.metricsEnabled": "false", **catalogs, **(settings or {})}
     if is_local(master):
         # With a cluster's default of shuffle partitions, a laptop would have two hundred state stores.
-        told = {"spark.sql.shuffle.partitions": "4", **told}
+        result = {"spark.sql.shuffle.partitions": "4", **result}
     warehouse = Path(_warehouse(declared))
     is_made_here = bool(catalogs) and not warehouse.exists()
     interrupted = signal.getsignal(signal.SIGINT)
@@ -118,7 +118,7 @@ def spark_for(declared: Declaration, master: str, settings: Mapping[str, str] | 
         master=master,
         iceberg=bool(catalogs),
         warehouse=warehouse,
-        settings=told,
+        settings=result,
     )
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)  # PySpark has installed its own handler
@@ -263,7 +263,7 @@ def failures(declared: Declaration) -> Iterator[None]:
             raise Unreachable(f"The brokers at {declared.source.bootstrap} stopped answering.") from None
         if (registry := NO_REGISTRY.search(text)) is not None:
             raise Unreachable(registry[1]) from None
-        said = first_sentence(error)[:MAX_REASON_CHARS]
+        message = first_sentence(error)[:MAX_REASON_CHARS]
         if isinstance(error, AnalysisException) and not isinstance(error, StreamingQueryException):
-            raise InvalidPipeline(said) from None
-        raise PipelineFailed(f"The pipeline {declared.name} stopped: {said}") from error
+            raise InvalidPipeline(message) from None
+        raise PipelineFailed(f"The pipeline {declared.name} stopped: {message}") from error

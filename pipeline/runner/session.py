@@ -91,15 +91,15 @@ def prepare(
 def decide(*, master: str, java_home: Path, files: Sequence[Path], settings: Mapping[str, str]) -> Prepared:
     """The configuration of Spark, from the Java that was found and the jars to add."""
     given = dict(settings)
-    told = {"spark.master": master, "spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
+    result = {"spark.master": master, "spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
     environment = {"JAVA_HOME": str(java_home), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local(master):
         # A laptop's host name may not resolve, or resolve to an address of a network that it has left.
-        told |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK, "spark.ui.enabled": "false"}
+        result |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK, "spark.ui.enabled": "false"}
         environment |= {"SPARK_LOCAL_IP": LOOPBACK, "PYSPARK_PYTHON": sys.executable}
     if files:
-        told["spark.jars"] = ",".join([*map(str, files), *filter(None, [given.pop("spark.jars", "")])])
-    return Prepared(settings=told | given, environment=environment)
+        result["spark.jars"] = ",".join([*map(str, files), *filter(None, [given.pop("spark.jars", "")])])
+    return Prepared(settings=result | given, environment=environment)
 
 
 def iceberg_settings(warehouse: str | Path, catalog: str = CATALOG) -> dict[str, str]:

@@ -120,10 +120,10 @@ def first_sentence(error: Exception) -> str:
     """The first paragraph of an error of Spark, which has the reason; a plan or a stack follows it."""
     explained = itertools.takewhile(lambda line: not line.startswith("\tat "), str(error).split(";\n")[0].splitlines())
     lines = [line.strip() for line in explained if line.strip()]
-    said = " ".join(lines)
+    text = " ".join(lines)
     for mark in (" SQLSTATE", " == SQL", " === "):
-        said = said.split(mark)[0]
-    return said.rstrip(".;") + "."
+        text = text.split(mark)[0]
+    return text.rstrip(".;") + "."
 
 
 # -- decoding ----------------------------------------------------------------------------------------------------------

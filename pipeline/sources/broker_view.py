@@ -109,9 +109,9 @@ class BrokerView:
         """The first offset whose record is not older than `at` (milliseconds, or one of the two ends). For a partition
         without such a record, its end offset.
         """
-        asked = {TopicPartition(topic, one): at for topic, ones in partitions.items() for one in ones}
+        requested = {TopicPartition(topic, one): at for topic, ones in partitions.items() for one in ones}
         with _reachable(self.bootstrap):
-            answers = self._admin.list_partition_offsets(asked) if asked else {}
+            answers = self._admin.list_partition_offsets(requested) if requested else {}
             late = {key: AT_LATEST for key, answer in answers.items() if answer.offset < 0}
             if late:
                 answers |= self._admin.list_partition_offsets(late)
@@ -193,5 +193,5 @@ def _reachable(bootstrap: str) -> Iterator[None]:
     try:
         yield
     except (KafkaError, OSError) as error:
-        said = str(error).strip().rstrip(".") or type(error).__name__
-        raise Unreachable(f"{bootstrap} did not do what it was asked: {said}.") from None
+        text = str(error).strip().rstrip(".") or type(error).__name__
+        raise Unreachable(f"{bootstrap} did not do what it was asked: {text}.") from None

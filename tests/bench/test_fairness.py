@@ -39,8 +39,8 @@ def three_times_is_the_limit(module: Any) -> None:
 
 def nothing_measured_is_not_judged(module: Any) -> None:
     assert module.times([]) is None and module.is_met(ROW, []) is None
-    said = module.table([ROW], {"trioka": {}}, {"trioka": {ROW.name: "the neighbour ended too early"}})
-    assert "the neighbour ended too early" in said and "MISSED" not in said
+    text = module.table([ROW], {"trioka": {}}, {"trioka": {ROW.name: "the neighbour ended too early"}})
+    assert "the neighbour ended too early" in text and "MISSED" not in text
 
 
 CHECKS = (the_best_of_each_half_is_compared, three_times_is_the_limit, nothing_measured_is_not_judged)

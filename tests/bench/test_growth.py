@@ -94,8 +94,8 @@ FOUND = {
 
 
 def test_the_table_has_a_line_for_each_curve_and_contestant_and_says_why_one_is_missing() -> None:
-    said = curves.table([ONE, ALL], FOUND, {"Apache Kafka": {"partitions-one": "not served: Produce v11"}})
-    rows = said.splitlines()
+    text = curves.table([ONE, ALL], FOUND, {"Apache Kafka": {"partitions-one": "not served: Produce v11"}})
+    rows = text.splitlines()
     assert len(rows) == 2 + 4 and len({len(row) for row in rows}) == 1
     assert "not served: Produce v11" in rows[3]
     assert curves.FASTER in rows[4] and "size^1.50" in rows[4]

@@ -181,14 +181,16 @@ class Broker(socketserver.ThreadingTCPServer):
     def append(self, frame: memoryview) -> ProduceResponse:
         _, body = client_id_and_body(frame, True)
         request = decode(ProduceRequest, 11, frame[body:])
-        told = []
-        for asked in request.topic_data[0].partition_data:
-            assert isinstance(asked.records, memoryview)
-            self.end += read_header(asked.records).record_count
-            self.indexes.add(asked.index)
-            told.append(ProduceResponse.Topic.Partition(index=asked.index, error_code=self.error_code, base_offset=0))
-        del told[: self.forgets]
-        return ProduceResponse(responses=[ProduceResponse.Topic(name=TOPIC, partition_responses=told)])
+        result = []
+        for requested in request.topic_data[0].partition_data:
+            assert isinstance(requested.records, memoryview)
+            self.end += read_header(requested.records).record_count
+            self.indexes.add(requested.index)
+            result.append(
+                ProduceResponse.Topic.Partition(index=requested.index, error_code=self.error_code, base_offset=0)
+            )
+        del result[: self.forgets]
+        return ProduceResponse(responses=[ProduceResponse.Topic(name=TOPIC, partition_responses=result)])
 
 
 class Conversation(socketserver.StreamRequestHandler):
@@ -255,8 +257,8 @@ def test_a_latency_counts_from_a_try_in_which_the_generator_was_on_time(
 def test_replicated_writes_go_round_and_each_is_counted() -> None:
     broker = Broker()
     with running(broker) as options:
-        asked = {**options, "leaders": options["address"], "connections": 3, "rate": 1000, "pid": os.getpid()}
-        outcome = load_generator.run_load("replicate", asked)
+        requested = {**options, "leaders": options["address"], "connections": 3, "rate": 1000, "pid": os.getpid()}
+        outcome = load_generator.run_load("replicate", requested)
     assert (outcome["samples"], outcome["records"], broker.end) == (50, 50, 60)
     assert 0 < outcome["micros"]["p50"] <= outcome["micros"]["p99"] <= outcome["micros"]["max"]
 

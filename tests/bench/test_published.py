@@ -180,12 +180,12 @@ def test_the_summary_names_what_is_missed_and_what_nobody_can_judge() -> None:
 
 
 def test_the_producers_tool_is_read_by_its_last_line() -> None:
-    said = (
+    text = (
         "5 records sent, 1.0 records/sec (0.00 MB/sec), …\n3000 records sent, 1500.0 records/sec (1.43 MB/sec), 1 ms\n"
     )
-    assert real_clients.produced_in(said, 3000) == 2.0
+    assert real_clients.produced_in(text, 3000) == 2.0
     with pytest.raises(load_generator.LoadFailed, match="did not send 4000"):
-        real_clients.produced_in(said, 4000)
+        real_clients.produced_in(text, 4000)
     with pytest.raises(load_generator.LoadFailed):
         real_clients.produced_in("nonsense", 1)
 

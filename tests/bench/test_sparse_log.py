@@ -85,13 +85,13 @@ def test_a_broker_serves_it_at_every_place(tmp_path: Path) -> None:
     sparse_log.make_sparse_logs(tmp_path, {"log": BATCHES * sparse_log.BATCH_BYTES})
     size = {"record": sparse_log.VALUE_BYTES, "batch": sparse_log.BATCH_BYTES, "size": sparse_log.BATCH_BYTES}
     with broker_in_thread(tmp_path) as broker:
-        told = asked(
+        result = asked(
             broker, "fetch", places=30, seconds=60, warmup=0, **{"max-bytes": 31 * sparse_log.BATCH_BYTES}, **size
         )
         replica = broker.partitions.get("log", 0)
         assert (replica.log.log_end_offset, replica.log.high_watermark) == (BATCHES, BATCHES)
         assert replica.fetches >= 31
-    assert told["bytes"] == told["requests"] * sparse_log.BATCH_BYTES
+    assert result["bytes"] == result["requests"] * sparse_log.BATCH_BYTES
 
 
 def test_what_stands_in_a_file_is_overwritten_by_zeros_too(tmp_path: Path) -> None:

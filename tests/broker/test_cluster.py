@@ -202,7 +202,7 @@ def is_observed(leader: Broker, node: int) -> bool:
     )
 
 
-async def add_voter(cluster: Cluster, asked: int, node: int) -> int:
+async def add_voter(cluster: Cluster, requested: int, node: int) -> int:
     endpoint = cluster[node].quorum.endpoints[0]
     request = AddRaftVoterRequest(
         cluster_id=None,
@@ -213,7 +213,7 @@ async def add_voter(cluster: Cluster, asked: int, node: int) -> int:
     )
 
     async def attempt() -> int:
-        return int((await ask(cluster[asked], request, 1)).error_code)
+        return int((await ask(cluster[requested], request, 1)).error_code)
 
     return await patiently(attempt, done=DuplicateVoter)
 
@@ -255,11 +255,11 @@ async def test_a_controller_that_may_joins_the_voters_by_itself_and_is_known_to_
         await cluster.until(lambda: all(len(broker.quorum.raft.voters.latest) == 2 for broker in cluster.up))
         request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
         await cluster.until(lambda: all(len(broker.metadata.brokers.controllers) == 2 for broker in cluster.up))
-        told = await ask(cluster[2], request, 1, "CONTROLLER")
-        assert [(each.broker_id, each.port) for each in told.brokers] == [
+        result = await ask(cluster[2], request, 1, "CONTROLLER")
+        assert [(each.broker_id, each.port) for each in result.brokers] == [
             (node, cluster[node].quorum.endpoints[0].port) for node in (1, 2)
         ]
-        assert told.controller_id == cluster[2].quorum.leader_id
+        assert result.controller_id == cluster[2].quorum.leader_id
 
 
 @on_cluster
@@ -334,17 +334,17 @@ async def test_what_only_the_controller_can_do_is_passed_on_to_it_or_answered_in
             (4, str(active.node_id), InvalidRequest.code),
         ):
             key = "retention.ms" if resource_type == 2 else "log.cleaner.threads"
-            told = await ask(other, set_config(resource_type, name, key, "1"), 1)
-            assert [each.error_code for each in told.responses] == [code], (resource_type, name)
+            result = await ask(other, set_config(resource_type, name, key, "1"), 1)
+            assert [each.error_code for each in result.responses] == [code], (resource_type, name)
         await cluster.until(lambda: third.metadata.configs.get(topic_resource("t")) == {"retention.ms": "1"})
         # What is in an envelope is looked at like anything that comes from outside.
         for data, address in ((b"", b"\x7f\0\0\1"), (b"\0" * 40, b"\x7f\0\0\1"), (b"\0" * 40, b"?")):
-            asked = EnvelopeRequest(
+            requested = EnvelopeRequest(
                 request_data=data, request_principal=b"\0\0\5User\2x\0\0", client_host_address=address
             )
-            assert await enveloped(cluster, asked) == InvalidRequest.code
-        asked = EnvelopeRequest(request_data=b"\0" * 40, request_principal=None, client_host_address=b"\x7f\0\0\1")
-        assert await enveloped(cluster, asked) == PrincipalDeserializationFailure.code
+            assert await enveloped(cluster, requested) == InvalidRequest.code
+        requested = EnvelopeRequest(request_data=b"\0" * 40, request_principal=None, client_host_address=b"\x7f\0\0\1")
+        assert await enveloped(cluster, requested) == PrincipalDeserializationFailure.code
         # Nobody to pass it on to.
         cluster.isolate(other.node_id)
         request = CreateTopicsRequest(topics=create("never").topics, timeout_ms=1_000, validate_only=False)

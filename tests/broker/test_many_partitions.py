@@ -27,8 +27,8 @@ def damaged() -> bytearray:
     return found
 
 
-def produce(*asked: tuple[int, bytearray], topic_id: bytes, version: int) -> ProduceRequest:
-    partitions = [ProduceRequest.Topic.Partition(index=index, records=bytes(found)) for index, found in asked]
+def produce(*requested: tuple[int, bytearray], topic_id: bytes, version: int) -> ProduceRequest:
+    partitions = [ProduceRequest.Topic.Partition(index=index, records=bytes(found)) for index, found in requested]
     name = "t" if version < FIRST_VERSION_WITH_IDS else ""
     topic = ProduceRequest.Topic(name=name, topic_id=topic_id if not name else bytes(16), partition_data=partitions)
     return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
@@ -44,14 +44,14 @@ async def test_each_partition_has_its_own_answer(tmp_path: Path, version: int) -
         expected = [0] * PARTITIONS
         for wrong in (None, 0, 2, PARTITIONS):
             for found, code in ((records(), UnknownTopicOrPartition.code), (damaged(), CorruptMessage.code)):
-                asked = [(index, records()) for index in range(PARTITIONS)]
+                requested = [(index, records()) for index in range(PARTITIONS)]
                 if wrong is not None:
-                    asked.insert(wrong, (NOBODYS if code == UnknownTopicOrPartition.code else 1, found))
-                request = produce(*asked, topic_id=topic_id, version=version)
+                    requested.insert(wrong, (NOBODYS if code == UnknownTopicOrPartition.code else 1, found))
+                request = produce(*requested, topic_id=topic_id, version=version)
                 answer = await client.ask(request, version)
-                told = answer.responses[0].partition_responses
-                assert [one.index for one in told] == [index for index, _ in asked]
-                for position, one in enumerate(told):
+                result = answer.responses[0].partition_responses
+                assert [one.index for one in result] == [index for index, _ in requested]
+                for position, one in enumerate(result):
                     if position == wrong:
                         assert (one.error_code, one.base_offset) == (code, -1)
                     else:

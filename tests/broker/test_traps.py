@@ -69,15 +69,15 @@ def records(*values: bytes, key: bytes | None = b"k", codec: Codec = Codec.NONE)
 async def fetch(broker: Broker, offset: int, version: int = 11, **request: Any) -> Any:
     partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     topics = [FetchRequest.Topic(topic="t", partitions=[partition])]
-    said: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "topics": topics} | request
-    return (await ask(broker, FetchRequest(**said), version)).responses[0].partitions[0]
+    text: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "topics": topics} | request
+    return (await ask(broker, FetchRequest(**text), version)).responses[0].partitions[0]
 
 
 async def offset_at(broker: Broker, timestamp: int, version: int = 7, isolation: int = 0) -> Any:
     partition = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=timestamp)
     topics = [ListOffsetsRequest.Topic(name="t", partitions=[partition])]
-    said = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=topics)
-    return (await ask(broker, said, version)).topics[0].partitions[0]
+    text = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=topics)
+    return (await ask(broker, text, version)).topics[0].partitions[0]
 
 
 # -- versions ----------------------------------------------------------------------------------------------------------
@@ -86,8 +86,8 @@ async def offset_at(broker: Broker, timestamp: int, version: int = 7, isolation:
 @on_trio
 async def test_2_produce_is_advertised_from_version_0_on_for_old_librdkafka(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
-        told = {key.api_key: (key.min_version, key.max_version) for key in (await ask(broker, HELLO, 3)).api_keys}
-        assert told[0] == (0, 13)
+        result = {key.api_key: (key.min_version, key.max_version) for key in (await ask(broker, HELLO, 3)).api_keys}
+        assert result[0] == (0, 13)
 
 
 @on_trio
@@ -138,8 +138,8 @@ async def test_6_a_created_topic_is_told_with_its_configuration_and_valid_source
 async def test_7_eligible_leaders_are_empty_and_not_null(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker)
-        asked = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequest.Topic(name="t")])
-        partition = (await ask(broker, asked, 0)).topics[0].partitions[0]
+        requested = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequest.Topic(name="t")])
+        partition = (await ask(broker, requested, 0)).topics[0].partitions[0]
         assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([], [])
 
 
@@ -153,8 +153,8 @@ async def test_8_minus_1_asks_for_the_brokers_defaults(tmp_path: Path) -> None:
 @on_trio
 async def test_9_metadata_creates_a_topic_whose_leader_is_known_at_once_and_refuses_bad_names(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
-        asked = [MetadataRequest.Topic(name=name) for name in ("fresh", "no/slash", "..")]
-        fresh, slash, dots = (await ask(broker, MetadataRequest(topics=asked), 9)).topics
+        requested = [MetadataRequest.Topic(name=name) for name in ("fresh", "no/slash", "..")]
+        fresh, slash, dots = (await ask(broker, MetadataRequest(topics=requested), 9)).topics
         assert (fresh.error_code, fresh.partitions[0].leader_id) == (0, 1)
         assert slash.error_code == dots.error_code == InvalidTopic.code
 
@@ -164,10 +164,10 @@ async def test_38_create_partitions_answers_for_each_topic(tmp_path: Path) -> No
     async with running_broker(tmp_path) as broker:
         await create(broker, "a")
         await create(broker, "b")
-        asked = [
+        requested = [
             CreatePartitionsRequest.Topic(name=n, count=c, assignments=None) for n, c in (("a", 3), ("b", 0), ("c", 2))
         ]
-        answer = await ask(broker, CreatePartitionsRequest(topics=asked, timeout_ms=1000, validate_only=False), 3)
+        answer = await ask(broker, CreatePartitionsRequest(topics=requested, timeout_ms=1000, validate_only=False), 3)
         assert [(r.name, r.error_code == 0) for r in answer.results] == [("a", True), ("b", False), ("c", False)]
 
 
@@ -176,8 +176,8 @@ async def test_40_only_the_brokers_own_topics_are_internal(tmp_path: Path) -> No
     async with running_broker(tmp_path) as broker:
         for name in ("__consumer_offsets", "__transaction_state", "__mine", "t"):
             await create(broker, name)
-        told = (await ask(broker, MetadataRequest(topics=None), 9)).topics
-        assert {t.name for t in told if t.is_internal} == {"__consumer_offsets", "__transaction_state"}
+        result = (await ask(broker, MetadataRequest(topics=None), 9)).topics
+        assert {t.name for t in result if t.is_internal} == {"__consumer_offsets", "__transaction_state"}
 
 
 @on_trio
@@ -195,28 +195,28 @@ async def test_41_what_was_created_is_there_for_everyone_at_once(tmp_path: Path)
 async def test_10_and_14_all_keys_of_a_topic_are_described_with_source_and_synonyms(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, cleanup_policy="compact")
-        told = await described(broker, TOPIC, "t")
-        assert len(told) > 25
-        policy = told["cleanup.policy"]
+        result = await described(broker, TOPIC, "t")
+        assert len(result) > 25
+        policy = result["cleanup.policy"]
         assert (policy.value, policy.config_source) == ("compact", 1)
         assert [s.source for s in policy.synonyms] == [1, 5]
-        assert told["retention.ms"].value == "604800000"
+        assert result["retention.ms"].value == "604800000"
 
 
 @on_trio
 async def test_11_defaults_are_not_written_as_settings_of_the_topic(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, retention_ms="1")
-        told = await described(broker, TOPIC, "t")
-        assert [name for name, config in told.items() if config.config_source == 1] == ["retention.ms"]
+        result = await described(broker, TOPIC, "t")
+        assert [name for name, config in result.items() if config.config_source == 1] == ["retention.ms"]
 
 
 @on_trio
 async def test_12_brokers_tell_their_defaults_for_topics(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
-        told = await described(broker, BROKER, "1")
-        assert told["num.partitions"].value == "1"
-        assert told["default.replication.factor"].value == "1"
+        result = await described(broker, BROKER, "1")
+        assert result["num.partitions"].value == "1"
+        assert result["default.replication.factor"].value == "1"
 
 
 @pytest.mark.parametrize(("key", "value"), [("no.such.key", "1"), ("retention.ms", "long"), ("cleanup.policy", "burn")])
@@ -234,8 +234,8 @@ def test_13_unknown_and_wrong_configurations_are_refused(tmp_path: Path, key: st
 async def test_15_infinite_retention_is_taken_and_told(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, retention_ms="-1", retention_bytes="-1")
-        told = await described(broker, TOPIC, "t", "retention.ms", "retention.bytes")
-        assert {config.value for config in told.values()} == {"-1"}
+        result = await described(broker, TOPIC, "t", "retention.ms", "retention.bytes")
+        assert {config.value for config in result.values()} == {"-1"}
 
 
 @on_trio
@@ -253,8 +253,8 @@ async def test_37_lists_are_appended_to_and_subtracted_from_and_alter_configs_re
             configs=[AlterConfigsRequest.Resource.Config(name="segment.ms", value="7000")],
         )
         await ask(broker, AlterConfigsRequest(resources=[resource], validate_only=False), 2)
-        told = await described(broker, TOPIC, "t")
-        assert (told["retention.ms"].value, told["segment.ms"].value) == ("604800000", "7000")
+        result = await described(broker, TOPIC, "t")
+        assert (result["retention.ms"].value, result["segment.ms"].value) == ("604800000", "7000")
 
 
 @on_trio
@@ -275,8 +275,8 @@ async def test_44_changing_the_cleanup_policy_back_and_forth_keeps_old_data_read
 @on_trio
 async def test_16_a_producer_id_is_had_without_a_transaction(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
-        asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-        answers = [await ask(broker, asked, version) for version in range(6)]
+        requested = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+        answers = [await ask(broker, requested, version) for version in range(6)]
         assert [answer.error_code for answer in answers] == [0] * 6
         assert len({answer.producer_id for answer in answers}) == 6
 

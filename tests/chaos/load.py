@@ -178,28 +178,28 @@ class Sender(Writer):
     def work(self) -> None:
         topic = self.random.choice((PLAIN, PLAIN, MOVED))
         values, began = self.values(topic), time.monotonic()
-        told: dict[int, int | None] = {}
+        result: dict[int, int | None] = {}
         try:
-            self.send(topic, values, told)
+            self.send(topic, values, result)
         finally:
-            for outcome, steps in runs(topic, values, told):
+            for outcome, steps in runs(topic, values, result):
                 self.journal.note(self.name, outcome, began, steps)
                 self.count += outcome is Outcome.OK
 
-    def send(self, topic: str, values: Sequence[tuple[int, bytes, bytes]], told: dict[int, int | None]) -> None:
+    def send(self, topic: str, values: Sequence[tuple[int, bytes, bytes]], result: dict[int, int | None]) -> None:
         """Returns the offset of each record; None if it is unknown. An exception ends this client."""
         for index, (partition, value, key) in enumerate(values):
-            self._producer.produce(topic, value, key, partition, on_delivery=_noting(told, index))
-        while len(told) < len(values):
+            self._producer.produce(topic, value, key, partition, on_delivery=_noting(result, index))
+        while len(result) < len(values):
             self._producer.poll(POLL_S)
 
     def close(self) -> None:
         self._producer.flush(DELIVERY_S)
 
 
-def _noting(told: dict[int, int | None], index: int) -> Callable[[KafkaError | None, Message], None]:
+def _noting(result: dict[int, int | None], index: int) -> Callable[[KafkaError | None, Message], None]:
     def heard(error: KafkaError | None, message: Message) -> None:
-        told[index] = message.offset() if error is None else None
+        result[index] = message.offset() if error is None else None
 
     return heard
 
@@ -249,10 +249,10 @@ class PythonSender(Sender):
             metadata_max_age_ms=5000,
         )
 
-    def send(self, topic: str, values: Sequence[tuple[int, bytes, bytes]], told: dict[int, int | None]) -> None:
+    def send(self, topic: str, values: Sequence[tuple[int, bytes, bytes]], result: dict[int, int | None]) -> None:
         sent = [self._python.send(topic, value=value, key=key, partition=at) for at, value, key in values]
         for index, future in enumerate(sent):
-            told[index] = self._offset(future)
+            result[index] = self._offset(future)
 
     @staticmethod
     def _offset(future: Any) -> int | None:
@@ -266,13 +266,13 @@ class PythonSender(Sender):
 
 
 def runs(
-    topic: str, values: Sequence[tuple[int, bytes, bytes]], told: Mapping[int, int | None]
+    topic: str, values: Sequence[tuple[int, bytes, bytes]], result: Mapping[int, int | None]
 ) -> Iterator[tuple[Outcome, list[Step]]]:
     """Splits an operation whose sends ended differently, so that the acknowledged ones have a certain outcome."""
     steps: list[Step] = []
     is_known = True
     for index, (partition, value, _) in enumerate(values):
-        offset = told.get(index)
+        offset = result.get(index)
         if steps and is_known is not (offset is not None):
             yield (Outcome.OK if is_known else Outcome.INFO), steps
             steps = []
@@ -331,10 +331,10 @@ class TransactionalWriter(Writer):
 
     def work(self) -> None:
         values, began = self.values(DEALS, (1, 2, 3, 6)), time.monotonic()
-        told: dict[int, int | None] = {}
+        result: dict[int, int | None] = {}
         outcome = Outcome.INFO
         try:
-            outcome = self._deal(values, told, commits=self.random.random() >= ABORTED)
+            outcome = self._deal(values, result, commits=self.random.random() >= ABORTED)
         except (KafkaException, Stalled) as error:
             # A producer that was fenced, or has no result, is restarted, which commits or aborts its transaction.
             if isinstance(error, KafkaException) and not (error.args[0].fatal() or error.args[0].txn_requires_abort()):
@@ -342,18 +342,18 @@ class TransactionalWriter(Writer):
             self.open()
         finally:
             chosen = enumerate(values)
-            steps = [Send(f"{DEALS}-{partition}", value, told.get(index)) for index, (partition, value, _) in chosen]
+            steps = [Send(f"{DEALS}-{partition}", value, result.get(index)) for index, (partition, value, _) in chosen]
             self.journal.note(self.name, outcome, began, steps)
             self.count += outcome is not Outcome.INFO
 
     def _deal(
-        self, values: Sequence[tuple[int, bytes, bytes]], told: dict[int, int | None], *, commits: bool
+        self, values: Sequence[tuple[int, bytes, bytes]], result: dict[int, int | None], *, commits: bool
     ) -> Outcome:
         producer = self._producer
         producer.begin_transaction()
         try:
             for index, (partition, value, key) in enumerate(values):
-                producer.produce(DEALS, value, key, partition, on_delivery=_noting(told, index))
+                producer.produce(DEALS, value, key, partition, on_delivery=_noting(result, index))
             if commits:
                 self._insist(lambda: producer.commit_transaction(POLL_S * 10))
                 return Outcome.OK
@@ -508,11 +508,11 @@ class Member(Reader):
     def _ask_committed(self) -> None:
         began = time.monotonic()
         try:
-            told = self._consumer.committed(self._asked, POLL_S * 10) if self._asked else []
+            result = self._consumer.committed(self._asked, POLL_S * 10) if self._asked else []
         except KafkaException:
             return
-        if not any(each.error for each in told):
-            steps = [Committed(self.group, _key(each), each.offset if each.offset >= 0 else None) for each in told]
+        if not any(each.error for each in result):
+            steps = [Committed(self.group, _key(each), each.offset if each.offset >= 0 else None) for each in result]
             self.journal.note(self.process, Outcome.OK, began, steps)
 
     def _commit(self) -> None:
@@ -520,11 +520,11 @@ class Member(Reader):
         wanted = [TopicPartition(*_place(key), offset) for key, offset in self._positions.items()]
         steps = [Commit(self.group, key, offset) for key, offset in self._positions.items()]
         try:
-            told = self._consumer.commit(offsets=wanted, asynchronous=False) or []
+            result = self._consumer.commit(offsets=wanted, asynchronous=False) or []
         except KafkaException:
             self.journal.note(self.process, Outcome.INFO, began, steps)
             return
-        outcome = Outcome.INFO if any(each.error for each in told) else Outcome.OK
+        outcome = Outcome.INFO if any(each.error for each in result) else Outcome.OK
         self.journal.note(self.process, outcome, began, steps)
 
     def close(self) -> None:

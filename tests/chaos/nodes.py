@@ -127,13 +127,13 @@ class Nodes:
         network = self.network
         voters = [f"{each}@{network.told(each, 'CONTROLLER')}" for each in NUMBERS]
         listeners = [f"{name}://{network.bound(node, name)}" for name in LISTENERS]
-        told = [f"{name}://{network.told(node, name)}" for name in LISTENERS if name != "CONTROLLER"]
+        result = [f"{name}://{network.told(node, name)}" for name in LISTENERS if name != "CONTROLLER"]
         return {
             **SETTINGS,
             **self.security.properties(LISTENERS),
             "node.id": node,
             "listeners": ",".join(listeners),
-            "advertised.listeners": ",".join(told),
+            "advertised.listeners": ",".join(result),
             "controller.quorum.voters": ",".join(voters),
             "log.dirs": self.data_of(node),
         }
@@ -289,9 +289,9 @@ class Nodes:
             except (Failure, ConnectionClosed, OSError) as error:
                 return [f"node {node} does not answer: {error}"]
         found = [line for node, view in views.items() for line in _trouble_in(node, view)]
-        told = {node: _leaders(view) for node, view in views.items()}
-        if len(set(map(str, told.values()))) > 1:
-            found.append(f"the nodes do not agree on who leads: {told}")
+        result = {node: _leaders(view) for node, view in views.items()}
+        if len(set(map(str, result.values()))) > 1:
+            found.append(f"the nodes do not agree on who leads: {result}")
         return found or self._trouble_in_quorum()
 
     def leaders(self, topics: Iterable[str]) -> dict[str, int]:

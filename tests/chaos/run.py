@@ -267,8 +267,8 @@ def planted(seed: int, *, has_namespaces: bool) -> int:
         outcome = one_run(wishes, has_namespaces=has_namespaces)
         is_found = isinstance(outcome, Verdict) and bool(getattr(outcome, mistake.what))
         found += is_found
-        told = outcome if isinstance(outcome, str) else f"{getattr(outcome, mistake.what)} {mistake.what}"
-        print(f"{'found' if is_found else 'NOT FOUND'}: {name}: {told}", flush=True)
+        result = outcome if isinstance(outcome, str) else f"{getattr(outcome, mistake.what)} {mistake.what}"
+        print(f"{'found' if is_found else 'NOT FOUND'}: {name}: {result}", flush=True)
     print(f"{found}/{len(MISTAKES)}")
     return 0 if found == len(MISTAKES) else 1
 
@@ -282,22 +282,22 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--security", choices=SECURITY, default=PLAINTEXT, help="of all listeners (default: plaintext)")
     parser.add_argument("--planted", action="store_true", help="look for planted mistakes instead")
     parser.add_argument("--keep", action="store_true", help="history, logs and data also of a good run")
-    said = parser.parse_args(words)
+    text = parser.parse_args(words)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: no processes remain
     is_inside = os.environ.get(INSIDE) == "1"
-    if not is_inside and said.network != "loopback":
+    if not is_inside and text.network != "loopback":
         if are_namespaces_allowed():
             command = [*unshare_command(), sys.executable, __file__, *words]
             os.execvpe(command[0], command, {**os.environ, INSIDE: "1"})
-        if said.network == "namespaces":
+        if text.network == "namespaces":
             parser.error("namespaces are not allowed here")
-    seed = int.from_bytes(os.urandom(3)) if said.seed is None else said.seed
-    if said.planted:
+    seed = int.from_bytes(os.urandom(3)) if text.seed is None else text.seed
+    if text.planted:
         return planted(seed, has_namespaces=is_inside)
-    if not is_inside and said.security not in (PLAINTEXT, SASL_PLAINTEXT):
-        parser.error(f"--security {said.security} needs namespaces: the proxies of loopback cannot look into TLS")
-    counts = {kind: getattr(said, kind) for kind in KINDS}
-    outcome = one_run(RunOptions(counts, seed, security=said.security, is_kept=said.keep), has_namespaces=is_inside)
+    if not is_inside and text.security not in (PLAINTEXT, SASL_PLAINTEXT):
+        parser.error(f"--security {text.security} needs namespaces: the proxies of loopback cannot look into TLS")
+    counts = {kind: getattr(text, kind) for kind in KINDS}
+    outcome = one_run(RunOptions(counts, seed, security=text.security, is_kept=text.keep), has_namespaces=is_inside)
     return 0 if isinstance(outcome, Verdict) and outcome.is_good else 1
 
 

@@ -111,11 +111,11 @@ class TopicRecreator(Administrator):
             assignments=[],
             configs=[wanted.Config(name=name, value=value) for name, value in CONFIG.items()],
         )
-        (told,) = self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=int(ADMIN_S * 1000))).topics
-        found = self._id_in_metadata() if told.error_code == TopicAlreadyExists.code else told.topic_id
-        if told.error_code not in (NONE, TopicAlreadyExists.code, *ADMIN_RETRIABLE):
-            raise WrongContents(f"{RECREATED} cannot be created: {told.error_message}")
-        if told.error_code not in (NONE, TopicAlreadyExists.code) or found in (NULL_UUID, *self._ids):
+        (result,) = self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=int(ADMIN_S * 1000))).topics
+        found = self._id_in_metadata() if result.error_code == TopicAlreadyExists.code else result.topic_id
+        if result.error_code not in (NONE, TopicAlreadyExists.code, *ADMIN_RETRIABLE):
+            raise WrongContents(f"{RECREATED} cannot be created: {result.error_message}")
+        if result.error_code not in (NONE, TopicAlreadyExists.code) or found in (NULL_UUID, *self._ids):
             return False
         self._ids.append(found)
         return True
@@ -123,13 +123,13 @@ class TopicRecreator(Administrator):
     def _delete_topic(self) -> bool:
         """By its id: a request that arrives late must not delete the topic's successor."""
         topic = DeleteTopicsRequest.Topic(topic_id=self._ids[-1])
-        (told,) = self.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=int(ADMIN_S * 1000))).responses
-        return told.error_code in (NONE, UnknownTopicId.code)
+        (result,) = self.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=int(ADMIN_S * 1000))).responses
+        return result.error_code in (NONE, UnknownTopicId.code)
 
     def _id_in_metadata(self) -> bytes:
         topics = [MetadataRequest.Topic(name=RECREATED)]
-        (told,) = self.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False)).topics
-        return bytes(told.topic_id)
+        (result,) = self.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False)).topics
+        return bytes(result.topic_id)
 
     def _write(self, round_number: int) -> dict[bytes, bytes | None]:
         producer = Producer(
@@ -246,6 +246,6 @@ class Reassigner(Administrator):
 
     def _is_moved(self, partition: int, replicas: Sequence[int]) -> bool:
         topics = [MetadataRequest.Topic(name=MOVED)]
-        (told,) = self.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False)).topics
-        found = {each.partition_index: each.replica_nodes for each in told.partitions}
+        (result,) = self.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False)).topics
+        found = {each.partition_index: each.replica_nodes for each in result.partitions}
         return list(found.get(partition, ())) == list(replicas)

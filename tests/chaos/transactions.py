@@ -69,12 +69,12 @@ class PipelinedTransactions(Writer):
     # -- one transaction -----------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        told = self._ask_coordinator(init(self.name, TIMEOUT_MS), INIT_VERSION)
-        self._use(told)
+        result = self._ask_coordinator(init(self.name, TIMEOUT_MS), INIT_VERSION)
+        self._use(result)
 
-    def _use(self, told: Any) -> None:
-        if (told.producer_id, told.producer_epoch) != self._who:
-            self._who = (told.producer_id, told.producer_epoch)
+    def _use(self, result: Any) -> None:
+        if (result.producer_id, result.producer_epoch) != self._who:
+            self._who = (result.producer_id, result.producer_epoch)
             self._sequences = dict.fromkeys(range(PARTITIONS[DEALS]), 0)
 
     def work(self) -> None:
@@ -176,10 +176,10 @@ class PipelinedTransactions(Writer):
     def _refresh(self) -> None:
         time.sleep(RETRY_S)
         topics = [MetadataRequest.Topic(name=DEALS)]
-        told = self._ask_any(MetadataRequest(topics=topics, allow_auto_topic_creation=False), METADATA_VERSION)
-        if told is not None:
-            self._nodes = {broker.node_id: f"{broker.host}:{broker.port}" for broker in told.brokers}
-            self._leaders = {each.partition_index: each.leader_id for each in told.topics[0].partitions}
+        result = self._ask_any(MetadataRequest(topics=topics, allow_auto_topic_creation=False), METADATA_VERSION)
+        if result is not None:
+            self._nodes = {broker.node_id: f"{broker.host}:{broker.port}" for broker in result.brokers}
+            self._leaders = {each.partition_index: each.leader_id for each in result.topics[0].partitions}
 
     def _ask_any(self, request: Request, version: int) -> Any:
         """None if the node does not answer."""
@@ -194,15 +194,15 @@ class PipelinedTransactions(Writer):
         """Retries until the coordinator gives a final answer."""
         until = time.monotonic() + DELIVERY_S
         while time.monotonic() < until:
-            told = self._ask_known_coordinator(request, version)
-            if told is not None:
-                if told.error_code == NONE:
-                    return told
-                if told.error_code in TRANSACTION_ENDED:
+            result = self._ask_known_coordinator(request, version)
+            if result is not None:
+                if result.error_code == NONE:
+                    return result
+                if result.error_code in TRANSACTION_ENDED:
                     raise TransactionEnded
-                if told.error_code not in RETRIABLE:
-                    raise Unexpected(f"{error_class(told.error_code).name} for {type(request).__name__}")
-            if told is None or told.error_code != errors.ConcurrentTransactions.code:
+                if result.error_code not in RETRIABLE:
+                    raise Unexpected(f"{error_class(result.error_code).name} for {type(request).__name__}")
+            if result is None or result.error_code != errors.ConcurrentTransactions.code:
                 self._coordinator = None
             time.sleep(RETRY_S)
         raise TimeoutError(f"{self.name}: no answer to {type(request).__name__} in {DELIVERY_S:.0f} s")
@@ -210,10 +210,10 @@ class PipelinedTransactions(Writer):
     def _ask_known_coordinator(self, request: Request, version: int) -> Any:
         if self._coordinator is None:
             find = FindCoordinatorRequest(key_type=TRANSACTION_KEY_TYPE, coordinator_keys=[self.name])
-            told = self._ask_any(find, FIND_VERSION)
-            if told is None or told.coordinators[0].error_code != NONE:
+            result = self._ask_any(find, FIND_VERSION)
+            if result is None or result.coordinators[0].error_code != NONE:
                 return None
-            found = told.coordinators[0]
+            found = result.coordinators[0]
             self._coordinator = f"{found.host}:{found.port}"
         connection = self._connection(self._coordinator)
         try:

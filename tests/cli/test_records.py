@@ -59,7 +59,7 @@ def test_keys_headers_and_compression_arrive(at: str) -> None:
     arguments = ("-K", "=", "-H", "from:test", "-z", "zstd", "--acks", "1")
     assert command("produce", "keyed", *arguments, at=at, stdin=b"k1=v1\nno key\n=empty\n").code == Exit.OK
     lines = command("consume", "keyed", "-e", "-f", "json", at=at).out.splitlines()
-    assert [(told["key"], told["value"], told["headers"]) for told in map(json.loads, lines)] == [
+    assert [(result["key"], result["value"], result["headers"]) for result in map(json.loads, lines)] == [
         ("k1", "v1", {"from": "test"}),
         (None, "no key", {"from": "test"}),
         ("", "empty", {"from": "test"}),
@@ -115,8 +115,8 @@ def test_a_record_is_printed_by_its_format(form: str | None, decode: str, shown:
 
 def test_json_shows_text_as_text_and_bytes_in_base64() -> None:
     odd = SimpleNamespace(**{**vars(RECORD), "value": b"\xff", "key": None})
-    told = json.loads(Printer("json", "auto").render(odd))
-    assert told["value"] == {"base64": "/w=="} and told["key"] is None
+    result = json.loads(Printer("json", "auto").render(odd))
+    assert result["value"] == {"base64": "/w=="} and result["key"] is None
     assert json.loads(Printer("json", "auto").render(RECORD))["value"] == {"a": 1}
     assert json.loads(Printer("json", "text").render(RECORD))["value"] == '{"a": 1}'
 
@@ -131,5 +131,5 @@ def test_records_carry_the_time_of_their_sending(at: str) -> None:
     before = int(time.time() * 1000)
     command("topics", "create", "timed", at=at)
     command("produce", "timed", at=at, stdin=b"x\n")
-    (told,) = re.findall(r"\d+", command("consume", "timed", "-e", "-f", "%T", at=at).out)
-    assert before <= int(told) <= int(time.time() * 1000)
+    (result,) = re.findall(r"\d+", command("consume", "timed", "-e", "-f", "%T", at=at).out)
+    assert before <= int(result) <= int(time.time() * 1000)

@@ -51,9 +51,9 @@ def test_every_code_is_explained(code: str) -> None:
 
 
 def test_a_config_key_is_explained() -> None:
-    said = command("explain", "retention.ms").out
+    text = command("explain", "retention.ms").out
     assert (
-        said.startswith("retention.ms (topic, long)\n") and "Default: 604800000" in said and "log.retention.ms" in said
+        text.startswith("retention.ms (topic, long)\n") and "Default: 604800000" in text and "log.retention.ms" in text
     )
     assert (
         "must be set" in command("explain", "process.roles").out or "Default" in command("explain", "process.roles").out
@@ -113,19 +113,21 @@ def test_the_shell_is_told_the_commands() -> None:
         "COMP_WORDS": "trioka topics de",
         "COMP_CWORD": "2",
     }
-    said = subprocess.run([sys.executable, "-m", "trioka"], env=environment, capture_output=True, text=True, timeout=60)
-    assert {line.split(",")[1] for line in said.stdout.split()} == {"describe", "delete"}
+    message = subprocess.run(
+        [sys.executable, "-m", "trioka"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert {line.split(",")[1] for line in message.stdout.split()} == {"describe", "delete"}
 
 
 def test_the_shell_is_told_the_topics_and_nothing_if_nobody_answers(at: str) -> None:
     command("topics", "create", "completed", at=at)
     words = {"_TRIOKA_COMPLETE": "bash_complete", "COMP_WORDS": "trioka consume comp", "COMP_CWORD": "2"}
-    for address, told in ((at, "plain,completed\n"), ("127.0.0.1:1", "\n")):
+    for address, result in ((at, "plain,completed\n"), ("127.0.0.1:1", "\n")):
         environment = {**os.environ, **words, "KAFKA_BOOTSTRAP_SERVERS": address}
-        said = subprocess.run(
+        message = subprocess.run(
             [sys.executable, "-m", "trioka"], env=environment, capture_output=True, text=True, timeout=60
         )
-        assert (said.stdout, said.stderr) == (told, "")
+        assert (message.stdout, message.stderr) == (result, "")
 
 
 # -- run ---------------------------------------------------------------------------------------------------------------
@@ -135,23 +137,23 @@ RUN = [sys.executable, "-m", "trioka", "run"]
 
 def test_a_command_runs_beside_a_broker_and_its_exit_code_is_the_exit_code() -> None:
     program = "import os, sys; print(os.environ['KAFKA_BOOTSTRAP_SERVERS']); sys.exit(7)"
-    said = subprocess.run([*RUN, "--", sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (said.returncode, said.stderr) == (7, "")
-    address = said.stdout.strip()
+    message = subprocess.run([*RUN, "--", sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (message.returncode, message.stderr) == (7, "")
+    address = message.stdout.strip()
     assert address.startswith("localhost:")
     assert command("topics", "list", "-b", address).code == Exit.UNREACHABLE  # it is gone
 
 
 def test_the_topics_are_there_when_the_command_starts() -> None:
     inside = [sys.executable, "-m", "trioka", "topics", "list", "-o", "name"]
-    said = subprocess.run([*RUN, "--topic", "orders:2", *inside], capture_output=True, text=True, timeout=60)
-    assert said.stdout == "orders\n"
+    message = subprocess.run([*RUN, "--topic", "orders:2", *inside], capture_output=True, text=True, timeout=60)
+    assert message.stdout == "orders\n"
 
 
 def test_a_command_may_have_a_cluster_around_it() -> None:
     inside = [sys.executable, "-m", "trioka", "cluster", "brokers", "-o", "name"]
-    said = subprocess.run([*RUN, "--nodes", "2", *inside], capture_output=True, text=True, timeout=120)
-    assert (said.stdout, said.returncode) == ("1\n2\n", 0), said
+    message = subprocess.run([*RUN, "--nodes", "2", *inside], capture_output=True, text=True, timeout=120)
+    assert (message.stdout, message.returncode) == ("1\n2\n", 0), message
     many = subprocess.run([*RUN, "--nodes", "99", "true"], capture_output=True, text=True, timeout=60)
     assert many.returncode == 1 and "--nodes 99 must be 1 to 9" in many.stderr
 

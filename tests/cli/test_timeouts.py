@@ -154,9 +154,9 @@ def test_every_command_ends_though_nobody_answers(tmp_path: Path) -> None:
                 for name in some
             ]
             for name, process in begun:
-                code, said = end(process)
-                assert code in (Exit.UNREACHABLE, Exit.UNHEALTHY), f"{name}: {code}, {said}"
-                assert "did not answer within" in said and "Traceback" not in said, f"{name}: {said}"
+                code, text = end(process)
+                assert code in (Exit.UNREACHABLE, Exit.UNHEALTHY), f"{name}: {code}, {text}"
+                assert "did not answer within" in text and "Traceback" not in text, f"{name}: {text}"
 
 
 # A broker of which one of two directories has failed: what was in it has no leader.
@@ -180,16 +180,16 @@ def test_every_command_ends_though_a_directory_is_offline(tmp_path: Path) -> Non
     with broker_in_thread(tmp_path, None, **places) as broker:
         at = f"{HOST}:{broker.addresses[LISTENER][1]}"
         for arguments in (["topics", "create", "t"], ["produce", "t"], ["consume", "t", "-e", "-g", "g"]):
-            code, said = run(*arguments, at=at, home=tmp_path)
-            assert code == Exit.OK, said
+            code, text = run(*arguments, at=at, home=tmp_path)
+            assert code == Exit.OK, text
         failed = next(each for each in broker.data_directories if (Path(each.path) / "t-0").exists())
         failed.volume.fail(OSError(errno.EIO, "the disk is gone"))
         for name, arguments_of in OFFLINE.items():
-            code, said = run(*name.split(), *arguments_of, "--timeout", "2s", at=at, home=tmp_path)
-            assert "Traceback" not in said, f"{name}: {said}"
-            assert said.strip(), f"{name} gives no reason"
+            code, text = run(*name.split(), *arguments_of, "--timeout", "2s", at=at, home=tmp_path)
+            assert "Traceback" not in text, f"{name}: {text}"
+            assert text.strip(), f"{name} gives no reason"
             if name.split()[0] in ("produce", "consume"):
-                assert code == Exit.FAILED, f"{name}: {said}"
+                assert code == Exit.FAILED, f"{name}: {text}"
 
 
 @pytest.mark.parametrize("api", ["InitProducerId", "Produce", "Metadata"])
@@ -197,10 +197,10 @@ def test_produce_ends_though_one_question_has_no_answer(tmp_path: Path, api: str
     with Broker() as broker:
         broker.create_topic("t")
         with broker.delay(api, by="1h", count=None):
-            code, said = run("produce", "t", "--timeout", "2s", at=broker.bootstrap_servers, home=tmp_path)
-    assert code in (Exit.FAILED, Exit.UNREACHABLE), said
-    assert "within 2 s" in said or "not written" in said
-    assert "Traceback" not in said
+            code, text = run("produce", "t", "--timeout", "2s", at=broker.bootstrap_servers, home=tmp_path)
+    assert code in (Exit.FAILED, Exit.UNREACHABLE), text
+    assert "within 2 s" in text or "not written" in text
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize("arguments", [["consume", "t", "-e"], ["consume", "t", "-e", "-g", "g"]])
@@ -209,9 +209,9 @@ def test_a_consumer_that_reads_to_an_end_ends_though_nobody_sends(tmp_path: Path
         broker.create_topic("t")
         broker.produce("t", b"a")
         with broker.delay("Fetch", by="1h", count=None):
-            code, said = run(*arguments, "--timeout", "2s", at=broker.bootstrap_servers, home=tmp_path)
-    assert code == Exit.FAILED, said
-    assert said.startswith("error: ") and "Traceback" not in said
+            code, text = run(*arguments, "--timeout", "2s", at=broker.bootstrap_servers, home=tmp_path)
+    assert code == Exit.FAILED, text
+    assert text.startswith("error: ") and "Traceback" not in text
 
 
 # TimeoutBudget.

@@ -49,8 +49,8 @@ def cluster_of(brokers: int = 3, *assignments: Sequence[int], **settings: Any) -
 
 
 def elect(cluster: SmallCluster, how: int, *indexes: int, topic: str = "orders") -> list[Error | None]:
-    asked = [ElectLeadersRequest.TopicPartition(topic=topic, partitions=list(indexes))]
-    return errors(cluster.do(cluster.controller.elect_leaders(how, asked)))
+    requested = [ElectLeadersRequest.TopicPartition(topic=topic, partitions=list(indexes))]
+    return errors(cluster.do(cluster.controller.elect_leaders(how, requested)))
 
 
 def test_the_preferred_leader_leads_again_when_it_is_in_sync() -> None:
@@ -103,8 +103,10 @@ def move(
     cluster: SmallCluster, replicas: list[int] | None, *, index: int = 0, topic: str = "orders", same_size: bool = False
 ) -> Error | None:
     wanted = AlterPartitionReassignmentsRequest.Topic
-    asked = [wanted(name=topic, partitions=[wanted.Partition(partition_index=index, replicas=replicas)])]
-    decision = cluster.controller.alter_partition_reassignments(asked, allow_replication_factor_change=not same_size)
+    requested = [wanted(name=topic, partitions=[wanted.Partition(partition_index=index, replicas=replicas)])]
+    decision = cluster.controller.alter_partition_reassignments(
+        requested, allow_replication_factor_change=not same_size
+    )
     (error,) = errors(cluster.do(decision))
     return error
 
@@ -216,8 +218,8 @@ def test_the_moves_under_way_are_listed() -> None:
     assert (found.topic, found.partition.index, found.partition.adding_replicas) == ("orders", 1, (3, 4))
 
     def listed(name: str, *indexes: int) -> int:
-        asked = [ListPartitionReassignmentsRequest.Topic(name=name, partition_indexes=list(indexes))]
-        return len(cluster.controller.list_partition_reassignments(asked))
+        requested = [ListPartitionReassignmentsRequest.Topic(name=name, partition_indexes=list(indexes))]
+        return len(cluster.controller.list_partition_reassignments(requested))
 
     assert (listed("orders", 0, 1, 7), listed("orders", 0), listed("nope", 1)) == (1, 0, 0)
 
@@ -337,10 +339,10 @@ def test_a_proposal_of_an_earlier_life_is_raised() -> None:
 def assign(cluster: SmallCluster, broker_id: int, where: bytes, topic_id: bytes, index: int = 0) -> Error | None:
     broker = cluster.metadata.brokers.get(broker_id)
     assert broker is not None
-    said = AssignReplicasToDirsRequest.Directory
-    topic = said.Topic(topic_id=topic_id, partitions=[said.Topic.Partition(partition_index=index)])
+    text = AssignReplicasToDirsRequest.Directory
+    topic = text.Topic(topic_id=topic_id, partitions=[text.Topic.Partition(partition_index=index)])
     request = AssignReplicasToDirsRequest(
-        broker_id=broker_id, broker_epoch=broker.epoch, directories=[said(id=where, topics=[topic])]
+        broker_id=broker_id, broker_epoch=broker.epoch, directories=[text(id=where, topics=[topic])]
     )
     (error,) = errors(cluster.do(cluster.controller.assign_replicas_to_directories(request)))
     return error

@@ -118,9 +118,9 @@ def test_a_voter_that_has_not_registered_stands_in_the_way() -> None:
     assert update(cluster, to("group.version", 1)) is InvalidUpdateVersion
 
 
-def with_voter(*told: tuple[int, int]) -> SmallCluster:
+def with_voter(*result: tuple[int, int]) -> SmallCluster:
     """Voters 1 and 2, of the configuration; what 2 has told this leader of kraft.version, if it has."""
-    ranges = {2: FeatureRange(name="kraft.version", first=low, last=high) for low, high in told}  # noqa: B035 - one
+    ranges = {2: FeatureRange(name="kraft.version", first=low, last=high) for low, high in result}  # noqa: B035 - one
     cluster = SmallCluster(voter_ids=(2,), kraft_version=0, voter_ranges=ranges)
     request = ControllerRegistrationRequest(
         controller_id=2,

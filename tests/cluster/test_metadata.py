@@ -140,7 +140,7 @@ QUOTA = ledger.ClientQuotaRecord(
 
 def test_every_record_says_what_it_has_changed() -> None:
     metadata = Metadata()
-    told = [
+    result = [
         [type(change) for change in metadata.replay(record, offset, 0)]
         for offset, record in enumerate(
             [
@@ -159,7 +159,7 @@ def test_every_record_says_what_it_has_changed() -> None:
             ]
         )
     ]
-    assert told == [
+    assert result == [
         [TopicCreated],
         [PartitionChanged],
         [PartitionChanged],

@@ -43,13 +43,13 @@ def test_a_file_that_cannot_be_understood_is_an_error(text: str) -> None:
 @pytest.mark.parametrize("text", [VERSION_0, VERSION_1])
 @pytest.mark.parametrize("wrong", [None, True, "x", 1.5, 1 << 64, -(1 << 64), [1], {}])
 def test_a_field_of_another_kind_or_a_missing_one_is_an_error(text: str, wrong: object) -> None:
-    said = json.loads(text)
-    for key in said:
+    message = json.loads(text)
+    for key in message:
         if key == "currentVoters" and wrong is None:
             continue
         if key == "clusterId" and wrong == "x":
             continue
         with pytest.raises(ProtocolError):
-            decode_quorum_state(json.dumps({**said, key: wrong}))
+            decode_quorum_state(json.dumps({**message, key: wrong}))
         with pytest.raises(ProtocolError):
-            decode_quorum_state(json.dumps({name: value for name, value in said.items() if name != key}))
+            decode_quorum_state(json.dumps({name: value for name, value in message.items() if name != key}))

@@ -73,13 +73,13 @@ class Node:
     def fetched_by(
         self, replica: ReplicaKey, end: EpochAndOffset, now_ms: int = LATER
     ) -> tuple[RaftFetchResponse, list[object]]:
-        told, actions = self.raft.on_fetch_request(
+        result, actions = self.raft.on_fetch_request(
             RaftFetchRequest(replica=replica, epoch=self.raft.epoch, end=end), now_ms
         )
         for action in actions:
             if isinstance(action, Commit):
                 self.log.high_watermark = action.high_watermark
-        return told, actions
+        return result, actions
 
 
 def granted(voter: ReplicaKey, epoch: int, *, is_pre_vote: bool = False, is_granted: bool = True) -> RaftVoteResponse:
@@ -103,13 +103,13 @@ def pre_votes(actions: list[Action]) -> list[bool]:
 
 def test_a_vote_is_saved_before_it_is_told_and_given_once_in_an_epoch(module: ModuleType) -> None:
     node = Node(module, 1)
-    told, actions = node.raft.on_vote_request(wish(TWO, 2, EpochAndOffset(1, 1)), 0)
-    assert told.is_granted
+    result, actions = node.raft.on_vote_request(wish(TWO, 2, EpochAndOffset(1, 1)), 0)
+    assert result.is_granted
     assert actions[-1] == Persist(persisted=PersistentState(epoch=2, voted=TWO))
-    told, actions = node.raft.on_vote_request(wish(THREE, 2, EpochAndOffset(1, 9)), 0)
-    assert not told.is_granted and not actions
-    told, actions = node.raft.on_vote_request(wish(TWO, 2, EpochAndOffset(1, 1)), 0)
-    assert told.is_granted and not actions
+    result, actions = node.raft.on_vote_request(wish(THREE, 2, EpochAndOffset(1, 9)), 0)
+    assert not result.is_granted and not actions
+    result, actions = node.raft.on_vote_request(wish(TWO, 2, EpochAndOffset(1, 1)), 0)
+    assert result.is_granted and not actions
 
 
 def test_a_vote_is_remembered_over_a_restart(module: ModuleType) -> None:
@@ -145,8 +145,8 @@ def test_a_vote_is_not_given_to_a_log_that_knows_less(module: ModuleType) -> Non
 def test_a_pre_vote_changes_nothing(module: ModuleType) -> None:
     node = Node(module, 1)
     before = node.raft.persisted
-    told, actions = node.raft.on_vote_request(wish(TWO, 1, EpochAndOffset(1, 1), is_pre_vote=True), 0)
-    assert told.is_granted and not actions
+    result, actions = node.raft.on_vote_request(wish(TWO, 1, EpochAndOffset(1, 1), is_pre_vote=True), 0)
+    assert result.is_granted and not actions
     assert node.raft.persisted == before
 
 
@@ -155,8 +155,8 @@ def test_a_follower_that_hears_its_leader_refuses_a_pre_vote(module: ModuleType)
     node.raft.on_begin_epoch(BeginEpoch(leader=TWO, epoch=2), 0)
     ask = wish(THREE, 2, EpochAndOffset(1, 1), is_pre_vote=True)
     assert node.raft.on_vote_request(ask, 0)[0].is_granted, "the leader may never have been heard"
-    _, asked = node.raft.fetch()
-    node.raft.on_fetch_response(RaftFetchResponse(leader_id=2, epoch=2), asked, 0)
+    _, requested = node.raft.fetch()
+    node.raft.on_fetch_response(RaftFetchResponse(leader_id=2, epoch=2), requested, 0)
     assert not node.raft.on_vote_request(ask, 0)[0].is_granted
 
 
@@ -165,9 +165,9 @@ def test_a_follower_that_hears_its_leader_refuses_a_pre_vote(module: ModuleType)
 
 def test_who_hears_of_no_leader_asks_first_and_then_stands_in_a_new_epoch(module: ModuleType) -> None:
     node = Node(module, 1)
-    asked = node.raft.tick(LATER)
-    assert pre_votes(asked) == [True, True]
-    assert node.raft.epoch == 1 and not any(isinstance(action, Persist) for action in asked)
+    requested = node.raft.tick(LATER)
+    assert pre_votes(requested) == [True, True]
+    assert node.raft.epoch == 1 and not any(isinstance(action, Persist) for action in requested)
     actions = node.raft.on_vote_response(granted(TWO, 1, is_pre_vote=True), LATER)
     assert actions[0] == Persist(persisted=PersistentState(epoch=2, voted=ONE))
     assert pre_votes(actions[1:]) == [False, False]
@@ -197,8 +197,8 @@ def stands_beside_another(module: ModuleType) -> Node:
 def test_two_that_stand_at_once_do_not_wait_for_one_that_is_dead(module: ModuleType) -> None:
     node = stands_beside_another(module)
     assert node.raft.next_deadline() < LATER + module.FIRST_BACKOFF_MS
-    asked = node.raft.tick(LATER + module.FIRST_BACKOFF_MS)
-    assert pre_votes(asked) == [True, True]
+    requested = node.raft.tick(LATER + module.FIRST_BACKOFF_MS)
+    assert pre_votes(requested) == [True, True]
 
 
 def test_who_loses_again_and_again_waits_longer(module: ModuleType) -> None:
@@ -273,23 +273,23 @@ def test_what_the_leader_has_not_made_durable_does_not_count(module: ModuleType)
 def test_a_fetch_of_another_epoch_changes_nothing(module: ModuleType) -> None:
     node = Node(module, 1)
     epoch = node.leads()
-    told, actions = node.raft.on_fetch_request(
+    result, actions = node.raft.on_fetch_request(
         RaftFetchRequest(replica=TWO, epoch=epoch - 1, end=EpochAndOffset(epoch, 2)), LATER
     )
-    assert told.is_refused and not actions
+    assert result.is_refused and not actions
 
 
 def test_a_log_that_parted_is_told_where(module: ModuleType) -> None:
     node = Node(module, 1, 1, 3)
     node.leads()
-    told, _ = node.fetched_by(TWO, EpochAndOffset(2, 3))
-    assert told.diverging == EpochAndOffset(1, 2)
-    told, _ = node.fetched_by(TWO, EpochAndOffset(1, 3))
-    assert told.diverging == EpochAndOffset(1, 2)
-    told, _ = node.fetched_by(TWO, EpochAndOffset(2, 1))
-    assert told.diverging == EpochAndOffset(1, 2), "shorter, and of an epoch that was never committed"
-    told, _ = node.fetched_by(TWO, EpochAndOffset(1, 2))
-    assert told.diverging is None
+    result, _ = node.fetched_by(TWO, EpochAndOffset(2, 3))
+    assert result.diverging == EpochAndOffset(1, 2)
+    result, _ = node.fetched_by(TWO, EpochAndOffset(1, 3))
+    assert result.diverging == EpochAndOffset(1, 2)
+    result, _ = node.fetched_by(TWO, EpochAndOffset(2, 1))
+    assert result.diverging == EpochAndOffset(1, 2), "shorter, and of an epoch that was never committed"
+    result, _ = node.fetched_by(TWO, EpochAndOffset(1, 2))
+    assert result.diverging is None
 
 
 def test_a_leader_without_a_majority_resigns(module: ModuleType) -> None:
@@ -316,9 +316,9 @@ def test_a_larger_epoch_ends_a_leaders_time(module: ModuleType) -> None:
 def test_a_follower_cuts_where_the_logs_part_and_no_further(module: ModuleType) -> None:
     node = Node(module, 1, 1, 2, 2)
     node.raft.on_begin_epoch(BeginEpoch(leader=TWO, epoch=3), 0)
-    _, asked = node.raft.fetch()
-    told = RaftFetchResponse(leader_id=2, epoch=3, diverging=EpochAndOffset(1, 5))
-    assert node.raft.on_fetch_response(told, asked, 0) == [Truncate(offset=2)]
+    _, requested = node.raft.fetch()
+    result = RaftFetchResponse(leader_id=2, epoch=3, diverging=EpochAndOffset(1, 5))
+    assert node.raft.on_fetch_response(result, requested, 0) == [Truncate(offset=2)]
 
 
 def test_a_follower_commits_what_it_has_and_no_more(module: ModuleType) -> None:
@@ -330,9 +330,9 @@ def test_a_follower_commits_what_it_has_and_no_more(module: ModuleType) -> None:
 def test_a_leader_never_loads_a_snapshot(module: ModuleType) -> None:
     node = Node(module, 1)
     epoch = node.leads()
-    told = RaftFetchResponse(leader_id=2, epoch=epoch, snapshot=EpochAndOffset(epoch, 9))
-    asked = RaftFetchRequest(replica=ONE, epoch=epoch, end=EpochAndOffset(epoch, 2))
-    assert node.raft.on_fetch_response(told, asked, LATER) == []
+    result = RaftFetchResponse(leader_id=2, epoch=epoch, snapshot=EpochAndOffset(epoch, 9))
+    requested = RaftFetchRequest(replica=ONE, epoch=epoch, end=EpochAndOffset(epoch, 2))
+    assert node.raft.on_fetch_response(result, requested, LATER) == []
     assert node.raft.is_leader
 
 

@@ -122,15 +122,15 @@ class Operator:
             self.cluster.do(self.cluster.controller.unregister_broker(self.broker()))
 
     def elect(self) -> None:
-        asked = [ElectLeadersRequest.TopicPartition(topic=self.topic(), partitions=[0, 1])]
-        self.cluster.do(self.cluster.controller.elect_leaders(self.random.randint(0, 1), asked))
+        requested = [ElectLeadersRequest.TopicPartition(topic=self.topic(), partitions=[0, 1])]
+        self.cluster.do(self.cluster.controller.elect_leaders(self.random.randint(0, 1), requested))
 
     def move(self) -> None:
         wanted = AlterPartitionReassignmentsRequest.Topic
         count = self.random.randint(1, BROKERS)
         replicas = self.random.choice([None, self.random.sample(range(1, BROKERS + 1), count)])
-        asked = wanted(name=self.topic(), partitions=[wanted.Partition(partition_index=0, replicas=replicas)])
-        self.cluster.do(self.cluster.controller.alter_partition_reassignments([asked]))
+        requested = wanted(name=self.topic(), partitions=[wanted.Partition(partition_index=0, replicas=replicas)])
+        self.cluster.do(self.cluster.controller.alter_partition_reassignments([requested]))
 
     def propose(self) -> None:
         led = [(topic, each) for topic, each in self.cluster.metadata.topics.partitions() if each.has_leader]

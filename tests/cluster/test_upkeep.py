@@ -36,8 +36,8 @@ def rejoin(cluster: SmallCluster, index: int) -> None:
     topic, partition = cluster.topic("orders"), cluster.partition("orders", index)
     leader = cluster.metadata.brokers.get(partition.leader)
     assert leader is not None
-    told = AlterPartitionRequest.Topic
-    proposal = told.Partition(
+    result = AlterPartitionRequest.Topic
+    proposal = result.Partition(
         partition_index=index,
         leader_epoch=partition.leader_epoch,
         new_isr=list(partition.replicas),
@@ -47,7 +47,7 @@ def rejoin(cluster: SmallCluster, index: int) -> None:
     request = AlterPartitionRequest(
         broker_id=leader.broker_id,
         broker_epoch=leader.epoch,
-        topics=[told(topic_id=topic.topic_id, partitions=[proposal])],
+        topics=[result(topic_id=topic.topic_id, partitions=[proposal])],
     )
     (reply,) = cluster.do(cluster.controller.alter_partition(request))
     assert reply.outcome.error is None

@@ -51,8 +51,8 @@ def context(settings: ClassicSettings | None = None) -> CoordinatorContext:
 
 
 def subscription(*topics: str, version: int = 1) -> bytes:
-    said = ConsumerProtocolSubscription(topics=list(topics))
-    return version.to_bytes(2, "big") + bytes(encode(said, version))
+    text = ConsumerProtocolSubscription(topics=list(topics))
+    return version.to_bytes(2, "big") + bytes(encode(text, version))
 
 
 def joining(
@@ -63,7 +63,7 @@ def joining(
     metadata: bytes | None = None,
     session_ms: int = 10_000,
 ) -> JoinGroupRequest:
-    said = subscription("t") if metadata is None else metadata
+    text = subscription("t") if metadata is None else metadata
     return JoinGroupRequest(
         group_id="g",
         session_timeout_ms=session_ms,
@@ -71,7 +71,7 @@ def joining(
         member_id=member_id,
         group_instance_id=instance_id,
         protocol_type=protocol_type,
-        protocols=[JoinGroupRequest.Protocol(name="range", metadata=said)],
+        protocols=[JoinGroupRequest.Protocol(name="range", metadata=text)],
     )
 
 
@@ -80,10 +80,10 @@ def carry_out(group: ClassicGroup, decision: Decision, error: KafkaError | None 
     for kept in decision.records if error is None else ():
         assert isinstance(kept.value, GroupMetadataValue)
         group.replay(kept.value)
-    said: list[object] = [answer.response for answer in decision.replies]
+    text: list[object] = [answer.response for answer in decision.replies]
     if decision.on_committed is not None:
-        said += carry_out(group, decision.on_committed(error, LATER), error)
-    return said
+        text += carry_out(group, decision.on_committed(error, LATER), error)
+    return text
 
 
 def due(around: CoordinatorContext) -> None:
@@ -95,18 +95,18 @@ def stable(request: JoinGroupRequest | None = None) -> tuple[ClassicGroup, JoinG
     group = ClassicGroup("g", around, START)
     carry_out(group, group.join(1, request or joining(), NEWEST._replace(version=3), LATER))
     due(around)
-    (told,) = carry_out(group, group.expire(("g", "join"), LATER))
-    assert isinstance(told, JoinGroupResponse)
+    (result,) = carry_out(group, group.expire(("g", "join"), LATER))
+    assert isinstance(result, JoinGroupResponse)
     shared = SyncGroupRequest(
         group_id="g",
-        generation_id=told.generation_id,
-        member_id=told.member_id,
+        generation_id=result.generation_id,
+        member_id=result.member_id,
         group_instance_id=(request or joining()).group_instance_id,
-        assignments=[SyncGroupRequest.Assignment(member_id=told.member_id, assignment=b"work")],
+        assignments=[SyncGroupRequest.Assignment(member_id=result.member_id, assignment=b"work")],
     )
     (share,) = carry_out(group, group.sync(2, shared, LATER))
     assert isinstance(share, SyncGroupResponse) and share.assignment == b"work"
-    return group, told
+    return group, result
 
 
 # -- ids and answers ---------------------------------------------------------------------------------------------------
@@ -114,10 +114,10 @@ def stable(request: JoinGroupRequest | None = None) -> tuple[ClassicGroup, JoinG
 
 def test_an_id_is_made_of_the_client_s_or_the_instance_s_name_and_a_uuid() -> None:
     group = ClassicGroup("g", context(), START)
-    (told,) = carry_out(group, group.join(1, joining(), NEWEST, START))
-    assert isinstance(told, JoinGroupResponse) and told.error_code == MemberIdRequired.code
-    assert told.member_id.startswith("app-") and len(told.member_id) == len("app-") + 36
-    assert told.member_id[len("app-") + 14] == "4"
+    (result,) = carry_out(group, group.join(1, joining(), NEWEST, START))
+    assert isinstance(result, JoinGroupResponse) and result.error_code == MemberIdRequired.code
+    assert result.member_id.startswith("app-") and len(result.member_id) == len("app-") + 36
+    assert result.member_id[len("app-") + 14] == "4"
     group.join(2, joining(instance_id="one"), NEWEST, START)
     (member,) = group.members
     assert member.id.startswith("one-") and len(member.id) == len("one-") + 36
@@ -156,8 +156,8 @@ def test_those_who_are_expected_are_limited_in_number() -> None:
     group = ClassicGroup("g", context(), START)
     for request_id in range(MAX_PENDING):
         group.join(request_id, joining(), NEWEST, START)
-    (told,) = carry_out(group, group.join(MAX_PENDING, joining(), NEWEST, START))
-    assert isinstance(told, JoinGroupResponse) and told.error_code == GroupMaxSizeReached.code
+    (result,) = carry_out(group, group.join(MAX_PENDING, joining(), NEWEST, START))
+    assert isinstance(result, JoinGroupResponse) and result.error_code == GroupMaxSizeReached.code
 
 
 def test_nobody_leaves_a_group_that_is_not_there() -> None:
@@ -251,9 +251,9 @@ def test_after_the_last_generation_comes_the_first() -> None:
     around = group._context
     group.join(1, joining(), NEWEST._replace(version=3), LATER)
     due(around)
-    (told,) = carry_out(group, group.expire(("g", "join"), LATER))
-    assert isinstance(told, JoinGroupResponse) and told.generation_id == 0
-    assert encode(told, 9)
+    (result,) = carry_out(group, group.expire(("g", "join"), LATER))
+    assert isinstance(result, JoinGroupResponse) and result.generation_id == 0
+    assert encode(result, 9)
 
 
 def test_another_kind_of_group_becomes_this_one_with_its_work_shared_out() -> None:
@@ -294,10 +294,12 @@ def test_a_group_that_is_forgotten_tells_those_who_wait_and_has_nothing_due() ->
 
 
 def test_an_assignment_that_is_written_after_the_group_was_forgotten_changes_nothing() -> None:
-    group, told = stable()
-    (again,) = carry_out(group, group.join(3, joining(member_id=told.member_id), NEWEST, LATER))
+    group, result = stable()
+    (again,) = carry_out(group, group.join(3, joining(member_id=result.member_id), NEWEST, LATER))
     assert isinstance(again, JoinGroupResponse)
-    shared = SyncGroupRequest(group_id="g", generation_id=again.generation_id, member_id=told.member_id, assignments=[])
+    shared = SyncGroupRequest(
+        group_id="g", generation_id=again.generation_id, member_id=result.member_id, assignments=[]
+    )
     decision = group.sync(4, shared, LATER)
     assert [answer.request_id for answer in group.forget(NotCoordinator)] == [4]
     assert decision.on_committed is not None and decision.on_committed(None, LATER) == Decision()
@@ -322,10 +324,10 @@ def test_a_group_is_described_with_what_its_members_say_only_while_all_agree() -
 
 
 def test_only_an_empty_group_may_be_deleted() -> None:
-    group, told = stable()
+    group, result = stable()
     with pytest.raises(NonEmptyGroup):
         group.validate_delete()
-    leaving = LeaveGroupRequest(group_id="g", members=[LeaveGroupRequest.Member(member_id=told.member_id)])
+    leaving = LeaveGroupRequest(group_id="g", members=[LeaveGroupRequest.Member(member_id=result.member_id)])
     carry_out(group, group.leave(3, leaving, NEWEST._replace(version=5), LATER))
     group.validate_delete()
     (tombstone,) = group.tombstones()
@@ -371,16 +373,16 @@ def test_offsets_age_while_nobody_uses_them() -> None:
 
 
 def test_a_transaction_may_commit_without_saying_for_whom() -> None:
-    group, told = stable()
+    group, result = stable()
     group.validate_offset_commit("", -1, None, is_transactional=True)
     with pytest.raises(UnknownMemberId):
         group.validate_offset_commit("", -1, None, is_transactional=False)
     with pytest.raises(UnknownMemberId):
-        group.validate_offset_commit("somebody", told.generation_id, None, is_transactional=True)
-    group.join(3, joining(member_id=told.member_id), NEWEST, LATER)
-    group.validate_offset_commit(told.member_id, group.generation, None, is_transactional=True)
+        group.validate_offset_commit("somebody", result.generation_id, None, is_transactional=True)
+    group.join(3, joining(member_id=result.member_id), NEWEST, LATER)
+    group.validate_offset_commit(result.member_id, group.generation, None, is_transactional=True)
     with pytest.raises(RebalanceInProgress):
-        group.validate_offset_commit(told.member_id, group.generation, None, is_transactional=False)
+        group.validate_offset_commit(result.member_id, group.generation, None, is_transactional=False)
 
 
 def test_anyone_may_fetch_offsets() -> None:

@@ -180,9 +180,9 @@ def test_a_group_is_described_with_what_members_still_have_to_give_up() -> None:
     has = as_set(groups.join("a", "orders", rack_id="r1", instance_id="i"))
     groups.join("b", "orders")
     groups.heartbeat("a", 2, instance_id="i", topic_partitions=as_reported(has))
-    told = groups.group.describe()
-    a = told.members[0]
-    assert (told.group_state, told.group_epoch, told.assignment_epoch) == ("Reconciling", 3, 3)
+    result = groups.group.describe()
+    a = result.members[0]
+    assert (result.group_state, result.group_epoch, result.assignment_epoch) == ("Reconciling", 3, 3)
     assert (a.member_id, a.instance_id, a.rack_id, a.member_epoch, a.member_type) == ("a", "i", "r1", 2, 1)
     assert (a.client_id, a.client_host, a.subscribed_topic_names) == ("client-a", "/127.0.0.1", ["orders"])
     assert [topic.partitions for topic in a.assignment.topic_partitions] == [[0, 1, 2, 3]]

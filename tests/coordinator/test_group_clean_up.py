@@ -52,12 +52,12 @@ def commits_in_between(
     requests = [commit_request(group, late) for group in ("f", "g")]
     tickets = [house.shell.ask(partial(commit_offsets, request)) for request in requests]
     house.shell.commit()
-    told = [told.response for told in house.shell.told if told.request_id in tickets]
-    assert [each.error_code for answer in told for each in answer.topics[0].partitions] == [0] * 6  # type: ignore[union-attr]
-    asked = [OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[*late, 1, 1500])]
+    result = [result.response for result in house.shell.told if result.request_id in tickets]
+    assert [each.error_code for answer in result for each in answer.topics[0].partitions] == [0] * 6  # type: ignore[union-attr]
+    requested = [OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[*late, 1, 1500])]
     for _ in range(2):
-        assert house.fetch("g", topics=asked) == [(77, 0)] * 3 + [(-1, 0)] * 2
-        assert house.fetch("f", topics=asked) == [(77, 0)] * 3 + [(5 if begin is delete_group else -1, 0)] * 2
+        assert house.fetch("g", topics=requested) == [(77, 0)] * 3 + [(-1, 0)] * 2
+        assert house.fetch("f", topics=requested) == [(77, 0)] * 3 + [(5 if begin is delete_group else -1, 0)] * 2
         house.shell.crash()
 
 
@@ -67,12 +67,14 @@ def commit_offsets(request: OffsetCommitRequest, coordinator: Any, request_id: R
 
 
 def commit_request(group: str, partitions: list[int], topic: str = "t", offset: int = 77) -> OffsetCommitRequest:
-    asked = [Partition(partition_index=index, committed_offset=offset, committed_metadata="") for index in partitions]
+    requested = [
+        Partition(partition_index=index, committed_offset=offset, committed_metadata="") for index in partitions
+    ]
     return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=-1,
         member_id="",
-        topics=[OffsetCommitRequest.Topic(name=topic, partitions=asked)],
+        topics=[OffsetCommitRequest.Topic(name=topic, partitions=requested)],
     )
 
 

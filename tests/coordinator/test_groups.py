@@ -102,8 +102,8 @@ def test_an_offset_in_a_topic_that_had_the_same_name_is_not_told_by_id() -> None
     first = house.topics.add("v")
     house.commit(topic="v")
     second = house.topics.add("v", topic_id=b"second".ljust(16, b"\0"))
-    asked = [OffsetFetchRequest.Group.Topic(topic_id=second, partition_indexes=[0])]
-    assert first != second and house.fetch(version=10, topics=asked) == [(-1, 0)]
+    requested = [OffsetFetchRequest.Group.Topic(topic_id=second, partition_indexes=[0])]
+    assert first != second and house.fetch(version=10, topics=requested) == [(-1, 0)]
 
 
 def test_of_a_group_that_does_not_exist_nothing_is_committed() -> None:
@@ -118,12 +118,12 @@ def _by_id(topic_id: bytes) -> OffsetFetchRequest.Group.Topic:
 
 
 def test_the_first_version_says_a_groups_error_at_each_partition() -> None:
-    asked = OffsetFetchRequest.Group(
+    requested = OffsetFetchRequest.Group(
         group_id="g", topics=[OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[0, 1])]
     )
-    first = offset_requests.fetch_error(asked, CoordinatorNotAvailable(), 1)
-    assert [told.error_code for told in first.topics[0].partitions] == [CoordinatorNotAvailable.code] * 2
-    later = offset_requests.fetch_error(asked, CoordinatorNotAvailable(), 2)
+    first = offset_requests.fetch_error(requested, CoordinatorNotAvailable(), 1)
+    assert [result.error_code for result in first.topics[0].partitions] == [CoordinatorNotAvailable.code] * 2
+    later = offset_requests.fetch_error(requested, CoordinatorNotAvailable(), 2)
     assert (later.error_code, later.topics) == (CoordinatorNotAvailable.code, [])
 
 
@@ -205,10 +205,10 @@ def test_offsets_of_topics_that_are_read_are_not_deleted() -> None:
     member = house.settle()
     house.commit(5, epoch=1, member=member)
     house.commit(5, epoch=1, member=member, topic="u")
-    (told,) = house.ask("delete_offsets", _delete("t")).topics
-    assert told.partitions[0].error_code == GroupSubscribedToTopic.code
-    (told,) = house.ask("delete_offsets", _delete("u", 0, 9)).topics
-    assert [(p.partition_index, p.error_code) for p in told.partitions] == [(9, UnknownTopicOrPartition.code), (0, 0)]
+    (result,) = house.ask("delete_offsets", _delete("t")).topics
+    assert result.partitions[0].error_code == GroupSubscribedToTopic.code
+    (result,) = house.ask("delete_offsets", _delete("u", 0, 9)).topics
+    assert [(p.partition_index, p.error_code) for p in result.partitions] == [(9, UnknownTopicOrPartition.code), (0, 0)]
     assert house.fetch() == [(5, 0)]
     assert house.fetch(topics=None) == [(5, 0)]
 
@@ -310,10 +310,10 @@ def test_each_kind_is_described_by_its_own_request() -> None:
     house.consume("new")
     assert house.coordinator.describe_group("classic", 6).group_state == "Stable"
     for missing in ("new", "nobody"):
-        told = house.coordinator.describe_group(missing, 5)
-        assert (told.error_code, told.group_state, told.error_message) == (0, "Dead", None)
-        told = house.coordinator.describe_group(missing, 6)
-        assert (told.error_code, told.group_state) == (GroupIdNotFound.code, "Dead") and told.error_message
+        result = house.coordinator.describe_group(missing, 5)
+        assert (result.error_code, result.group_state, result.error_message) == (0, "Dead", None)
+        result = house.coordinator.describe_group(missing, 6)
+        assert (result.error_code, result.group_state) == (GroupIdNotFound.code, "Dead") and result.error_message
     assert house.coordinator.describe_consumer_group("new").group_state == "Stable"
     for missing in ("classic", "nobody"):
         with pytest.raises(GroupIdNotFound):

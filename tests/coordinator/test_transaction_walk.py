@@ -17,8 +17,8 @@ from trioka.coordinator.transaction import MAX_EPOCH
 def test_whoever_is_told_the_fate_of_a_transaction_finds_it_so(seed: int, version: int, first_epoch: int) -> None:
     walk = Walk(seed, version=version, first_epoch=first_epoch)
     walk.run(2500)
-    told = [fate for client in walk.clients for fate in client.told.values()]
-    assert told.count(True) > 10 and told.count(False) > 5 and walk.crashes > 2, "too little happened"
+    result = [fate for client in walk.clients for fate in client.told.values()]
+    assert result.count(True) > 10 and result.count(False) > 5 and walk.crashes > 2, "too little happened"
 
 
 # What is changed, and what the walk then complains of.

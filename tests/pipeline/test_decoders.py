@@ -76,8 +76,8 @@ def test_each_record_is_read_by_the_schema_of_its_id_which_is_asked_for_once(reg
         assert decode(written(NEW, {"id": 2, "note": "x"}, 8)) == {"id": 2, "note": "x"}
         with pytest.raises(Undecodable, match="no Avro schema with the id 9"):
             decode(written(OLD, {"id": 1}, 9))
-    asked = registry.asked  # type: ignore[attr-defined]
-    assert asked == ["/subjects/orders-value/versions/latest", "/schemas/ids/7", "/schemas/ids/8", "/schemas/ids/9"]
+    requested = registry.asked  # type: ignore[attr-defined]
+    assert requested == ["/subjects/orders-value/versions/latest", "/schemas/ids/7", "/schemas/ids/8", "/schemas/ids/9"]
 
 
 def test_a_registry_that_fails_is_not_the_records_fault(registry: ThreadingHTTPServer) -> None:

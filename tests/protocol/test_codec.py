@@ -38,29 +38,29 @@ def edge_versions() -> list[tuple[type[Message], int]]:
 def test_every_message_comes_back_as_it_was_said() -> None:
     for message, version in EVERY_VERSION:
         for seed in range(12):
-            said = sample(message, version, Random(f"{message.__name__} {version} {seed}"))
-            assert decode(message, version, encode(said, version)) == said, (message.__name__, version, seed)
+            text = sample(message, version, Random(f"{message.__name__} {version} {seed}"))
+            assert decode(message, version, encode(text, version)) == text, (message.__name__, version, seed)
 
 
 def test_a_part_that_was_encoded_before_is_said_as_if_it_were_there() -> None:
     for version in range(MetadataResponse.__versions__.last + 1):
-        said = sample(MetadataResponse, version, Random(version), longest=5)
-        topics = [encode_part(MetadataResponse, version, topic) for topic in said.topics]
-        mixed = [*topics[:1], *said.topics[1:]]
+        text = sample(MetadataResponse, version, Random(version), longest=5)
+        topics = [encode_part(MetadataResponse, version, topic) for topic in text.topics]
+        mixed = [*topics[:1], *text.topics[1:]]
         for instead in (topics, mixed):
-            values = {f.name: getattr(said, f.name) for f in MetadataResponse.__fields__} | {"topics": instead}
-            assert encode(MetadataResponse(**values), version) == encode(said, version), version
+            values = {f.name: getattr(text, f.name) for f in MetadataResponse.__fields__} | {"topics": instead}
+            assert encode(MetadataResponse(**values), version) == encode(text, version), version
 
 
 def test_a_part_is_said_only_where_its_message_has_such_a_version_and_its_list_may_hold_it() -> None:
-    told = MetadataResponse.Topic(error_code=0, name="t", partitions=[])
+    result = MetadataResponse.Topic(error_code=0, name="t", partitions=[])
     with pytest.raises(ProtocolError, match="not 99"):
-        encode_part(MetadataResponse, 99, told)
+        encode_part(MetadataResponse, 99, result)
     wrong = MetadataResponse.Topic(error_code=0, name=None, partitions=[])
     with pytest.raises(ProtocolError, match=r"MetadataResponse\.Topic v9: name"):
         encode_part(MetadataResponse, 9, wrong)
-    asked = MetadataRequest.Topic(name="t")
-    instead = cast(MetadataRequest.Topic, encode_part(MetadataRequest, 9, asked))
+    requested = MetadataRequest.Topic(name="t")
+    instead = cast(MetadataRequest.Topic, encode_part(MetadataRequest, 9, requested))
     with pytest.raises(ProtocolError, match=r"MetadataRequest v9: topics\[\]"):
         encode(MetadataRequest(topics=[instead]), 9)
 
@@ -75,10 +75,10 @@ def test_no_message_is_whole_before_its_last_byte() -> None:
 
 def test_a_decoder_stops_where_the_message_ends() -> None:
     for message, version in EVERY_VERSION:
-        said = sample(message, version, Random(version))
-        whole = encode(said, version)
+        text = sample(message, version, Random(version))
+        whole = encode(text, version)
         view = memoryview(b"before" + whole + b"\xff\x00\x7f behind")
-        assert decoder(message, version)(view, 6, MAX_ELEMENTS) == (said, 6 + len(whole))
+        assert decoder(message, version)(view, 6, MAX_ELEMENTS) == (text, 6 + len(whole))
         with pytest.raises(ProtocolError, match="left over"):
             decode(message, version, whole + b"\x00")
 
@@ -109,11 +109,11 @@ def test_a_refusal_names_the_field() -> None:
     with pytest.raises(ProtocolError, match=r"^HeartbeatRequest v0: group_id: it is not UTF-8$"):
         decode(HeartbeatRequest, 0, whole[:2] + b"\xff" + whole[3:])
     topics = [FetchRequest.Topic(topic="t", partitions=[])]
-    said = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
+    text = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
     with pytest.raises(
         ProtocolError, match=r"FetchRequest v4: topics\[\]\.partitions: it announces 7 elements where 0 bytes"
     ):
-        decode(FetchRequest, 4, encode(said, 4)[:-4] + b"\x00\x00\x00\x07")
+        decode(FetchRequest, 4, encode(text, 4)[:-4] + b"\x00\x00\x00\x07")
 
 
 def test_an_unknown_version_is_refused_by_name() -> None:
@@ -219,16 +219,16 @@ def test_tagged_fields_are_bounded(tagged: bytes, problem: str) -> None:
 
 
 def test_unknown_tagged_fields_are_stepped_over() -> None:
-    said = ApiVersionsRequest(client_software_name="c", client_software_version="1")
-    whole = encode(said, 3)
-    assert decode(ApiVersionsRequest, 3, whole[:-1] + b"\x02\x05\x01x\x90\x01\x00") == said
+    text = ApiVersionsRequest(client_software_name="c", client_software_version="1")
+    whole = encode(text, 3)
+    assert decode(ApiVersionsRequest, 3, whole[:-1] + b"\x02\x05\x01x\x90\x01\x00") == text
 
 
 def test_a_known_tagged_field_takes_what_it_says_that_it_takes() -> None:
-    said = ApiVersionsResponse(error_code=0, api_keys=[], throttle_time_ms=0, finalized_features_epoch=7)
-    whole = encode(said, 3)
+    text = ApiVersionsResponse(error_code=0, api_keys=[], throttle_time_ms=0, finalized_features_epoch=7)
+    whole = encode(text, 3)
     assert whole.endswith(b"\x01\x01\x08" + (7).to_bytes(8, "big"))
-    assert decode(ApiVersionsResponse, 3, whole) == said
+    assert decode(ApiVersionsResponse, 3, whole) == text
     with pytest.raises(ProtocolError, match="finalized_features_epoch: it takes 8 bytes, and announces 9"):
         decode(ApiVersionsResponse, 3, whole[:-9] + b"\x09" + whole[-8:] + b"\x00")
 
@@ -348,12 +348,12 @@ class Nested(Message, versions="0-2", flexible="1+"):
 
 def test_structs_nest_may_be_null_and_may_be_tagged() -> None:
     inner = Nested.Inner(count=1, innermost=Nested.Inner.Innermost(names=["a", ""]))
-    for said in (
+    for text in (
         Nested(inner=None),
         Nested(inner=inner, several=[inner, Nested.Inner(count=2)], blob=b"", records=b"r"),
         Nested(inner=Nested.Inner(count=3), several=[]),
     ):
-        assert decode(Nested, 2, encode(said, 2)) == said
+        assert decode(Nested, 2, encode(text, 2)) == text
     with pytest.raises(ProtocolError, match=r"Nested v0: inner\.innermost: this version has no such field"):
         encode(Nested(inner=inner), 0)
 

@@ -51,19 +51,19 @@ def test_there_is_a_golden_file_of_each_client_for_each_codec() -> None:
 
 
 def test_the_header_says_what_kafka_says(golden: Golden) -> None:
-    header, said = batch.read_header(golden.content), golden.header
-    assert header.size == said["size"] == len(golden.content)
-    assert (header.base_offset, header.last_offset) == (said["base_offset"], said["last_offset"])
-    assert header.next_offset == said["last_offset"] + 1
-    assert (header.base_sequence, header.last_sequence) == (said["base_sequence"], said["last_sequence"])
-    assert (header.producer_id, header.producer_epoch) == (said["producer_id"], said["producer_epoch"])
-    assert (header.leader_epoch, header.magic, header.crc) == (said["leader_epoch"], said["magic"], said["crc"])
-    assert (header.is_transactional, header.is_control) == (said["is_transactional"], said["is_control"])
-    assert header.is_log_append_time == (said["timestamp_type"] == "LogAppendTime")
-    assert header.max_timestamp == said["max_timestamp"]
-    assert header.delete_horizon_ms == said["delete_horizon_ms"]
-    assert header.codec.name.lower() == said["codec"]
-    assert header.record_count == said["count"]
+    header, text = batch.read_header(golden.content), golden.header
+    assert header.size == text["size"] == len(golden.content)
+    assert (header.base_offset, header.last_offset) == (text["base_offset"], text["last_offset"])
+    assert header.next_offset == text["last_offset"] + 1
+    assert (header.base_sequence, header.last_sequence) == (text["base_sequence"], text["last_sequence"])
+    assert (header.producer_id, header.producer_epoch) == (text["producer_id"], text["producer_epoch"])
+    assert (header.leader_epoch, header.magic, header.crc) == (text["leader_epoch"], text["magic"], text["crc"])
+    assert (header.is_transactional, header.is_control) == (text["is_transactional"], text["is_control"])
+    assert header.is_log_append_time == (text["timestamp_type"] == "LogAppendTime")
+    assert header.max_timestamp == text["max_timestamp"]
+    assert header.delete_horizon_ms == text["delete_horizon_ms"]
+    assert header.codec.name.lower() == text["codec"]
+    assert header.record_count == text["count"]
 
 
 def test_the_crc_is_right(golden: Golden) -> None:
@@ -79,9 +79,9 @@ def test_the_records_are_those_that_kafka_read(golden: Golden) -> None:
 def test_a_marker_is_what_kafka_says(golden: Golden) -> None:
     header = batch.read_header(golden.content)
     if header.is_control:
-        said = golden.said["marker"]
+        text = golden.said["marker"]
         [read] = batch.records(golden.content, header)
-        assert read_marker(read.key, read.value) == EndTxnMarker(said["type"] == "COMMIT", said["coordinator_epoch"])
+        assert read_marker(read.key, read.value) == EndTxnMarker(text["type"] == "COMMIT", text["coordinator_epoch"])
 
 
 def test_an_uncompressed_batch_is_written_again_byte_by_byte(golden: Golden) -> None:

@@ -179,24 +179,28 @@ def outcome(act: Callable[..., Any], *arguments: Any, **values: Any) -> Any:
 
 def transcript(cls: Any, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
     """What the class says of itself; then its objects, alone and in pairs."""
-    told: list[Any] = [cls.__name__, cls.__qualname__, cls.__module__, getattr(cls, "__match_args__", None)]
-    told += [(f.name, f.default, f.repr, f.compare, f.hash, f.kw_only) for f in dataclasses.fields(cls)]
-    told += [outcome(cls, 1), *(outcome(cls, **call) for call in calls)]
+    result: list[Any] = [cls.__name__, cls.__qualname__, cls.__module__, getattr(cls, "__match_args__", None)]
+    result += [(f.name, f.default, f.repr, f.compare, f.hash, f.kw_only) for f in dataclasses.fields(cls)]
+    result += [outcome(cls, 1), *(outcome(cls, **call) for call in calls)]
     possible = [call for call in calls if not isinstance(outcome(cls, **call), tuple)]
     objects = [cls(**call) for call in possible]
     for one, other in product([*objects, 1], [*objects, subclassed(cls, possible[0]), None, 1]):
-        told += [one == other, one != other]
+        result += [one == other, one != other]
         if isinstance(one, cls):  # of anything else it is not asked, and what it says depends on the version of Python
-            told.append(outcome(cls.__eq__, one, other))
-        told.append(outcome(lambda one, other: hash(one) == hash(other), one, other))
+            result.append(outcome(cls.__eq__, one, other))
+        result.append(outcome(lambda one, other: hash(one) == hash(other), one, other))
     for each in objects:
-        told += [hasattr(each, "__dict__"), outcome(dataclasses.asdict, each), outcome(dataclasses.replace, each, no=1)]
-        told += [outcome(copy.copy, each), outcome(copy.deepcopy, each), copy.copy(each) == each]
+        result += [
+            hasattr(each, "__dict__"),
+            outcome(dataclasses.asdict, each),
+            outcome(dataclasses.replace, each, no=1),
+        ]
+        result += [outcome(copy.copy, each), outcome(copy.deepcopy, each), copy.copy(each) == each]
         for name in [f.name for f in dataclasses.fields(each)]:
-            told.append(outcome(dataclasses.replace, each, **{name: 11}))
-            told += [outcome(setattr, each, name, 12), outcome(repr, each), outcome(delattr, each, name)]
-            told += [outcome(getattr, each, name), outcome(setattr, each, name, 13)]
-    return told
+            result.append(outcome(dataclasses.replace, each, **{name: 11}))
+            result += [outcome(setattr, each, name, 12), outcome(repr, each), outcome(delattr, each, name)]
+            result += [outcome(getattr, each, name), outcome(setattr, each, name, 13)]
+    return result
 
 
 def subclassed(cls: Any, call: Mapping[str, Any]) -> Any:

@@ -129,14 +129,14 @@ def written(records: list[Record], base_timestamp: int) -> tuple[bytes, BatchCon
 
 @given(record_lists(), INT64)
 def test_any_records_come_back(records: list[Record], base_timestamp: int) -> None:
-    data, said = written(records, base_timestamp)
-    assert list(decode(data, said)) == records
+    data, text = written(records, base_timestamp)
+    assert list(decode(data, text)) == records
 
 
 @given(record_lists(), INT64)
 def test_spans_agree_with_the_records_and_with_their_bytes(records: list[Record], base_timestamp: int) -> None:
-    data, said = written(records, base_timestamp)
-    found = list(spans(data, said))
+    data, text = written(records, base_timestamp)
+    found = list(spans(data, text))
     assert [(span.offset, span.timestamp, span.key) for span in found] == [each[:3] for each in records]
     assert [span.is_tombstone for span in found] == [each.value is None for each in records]
     assert b"".join(data[span.start : span.end] for span in found) == data
@@ -144,20 +144,20 @@ def test_spans_agree_with_the_records_and_with_their_bytes(records: list[Record]
 
 @given(record_lists(), INT64, INT64)
 def test_a_moved_record_keeps_everything_under_another_base(records: list[Record], old: int, new: int) -> None:
-    data, said = written(records, old)
-    moved = b"".join(move(data, span, base_timestamp=new) for span in spans(data, said))
+    data, text = written(records, old)
+    moved = b"".join(move(data, span, base_timestamp=new) for span in spans(data, text))
     assert moved == written(records, new)[0]
 
 
 def test_when_the_broker_set_the_time_all_records_have_it() -> None:
-    data, said = written([Record(0, 5, None, None), Record(1, 9, None, None)], 5)
-    assert [each.timestamp for each in decode(data, said._replace(log_append_time_ms=77))] == [77, 77]
+    data, text = written([Record(0, 5, None, None), Record(1, 9, None, None)], 5)
+    assert [each.timestamp for each in decode(data, text._replace(log_append_time_ms=77))] == [77, 77]
 
 
 def test_null_and_empty_are_not_the_same() -> None:
     sent = [Record(0, 0, b"", None, (("a", b""), ("b", None))), Record(1, 0, None, b"")]
-    data, said = written(sent, 0)
-    assert list(decode(data, said)) == sent
+    data, text = written(sent, 0)
+    assert list(decode(data, text)) == sent
 
 
 def test_the_attributes_of_a_record_are_ignored() -> None:
@@ -242,29 +242,29 @@ RICH = [
 
 
 def test_records_cut_off_at_any_byte_are_invalid() -> None:
-    data, said = written(RICH, 1_000)
+    data, text = written(RICH, 1_000)
     for end in range(len(data)):
         with pytest.raises(InvalidRecord):
-            list(decode(data[:end], said))
+            list(decode(data[:end], text))
 
 
 def test_a_changed_byte_is_invalid_or_another_record_and_nothing_else() -> None:
-    data, said = written(RICH, 1_000)
+    data, text = written(RICH, 1_000)
     for position in range(len(data)):
         for value in range(256):
             changed = bytearray(data)
             changed[position] = value
             with suppress(InvalidRecord):
-                assert len(list(decode(bytes(changed), said))) == len(RICH)
+                assert len(list(decode(bytes(changed), text))) == len(RICH)
 
 
 @given(st.binary(max_size=100), INT32, INT32, INT64, INT64)
 def test_no_bytes_whatsoever_raise_anything_else(
     data: bytes, count: int, last: int, base_offset: int, base_timestamp: int
 ) -> None:
-    said = frame(count, last, base_offset=base_offset, base_timestamp=base_timestamp)
+    text = frame(count, last, base_offset=base_offset, base_timestamp=base_timestamp)
     with suppress(InvalidRecord):
-        assert len(list(decode(data, said))) == count
+        assert len(list(decode(data, text))) == count
 
 
 # --- control records

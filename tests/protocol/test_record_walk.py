@@ -300,9 +300,9 @@ def hostile_cases() -> list[tuple[int, bytes]]:
 
 def never_reads_behind_the_records(library: Path) -> None:
     cases = hostile_cases()
-    asked = "".join(f"{count},{data.hex()}\n" for count, data in cases)
+    requested = "".join(f"{count},{data.hex()}\n" for count, data in cases)
     done = subprocess.run(
-        [sys.executable, "-c", AT_THE_EDGE, str(library)], input=asked, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", AT_THE_EDGE, str(library)], input=requested, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, f"it died of {done.returncode}: {done.stderr}"
     assert done.stdout.splitlines() == [str(as_decoded(data, count, 0)) for count, data in cases]
@@ -335,9 +335,9 @@ MISTAKES: list[tuple[str, str, Rule]] = [
 @pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
 def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:
     def in_python(module: ModuleType) -> None:
-        asked = ModuleType("asked")
-        asked.walk = module.walk_in_python  # type: ignore[attr-defined]
-        rule(asked)
+        requested = ModuleType("asked")
+        requested.walk = module.walk_in_python  # type: ignore[attr-defined]
+        rule(requested)
 
     assert_noticed(record_walk, right, wrong, in_python)
 

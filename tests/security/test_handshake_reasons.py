@@ -35,8 +35,8 @@ def without_a_common_suite(folder: Path) -> ssl.SSLContext:
 
 
 def refused(reason: str, own: Identity) -> "Case":
-    said = f"the client's certificate is refused: {reason}"
-    return Case((said,), trusting(AUTHORITY, own), client_auth="required")
+    message = f"the client's certificate is refused: {reason}"
+    return Case((message,), trusting(AUTHORITY, own), client_auth="required")
 
 
 class Case(NamedTuple):
@@ -74,9 +74,9 @@ def test_the_reason_of_a_failed_handshake_stands_in_the_runbook(
         ):
             secured.recv(1)
         deadline = time.monotonic() + PATIENCE_S
-        while not (said := [text for text in caplog.messages if "handshake failed" in text]):
+        while not (message := [text for text in caplog.messages if "handshake failed" in text]):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-    assert any(reason in said[0] for reason in case.reasons), said[0]
+    assert any(reason in message[0] for reason in case.reasons), message[0]
     page = PAGE.read_text(encoding="utf-8")
     assert all(f"{reason}`" in page for reason in case.reasons)

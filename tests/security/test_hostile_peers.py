@@ -188,8 +188,8 @@ async def test_a_login_that_the_server_ends_too_early_is_none() -> None:
         await answer(stream, correlation_id, agreeing(), 1)
         frame = await exactly(stream, int.from_bytes(await exactly(stream, 4)))
         nonce = frame.rpartition(b"r=")[2].rstrip(b"\0")
-        said = b"r=" + nonce + b"X,s=c2FsdA==,i=4096"
-        await answer(stream, int.from_bytes(frame[4:8]), challenge(said), 2)
+        text = b"r=" + nonce + b"X,s=c2FsdA==,i=4096"
+        await answer(stream, int.from_bytes(frame[4:8]), challenge(text), 2)
         _, correlation_id = await request(stream)
         await answer(stream, correlation_id, challenge(b""), 2)
         await says_nothing(stream)
@@ -231,16 +231,16 @@ async def test_no_weaker_mechanism_is_taken_for_the_one_that_is_set(caplog: pyte
 
 def once(peers: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
-        asked = 0
+        requested = 0
 
         async def serve(stream: trio.SocketStream) -> None:
-            nonlocal asked
+            nonlocal requested
             _, correlation_id = await request(stream)
             await answer(stream, correlation_id, agreeing(), 1)
             _, correlation_id = await request(stream)
-            asked += 1
-            said = "no\nsuch user" + "x" * 30_000
-            await answer(stream, correlation_id, challenge(b"", code=SaslAuthenticationFailed.code, message=said), 2)
+            requested += 1
+            text = "no\nsuch user" + "x" * 30_000
+            await answer(stream, correlation_id, challenge(b"", code=SaslAuthenticationFailed.code, message=text), 2)
             await says_nothing(stream)
 
         async with posing(serve) as port:
@@ -248,7 +248,7 @@ def once(peers: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
                 for purpose in ("a", "b", "a", "b"):
                     with pytest.raises(NetworkException):
                         await made.peer(HOST, port, purpose).ask(QUESTION, timeout_s=ASKED_S)
-        assert asked == 4
+        assert requested == 4
         (record,) = caplog.records
         assert len(record.getMessage()) < 1000 and "\n" not in record.getMessage()
 

@@ -158,8 +158,8 @@ async def test_every_version_of_the_requests_is_answered(tmp_path: Path) -> None
             assert (await connection.ask(expiry, min(version, 2))).error_code == NONE
         async with ClientConnection(broker) as stranger:
             for version in (1, 2, 3):
-                for asked in (creation(), DescribeDelegationTokenRequest(owners=None)):
-                    response = await stranger.ask(asked, version)
+                for requested in (creation(), DescribeDelegationTokenRequest(owners=None)):
+                    response = await stranger.ask(requested, version)
                     assert response.error_code == DelegationTokenRequestNotAllowed.code
 
 

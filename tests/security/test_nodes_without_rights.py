@@ -52,8 +52,8 @@ async def let_in(cluster: Cluster) -> None:
         operation=AclOperation.CLUSTER_ACTION,
         permission_type=AclPermission.ALLOW,
     )
-    (told,) = (await ask(cluster[1], CreateAclsRequest(creations=[creation]), 2)).results
-    assert told.error_code == 0
+    (result,) = (await ask(cluster[1], CreateAclsRequest(creations=[creation]), 2)).results
+    assert result.error_code == 0
 
 
 async def shut_out(cluster: Cluster) -> None:
@@ -66,8 +66,8 @@ async def shut_out(cluster: Cluster) -> None:
         operation=AclOperation.CLUSTER_ACTION,
         permission_type=AclPermission.ALLOW,
     )
-    (told,) = (await ask(cluster[1], DeleteAclsRequest(filters=[wanted]), 2)).filter_results
-    assert told.error_code == 0 and len(told.matching_acls) == 1
+    (result,) = (await ask(cluster[1], DeleteAclsRequest(filters=[wanted]), 2)).filter_results
+    assert result.error_code == 0 and len(result.matching_acls) == 1
 
 
 def fetches(cluster: Cluster, node: int) -> int:
@@ -119,8 +119,8 @@ async def forwards_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         topic = CreateTopicsRequest.Topic(
             name="new", num_partitions=1, replication_factor=1, assignments=[], configs=[]
         )
-        (told,) = (await ask(cluster[3], CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)).topics
-        assert told.error_code == UnknownServerError.code
+        (result,) = (await ask(cluster[3], CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)).topics
+        assert result.error_code == UnknownServerError.code
         await let_in(cluster)
         await cluster.until(lambda: all(broker.alive == {1, 2, 3} for broker in cluster.up))
 
@@ -161,7 +161,7 @@ async def test_a_client_at_the_listener_of_the_controllers_is_refused_what_nodes
         await works(cluster)
         active = await cluster.wait_active()
         epoch, brokers = active.quorum.epoch, list(active.metadata.brokers)
-        asked = 0
+        requested = 0
         for key in OF_NODES:
             request = request_type(key)
             version = SUPPORTED_APIS[key].last
@@ -169,8 +169,8 @@ async def test_a_client_at_the_listener_of_the_controllers_is_refused_what_nodes
                 assert (await client.log_in("PLAIN", STRANGER, STRANGERS_PASSWORD)).error_code == 0
                 response = await client.ask(sample(request, version, random), version)
             assert response is not None and f"error_code={ClusterAuthorizationFailed.code}" in str(response), request
-            asked += 1
-        assert asked == len(OF_NODES) >= 12
+            requested += 1
+        assert requested == len(OF_NODES) >= 12
         async with SaslClient(active, NODES) as client:
             await client.log_in("PLAIN", STRANGER, STRANGERS_PASSWORD)
             response = await client.ask(follower_fetch(active), 12)

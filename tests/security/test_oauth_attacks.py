@@ -121,8 +121,8 @@ def test_a_header_that_brings_or_names_a_key_is_refused(module: ModuleType) -> N
         "b64": False,
         "zip": "DEF",
     }.items():
-        for told in (value, None, []):
-            header = {"alg": "RS256", "kid": "rsa", name: told}
+        for result in (value, None, []):
+            header = {"alg": "RS256", "kid": "rsa", name: result}
             text = f"{base64url(json.dumps(header).encode())}.{base64url(json.dumps(claims()).encode())}"
             refused(module, f"{text}.{base64url(b'x')}", f"its header has {name}")
     for kid in ("", 5, ["rsa"], "x" * 257, True):
@@ -414,9 +414,9 @@ def test_any_token_is_refused_without_a_mistake(text: str, header: dict[str, Any
                     max_leaves=20))  # fmt: skip
 def test_any_claims_of_a_signed_token_are_judged_without_a_mistake(found: Any) -> None:
     keys = read_key_set(key_set(ed_jwk(ed_key())))
-    said = found if isinstance(found, dict) else {"sub": found, "aud": found, "exp": found}
+    line = found if isinstance(found, dict) else {"sub": found, "aud": found, "exp": found}
     with pytest.raises(InvalidToken):
-        jwt.verify(signed(json.dumps(said).encode(), alg="EdDSA"), keys, RULES, 0.0)
+        jwt.verify(signed(json.dumps(line).encode(), alg="EdDSA"), keys, RULES, 0.0)
 
 
 @given(st.binary(max_size=300))

@@ -160,8 +160,8 @@ class Attacked:
         for mechanism in MECHANISMS:
             password = self.planted.new(f"formatted-{mechanism}")
             users += ["--add-scram", f"{mechanism}=[name=ann,password={password}]"]
-        told = self.run("format", "storage", "format", "-t", "cluster0000000000000w", "-c", self.properties, *users)
-        assert "ormat" in told, told
+        reply = self.run("format", "storage", "format", "-t", "cluster0000000000000w", "-c", self.properties, *users)
+        assert "ormat" in reply, reply
 
     def connection(self, listener: str, login: Login | None = None) -> Connection:
         return Connection(HOST, self.ports[listener], timeout_s=TIMEOUT_S, greet=login)

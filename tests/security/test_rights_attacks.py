@@ -65,8 +65,8 @@ async def remove_rules(broker: Broker, kind: AclResourceType) -> None:
         operation=1,
         permission_type=1,
     )
-    (told,) = (await ask(broker, DeleteAclsRequest(filters=[wanted]), 3)).filter_results
-    assert told.error_code == 0 and told.matching_acls
+    (result,) = (await ask(broker, DeleteAclsRequest(filters=[wanted]), 3)).filter_results
+    assert result.error_code == 0 and result.matching_acls
 
 
 @asynccontextmanager
@@ -199,8 +199,8 @@ async def test_attack_53_a_client_is_no_node(tmp_path: Path) -> None:
                 async with SaslClient(broker) as attacker:
                     await attacker.log_in("PLAIN", "alice", PASSWORDS["alice"])
                     assert await attacker.ask(request, version) is None, key
-        told = await client.ask(REQUESTS[27](1, lambda _: bytes(16)), 1)  # WriteTxnMarkers
-        assert told.markers[0].topics[0].partitions[0].error_code == CLUSTER_DENIED
+        result = await client.ask(REQUESTS[27](1, lambda _: bytes(16)), 1)  # WriteTxnMarkers
+        assert result.markers[0].topics[0].partitions[0].error_code == CLUSTER_DENIED
         topic = broker.metadata.topics.by_name(TOPIC)
         assert topic is not None
         for version in (4, 12, 15, 17):

@@ -41,8 +41,8 @@ async def test_attack_3_an_unknown_mechanism_is_told_the_list(tmp_path: Path) ->
     async with attacked_broker(tmp_path) as broker:
         for mechanism in ("FOO", "", "x" * 32_000, "plain", "GSSAPI"):
             async with SaslClient(broker) as client:
-                told = await client.handshake(mechanism)
-                assert (told.error_code, told.mechanisms) == (33, ["PLAIN", SCRAM, "SCRAM-SHA-512"])
+                reply = await client.handshake(mechanism)
+                assert (reply.error_code, reply.mechanisms) == (33, ["PLAIN", SCRAM, "SCRAM-SHA-512"])
                 assert await client.is_closed()
 
 
@@ -66,8 +66,8 @@ async def test_attack_6_a_second_handshake_ends_the_login(tmp_path: Path) -> Non
     async with attacked_broker(tmp_path) as broker:
         async with SaslClient(broker) as client:
             await client.handshake("PLAIN")
-            told = await client.handshake("PLAIN")
-            assert (told.error_code, told.mechanisms) == (34, [])
+            reply = await client.handshake("PLAIN")
+            assert (reply.error_code, reply.mechanisms) == (34, [])
             assert await client.is_closed()
         async with SaslClient(broker) as client:
             await client.log_in("PLAIN", "alice", PASSWORDS["alice"])
@@ -145,8 +145,8 @@ async def test_attack_16_plain_messages_that_are_none_are_refused(tmp_path: Path
         ):
             async with SaslClient(broker) as client:
                 await client.handshake("PLAIN")
-                told = await client.authenticate(message)
-                assert told.error_code == FAILED and told.error_message, message
+                reply = await client.authenticate(message)
+                assert reply.error_code == FAILED and reply.error_message, message
                 assert await client.is_closed()
         message = f"bob\0alice\0{PASSWORDS['alice']}".encode()
         async with SaslClient(broker) as client:
@@ -157,20 +157,20 @@ async def test_attack_16_plain_messages_that_are_none_are_refused(tmp_path: Path
 @on_trio
 async def test_attack_19_a_replayed_login_fails(tmp_path: Path) -> None:
     async with attacked_broker(tmp_path) as broker:
-        said: list[bytes] = []
+        line: list[bytes] = []
         async with SaslClient(broker) as client:
             authenticate = client.authenticate
 
             async def record(message: bytes, version: int = 2) -> Any:
-                said.append(message)
+                line.append(message)
                 return await authenticate(message, version)
 
             client.authenticate = record  # type: ignore[method-assign]
             assert (await client.log_in(SCRAM, "alice", PASSWORDS["alice"])).error_code == 0
         async with SaslClient(broker) as client:
             await client.handshake(SCRAM)
-            assert (await client.authenticate(said[0])).error_code == 0
-            assert (await client.authenticate(said[1])).error_code == FAILED
+            assert (await client.authenticate(line[0])).error_code == 0
+            assert (await client.authenticate(line[1])).error_code == FAILED
 
 
 @on_trio
@@ -178,9 +178,9 @@ async def test_attack_20_an_unknown_user_has_the_same_salt_after_a_restart(tmp_p
     async def challenge(broker: Broker, name: str) -> tuple[str, str]:
         async with SaslClient(broker) as client:
             await client.handshake(SCRAM)
-            told = await client.authenticate(f"n,,n={name},r=abc".encode())
-            assert told.error_code == 0
-            _, salt, iterations = bytes(told.auth_bytes).decode().split(",")
+            reply = await client.authenticate(f"n,,n={name},r=abc".encode())
+            assert reply.error_code == 0
+            _, salt, iterations = bytes(reply.auth_bytes).decode().split(",")
             return salt, iterations
 
     async with attacked_broker(tmp_path) as broker:
@@ -209,27 +209,27 @@ async def test_attack_21_23_25_scram_messages_that_are_none_are_refused(
             caplog.clear()
             async with SaslClient(broker) as client:
                 await client.handshake(SCRAM)
-                told = await client.authenticate(first.encode())
-                assert (told.error_code, told.error_message) == (FAILED, GENERAL), first
+                reply = await client.authenticate(first.encode())
+                assert (reply.error_code, reply.error_message) == (FAILED, GENERAL), first
                 assert await client.is_closed()
             (record,) = (each for each in caplog.records if each.name == "trioka.audit")
             assert "\n" not in record.getMessage() and len(record.getMessage()) < 1200
         for proof in (b"abc", bytes(64), bytes(32), None):
             async with SaslClient(broker) as client:
                 await client.handshake(SCRAM)
-                told = await client.authenticate(b"n,,n=alice,r=abc")
-                nonce = bytes(told.auth_bytes).decode().split(",")[0]
+                reply = await client.authenticate(b"n,,n=alice,r=abc")
+                nonce = bytes(reply.auth_bytes).decode().split(",")[0]
                 text = "!" if proof is None else b64encode(proof).decode()
-                told = await client.authenticate(f"c=biws,{nonce},p={text}".encode())
-                assert (told.error_code, told.error_message) == (FAILED, GENERAL)
+                reply = await client.authenticate(f"c=biws,{nonce},p={text}".encode())
+                assert (reply.error_code, reply.error_message) == (FAILED, GENERAL)
 
 
 @on_trio
 async def test_attack_26_credentials_that_are_too_weak_are_refused(tmp_path: Path) -> None:
     async with attacked_broker(tmp_path) as broker:
         async with SaslClient(broker) as client:
-            told = await client.log_in("SCRAM-SHA-512", "alice", PASSWORDS["alice"])
-            assert told.error_code == FAILED
+            reply = await client.log_in("SCRAM-SHA-512", "alice", PASSWORDS["alice"])
+            assert reply.error_code == FAILED
         for changes in (
             {"iterations": 4095},
             {"iterations": 16385},
@@ -268,9 +268,9 @@ async def test_attack_49_a_re_authentication_changes_neither_name_nor_mechanism(
     async with attacked_broker(tmp_path, **settings) as broker:
         async with SaslClient(broker) as client:
             await client.log_in("PLAIN", "alice", PASSWORDS["alice"])
-            told = await client.log_in("PLAIN", "bob", PASSWORDS["bob"])
+            reply = await client.log_in("PLAIN", "bob", PASSWORDS["bob"])
             text = "Cannot change principals during re-authentication from User.alice: User.bob"
-            assert (told.error_code, told.error_message) == (FAILED, text)
+            assert (reply.error_code, reply.error_message) == (FAILED, text)
             assert await client.is_closed()
         async with SaslClient(broker) as client:
             await client.log_in("PLAIN", "alice", PASSWORDS["alice"])

@@ -289,9 +289,9 @@ def altered(broker: Broker, **configs: str) -> tuple[int, str]:
         resources=[wanted(resource_type=4, resource_name="1", configs=changes)], validate_only=False
     )
     client = Client(*broker.addresses["PLAINTEXT"])
-    told = client.ask(request, 1).responses[0]
+    result = client.ask(request, 1).responses[0]
     client.close()
-    return told.error_code, told.error_message or ""
+    return result.error_code, result.error_message or ""
 
 
 def test_stores_are_replaced_by_kafka_configs(broker: Broker, tls: ssl.SSLContext, tmp_path: Path) -> None:

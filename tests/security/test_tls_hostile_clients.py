@@ -99,10 +99,10 @@ def ends_at_its_deadline(directory: Path) -> None:
         with contextlib.ExitStack() as clients:
             first = clients.enter_context(socket.create_connection(broker.addresses[SECURE], TIMEOUT_S))
             until(lambda: len(handshakes_of(broker)) == 1)
-            for said in (b"\x16\x03\x01", b"\x16\x03\x01\x02\x00" + bytes(100), b""):
+            for text in (b"\x16\x03\x01", b"\x16\x03\x01\x02\x00" + bytes(100), b""):
                 time.sleep(0.2)  # so that their deadlines differ
                 second = clients.enter_context(socket.create_connection(broker.addresses[SECURE], TIMEOUT_S))
-                first.sendall(said)
+                first.sendall(text)
                 assert first.recv(1) == second.recv(1) == b""
                 first = clients.enter_context(socket.create_connection(broker.addresses[SECURE], TIMEOUT_S))
 
@@ -208,8 +208,8 @@ def test_a_broker_stops_while_handshakes_are_in_progress(tmp_path: Path) -> None
         contextlib.ExitStack() as clients,
         broker_in_thread(tmp_path / "data", **tls_settings(SERVER, AUTHORITY, tmp_path)) as broker,
     ):
-        for said in (b"", b"\x16\x03\x01"):
-            clients.enter_context(socket.create_connection(broker.addresses[SECURE], TIMEOUT_S)).sendall(said)
+        for text in (b"", b"\x16\x03\x01"):
+            clients.enter_context(socket.create_connection(broker.addresses[SECURE], TIMEOUT_S)).sendall(text)
         until(lambda: len(handshakes_of(broker)) == 2)
     assert len(handshakes_of(broker)) == 0
 

@@ -45,15 +45,15 @@ NEVER = -1
 
 async def request(
     broker: Broker,
-    asked: Request,
+    requested: Request,
     principal: str = ANN,
     *,
     protocol: SecurityProtocol = SecurityProtocol.SASL_SSL,
     by_token: bool = False,
 ) -> Any:
-    version = SUPPORTED_APIS[type(asked).__key__ or 0].last
+    version = SUPPORTED_APIS[type(requested).__key__ or 0].last
     return await call_handler(
-        broker, asked, version, principal=principal, security_protocol=protocol, is_token_authenticated=by_token
+        broker, requested, version, principal=principal, security_protocol=protocol, is_token_authenticated=by_token
     )
 
 
@@ -97,8 +97,8 @@ async def allow(broker: Broker, principal: str, operation: AclOperation, kind: A
         operation=operation,
         permission_type=AclPermission.ALLOW,
     )
-    (told,) = (await ask(broker, CreateAclsRequest(creations=[rule]), 3)).results
-    assert told.error_code == NONE
+    (result,) = (await ask(broker, CreateAclsRequest(creations=[rule]), 3)).results
+    assert result.error_code == NONE
 
 
 @on_trio
@@ -114,11 +114,11 @@ async def test_over_an_open_connection_no_request_about_tokens_is_served(tmp_pat
         for how in open_ways:
             created = await request(broker, creation(), **how)
             assert (created.error_code, created.hmac, created.expiry_timestamp_ms) == (not_allowed, b"", NEVER)
-            for asked in (renewal(hmac), expiry(hmac)):
-                response = await request(broker, asked, **how)
+            for requested in (renewal(hmac), expiry(hmac)):
+                response = await request(broker, requested, **how)
                 assert (response.error_code, response.expiry_timestamp_ms) == (not_allowed, NEVER)
-            told = await request(broker, description(), **how)
-            assert (told.error_code, told.tokens) == (not_allowed, [])
+            result = await request(broker, description(), **how)
+            assert (result.error_code, result.tokens) == (not_allowed, [])
         assert len(broker.metadata.access.tokens) == 1
         assert (await request(broker, creation(), protocol=SecurityProtocol.SSL)).error_code == NONE
 
@@ -137,8 +137,8 @@ async def test_over_a_plaintext_listener_a_real_client_gets_no_token(tmp_path: P
 @on_trio
 async def test_without_a_secret_key_tokens_are_switched_off(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
-        for asked in (creation(), renewal(b"x"), expiry(b"x"), description()):
-            assert (await request(broker, asked)).error_code == DelegationTokenAuthDisabled.code, asked
+        for requested in (creation(), renewal(b"x"), expiry(b"x"), description()):
+            assert (await request(broker, requested)).error_code == DelegationTokenAuthDisabled.code, requested
 
 
 @on_trio
@@ -147,8 +147,8 @@ async def test_a_wrong_hmac_finds_no_token(tmp_path: Path) -> None:
         token = await token_of(broker)
         assert token.hmac == token_hmac(SECRET.encode(), token.token_id)
         for wrong in (b"", token.hmac[:-1], token.hmac + b"\0", bytes(64), token.token_id.encode()):
-            for asked in (renewal(wrong), expiry(wrong)):
-                assert (await request(broker, asked)).error_code == DelegationTokenNotFound.code
+            for requested in (renewal(wrong), expiry(wrong)):
+                assert (await request(broker, requested)).error_code == DelegationTokenNotFound.code
         assert token.token_id in broker.metadata.access.tokens
 
 
@@ -156,8 +156,8 @@ async def test_a_wrong_hmac_finds_no_token(tmp_path: Path) -> None:
 async def test_a_stranger_neither_renews_nor_expires_nor_sees_a_token(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **KEYS, **ACLS) as broker:
         token = await token_of(broker, "bob")
-        for asked in (renewal(token.hmac), expiry(token.hmac), expiry(token.hmac, 5)):
-            assert (await request(broker, asked, EVE)).error_code == DelegationTokenOwnerMismatch.code
+        for requested in (renewal(token.hmac), expiry(token.hmac), expiry(token.hmac, 5)):
+            assert (await request(broker, requested, EVE)).error_code == DelegationTokenOwnerMismatch.code
         for owners in ((), ("ann",), ("eve",), ("bob",)):
             assert (await request(broker, description(*owners), EVE)).tokens == []
         for principal in (ANN, BOB):

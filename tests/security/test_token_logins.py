@@ -43,13 +43,13 @@ async def log_in_with_token(client: SaslClient, token: Any) -> Any:
     assert (await client.handshake(SCRAM)).error_code == 0
     password = b64encode(bytes(token.hmac)).decode()
     exchange = client_exchange(SCRAM, token.token_id, password, random=bytes(24), is_token=True)
-    challenge, told = b"", None
+    challenge, result = b"", None
     while (message := exchange.respond(challenge)) is not None:
-        told = await client.authenticate(message)
-        if told is None or told.error_code:
-            return told
-        challenge = bytes(told.auth_bytes)
-    return told
+        result = await client.authenticate(message)
+        if result is None or result.error_code:
+            return result
+        challenge = bytes(result.auth_bytes)
+    return result
 
 
 @pytest.mark.parametrize("client_auth", ["none", "requested", "required"])

@@ -191,8 +191,8 @@ class Walk:
         self._asked[walker.pending] = (walker, hear)
 
     def _hear(self) -> None:
-        told, self.shell.told = self.shell.told, []
-        for request_id, response in told:
+        result, self.shell.told = self.shell.told, []
+        for request_id, response in result:
             walker, hear = self._asked.pop(request_id)
             if isinstance(response, KafkaError):
                 walker.generation, walker.is_synced = -1, False

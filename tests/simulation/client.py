@@ -179,18 +179,18 @@ class SimClient:
         reads: list[Read] = []
         for topic in answer.responses:
             name = topic.topic if version < FIRST_FETCH_BY_ID else names[topic.topic_id]
-            for told in topic.partitions:
-                reads += await self._told((name, told.partition_index), told, positions)
+            for result in topic.partitions:
+                reads += await self._told((name, result.partition_index), result, positions)
         return reads
 
     def _fetch_request(
         self, places: list[Place], positions: dict[Place, int], is_committed: bool, wait_ms: int, version: int
     ) -> FetchRequest:
-        asked = FetchRequest.Topic.Partition
+        requested = FetchRequest.Topic.Partition
         topics: dict[str, list[FetchRequest.Topic.Partition]] = {}
         for place in places:
             topics.setdefault(place[0], []).append(
-                asked(
+                requested(
                     partition=place[1],
                     current_leader_epoch=self.leaders[place][1],
                     fetch_offset=positions[place],
@@ -213,13 +213,15 @@ class SimClient:
             ],
         )
 
-    async def _told(self, place: Place, told: FetchResponse.Topic.Partition, positions: dict[Place, int]) -> list[Read]:
-        if told.error_code:
-            if told.error_code not in PASSES:
-                self.surprise(f"fetch of {key_of(place)} from {positions[place]}", told.error_code)
+    async def _told(
+        self, place: Place, result: FetchResponse.Topic.Partition, positions: dict[Place, int]
+    ) -> list[Read]:
+        if result.error_code:
+            if result.error_code not in PASSES:
+                self.surprise(f"fetch of {key_of(place)} from {positions[place]}", result.error_code)
             await self.refresh()
             return []
-        data, start = bytes(told.records or b""), positions[place]  # type: ignore[call-overload]
+        data, start = bytes(result.records or b""), positions[place]  # type: ignore[call-overload]
         try:
             for header in batch.headers(data, partial_tail=True):
                 batch.verify(data, header)
@@ -229,6 +231,6 @@ class SimClient:
             return []
         return [
             Read(key_of(place), each.offset, each.value or b"")
-            for each in records_told(data, told)
+            for each in records_told(data, result)
             if each.offset >= start
         ]

@@ -210,16 +210,16 @@ class Producer(SimClient):
         is_good = True
         for number, each in enumerate(batches):
             answer: Any = read_response(ProduceRequest, self._version, await line.receive(), number)
-            told = answer.responses[0].partition_responses[0]
-            if told.error_code in (NONE, DuplicateSequenceNumber.code):
+            result = answer.responses[0].partition_responses[0]
+            if result.error_code in (NONE, DuplicateSequenceNumber.code):
                 each.is_acknowledged = True
-                each.offset = told.base_offset if told.error_code == NONE else None
+                each.offset = result.base_offset if result.error_code == NONE else None
                 continue
-            if told.error_code == OutOfOrderSequenceNumber.code:
+            if result.error_code == OutOfOrderSequenceNumber.code:
                 if is_good:  # nothing before it has failed
-                    self.surprise(f"{key_of(place)}, sequence {each.sequence}", told.error_code)
-            elif told.error_code not in PASSES:
-                self.surprise(f"{key_of(place)}, sequence {each.sequence}", told.error_code)
+                    self.surprise(f"{key_of(place)}, sequence {each.sequence}", result.error_code)
+            elif result.error_code not in PASSES:
+                self.surprise(f"{key_of(place)}, sequence {each.sequence}", result.error_code)
             is_good = False
         return is_good
 

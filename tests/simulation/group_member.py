@@ -62,21 +62,23 @@ class Member(SimClient):
             subscribed_topic_names=[self._topic],
             topic_partitions=[TopicPartition(topic_id=topic_id, partitions=owned)] if owned else [],
         )
-        told = await self.ask_coordinator(GROUP_KIND, GROUP, request, HEARTBEAT_VERSION)
-        if told is None:
+        result = await self.ask_coordinator(GROUP_KIND, GROUP, request, HEARTBEAT_VERSION)
+        if result is None:
             return
-        if told.error_code in FORGOTTEN:
+        if result.error_code in FORGOTTEN:
             self._begin_anew()
-        elif told.error_code != NONE:
-            self._wait_out("heartbeat", told.error_code)
+        elif result.error_code != NONE:
+            self._wait_out("heartbeat", result.error_code)
         else:
             if self._epoch == JOINS:
                 self.world.history.ok(
                     self.name, Subscribe(frozenset({self._topic})), began=self.now(), ended=self.now()
                 )
-            self._epoch = told.member_epoch
-            if told.assignment is not None:
-                await self._take_up({(self._topic, i) for t in told.assignment.topic_partitions for i in t.partitions})
+            self._epoch = result.member_epoch
+            if result.assignment is not None:
+                await self._take_up(
+                    {(self._topic, i) for t in result.assignment.topic_partitions for i in t.partitions}
+                )
 
     def _begin_anew(self) -> None:
         self._epoch = JOINS
@@ -104,19 +106,19 @@ class Member(SimClient):
         for _ in range(20):
             began = self.now()
             Group = OffsetFetchRequest.Group
-            asked = Group(
+            requested = Group(
                 group_id=GROUP,
                 member_id=self._id,
                 member_epoch=self._epoch,
                 topics=[Group.Topic(name=place[0], partition_indexes=[place[1]])],
             )
-            told = await self.ask_coordinator(
-                GROUP_KIND, GROUP, OffsetFetchRequest(groups=[asked], require_stable=True), FETCH_VERSION
+            result = await self.ask_coordinator(
+                GROUP_KIND, GROUP, OffsetFetchRequest(groups=[requested], require_stable=True), FETCH_VERSION
             )
-            if told is not None:
-                code = told.groups[0].error_code
+            if result is not None:
+                code = result.groups[0].error_code
                 if code == NONE:
-                    (found,) = told.groups[0].topics[0].partitions
+                    (found,) = result.groups[0].topics[0].partitions
                     code = found.error_code
                 if code == NONE:
                     at = None if found.committed_offset < 0 else int(found.committed_offset)
@@ -146,7 +148,7 @@ class Member(SimClient):
         moved = {place: at for place, at in self._positions.items() if at != self._committed.get(place)}
         if not moved:
             return
-        asked = OffsetCommitRequest.Topic.Partition
+        requested = OffsetCommitRequest.Topic.Partition
         request = OffsetCommitRequest(
             group_id=GROUP,
             generation_id_or_member_epoch=self._epoch,
@@ -155,16 +157,16 @@ class Member(SimClient):
                 OffsetCommitRequest.Topic(
                     name=self._topic,
                     partitions=[
-                        asked(partition_index=index, committed_offset=at, committed_metadata="")
+                        requested(partition_index=index, committed_offset=at, committed_metadata="")
                         for (_, index), at in moved.items()
                     ],
                 )
             ],
         )
         began = self.now()
-        told = await self.ask_coordinator(GROUP_KIND, GROUP, request, COMMIT_VERSION)
+        result = await self.ask_coordinator(GROUP_KIND, GROUP, request, COMMIT_VERSION)
         codes: dict[int, int] = (
-            {} if told is None else {each.partition_index: each.error_code for each in told.topics[0].partitions}
+            {} if result is None else {each.partition_index: each.error_code for each in result.topics[0].partitions}
         )
         for place, at in moved.items():
             self._note_commit(place, at, codes.get(place[1]), began)

@@ -364,11 +364,13 @@ class RaftWorld:
                 self.committed_in.append(node.raft.epoch)
         log.high_watermark = high_watermark
 
-    def _has_voted(self, node: SimNode, told: RaftVoteResponse, asked: RaftVoteRequest) -> None:
-        if told.is_granted and not told.is_pre_vote:
-            before = self.votes.setdefault((node.key, asked.epoch), asked.candidate)
-            if before != asked.candidate:
-                raise Violation(f"K1: {node.key.id} votes for {before.id} and {asked.candidate.id} in {asked.epoch}")
+    def _has_voted(self, node: SimNode, result: RaftVoteResponse, requested: RaftVoteRequest) -> None:
+        if result.is_granted and not result.is_pre_vote:
+            before = self.votes.setdefault((node.key, requested.epoch), requested.candidate)
+            if before != requested.candidate:
+                raise Violation(
+                    f"K1: {node.key.id} votes for {before.id} and {requested.candidate.id} in {requested.epoch}"
+                )
 
     # -- the network ---------------------------------------------------------------------------------------------------
 
@@ -402,11 +404,11 @@ class RaftWorld:
                 case RaftVoteRequest():
                     if not to.matches(node.key):
                         return  # another directory than the one that the request names
-                    told, actions = node.raft.on_vote_request(question, self.now)
+                    result, actions = node.raft.on_vote_request(question, self.now)
                     self._do(node, actions)
                     if node.raft is not None:
-                        self._has_voted(node, told, question)
-                        self._answer(node, source, life, lambda: source.raft.on_vote_response(told, self.now))
+                        self._has_voted(node, result, question)
+                        self._answer(node, source, life, lambda: source.raft.on_vote_response(result, self.now))
                 case BeginEpoch():
                     self._do(node, node.raft.on_begin_epoch(question, self.now))
                 case EndEpoch():
@@ -421,7 +423,7 @@ class RaftWorld:
 
         self._deliver(node.key.id, asker.key.id, arrive)
 
-    def _send_fetch(self, source: SimNode, leader_id: int, asked: RaftFetchRequest) -> None:
+    def _send_fetch(self, source: SimNode, leader_id: int, requested: RaftFetchRequest) -> None:
         life = source.life
         source.is_fetching = True
 
@@ -432,32 +434,32 @@ class RaftWorld:
         self._at(self.now + 400, give_up)
 
         def arrive(node: SimNode) -> None:
-            told, actions = node.raft.on_fetch_request(asked, self.now)
-            offset = asked.end.offset
-            is_plain = not told.is_refused and told.diverging is None and told.snapshot is None
+            result, actions = node.raft.on_fetch_request(requested, self.now)
+            offset = requested.end.offset
+            is_plain = not result.is_refused and result.diverging is None and result.snapshot is None
             entries = tuple(node.log.entries[offset : offset + self.weather.fetch_entries]) if is_plain else ()
             self._do(node, actions)
             if node.raft is not None:
-                self._answer(node, source, life, lambda: self._fetched(source, asked, told, entries))
+                self._answer(node, source, life, lambda: self._fetched(source, requested, result, entries))
 
         self._deliver(source.key.id, leader_id, arrive)
 
     def _fetched(
-        self, node: SimNode, asked: RaftFetchRequest, told: RaftFetchResponse, entries: tuple[Entry, ...]
+        self, node: SimNode, requested: RaftFetchRequest, result: RaftFetchResponse, entries: tuple[Entry, ...]
     ) -> list[Action]:
         node.is_fetching = False
-        if node.log.end != asked.end or node.raft.epoch > told.epoch:
+        if node.log.end != requested.end or node.raft.epoch > result.epoch:
             return []
-        actions: list[Action] = node.raft.on_fetch_response(told, asked, self.now)
-        if told.is_refused or told.diverging or told.snapshot or node.raft.epoch != asked.epoch:
+        actions: list[Action] = node.raft.on_fetch_response(result, requested, self.now)
+        if result.is_refused or result.diverging or result.snapshot or node.raft.epoch != requested.epoch:
             return actions
-        if node.raft.leader_id != told.leader_id:
+        if node.raft.leader_id != result.leader_id:
             return actions
         for entry in entries:
             node.log.entries.append(entry)
             if isinstance(entry.value, VoterSet):
                 node.raft.voters_appended(len(node.log.entries) - 1, entry.value)
-        committed: list[Action] = node.raft.followed(told.high_watermark)
+        committed: list[Action] = node.raft.followed(result.high_watermark)
         return actions + committed
 
     # -- snapshots -----------------------------------------------------------------------------------------------------

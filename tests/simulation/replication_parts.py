@@ -143,13 +143,13 @@ class FaultProfile:
 
 def proposing(broker: SimBroker, topic_id: bytes, proposal: Any) -> AlterPartitionRequest:
     """The proposals of a leader to the controller."""
-    told = AlterPartitionRequest.Topic.Partition
+    result = AlterPartitionRequest.Topic.Partition
     epochs = zip(proposal.isr, proposal.broker_epochs, strict=True)
-    partition = told(
+    partition = result(
         partition_index=0,
         leader_epoch=proposal.leader_epoch,
         new_isr_with_epochs=[
-            told.NewIsrWithEpoch(broker_id=replica, broker_epoch=broker.epoch if replica == broker.id else epoch)
+            result.NewIsrWithEpoch(broker_id=replica, broker_epoch=broker.epoch if replica == broker.id else epoch)
             for replica, epoch in epochs
         ],
         leader_recovery_state=RecoveryState.RECOVERED,

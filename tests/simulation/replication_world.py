@@ -422,7 +422,7 @@ class ReplicationWorld:
         if self._habits.cuts_at_high_watermark and broker.was_cut_in != leader_epoch:
             broker.was_cut_in = leader_epoch
             self._cut(broker, log.high_watermark)
-        asked = (leader_epoch, log.end, log.last_epoch, broker.epoch)
+        requested = (leader_epoch, log.end, log.last_epoch, broker.epoch)
         broker.is_fetching = True
         broker.fetches += 1
         number = broker.fetches
@@ -442,15 +442,17 @@ class ReplicationWorld:
                 return
             done()
             is_same = broker.following == (leader_id, leader_epoch) or self._habits.answers_any_epoch
-            if is_same and broker.following is not None and log.end == asked[1]:
+            if is_same and broker.following is not None and log.end == requested[1]:
                 self._take(broker, leader_epoch, *answer)
 
-        self._deliver(broker.id, leader_id, lambda: self._serve(broker.id, self.brokers[leader_id], asked, answered))
+        self._deliver(
+            broker.id, leader_id, lambda: self._serve(broker.id, self.brokers[leader_id], requested, answered)
+        )
 
     def _serve(
-        self, asker: int, leader: SimBroker, asked: tuple[int, int, int, int], answered: Callable[[Any], None]
+        self, asker: int, leader: SimBroker, requested: tuple[int, int, int, int], answered: Callable[[Any], None]
     ) -> None:
-        leader_epoch, offset, last_epoch, broker_epoch = asked
+        leader_epoch, offset, last_epoch, broker_epoch = requested
         leadership, log = leader.leadership, leader.log
         if leadership is None or (leadership.leader_epoch != leader_epoch and not self._habits.answers_any_epoch):
             return

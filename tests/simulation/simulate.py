@@ -117,11 +117,11 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--shrink", action="store_true")
-    said = parser.parse_args()
-    if said.seed is not None:
-        name = said.world[0] if said.world else "replication"
-        return shrink(name, said.seed) if said.shrink else again(name, said.seed)
-    return many(said.world or list(WORLDS), range(said.first, said.first + said.seeds), said.processes)
+    text = parser.parse_args()
+    if text.seed is not None:
+        name = text.world[0] if text.world else "replication"
+        return shrink(name, text.seed) if text.shrink else again(name, text.seed)
+    return many(text.world or list(WORLDS), range(text.first, text.first + text.seeds), text.processes)
 
 
 if __name__ == "__main__":

@@ -202,46 +202,46 @@ class Walk:
                 self._send(client.asked)
             return
         if client.producer is None:
-            asked = InFlightRequest(client, "init", client.expected or NOBODY)
+            requested = InFlightRequest(client, "init", client.expected or NOBODY)
         elif not client.is_lost and (not client.has_written or self.random.random() < 0.6):
             client.writes += 1
             value = (client.number, client.serial, client.writes)
-            asked = InFlightRequest(client, "write", client.producer, value, self.random.choice(PARTITIONS))
+            requested = InFlightRequest(client, "write", client.producer, value, self.random.choice(PARTITIONS))
         else:
             is_commit = not client.is_lost and self.random.random() < 0.7
-            asked = InFlightRequest(client, "commit" if is_commit else "abort", client.producer)
-        client.asked = asked
-        self._send(asked)
+            requested = InFlightRequest(client, "commit" if is_commit else "abort", client.producer)
+        client.asked = requested
+        self._send(requested)
 
-    def _send(self, asked: InFlightRequest) -> None:
+    def _send(self, requested: InFlightRequest) -> None:
         if len(self.in_flight) < MAX_IN_FLIGHT:
-            self.in_flight.append(asked)
+            self.in_flight.append(requested)
 
     def _deliver(self) -> None:
         if not self.in_flight:
             return
         place = self.random.randrange(len(self.in_flight)) if self.version >= 2 else 0
-        asked = self.in_flight[place]
+        requested = self.in_flight[place]
         chance = self.random.random()
         if self.version < 2 or chance > 0.15:
             del self.in_flight[place]
         if self.version < 2 or chance < 0.95:
-            self._ask(asked)
+            self._ask(requested)
 
-    def _ask(self, asked: InFlightRequest) -> None:
-        name, partition, producer = asked.client.name, asked.partition, asked.producer
-        asked.ends = self.partitions[partition].ends[producer.id]
+    def _ask(self, requested: InFlightRequest) -> None:
+        name, partition, producer = requested.client.name, requested.partition, requested.producer
+        requested.ends = self.partitions[partition].ends[producer.id]
         version = 2 if self.version >= 2 else 0
 
         def decide(c: TransactionCoordinator, request_id: RequestId, now: Now, new: int | None) -> Decision:
-            self.delivered[request_id] = replace(asked)
-            self.delivered[request_id].client = asked.client
-            if asked.what == "init":
+            self.delivered[request_id] = replace(requested)
+            self.delivered[request_id].client = requested.client
+            if requested.what == "init":
                 expected = None if producer == NOBODY else producer
                 return c.init_producer_id(request_id, name, TIMEOUT_MS, expected, new, now)
-            if asked.what == "write":
+            if requested.what == "write":
                 return c.add_partitions(request_id, name, producer, [partition], version, SAID, now)
-            return c.end(request_id, name, producer, asked.what == "commit", version, new, now)
+            return c.end(request_id, name, producer, requested.what == "commit", version, new, now)
 
         def with_or_without(c: TransactionCoordinator, request_id: RequestId, now: Now) -> Decision:
             try:
@@ -286,8 +286,8 @@ class Walk:
             self._check_order(order)
             self.orders += [(order, partition) for partition in order.partitions]
         self.shell.orders.clear()
-        told, self.shell.told = self.shell.told, []
-        for request_id, response in told:
+        result, self.shell.told = self.shell.told, []
+        for request_id, response in result:
             self._learn(self.delivered.pop(request_id), response)
 
     def _check_order(self, order: TxnMarkerRequest) -> None:
@@ -317,16 +317,18 @@ class Walk:
         assert kept.value is None or isinstance(kept.value, TransactionLogValue)
         return kept.key.transactional_id, None if kept.value is None else Transaction.from_value(kept.value)
 
-    def _learn(self, asked: InFlightRequest, response: Any) -> None:
-        client = asked.client
+    def _learn(self, requested: InFlightRequest, response: Any) -> None:
+        client = requested.client
         is_written = False
-        if asked.what == "write" and not isinstance(response, KafkaError):
-            is_written = self.partitions[asked.partition].append(asked.producer, asked.value, asked.ends)
+        if requested.what == "write" and not isinstance(response, KafkaError):
+            is_written = self.partitions[requested.partition].append(
+                requested.producer, requested.value, requested.ends
+            )
         current = client.asked
         if current is None or (current.what, current.producer, current.value) != (
-            asked.what,
-            asked.producer,
-            asked.value,
+            requested.what,
+            requested.producer,
+            requested.value,
         ):
             return
         if isinstance(response, AGAIN):
@@ -334,22 +336,22 @@ class Walk:
             return
         client.asked = None
         if isinstance(response, KafkaError):
-            if asked.what == "write":
+            if requested.what == "write":
                 client.is_lost = True
             else:
-                goes_on = asked.what != "init" and self.random.random() < 0.7
-                client.reset_to_snapshot(asked.producer if goes_on else None)
-        elif asked.what == "write":
+                goes_on = requested.what != "init" and self.random.random() < 0.7
+                client.reset_to_snapshot(requested.producer if goes_on else None)
+        elif requested.what == "write":
             client.has_written = True
             if is_written:
-                client.acknowledged.append((asked.value, asked.partition))
+                client.acknowledged.append((requested.value, requested.partition))
             else:
                 client.is_lost = True
         elif isinstance(response, InitProducerIdResponse):
             client.producer = self._given(client, response.producer_id, response.producer_epoch)
         else:
             assert isinstance(response, EndTxnResponse)
-            client.told[client.serial] = asked.what == "commit"
+            client.told[client.serial] = requested.what == "commit"
             client.is_lost = False
             client.next_transaction()
             if self.version >= 2:

@@ -67,28 +67,28 @@ class TransactionalProducer(SimClient):
         self._is_over = True
 
     async def _init(self) -> None:
-        told = await self._insist("init", lambda: init(self.name, TIMEOUT_MS), INIT_VERSION)
-        self._is_now(told)
+        result = await self._insist("init", lambda: init(self.name, TIMEOUT_MS), INIT_VERSION)
+        self._is_now(result)
 
-    def _is_now(self, told: Any) -> None:
-        if (told.producer_id, told.producer_epoch) != self._who:
-            self._who = (told.producer_id, told.producer_epoch)
+    def _is_now(self, result: Any) -> None:
+        if (result.producer_id, result.producer_epoch) != self._who:
+            self._who = (result.producer_id, result.producer_epoch)
             self._sequences = {}
 
     async def _insist(self, what: str, request: Any, version: int) -> Any:
         """Retries until the coordinator gives a final answer."""
         while True:
             self.state = f"{what} as {self._who}"
-            told = await self.ask_coordinator(TRANSACTION_KIND, self.name, request(), version)
-            if told is not None and told.error_code == NONE:
-                return told
-            if told is not None:
-                self.state += f": {errors.error_class(told.error_code).name}"
-                if told.error_code in TRANSACTION_ENDED:
+            result = await self.ask_coordinator(TRANSACTION_KIND, self.name, request(), version)
+            if result is not None and result.error_code == NONE:
+                return result
+            if result is not None:
+                self.state += f": {errors.error_class(result.error_code).name}"
+                if result.error_code in TRANSACTION_ENDED:
                     raise _Gone
-                if told.error_code not in PASSES:
-                    self.surprise(what, told.error_code)
-                if told.error_code != errors.ConcurrentTransactions.code:
+                if result.error_code not in PASSES:
+                    self.surprise(what, result.error_code)
+                if result.error_code != errors.ConcurrentTransactions.code:
                     self.forget_coordinator(TRANSACTION_KIND, self.name)
             await self.pause()
 
@@ -156,14 +156,14 @@ class TransactionalProducer(SimClient):
         failed: list[int] = []
         for number, each in enumerate(batches):
             answer: Any = read_response(ProduceRequest, PRODUCE_VERSION, await line.receive(), number)
-            told = answer.responses[0].partition_responses[0]
-            if told.error_code in (NONE, DuplicateSequenceNumber.code):
+            result = answer.responses[0].partition_responses[0]
+            if result.error_code in (NONE, DuplicateSequenceNumber.code):
                 each.is_acknowledged = True
-                each.offset = told.base_offset if told.error_code == NONE else None
+                each.offset = result.base_offset if result.error_code == NONE else None
                 continue
-            if told.error_code == OutOfOrderSequenceNumber.code and not failed:
-                self.surprise(f"{key_of(place)}, sequence {each.sequence} of {self._who}", told.error_code)
-            failed.append(told.error_code)
+            if result.error_code == OutOfOrderSequenceNumber.code and not failed:
+                self.surprise(f"{key_of(place)}, sequence {each.sequence} of {self._who}", result.error_code)
+            failed.append(result.error_code)
         for code in failed:
             self.state += f": {errors.error_class(code).name}"
             if code not in PASSES and code not in TRANSACTION_ENDED and code != OutOfOrderSequenceNumber.code:

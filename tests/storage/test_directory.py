@@ -323,8 +323,8 @@ def test_a_stray_partition_keeps_its_files() -> None:
 @pytest.mark.parametrize("kind", [Kind.WRITE, Kind.SYNC])
 def test_the_first_failure_takes_the_whole_directory_offline(code: int, kind: Kind) -> None:
     disk = prepared()
-    told: list[OSError] = []
-    directory = open_directory(disk, on_failure=told.append)
+    result: list[OSError] = []
+    directory = open_directory(disk, on_failure=result.append)
     logs: list[Log] = list(directory.logs.values())
     disk.faults.add(Fault(kinds=frozenset({kind}), effect=Effect.FAILS, error=code))
     with suppress(KafkaStorageError):
@@ -332,7 +332,7 @@ def test_the_first_failure_takes_the_whole_directory_offline(code: int, kind: Ki
         logs[0].sync()
     assert directory.failure is not None
     assert directory.failure.errno == code
-    assert [error.errno for error in told] == [code]
+    assert [error.errno for error in result] == [code]
     for log in logs:
         with pytest.raises(KafkaStorageError):
             append(log, "four")
@@ -344,12 +344,12 @@ def test_the_first_failure_takes_the_whole_directory_offline(code: int, kind: Ki
 
 def test_a_disk_that_fails_at_the_start_leaves_a_directory_that_is_offline() -> None:
     disk = prepared()
-    told: list[OSError] = []
+    result: list[OSError] = []
     disk.faults.add(Fault(nth=8, effect=Effect.FAILS, times=ALWAYS))
-    directory = open_directory(disk, on_failure=told.append, threads=1)
+    directory = open_directory(disk, on_failure=result.append, threads=1)
     assert directory.failure is not None
     assert not directory.logs
-    assert len(told) == 1
+    assert len(result) == 1
 
 
 def test_many_logs_are_loaded_in_parallel_with_progress(tmp_path: Path) -> None:

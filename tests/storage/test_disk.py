@@ -490,7 +490,7 @@ except OSError as error:
 
 def test_a_directory_can_be_synced_when_no_descriptor_is_left(tmp_path: Path) -> None:
     """Its sync is the last of several steps that cannot be taken back."""
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path)], check=True, timeout=60, capture_output=True
     )
-    assert int(told.stdout) == errno.EMFILE
+    assert int(result.stdout) == errno.EMFILE

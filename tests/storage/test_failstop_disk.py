@@ -131,13 +131,13 @@ def test_steps_that_belong_together_and_find_no_descriptor_take_the_volume_offli
 def test_the_first_failure_is_told_once() -> None:
     disk = MemoryDisk()
     disk.make_directory("/logs")
-    told: list[OSError] = []
-    volume = FailStopDisk(disk, "/logs/", told.append)
+    result: list[OSError] = []
+    volume = FailStopDisk(disk, "/logs/", result.append)
     disk.faults.add(Fault(kinds=frozenset({Kind.LIST, Kind.CREATE}), times=9))
     for _ in range(3):
         with pytest.raises(KafkaStorageError):
             volume.list("/logs")
-    assert [error.errno for error in told] == [errno.EIO]
+    assert [error.errno for error in result] == [errno.EIO]
 
 
 def test_one_volume_fails_alone() -> None:

@@ -169,10 +169,10 @@ def test_an_index_that_lies_is_not_believed(storage: ModuleType) -> None:
     assert storage.take(log, 0, 8000, log.log_end_offset) is not None
     around = segment.index.around_position(8000, segment.size)
     assert around is not None
-    told = ENTRY.pack(*around[:2])
+    result = ENTRY.pack(*around[:2])
     tail = segment.index.entries.tail
-    at = tail.index(told)
-    tail[at : at + len(told)] = ENTRY.pack(around[0] + 1, around[1])
+    at = tail.index(result)
+    tail[at : at + len(result)] = ENTRY.pack(around[0] + 1, around[1])
     assert storage.take(log, 0, 8000, log.log_end_offset) is None
 
 

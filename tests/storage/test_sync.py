@@ -49,11 +49,11 @@ async def settle() -> None:
 Scenario = Callable[[GroupCommit, Platter], Awaitable[None]]
 
 
-def run(asked: Scenario) -> None:
+def run(requested: Scenario) -> None:
     async def main() -> None:
         platter = Platter()
         async with trio.open_nursery() as nursery:
-            await asked(GroupCommit(nursery, offload=platter.offload), platter)
+            await requested(GroupCommit(nursery, offload=platter.offload), platter)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
@@ -169,18 +169,18 @@ def test_a_cancelled_waiter_takes_nobodys_flush_with_him() -> None:
 def test_an_error_reaches_every_waiter_and_is_never_tried_again() -> None:
     async def asked(commit: GroupCommit, platter: Platter) -> None:
         platter.error = OSError(errno.EIO, "broken")
-        told: list[str] = []
+        result: list[str] = []
 
         async def ask() -> None:
             with pytest.raises(KafkaStorageError, match="broken") as refusal:
                 await commit.flush(platter)
             assert refusal.value.__cause__ is platter.error
-            told.append("yes")
+            result.append("yes")
 
         async with trio.open_nursery() as nursery:
             for _ in range(5):
                 nursery.start_soon(ask)
-        assert len(told) == 5
+        assert len(result) == 5
         platter_error, platter.error = platter.error, None
         platter.release.release()
         with pytest.raises(KafkaStorageError):
@@ -253,12 +253,12 @@ def test_so_many_run_at_a_time_and_who_asks_before_his_turn_still_shares() -> No
 def test_nobody_hangs_when_the_nursery_ends() -> None:
     async def main() -> None:
         platter = Platter()
-        told: list[str] = []
+        result: list[str] = []
 
         async def ask(commit: GroupCommit) -> None:
             with pytest.raises(KafkaStorageError):
                 await commit.flush(platter)
-            told.append("yes")
+            result.append("yes")
 
         async with trio.open_nursery() as waiters, trio.open_nursery() as nursery:
             commit = GroupCommit(nursery, offload=platter.offload)
@@ -267,7 +267,7 @@ def test_nobody_hangs_when_the_nursery_ends() -> None:
             waiters.start_soon(ask, commit)
             await settle()
             nursery.cancel_scope.cancel()
-        assert told == ["yes", "yes"]
+        assert result == ["yes", "yes"]
 
     trio.run(main)
 

@@ -11,15 +11,15 @@ RANGES = st.tuples(st.integers(0, 60), st.integers(0, 60)).map(sorted)
 
 
 @given(st.lists(RANGES, max_size=12), RANGES, st.integers(0, 60))
-def test_spans_are_a_set_of_bytes(added: list[list[int]], asked: list[int], size: int) -> None:
+def test_spans_are_a_set_of_bytes(added: list[list[int]], requested: list[int], size: int) -> None:
     spans, model = VerifiedRanges(), set[int]()
     for start, end in added:
         spans.grow(start, end)
         model |= set(range(start, end))
-    assert spans.covers(*asked) == (set(range(*asked)) <= model)
+    assert spans.covers(*requested) == (set(range(*requested)) <= model)
     spans.cut(size)
     model = {byte for byte in model if byte < size}
-    assert spans.covers(*asked) == (set(range(*asked)) <= model)
+    assert spans.covers(*requested) == (set(range(*requested)) <= model)
 
 
 def test_too_many_spans_are_forgotten_and_never_made_up() -> None:
@@ -33,7 +33,7 @@ def test_too_many_spans_are_forgotten_and_never_made_up() -> None:
 
 @given(st.lists(RANGES, max_size=12), st.lists(st.integers(0, 60), min_size=1, max_size=3), RANGES)
 def test_nothing_is_remembered_of_what_a_worker_thread_reads(
-    added: list[list[int]], positions: list[int], asked: list[int]
+    added: list[list[int]], positions: list[int], requested: list[int]
 ) -> None:
     spans, model = VerifiedRanges(), set[int]()
     with ExitStack() as workers:
@@ -42,7 +42,7 @@ def test_nothing_is_remembered_of_what_a_worker_thread_reads(
         for start, end in added:
             spans.grow(start, end)
             model |= set(range(start, min(end, *positions, end)))
-        assert spans.covers(*asked) == (set(range(*asked)) <= model)
-    assert spans.covers(*asked) == (set(range(*asked)) <= model)
+        assert spans.covers(*requested) == (set(range(*requested)) <= model)
+    assert spans.covers(*requested) == (set(range(*requested)) <= model)
     spans.grow(0, 60)
     assert spans.covers(0, 60)

@@ -31,9 +31,9 @@ def listing(root: Path) -> list[str]:
     """Every file that is or could be committed. Git knows what it ignores; an unpacked archive is simply walked."""
     if (root / ".git").exists():
         command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        asked = subprocess.run(command, capture_output=True, text=True)
-        if asked.returncode == 0:
-            return sorted(set(asked.stdout.split("\0")) - {""})
+        requested = subprocess.run(command, capture_output=True, text=True)
+        if requested.returncode == 0:
+            return sorted(set(requested.stdout.split("\0")) - {""})
     found = []
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name not in NOT_OURS and not name.endswith(("_cache", ".hypothesis"))]
@@ -108,11 +108,11 @@ def pins(lock: str) -> dict[str, Version]:
     return {str(canonicalize_name(match[1])): Version(match[2]) for match in found}
 
 
-def pins_agree(asked: Iterable[str], lock: str) -> list[str]:
+def pins_agree(requested: Iterable[str], lock: str) -> list[str]:
     """What is asked for (`trio>=0.30`, `pytest`) is pinned, and pinned within what was asked."""
     pinned = pins(lock)
     wrong = []
-    for requirement in map(Requirement, asked):
+    for requirement in map(Requirement, requested):
         version = pinned.get(str(canonicalize_name(requirement.name)))
         if version is None:
             wrong.append(f"'{requirement.name}' is not pinned: run make lock.")

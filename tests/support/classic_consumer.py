@@ -107,9 +107,9 @@ class ClassicConsumer:
             members=[LeaveGroupRequest.Member(member_id=self.id, group_instance_id=self.instance_id)],
         )
         self.has = set()
-        said = self._ask(lambda c, request_id, now: c.leave_group(request_id, request, self._client(5), now))
+        text = self._ask(lambda c, request_id, now: c.leave_group(request_id, request, self._client(5), now))
         self.id, self.generation, self.is_member = "", -1, False
-        return said
+        return text
 
     def step(self) -> None:
         """The next action of a client by itself."""
@@ -127,7 +127,7 @@ class ClassicConsumer:
             topic = topics.by_id(topic_id)
             if topic is not None:
                 owned.setdefault(topic.name, []).append(number)
-        said = ConsumerProtocolSubscription(
+        text = ConsumerProtocolSubscription(
             topics=list(self.topics),
             owned_partitions=[
                 ConsumerProtocolSubscription.OwnedPartition(topic=name, partitions=numbers)
@@ -135,7 +135,7 @@ class ClassicConsumer:
             ],
             generation_id=self.generation,
         )
-        return b"\0\2" + encode(said, 2)
+        return b"\0\2" + encode(text, 2)
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -148,14 +148,14 @@ class ClassicConsumer:
         return self.listen()
 
     def listen(self) -> str:
-        told = next((told for told in self.groups.at_work.told if told.request_id == self._ticket), None)
-        if told is None:
+        result = next((result for result in self.groups.at_work.told if result.request_id == self._ticket), None)
+        if result is None:
             if self._ticket not in self.groups.at_work.waiting:
                 self._ticket = None  # the coordinator that should have answered is gone
             return ""
-        self.groups.at_work.told.remove(told)
+        self.groups.at_work.told.remove(result)
         self._ticket = None
-        return self._hear(told.response)
+        return self._hear(result.response)
 
     def _hear(self, response: Response | KafkaError) -> str:
         if isinstance(response, KafkaError):
@@ -166,9 +166,9 @@ class ClassicConsumer:
         if isinstance(response, JoinGroupResponse):
             self.id, self.generation = response.member_id, response.generation_id
             leads = bool(response.members)
-            said = f"generation {self.generation}{', leads' if leads else ''}"
+            text = f"generation {self.generation}{', leads' if leads else ''}"
             after = self.sync(self._share_out(response) if leads else None)
-            return f"{said}; {after or 'waits'}"
+            return f"{text}; {after or 'waits'}"
         if isinstance(response, SyncGroupResponse):
             return self._take(response.assignment)
         return "ok"

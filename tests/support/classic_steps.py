@@ -88,12 +88,12 @@ class ClassicWorld:
 
     def id_of(self, line: Line, asker: Asker) -> str:
         """`id=b` is the id of another client, `id=a'` an earlier or later id of its own, `id=` none."""
-        said = line.options.get("id")
-        if not said:
-            return asker.member_id if said is None else ""
+        text = line.options.get("id")
+        if not text:
+            return asker.member_id if text is None else ""
         self._meet()
-        other = self._askers.get(said.rstrip("'"))
-        return said if other is None else other.ids[said.count("'")]
+        other = self._askers.get(text.rstrip("'"))
+        return text if other is None else other.ids[text.count("'")]
 
     def show(self, member_id: str | None) -> str:
         if not member_id:
@@ -110,25 +110,25 @@ class ClassicWorld:
 
     def happened(self) -> list[str]:
         self._meet()
-        told, self.shell.told = self.shell.told, []
-        for one in told:
+        result, self.shell.told = self.shell.told, []
+        for one in result:
             self._learn(one)
         written, self._shown = self.shell.log[self._shown :], len(self.shell.log)
         notes, self.notes = self.notes, []
-        return [self._show_record(w) for w in written] + [self._show_answer(one) for one in told] + notes
+        return [self._show_record(w) for w in written] + [self._show_answer(one) for one in result] + notes
 
-    def _learn(self, told: DeliveredResponse) -> None:
-        asker, _ = self._asked[told.request_id]
-        if isinstance(told.response, JoinGroupResponse):
-            if told.response.error_code in (NONE, MemberIdRequired.code):
-                asker.member_id = told.response.member_id
+    def _learn(self, result: DeliveredResponse) -> None:
+        asker, _ = self._asked[result.request_id]
+        if isinstance(result.response, JoinGroupResponse):
+            if result.response.error_code in (NONE, MemberIdRequired.code):
+                asker.member_id = result.response.member_id
                 asker.meet(asker.member_id)
-            if told.response.error_code == NONE:
-                asker.generation = told.response.generation_id
+            if result.response.error_code == NONE:
+                asker.generation = result.response.generation_id
 
-    def _show_answer(self, told: DeliveredResponse) -> str:
-        asker, what = self._asked[told.request_id]
-        response = told.response
+    def _show_answer(self, result: DeliveredResponse) -> str:
+        asker, what = self._asked[result.request_id]
+        response = result.response
         code = response.code if isinstance(response, KafkaError) else _code_of(response)
         if code != NONE:
             of_whom = response.member_id if isinstance(response, JoinGroupResponse) else ""
@@ -180,18 +180,18 @@ def joins(world: ClassicWorld, line: Line) -> None:
     asker = world.asker(line.who)
     if "anew" in line.words:
         asker.member_id = ""
-    asker.join = said = line._replace(options={**asker.join.options, **line.options})
-    version = said.number("v", JOIN_VERSION)
-    names = said.options.get("protocols", "range")
+    asker.join = text = line._replace(options={**asker.join.options, **line.options})
+    version = text.number("v", JOIN_VERSION)
+    names = text.options.get("protocols", "range")
     request = JoinGroupRequest(
         group_id=GROUP,
-        session_timeout_ms=said.number("session", 10_000),
-        rebalance_timeout_ms=said.number("rebalance", 60_000),
+        session_timeout_ms=text.number("session", 10_000),
+        rebalance_timeout_ms=text.number("rebalance", 60_000),
         member_id=world.id_of(line, asker),
-        group_instance_id=said.options.get("instance"),
-        protocol_type=said.options.get("type", "consumer"),
+        group_instance_id=text.options.get("instance"),
+        protocol_type=text.options.get("type", "consumer"),
         protocols=[
-            JoinGroupRequest.Protocol(name=name, metadata=said.options.get("says", name[0]).encode())
+            JoinGroupRequest.Protocol(name=name, metadata=text.options.get("says", name[0]).encode())
             for name in names.split(",")
             if name
         ],

@@ -87,8 +87,8 @@ class Routed:
 
     async def coordinator(self, key_type: int, key: str) -> int | None:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-        asked = self._anybody
-        answer = None if asked is None else await self._of(asked, request, 4)
+        requested = self._anybody
+        answer = None if requested is None else await self._of(requested, request, 4)
         if answer is None or answer.coordinators[0].error_code:
             return None
         node = int(answer.coordinators[0].node_id)
@@ -138,8 +138,8 @@ async def with_topic(cluster: Cluster) -> Routed:
         assignments=[wanted.Assignment(partition_index=i, broker_ids=each) for i, each in enumerate(orders)],
         configs=[],
     )
-    (told,) = (await ask(cluster[1], CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)).topics
-    assert told.error_code == errors.NONE, told
+    (result,) = (await ask(cluster[1], CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)).topics
+    assert result.error_code == errors.NONE, result
     return Routed(cluster)
 
 
@@ -149,9 +149,9 @@ async def seen(routed: Routed, index: int, *, committed: bool = True) -> list[by
 
 async def place(routed: Routed, group: str) -> int:
     wanted = OffsetFetchRequest.Group
-    asked = wanted(group_id=group, topics=[wanted.Topic(name="t", partition_indexes=[0])])
-    (told,) = (await routed.ask(OffsetFetchRequest(groups=[asked], require_stable=True), 9)).groups
-    return int(told.topics[0].partitions[0].committed_offset)
+    requested = wanted(group_id=group, topics=[wanted.Topic(name="t", partition_indexes=[0])])
+    (result,) = (await routed.ask(OffsetFetchRequest(groups=[requested], require_stable=True), 9)).groups
+    return int(result.topics[0].partitions[0].committed_offset)
 
 
 async def state(routed: Routed) -> str:

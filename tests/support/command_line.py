@@ -41,8 +41,8 @@ def command(
     *arguments: str, at: str | None = None, stdin: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> Ended:
     """Runs `trioka …` against the broker `at` host:port."""
-    said, talked = io.BytesIO(), io.BytesIO()
-    out, err = io.TextIOWrapper(said, "utf-8"), io.TextIOWrapper(talked, "utf-8")
+    text, talked = io.BytesIO(), io.BytesIO()
+    out, err = io.TextIOWrapper(text, "utf-8"), io.TextIOWrapper(talked, "utf-8")
     variables = dict(environment or {}) | ({} if at is None else {"KAFKA_BOOTSTRAP_SERVERS": at})
     with (
         mock.patch.object(sys, "stdout", out),
@@ -53,7 +53,7 @@ def command(
         code = main(arguments)
         out.flush()
         err.flush()
-    return Ended(code, said.getvalue().decode(), talked.getvalue().decode())
+    return Ended(code, text.getvalue().decode(), talked.getvalue().decode())
 
 
 @contextmanager

@@ -75,12 +75,12 @@ class ConsumerGroups:
 
     def ask(self, request: Request, client: Client) -> Response:
         """The answer; an error is raised."""
-        asked = self.at_work.ask(
+        requested = self.at_work.ask(
             lambda coordinator, request_id, now: coordinator.consumer_group_heartbeat(request_id, request, client, now)
         )
-        told = next(told for told in self.at_work.told if told.request_id == asked)
-        self.at_work.told.remove(told)
-        response = told.response
+        result = next(result for result in self.at_work.told if result.request_id == requested)
+        self.at_work.told.remove(result)
+        response = result.response
         if isinstance(response, KafkaError):
             raise response
         assert isinstance(response, Response)

@@ -78,8 +78,8 @@ class ConsumerWorld:
             ledger.ConsumerGroupRegularExpressionKey: "pattern",
         }
         name = getattr(key, "member_id", getattr(key, "regular_expression", ""))
-        said = "gone" if value is None else self._value(value)
-        return " ".join(word for word in (kinds[type(key)], name, said) if word)
+        message = "gone" if value is None else self._value(value)
+        return " ".join(word for word in (kinds[type(key)], name, message) if word)
 
     def _value(self, value: Entry) -> str:
         match value:
@@ -138,7 +138,7 @@ def _runs(numbers: list[int]) -> list[str]:
 def _joins(world: ConsumerWorld, line: Line) -> None:
     options = line.options
     consumer = world.consumers[line.who] = Consumer(world.groups, line.who, instance_id=options.get("instance"))
-    said: dict[str, Any] = {
+    message: dict[str, Any] = {
         "rebalance_timeout_ms": line.number("timeout", REBALANCE_TIMEOUT_MS),
         "topic_partitions": [],
         "instance_id": consumer.instance_id,
@@ -146,22 +146,22 @@ def _joins(world: ConsumerWorld, line: Line) -> None:
         "subscribed_topic_regex": options.get("pattern"),
     }
     if "pattern" not in options or "topics" in options:
-        said["subscribed_topic_names"] = [name for name in options.get("topics", "").split(",") if name]
-    world.ask(line.who, 0, said)
+        message["subscribed_topic_names"] = [name for name in options.get("topics", "").split(",") if name]
+    world.ask(line.who, 0, message)
 
 
 def _beats(world: ConsumerWorld, line: Line) -> None:
     consumer = world.consumer(line.who)
-    said: dict[str, Any] = {"instance_id": consumer.instance_id}
+    message: dict[str, Any] = {"instance_id": consumer.instance_id}
     if "owning" in line.options:
-        said["topic_partitions"] = as_reported(world.read(line.options["owning"]))
+        message["topic_partitions"] = as_reported(world.read(line.options["owning"]))
     elif "silently" not in line.words:
-        said["topic_partitions"] = as_reported(consumer.has)
+        message["topic_partitions"] = as_reported(consumer.has)
     if "topics" in line.options:
-        said["subscribed_topic_names"] = [name for name in line.options["topics"].split(",") if name]
+        message["subscribed_topic_names"] = [name for name in line.options["topics"].split(",") if name]
     if "pattern" in line.options:
-        said["subscribed_topic_regex"] = line.options["pattern"]
-    world.ask(line.who, line.number("epoch", consumer.epoch), said)
+        message["subscribed_topic_regex"] = line.options["pattern"]
+    world.ask(line.who, line.number("epoch", consumer.epoch), message)
 
 
 def _obeys(world: ConsumerWorld, line: Line) -> None:
@@ -225,10 +225,10 @@ def _describe(world: ConsumerWorld, line: Line) -> None:
     if GROUP not in world.groups.at_work.coordinator.groups:
         world.notes.append("there is no group")
         return
-    told = world.groups.group.describe()
-    epochs = f"epoch {told.group_epoch}, target {told.assignment_epoch}"
-    world.notes.append(f"{told.group_state}, {epochs}, {told.assignor_name}")
-    for member in told.members:
+    result = world.groups.group.describe()
+    epochs = f"epoch {result.group_epoch}, target {result.assignment_epoch}"
+    world.notes.append(f"{result.group_state}, {epochs}, {result.assignor_name}")
+    for member in result.members:
         has: dict[bytes, list[int]] = defaultdict(list)
         for topic in member.assignment.topic_partitions:
             has[topic.topic_id] += topic.partitions
@@ -237,8 +237,8 @@ def _describe(world: ConsumerWorld, line: Line) -> None:
 
 def _delete(world: ConsumerWorld, line: Line) -> None:
     world.groups.at_work.ask(lambda coordinator, request_id, now: coordinator.delete_group(request_id, GROUP, now))
-    told = world.groups.at_work.told.pop().response
-    world.notes.append(told.name if isinstance(told, KafkaError) else "deleted")
+    result = world.groups.at_work.told.pop().response
+    world.notes.append(result.name if isinstance(result, KafkaError) else "deleted")
 
 
 STEPS: Steps[ConsumerWorld] = {

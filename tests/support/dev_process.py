@@ -20,17 +20,17 @@ def dev(data: Path, *flags: str) -> Iterator[tuple[str, str]]:
         text=True,
     )
     assert process.stdout is not None
-    said = ""
+    message = ""
     try:
-        while "  Try " not in said:
+        while "  Try " not in message:
             line = process.stdout.readline()
-            assert line, said
-            said += line
-        found = re.search(r"Kafka +(\S+)", said)
+            assert line, message
+            message += line
+        found = re.search(r"Kafka +(\S+)", message)
         assert found is not None
         assert not any(password in Path(f"/proc/{process.pid}/{file}").read_text()
-                       for password in PASSWORD.findall(said) for file in ("cmdline", "environ"))  # fmt: skip
-        yield found[1], said
+                       for password in PASSWORD.findall(message) for file in ("cmdline", "environ"))  # fmt: skip
+        yield found[1], message
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)

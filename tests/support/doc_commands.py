@@ -31,8 +31,8 @@ def install_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def must_end_as_said(line: str, at: str | None) -> None:
     """Against the broker `at` host:port; None: the default address of the command."""
-    said = CODE.search(line)
-    expected = {int(code) for code in said.groups() if code} if said else {0}
+    message = CODE.search(line)
+    expected = {int(code) for code in message.groups() if code} if message else {0}
     code = _run(CODE.sub("", line), at)
     assert code in expected, f"{line!r} ended with {code}"
 

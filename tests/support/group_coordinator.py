@@ -56,20 +56,20 @@ class GroupHarness:
         """The answer; an error as it is."""
         request_id = self.shell.ask(lambda c, request_id, now: getattr(c, method)(request_id, *arguments, now))
         self.shell.pass_time(0)  # a new group has no initial delay here, but its timer still runs
-        return next((told.response for told in self.shell.told if told.request_id == request_id), None)
+        return next((result.response for result in self.shell.told if result.request_id == request_id), None)
 
     def commit(self, offset: int = 5, *, version: int = 9, **more: Any) -> list[int]:
         """Error codes."""
         partitions = more.pop("partitions", [0])
         text = more.pop("text", "")
         topic = more.pop("topic", "t")
-        asked = [
+        requested = [
             Partition(partition_index=index, committed_offset=offset, committed_metadata=text) for index in partitions
         ]
         named = (
-            OffsetCommitRequest.Topic(topic_id=topic, partitions=asked)
+            OffsetCommitRequest.Topic(topic_id=topic, partitions=requested)
             if isinstance(topic, bytes)
-            else OffsetCommitRequest.Topic(name=topic, partitions=asked)
+            else OffsetCommitRequest.Topic(name=topic, partitions=requested)
         )
         request = OffsetCommitRequest(
             group_id=more.pop("group", "g"),
@@ -81,10 +81,10 @@ class GroupHarness:
         answer = self.ask("commit_offsets", request, Client("c", "/h", version))
         if isinstance(answer, KafkaError):
             return [answer.code]
-        return [told.error_code for topic in answer.topics for told in topic.partitions]
+        return [result.error_code for topic in answer.topics for result in topic.partitions]
 
     def commit_in_transaction(self, offset: int, *, generation: int = -1, member: str = "") -> Any:
-        asked = TxnOffsetCommitRequest.Topic.Partition(
+        requested = TxnOffsetCommitRequest.Topic.Partition(
             partition_index=0, committed_offset=offset, committed_metadata=None
         )
         request = TxnOffsetCommitRequest(
@@ -94,7 +94,7 @@ class GroupHarness:
             producer_epoch=P.epoch,
             generation_id=generation,
             member_id=member,
-            topics=[TxnOffsetCommitRequest.Topic(name="t", partitions=[asked])],
+            topics=[TxnOffsetCommitRequest.Topic(name="t", partitions=[requested])],
         )
         return (
             self.ask("commit_offsets_in_transaction", request, Client("c", "/h", 5)).topics[0].partitions[0].error_code
@@ -103,9 +103,9 @@ class GroupHarness:
     def fetch(self, group: str = "g", *, stable: bool = False, version: int = 9, **more: Any) -> list[tuple[int, int]]:
         """Offset and error code of each partition."""
         topics = more.get("topics", [OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[0])])
-        asked = OffsetFetchRequest.Group(group_id=group, topics=topics)
-        told = self.coordinator.fetch_offsets(asked, require_stable=stable, version=version)
-        return [(p.committed_offset, p.error_code) for topic in told.topics for p in topic.partitions]
+        requested = OffsetFetchRequest.Group(group_id=group, topics=topics)
+        result = self.coordinator.fetch_offsets(requested, require_stable=stable, version=version)
+        return [(p.committed_offset, p.error_code) for topic in result.topics for p in topic.partitions]
 
     def join(self, group: str = "g", member: str = "", session_ms: int = 10_000) -> Any:
         request = JoinGroupRequest(
@@ -140,8 +140,8 @@ class GroupHarness:
         return self.ask("consumer_group_heartbeat", request, Client("c", "/h", 1))
 
     def listed(self, **filters: list[str]) -> list[tuple[str, str, str]]:
-        told = self.coordinator.list_groups(ListGroupsRequest(**filters))
-        return [(group.group_id, group.group_state, group.group_type) for group in told]
+        result = self.coordinator.list_groups(ListGroupsRequest(**filters))
+        return [(group.group_id, group.group_state, group.group_type) for group in result]
 
     def state(self) -> object:
         """All that is kept."""

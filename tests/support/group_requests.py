@@ -47,7 +47,7 @@ def commit(
     retention_ms: int = -1,
 ) -> OffsetCommitRequest:
     """The topic by its name or, in version 10, by its id."""
-    asked = [
+    requested = [
         Partition(
             partition_index=partition,
             committed_offset=offset,
@@ -57,9 +57,9 @@ def commit(
         for partition in partitions
     ]
     named = (
-        OffsetCommitRequest.Topic(topic_id=topic, partitions=asked)
+        OffsetCommitRequest.Topic(topic_id=topic, partitions=requested)
         if isinstance(topic, bytes)
-        else OffsetCommitRequest.Topic(name=topic, partitions=asked)
+        else OffsetCommitRequest.Topic(name=topic, partitions=requested)
     )
     return OffsetCommitRequest(
         group_id=group,
@@ -73,7 +73,7 @@ def commit(
 
 def codes_of(answer: Any) -> list[int]:
     """Of an OffsetCommit or OffsetDelete: the error code of each partition."""
-    return [told.error_code for topic in answer.topics for told in topic.partitions]
+    return [result.error_code for topic in answer.topics for result in topic.partitions]
 
 
 def code_of(answer: Any) -> int:

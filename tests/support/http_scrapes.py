@@ -117,8 +117,8 @@ async def exchanged(door: HttpServer, said: bytes) -> bytes:
 
 async def get(door: HttpServer, path: str, method: str = "GET", host: str = "localhost") -> tuple[int, str, str]:
     """Status, head and body."""
-    said = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    start, _, body = (await exchanged(door, said.encode())).partition(b"\r\n\r\n")
+    message = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    start, _, body = (await exchanged(door, message.encode())).partition(b"\r\n\r\n")
     head = start.decode()
     if "chunked" in head.lower():
         body = unchunked(body)

@@ -26,8 +26,8 @@ def led_by_another(broker: Broker, topic: str, index: int = 0) -> Replica:
     """By a broker that does not exist, in the next epoch."""
     replica = broker.partitions.get(topic, index)
     partition = partition_of(broker, topic, index)
-    told = replace(partition, leader=2, isr=(2,), leader_epoch=replica.leader_epoch + 1)
-    broker.applier.apply_partition(topic, told)
+    result = replace(partition, leader=2, isr=(2,), leader_epoch=replica.leader_epoch + 1)
+    broker.applier.apply_partition(topic, result)
     return replica
 
 
@@ -38,7 +38,7 @@ def with_others(
     replica = broker.partitions.get(topic, index)
     partition = partition_of(broker, topic, index)
     replicas = (broker.node_id, *others)
-    told = replace(
+    result = replace(
         partition,
         replicas=replicas,
         directories=(partition.directories[0],) * len(replicas),
@@ -46,7 +46,7 @@ def with_others(
         leader_epoch=replica.leader_epoch + 1,
         partition_epoch=partition.partition_epoch + replica.leader_epoch + 1,
     )
-    broker.applier.apply_partition(topic, told)
+    broker.applier.apply_partition(topic, result)
     return replica
 
 
@@ -80,7 +80,7 @@ async def follow(
     replica = broker.partitions.get("t", 0)
     topic = broker.metadata.topics.by_name("t")
     assert topic is not None
-    asked = FetchRequest.Topic.Partition(
+    requested = FetchRequest.Topic.Partition(
         partition=0,
         current_leader_epoch=replica.leader_epoch if epoch is None else epoch,
         fetch_offset=offset,
@@ -92,17 +92,17 @@ async def follow(
         replica_state=FetchRequest.ReplicaState(replica_id=by, replica_epoch=-1),
         max_wait_ms=wait_ms,
         min_bytes=1,
-        topics=[FetchRequest.Topic(topic_id=topic.topic_id, partitions=[asked])],
+        topics=[FetchRequest.Topic(topic_id=topic.topic_id, partitions=[requested])],
     )
     async with ClientConnection(broker) as connection:
-        (told,) = (await connection.ask(request, version)).responses[0].partitions
-        return told
+        (result,) = (await connection.ask(request, version)).responses[0].partitions
+        return result
 
 
 async def produced(connection: ClientConnection, request: ProduceRequest) -> tuple[int, int]:
     response = await connection.hear(request, 9)
-    (told,) = response.responses[0].partition_responses
-    return told.error_code, told.base_offset
+    (result,) = response.responses[0].partition_responses
+    return result.error_code, result.base_offset
 
 
 async def filled(broker: Broker) -> None:

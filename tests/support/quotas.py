@@ -18,7 +18,7 @@ async def set_quota(broker: Broker, entity: Mapping[str, str | None], **values: 
         entity=[entry.Entity(entity_type=kind, entity_name=name) for kind, name in entity.items()],
         ops=[entry.Op(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],
     )
-    (told,) = (await ask(broker, AlterClientQuotasRequest(entries=[wanted], validate_only=False), 1)).entries
-    assert told.error_code == 0, told.error_message
+    (result,) = (await ask(broker, AlterClientQuotasRequest(entries=[wanted], validate_only=False), 1)).entries
+    assert result.error_code == 0, result.error_message
     while broker.client_quotas._stamp is not broker.metadata.quotas.stamp:
         await trio.sleep(0.001)

@@ -35,9 +35,9 @@ async def create(cluster: Cluster, name: str = TOPIC, *, on: tuple[int, ...] = (
     request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=False)
     await cluster.until(lambda: all(len(broker.alive) == len(cluster.brokers) for broker in cluster.brokers.values()))
     async with ClientConnection(next(iter(cluster.brokers.values()))) as connection:
-        (told,) = (await connection.ask(request, 7)).topics
+        (result,) = (await connection.ask(request, 7)).topics
         # A node that forwards the request repeats it if the controller has moved: the topic may exist by then.
-        assert told.error_code in (NONE, TopicAlreadyExists.code), told
+        assert result.error_code in (NONE, TopicAlreadyExists.code), result
     await cluster.until(lambda: all(cluster[node].partitions.find(name, 0) for node in on))
 
 
@@ -99,10 +99,10 @@ class Producer:
         self._sequence += count
         with trio.fail_after(60):
             while True:
-                told = await self._try(bytes(batch), among)
-                if told is not None and told.error_code == NONE:
-                    return int(told.base_offset)
-                assert told is None or error_class(told.error_code).retriable, told
+                result = await self._try(bytes(batch), among)
+                if result is not None and result.error_code == NONE:
+                    return int(result.base_offset)
+                assert result is None or error_class(result.error_code).retriable, result
                 await trio.sleep(0.02)
 
     async def _try(self, batch: bytes, among: Sequence[int]) -> Any:
@@ -120,23 +120,23 @@ class Producer:
 async def fetch(cluster: Cluster, node: int, offset: int, *, rack: str = "", name: str = TOPIC) -> Any:
     topic = cluster[node].metadata.topics.by_name(name)
     assert topic is not None
-    asked = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    requested = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
-        topics=[FetchRequest.Topic(topic_id=topic.topic_id, partitions=[asked])],
+        topics=[FetchRequest.Topic(topic_id=topic.topic_id, partitions=[requested])],
         rack_id=rack,
     )
     async with cluster.asking(node) as connection:
-        (told,) = (await connection.ask(request, 13)).responses[0].partitions
-        return told
+        (result,) = (await connection.ask(request, 13)).responses[0].partitions
+        return result
 
 
 async def read(cluster: Cluster, node: int, offset: int = 0, name: str = TOPIC) -> tuple[int, list[int]]:
     """The error, and the timestamps of the records from an offset on, as a consumer sees them."""
-    told = await fetch(cluster, node, offset, name=name)
-    data = bytes(told.records or b"")
-    return told.error_code, [record.timestamp for header in headers(data) for record in records(data, header)]
+    result = await fetch(cluster, node, offset, name=name)
+    data = bytes(result.records or b"")
+    return result.error_code, [record.timestamp for header in headers(data) for record in records(data, header)]
 
 
 def contents(cluster: Cluster, node: int) -> bytes:

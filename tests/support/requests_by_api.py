@@ -116,8 +116,8 @@ def _fetch(version: int, topic_id: Ids) -> Request:
 
 
 def _list_offsets(version: int, topic_id: Ids) -> Request:
-    asked = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=-1)
-    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.Topic(name=TOPIC, partitions=[asked])])
+    requested = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=-1)
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.Topic(name=TOPIC, partitions=[requested])])
 
 
 def _metadata(version: int, topic_id: Ids) -> Request:
@@ -129,9 +129,9 @@ def _metadata(version: int, topic_id: Ids) -> Request:
 
 
 def _offset_commit(version: int, topic_id: Ids) -> Request:
-    asked = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=1, committed_metadata="")
+    requested = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=1, committed_metadata="")
     topic = OffsetCommitRequest.Topic(
-        name=TOPIC, topic_id=topic_id(TOPIC) if version >= 10 else NULL_UUID, partitions=[asked]
+        name=TOPIC, topic_id=topic_id(TOPIC) if version >= 10 else NULL_UUID, partitions=[requested]
     )
     return OffsetCommitRequest(group_id=GROUP, member_id="", topics=[topic])
 
@@ -197,15 +197,17 @@ def _delete_topics(version: int, topic_id: Ids) -> Request:
 
 
 def _delete_records(version: int, topic_id: Ids) -> Request:
-    asked = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=0)
-    return DeleteRecordsRequest(topics=[DeleteRecordsRequest.Topic(name=TOPIC, partitions=[asked])], timeout_ms=1000)
+    requested = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=0)
+    return DeleteRecordsRequest(
+        topics=[DeleteRecordsRequest.Topic(name=TOPIC, partitions=[requested])], timeout_ms=1000
+    )
 
 
 def _offset_for_leader_epoch(version: int, topic_id: Ids) -> Request:
-    asked = OffsetForLeaderEpochRequest.Topic.Partition(partition=0, leader_epoch=0)
+    requested = OffsetForLeaderEpochRequest.Topic.Partition(partition=0, leader_epoch=0)
     return OffsetForLeaderEpochRequest(
         replica_id=-1 if version >= 3 else -2,
-        topics=[OffsetForLeaderEpochRequest.Topic(topic=TOPIC, partitions=[asked])],
+        topics=[OffsetForLeaderEpochRequest.Topic(topic=TOPIC, partitions=[requested])],
     )
 
 
@@ -233,13 +235,13 @@ def _write_txn_markers(version: int, topic_id: Ids) -> Request:
 
 
 def _txn_offset_commit(version: int, topic_id: Ids) -> Request:
-    asked = TxnOffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=1, committed_metadata="")
+    requested = TxnOffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=1, committed_metadata="")
     return TxnOffsetCommitRequest(
         transactional_id=TRANSACTION,
         group_id=GROUP,
         producer_id=1,
         producer_epoch=0,
-        topics=[TxnOffsetCommitRequest.Topic(name=TOPIC, partitions=[asked])],
+        topics=[TxnOffsetCommitRequest.Topic(name=TOPIC, partitions=[requested])],
     )
 
 

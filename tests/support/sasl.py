@@ -128,13 +128,13 @@ class SaslClient:
 
     async def log_in(self, mechanism: str, name: str, password: str) -> Any:
         """The last answer of the broker."""
-        told = await self.handshake(mechanism)
-        assert told is not None and told.error_code == 0, told
+        response = await self.handshake(mechanism)
+        assert response is not None and response.error_code == 0, response
         exchange = client_exchange(mechanism, name, password, random=bytes(24))
         challenge = b""
         while (message := exchange.respond(challenge)) is not None:
-            told = await self.authenticate(message)
-            if told is None or told.error_code:
-                return told
-            challenge = bytes(told.auth_bytes)
-        return told
+            response = await self.authenticate(message)
+            if response is None or response.error_code:
+                return response
+            challenge = bytes(response.auth_bytes)
+        return response

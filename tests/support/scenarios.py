@@ -73,10 +73,10 @@ def check(name: str, steps: Steps[W], world: W) -> None:
 
 
 def _read(line: str, steps: Steps[W]) -> tuple[Callable[[W, Line], None], Line]:
-    said = line.split()
+    message = line.split()
     for place in (1, 0):
-        if place < len(said) and said[place] in steps:
-            options = dict(word.split("=", 1) for word in said[place + 1 :] if "=" in word)
-            words = [word for word in said[place + 1 :] if "=" not in word]
-            return steps[said[place]], Line(said[0] if place else "", words, options)
+        if place < len(message) and message[place] in steps:
+            options = dict(word.split("=", 1) for word in message[place + 1 :] if "=" in word)
+            words = [word for word in message[place + 1 :] if "=" not in word]
+            return steps[message[place]], Line(message[0] if place else "", words, options)
     raise ValueError(f"no step is called that: {line!r}")

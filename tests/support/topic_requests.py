@@ -47,9 +47,9 @@ def producing(name: str, *timestamps: int, partition: int = 0, acks: int = -1) -
 async def produce(broker: Broker, name: str, *timestamps: int, partition: int = 0) -> int:
     """The offset of the first."""
     response = await ask(broker, producing(name, *timestamps, partition=partition), 9)
-    (told,) = response.responses[0].partition_responses
-    assert told.error_code == 0, told
-    return int(told.base_offset)
+    (result,) = response.responses[0].partition_responses
+    assert result.error_code == 0, result
+    return int(result.base_offset)
 
 
 async def told_of(broker: Broker, *names: str, version: int = 12) -> list[Any]:
@@ -60,8 +60,8 @@ async def told_of(broker: Broker, *names: str, version: int = 12) -> list[Any]:
 
 
 async def offset_at(broker: Broker, name: str, timestamp: int, *, partition: int = 0, version: int = 11) -> int:
-    asked = ListOffsetsRequest.Topic.Partition(partition_index=partition, timestamp=timestamp)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.Topic(name=name, partitions=[asked])])
-    (told,) = (await ask(broker, request, version)).topics[0].partitions
-    assert told.error_code == 0, told
-    return int(told.offset)
+    requested = ListOffsetsRequest.Topic.Partition(partition_index=partition, timestamp=timestamp)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.Topic(name=name, partitions=[requested])])
+    (result,) = (await ask(broker, request, version)).topics[0].partitions
+    assert result.error_code == 0, result
+    return int(result.offset)

@@ -211,10 +211,10 @@ class Writer:
         sequence = self.sequences.get((topic, index), 0)
         request = produce(self.who, sequence, *values, topic=topic, partitions=[index], name=self.name)
         response = await self._ask(request, 12 if self.generation >= 2 else 11)
-        (told,) = response.responses[0].partition_responses
-        must(told.error_code)
+        (result,) = response.responses[0].partition_responses
+        must(result.error_code)
         self.sequences[topic, index] = (sequence + len(values)) % 2**31
-        offset: int = told.base_offset
+        offset: int = result.base_offset
         return offset
 
     async def commit_offsets(self, offsets: Mapping[str, Mapping[int, int]], group: str = "g") -> None:

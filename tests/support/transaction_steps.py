@@ -72,8 +72,8 @@ class TransactionWorld:
     # -- what followed -------------------------------------------------------------------------------------------------
 
     def happened(self) -> list[str]:
-        told, self.shell.told = self.shell.told, []
-        for one in told:
+        result, self.shell.told = self.shell.told, []
+        for one in result:
             self._learn(one)
         written, self.shown = self.shell.log[self.shown :], len(self.shell.log)
         orders, self.shell.orders = self.shell.orders, []
@@ -81,22 +81,22 @@ class TransactionWorld:
         notes, self.notes = self.notes, []
         return (
             [show_record(w) for w in written]
-            + [self._show_answer(one) for one in told]
+            + [self._show_answer(one) for one in result]
             + [show_order(order) for order in orders]
             + notes
         )
 
-    def _learn(self, told: DeliveredResponse) -> None:
-        asker, _ = self._asked[told.request_id]
-        response = told.response
+    def _learn(self, result: DeliveredResponse) -> None:
+        asker, _ = self._asked[result.request_id]
+        response = result.response
         if isinstance(response, InitProducerIdResponse) or (
             isinstance(response, EndTxnResponse) and asker.version >= 2
         ):
             asker.producer = Producer(response.producer_id, response.producer_epoch)
 
-    def _show_answer(self, told: DeliveredResponse) -> str:
-        asker, what = self._asked[told.request_id]
-        response = told.response
+    def _show_answer(self, result: DeliveredResponse) -> str:
+        asker, what = self._asked[result.request_id]
+        response = result.response
         if isinstance(response, KafkaError):
             return f"{asker.name}: {what} {response.name}"
         if isinstance(response, InitProducerIdResponse | EndTxnResponse):
@@ -131,8 +131,8 @@ def _partitions(words: list[str]) -> list[TopicPartition]:
 
 
 def _producer(line: Line, asker: Asker) -> Producer:
-    said = line.options.get("as")
-    return asker.producer if said is None else Producer(*map(int, said.split("/")))
+    text = line.options.get("as")
+    return asker.producer if text is None else Producer(*map(int, text.split("/")))
 
 
 # -- the steps ---------------------------------------------------------------------------------------------------------
@@ -156,12 +156,12 @@ def adds(world: TransactionWorld, line: Line) -> None:
     asker = world.asker(line)
     producer, partitions = _producer(line, asker), _partitions(line.words)
     name = line.options.get("id", NAME)
-    said = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)
+    text = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)
     version = 2 if asker.version >= 2 else 0
     world.ask(
         asker,
         "add",
-        lambda c, request_id, now, new: c.add_partitions(request_id, name, producer, partitions, version, said, now),
+        lambda c, request_id, now, new: c.add_partitions(request_id, name, producer, partitions, version, text, now),
     )
 
 

@@ -47,11 +47,13 @@ async def seen(broker: Broker, topic: str = "t", index: int = 0, *, committed: b
 
 async def place(broker: Broker, group: str, *, stable: bool = True) -> int | None:
     """The committed offset of t-0, negative if it is unstable; None if it is unknown."""
-    asked = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=[TOPIC])], require_stable=stable)
-    (told,) = (await ask(broker, asked, 9)).groups
-    if told.error_code:
+    requested = OffsetFetchRequest(
+        groups=[OffsetFetchRequest.Group(group_id=group, topics=[TOPIC])], require_stable=stable
+    )
+    (result,) = (await ask(broker, requested, 9)).groups
+    if result.error_code:
         return None
-    (partition,) = told.topics[0].partitions
+    (partition,) = result.topics[0].partitions
     return -partition.error_code if partition.error_code else int(partition.committed_offset)
 
 
@@ -62,16 +64,16 @@ async def state(broker: Broker, name: str = NAME) -> str:
 
 async def open_here(broker: Broker) -> set[int]:
     """The producers with an open transaction in some partition of t."""
-    asked = DescribeProducersRequest(
+    requested = DescribeProducersRequest(
         topics=[DescribeProducersRequest.Topic(name="t", partition_indexes=list(range(PARTITIONS)))]
     )
-    (topic,) = (await ask(broker, asked, 0)).topics
+    (topic,) = (await ask(broker, requested, 0)).topics
     return {p.producer_id for t in topic.partitions for p in t.active_producers if p.current_txn_start_offset >= 0}
 
 
 async def known_as_open(broker: Broker) -> set[int]:
-    asked = ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[])
-    return {found.producer_id for found in (await ask(broker, asked, 0)).transaction_states}
+    requested = ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[])
+    return {found.producer_id for found in (await ask(broker, requested, 0)).transaction_states}
 
 
 def produced(answer: object) -> int:

@@ -133,11 +133,11 @@ with Broker() as kafka:
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as test:
         try:
-            said, complaint = test.communicate(timeout=PATIENCE_S)
+            message, complaint = test.communicate(timeout=PATIENCE_S)
         finally:
             test.kill()
     assert "KeyboardInterrupt" in complaint
-    assert not is_reached(said.strip())
+    assert not is_reached(message.strip())
     assert folders(test.pid) == set()
 
 
@@ -289,11 +289,11 @@ def test_a_topic_that_is_known_before_its_partitions_are_there_is_waited_for(
     kafka.produce(kafka_topic, "a")
     early = 2
 
-    def list_offsets(asked: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetResult]:
+    def list_offsets(requested: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetResult]:
         nonlocal early
         early -= 1
         absent = OffsetResult(-1, -1, UnknownTopicOrPartition.code)
-        return dict.fromkeys(wanted, absent) if early >= 0 else offsets.list_offsets(asked, wanted)
+        return dict.fromkeys(wanted, absent) if early >= 0 else offsets.list_offsets(requested, wanted)
 
     monkeypatch.setattr(client, "list_offsets", list_offsets)
     assert [each.value for each in kafka.consume(kafka_topic)] == [b"a"]

@@ -67,8 +67,8 @@ def next_value(consumer: Consumer) -> bytes | None:
 
 def in_sync(where: str, topic: str) -> list[int]:
     """As a client is told."""
-    told = AdminClient({"bootstrap.servers": where}).list_topics(topic, timeout=PATIENCE_S)
-    return sorted(told.topics[topic].partitions[0].isrs)
+    result = AdminClient({"bootstrap.servers": where}).list_topics(topic, timeout=PATIENCE_S)
+    return sorted(result.topics[topic].partitions[0].isrs)
 
 
 def refuses(address: str) -> bool:

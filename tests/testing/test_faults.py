@@ -56,8 +56,8 @@ class ClientConnection:
 
     def produce(self, topic: str, value: bytes = b"x") -> tuple[int, int]:
         """Error and offset."""
-        told = self.ask(produce(topic, value)).responses[0].partition_responses[0]
-        return told.error_code, told.base_offset
+        result = self.ask(produce(topic, value)).responses[0].partition_responses[0]
+        return result.error_code, result.base_offset
 
     def close(self) -> None:
         self._connection.close()
@@ -122,8 +122,8 @@ def test_an_error_may_be_said_in_several_ways(kafka: Broker, client: ClientConne
 def test_only_the_topic_of_a_fault_is_struck(kafka: Broker, client: ClientConnection, orders: str) -> None:
     armed = kafka.fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic=orders)
     assert client.produce("other") == (0, 0)
-    told = client.ask(produce("other", orders)).responses
-    assert [topic.partition_responses[0].error_code for topic in told] == [0, NotLeaderOrFollower.code]
+    result = client.ask(produce("other", orders)).responses
+    assert [topic.partition_responses[0].error_code for topic in result] == [0, NotLeaderOrFollower.code]
     assert armed.strikes == 1
     assert len(kafka.records("other")) == 2
     assert kafka.records(orders) == []
@@ -164,8 +164,8 @@ def test_list_offsets_fails_by_partition_and_a_coordinator_as_a_whole(
     request = ListOffsetsRequest(
         replica_id=-1, topics=[Topic(name=name, partitions=wanted) for name in ("other", orders)]
     )
-    told = client.ask(request).topics
-    assert [topic.partitions[0].error_code for topic in told] == [0, UnknownTopicOrPartition.code]
+    result = client.ask(request).topics
+    assert [topic.partitions[0].error_code for topic in result] == [0, UnknownTopicOrPartition.code]
     kafka.fail("FindCoordinator", "COORDINATOR_NOT_AVAILABLE")
     (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
     assert found.error_code == CoordinatorNotAvailable.code
@@ -200,8 +200,8 @@ def delayed_produce_is_not_overtaken(module: ModuleType) -> None:
         kafka.produce("other", "z" * 1000)  # through the buffer in which the delayed one has come
         assert kafka.records("orders") == []
         kafka.clock.advance("1h")
-        told = [client.hear(request, number).responses[0] for number, request in enumerate(requests, 1)]
-        assert [topic.partition_responses[0].base_offset for topic in told] == [0, 1]
+        result = [client.hear(request, number).responses[0] for number, request in enumerate(requests, 1)]
+        assert [topic.partition_responses[0].base_offset for topic in result] == [0, 1]
         assert [each.value for each in kafka.records("orders")] == [b"first", b"second"]
 
 

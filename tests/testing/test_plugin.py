@@ -144,9 +144,9 @@ def test_every_fixture_works_with_several_workers_and_leaves_nothing(pytester: p
 def test_a_failure_is_reported_with_what_the_broker_was_busy_with(pytester: pytest.Pytester) -> None:
     result = run(pytester, FAILURES, "-W", "ignore")
     result.assert_outcomes(failed=5, errors=2)
-    said = str(result.stdout)
+    message = str(result.stdout)
     pattern = r"_{3,} (?:ERROR at setup of )?(test_\w+) _{3,}\n(.*?)(?=\n_{3,} |\n=====)"
-    reports = dict(re.findall(pattern, said, re.DOTALL))
+    reports = dict(re.findall(pattern, message, re.DOTALL))
     hanging = reports["test_a_client_that_hangs"]
     assert "too long" in hanging
     assert "- trioka broker -" in hanging

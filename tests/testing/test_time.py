@@ -143,8 +143,8 @@ def what_follows_happens_after_what_it_follows(module: ModuleType) -> None:
         kafka.clock.advance("8d")
         connection = connect(kafka)
         try:
-            (told,) = connection.ask(DescribeTransactionsRequest(transactional_ids=["t"])).transaction_states
-            assert told.error_code == TransactionalIdNotFound.code
+            (result,) = connection.ask(DescribeTransactionsRequest(transactional_ids=["t"])).transaction_states
+            assert result.error_code == TransactionalIdNotFound.code
         finally:
             connection.close()
             producer.close(timeout=0)

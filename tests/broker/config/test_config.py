@@ -210,11 +210,11 @@ def test_describe_and_create_differ_about_a_value_in_other_units() -> None:
 
 def test_secrets_and_unknown_keys_are_told_without_their_values() -> None:
     config = Config({"ssl.key.password": "hunter2", "my.plugin.token": "hunter2", "ssl.truststore.type": "PEM"})
-    told = {entry.name: entry for entry in describe_broker(config)}
-    assert "hunter2" not in repr(told)
-    assert told["my.plugin.token"].sensitive and told["my.plugin.token"].type == 0
-    assert told["ssl.key.password"].synonyms == (Synonym("ssl.key.password", None, Source.STATIC_BROKER),)
-    assert told["ssl.truststore.type"].value == "PEM"
+    result = {entry.name: entry for entry in describe_broker(config)}
+    assert "hunter2" not in repr(result)
+    assert result["my.plugin.token"].sensitive and result["my.plugin.token"].type == 0
+    assert result["ssl.key.password"].synonyms == (Synonym("ssl.key.password", None, Source.STATIC_BROKER),)
+    assert result["ssl.truststore.type"].value == "PEM"
     assert "hunter2" not in repr(describe_all_brokers(Config(cluster={"my.plugin.token": "hunter2"})))
 
 

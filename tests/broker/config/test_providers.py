@@ -122,9 +122,9 @@ def test_a_provider_that_is_declared_wrongly_is_refused(changed: Mapping[str, st
 
 
 def test_a_known_provider_that_is_not_declared_is_refused_and_the_message_says_how_to_declare_it() -> None:
-    with pytest.raises(ConfigError, match=r"set config.providers=env and config.providers.env.class=") as told:
+    with pytest.raises(ConfigError, match=r"set config.providers=env and config.providers.env.class=") as result:
         load({**NODE, "ssl.key.password": "${env:SECRET}"})
-    assert str(told.value).startswith("ssl.key.password refers to ${env:SECRET}")
+    assert str(result.value).startswith("ssl.key.password refers to ${env:SECRET}")
 
 
 def test_a_node_starts_with_what_the_references_name(folder: Path) -> None:

@@ -56,8 +56,8 @@ def test_what_cannot_be_served_stops_the_start_with_a_sentence_that_names_the_ke
         ({PLAIN_KEY: f'{PLAIN_MODULE} required user_a="";'}, "or a password"),
     ]
     for changes, sentence in cases:
-        told = refusal(sasl, **changes)
-        assert sentence in told and SECRET not in told, told
+        result = refusal(sasl, **changes)
+        assert sentence in result and SECRET not in result, result
         with pytest.raises(ConfigError):
             load(settings(**changes))
 

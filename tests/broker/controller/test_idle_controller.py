@@ -33,8 +33,8 @@ def silent_records(quorum: Quorum) -> int:
 
 
 def start_writing(module: ModuleType, broker: Broker, interval_ms: int) -> None:
-    asked = SimpleNamespace(config={METADATA_MAX_IDLE_INTERVAL_MS: interval_ms}, quorum=broker.quorum)
-    broker.nursery.start_soon(module.ActiveController(asked).write_on)
+    requested = SimpleNamespace(config={METADATA_MAX_IDLE_INTERVAL_MS: interval_ms}, quorum=broker.quorum)
+    broker.nursery.start_soon(module.ActiveController(requested).write_on)
 
 
 def who_is_followed_writes_though_nothing_happens(module: ModuleType, folder: Path) -> None:

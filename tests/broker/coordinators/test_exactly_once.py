@@ -81,9 +81,9 @@ def is_whole(cluster: Cluster) -> bool:
 
 
 async def until_all_is_over(cluster: Cluster) -> None:
-    asked = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+    requested = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
     while True:
-        answers = [await ask(broker, asked, 0) for broker in cluster.brokers.values()]
+        answers = [await ask(broker, requested, 0) for broker in cluster.brokers.values()]
         states = [each.transaction_state for answer in answers for each in answer.transaction_states]
         if not any(answer.error_code for answer in answers) and all(state in IS_OVER for state in states):
             return
@@ -108,8 +108,8 @@ def test_a_transaction_is_seen_whole_and_once_or_not_at_all(seed: int, tmp_path:
                     assert ledger.committed <= set(found), f"lost with seed {seed}"
                     assert max(found.values(), default=1) == 1, f"twice with seed {seed}"
                     assert set(found) <= ledger.committed | ledger.unknown, f"aborted and seen with seed {seed}"
-                    (told,) = (await routed.ask(fetch("t", index), 12)).responses[0].partitions
-                    assert told.last_stable_offset == told.high_watermark, f"a transaction hangs with seed {seed}"
+                    (result,) = (await routed.ask(fetch("t", index), 12)).responses[0].partitions
+                    assert result.last_stable_offset == result.high_watermark, f"a transaction hangs with seed {seed}"
                 wholes = [set(await seen(routed, index)) & ledger.unknown for index in range(PARTITIONS)]
                 assert all(each == wholes[0] for each in wholes), f"half a transaction with seed {seed}"
         assert ledger.committed and ledger.aborted

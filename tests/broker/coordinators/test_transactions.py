@@ -331,9 +331,9 @@ async def test_markers_by_hand(tmp_path: Path) -> None:
         await writer.write(b"a")
 
         async def mark(who: Who, coordinator_epoch: int, version: int) -> int:
-            asked = markers(who, {"t": [0]}, commit=False, coordinator_epoch=coordinator_epoch, version=version)
-            (told,) = (await connection.ask(asked, 2)).markers
-            return int(told.topics[0].partitions[0].error_code)
+            requested = markers(who, {"t": [0]}, commit=False, coordinator_epoch=coordinator_epoch, version=version)
+            (result,) = (await connection.ask(requested, 2)).markers
+            return int(result.topics[0].partitions[0].error_code)
 
         assert await mark((producer_id, epoch), 5, 2) == InvalidProducerEpoch.code
         assert await mark((producer_id, -1), 5, 0) != NONE

@@ -53,10 +53,10 @@ async def answered(request: Request) -> object:
     """As the handlers answer: t-0 is done, t-1 has moved, and of t-2 there is no word."""
     codes = {0: 0, 1: NotLeaderOrFollower.code}
     if isinstance(request, WriteTxnMarkersRequest):
-        told = WriteTxnMarkersResponse.Marker
-        partitions = [told.Topic.Partition(partition_index=i, error_code=code) for i, code in codes.items()]
+        result = WriteTxnMarkersResponse.Marker
+        partitions = [result.Topic.Partition(partition_index=i, error_code=code) for i, code in codes.items()]
         return WriteTxnMarkersResponse(
-            markers=[told(producer_id=1, topics=[told.Topic(name="t", partitions=partitions)])]
+            markers=[result(producer_id=1, topics=[result.Topic(name="t", partitions=partitions)])]
         )
     assert isinstance(request, AddPartitionsToTxnRequest)
     results = [PartitionResult(partition_index=i, partition_error_code=code) for i, code in codes.items()]
@@ -92,10 +92,10 @@ def test_each_is_told_its_own_answer_and_silence_is_none(module: ModuleType) -> 
 
     found.clear()
     names = tuple(("t", i) for i in range(3))
-    asked = module.PartitionsItem(
+    requested = module.PartitionsItem(
         "x", Producer(1, 0), names, True, lambda errors: found.update({p[1]: e for p, e in errors.items()})
     )
-    run(module.send_partitions(answered, [asked]))
+    run(module.send_partitions(answered, [requested]))
     assert kinds(found) == EXPECTED
 
 

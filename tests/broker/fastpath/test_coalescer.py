@@ -127,8 +127,8 @@ async def crowded(path: Path, seed: int, rounds: int = 40, size: int = 24) -> No
         with Crowd(broker, size) as crowd:
             for number in range(rounds):
                 sent = {who: some_of(random, who, sequences, odd=number > 3) for who in range(size)}
-                said = {who: in_frames(broker, wanted, number) for who, wanted in sent.items() if wanted}
-                heard = crowd.say(said, [who for who in said if random.random() < 0.1])
+                text = {who: in_frames(broker, wanted, number) for who, wanted in sent.items() if wanted}
+                heard = crowd.say(text, [who for who in text if random.random() < 0.1])
                 for who, answer in heard.items():
                     got = answers(answer)
                     assert [(number, due) for *_, due in sent[who]] == [each[:2] for each in got]

@@ -61,11 +61,11 @@ def fetch(broker: Broker, version: int, places: list[tuple[int, int]], limit: in
     known = broker.metadata.topics.by_name("t")
     assert known is not None
     named = {"topic_id": known.topic_id} if version >= 13 else {"topic": "t"}
-    asked = [
+    requested = [
         FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset, partition_max_bytes=limit)
         for partition, offset in places
     ]
-    topics = [FetchRequest.Topic(**named, partitions=asked)]
+    topics = [FetchRequest.Topic(**named, partitions=requested)]
     return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=isolation, topics=topics)
 
 
@@ -74,14 +74,14 @@ def read_all(both: FastAndGeneralPath, version: int, limit: int, partitions: tup
     both.connect()
     broker = both.brokers[0]
     end = broker.partitions.get("t", 0).log.log_end_offset
-    told = []
+    result = []
     for number, offset in enumerate((0, *range(end + 1))):
         places = [(partition, offset) for partition in partitions]
-        said = both.say(framed(fetch(broker, version, places, limit), version, number))
-        answer = decode(FetchResponse, version, said[9 if version >= 12 else 8 :])
+        text = both.say(framed(fetch(broker, version, places, limit), version, number))
+        answer = decode(FetchResponse, version, text[9 if version >= 12 else 8 :])
         assert isinstance(answer, FetchResponse)
-        told.append(bool(answer.responses[0].partitions[0].aborted_transactions))
-    return told
+        result.append(bool(answer.responses[0].partitions[0].aborted_transactions))
+    return result
 
 
 async def what_is_committed_is_read_as_on_the_usual_road(path: Path) -> None:
@@ -104,9 +104,9 @@ async def what_is_committed_is_read_as_on_the_usual_road(path: Path) -> None:
                     second.write(size)  # and is not decided
                     first.write(size, transactional=False)
                 for limit in (2 * size + 200, 6 * size):
-                    told = read_all(both, version, limit)
-                    assert any(told)
-                    assert not all(told)
+                    result = read_all(both, version, limit)
+                    assert any(result)
+                    assert not all(result)
                 read_all(both, version, 2 * size + 200, (0, 1))
 
 

@@ -42,10 +42,10 @@ def fetch(offset: int) -> FetchRequest:
 @pytest.mark.parametrize("version", range(FIRST_VERSION_WITH_TEMPLATES, 14))
 def test_the_answer_from_a_template_is_the_answer(version: int) -> None:
     name, topic_id = ("", bytes(range(16))) if version >= 13 else ("orders", NULL_UUID)
-    told = ProduceResponse.Topic.Partition(
+    result = ProduceResponse.Topic.Partition(
         index=3, error_code=0, base_offset=1 << 40, log_append_time_ms=-1, log_start_offset=17
     )
-    topic = ProduceResponse.Topic(name=name, topic_id=topic_id, partition_responses=[told])
+    topic = ProduceResponse.Topic(name=name, topic_id=topic_id, partition_responses=[result])
     (whole,) = frame_response(99, ProduceResponse(responses=[topic]), version)
     template = _new_template(name, topic_id, version)
     assert template.fill(1, 0, 0, 0, 0, 0) != whole

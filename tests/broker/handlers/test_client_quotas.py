@@ -19,9 +19,9 @@ async def set_quota(broker: Broker, entity: Entity, key: str, value: float | Non
         entity=[entry.Entity(entity_type=kind, entity_name=name) for kind, name in entity.items()],
         ops=[entry.Op(key=key, value=value or 0.0, remove=value is None)],
     )
-    (told,) = (await ask(broker, AlterClientQuotasRequest(entries=[wanted], validate_only=False), 1)).entries
-    assert {part.entity_type: part.entity_name for part in told.entity} == entity
-    code: int = told.error_code
+    (result,) = (await ask(broker, AlterClientQuotasRequest(entries=[wanted], validate_only=False), 1)).entries
+    assert {part.entity_type: part.entity_name for part in result.entity} == entity
+    code: int = result.error_code
     return code
 
 
@@ -63,8 +63,8 @@ async def test_quotas_are_found_by_filters(tmp_path: Path) -> None:
             (asking(("user", SPECIFIED, None), ("client-id", EXACT, "work")), (ANN_AT_WORK,)),
             (asking(("ip", SPECIFIED, None)), (HOST,)),
         ):
-            told = await found(broker, request)
-            assert len(told) == len(expected) and all(entity in told for entity in expected), request
+            result = await found(broker, request)
+            assert len(result) == len(expected) and all(entity in result for entity in expected), request
         assert await set_quota(broker, ANN, "producer_byte_rate", None) == 0
         assert ANN not in await found(broker, asking())
 

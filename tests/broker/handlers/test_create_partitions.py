@@ -17,8 +17,8 @@ async def test_a_new_partition_can_be_written_to_when_it_is_answered(tmp_path: P
     async with running_broker(tmp_path) as broker:
         await create(broker, "a", 1)
         for version in range(4):
-            (told,) = (await ask(broker, grow(("a", 2 + version)), version)).results
-            assert (told.name, told.error_code) == ("a", 0)
+            (result,) = (await ask(broker, grow(("a", 2 + version)), version)).results
+            assert (result.name, result.error_code) == ("a", 0)
             assert await produce(broker, "a", 1, partition=1 + version) == 0
 
 
@@ -27,8 +27,8 @@ async def test_there_is_one_result_for_each_topic(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a", 2)
         await create(broker, "b", 2)
-        told = (await ask(broker, grow(("a", 1), ("nobody", 3), ("b", 3)), 3)).results
-        assert [(each.name, each.error_code) for each in told] == [
+        result = (await ask(broker, grow(("a", 1), ("nobody", 3), ("b", 3)), 3)).results
+        assert [(each.name, each.error_code) for each in result] == [
             ("a", InvalidPartitions.code),
             ("nobody", UnknownTopicOrPartition.code),
             ("b", 0),
@@ -40,8 +40,8 @@ async def test_there_is_one_result_for_each_topic(tmp_path: Path) -> None:
 async def test_who_only_asks_or_does_not_wait_changes_nothing(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a", 2)
-        (told,) = (await ask(broker, grow(("a", 5), validate_only=True), 3)).results
-        assert told.error_code == 0
-        (told,) = (await ask(broker, grow(("a", 5), timeout_ms=0), 3)).results
-        assert told.error_code == RequestTimedOut.code
+        (result,) = (await ask(broker, grow(("a", 5), validate_only=True), 3)).results
+        assert result.error_code == 0
+        (result,) = (await ask(broker, grow(("a", 5), timeout_ms=0), 3)).results
+        assert result.error_code == RequestTimedOut.code
         assert len((await told_of(broker))[0].partitions) == 2

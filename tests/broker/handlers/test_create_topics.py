@@ -20,17 +20,17 @@ async def test_a_topic_can_be_written_to_when_its_creation_is_answered(tmp_path:
         assert (created.error_code, created.num_partitions, created.replication_factor) == (0, 3, 1)
         (written,) = (await client.hear(writing, 9)).responses[0].partition_responses
         assert (written.error_code, written.base_offset) == (0, 0)
-        (told,) = await told_of(broker, "a")
-        assert told.topic_id == created.topic_id and len(told.partitions) == 3
+        (result,) = await told_of(broker, "a")
+        assert result.topic_id == created.topic_id and len(result.partitions) == 3
 
 
 @on_trio
 async def test_the_answer_tells_the_whole_configuration(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         created = await create(broker, "a", retention_ms=5)
-        told = {config.name: (config.value, config.config_source) for config in created.configs}
-        assert told["retention.ms"] == ("5", FROM_TOPIC)
-        assert told["cleanup.policy"] == ("delete", DEFAULT)
+        result = {config.name: (config.value, config.config_source) for config in created.configs}
+        assert result["retention.ms"] == ("5", FROM_TOPIC)
+        assert result["cleanup.policy"] == ("delete", DEFAULT)
         refused = await ask(broker, CreateTopicsRequest(topics=[topic("a")]), 7)
         assert refused.topics[0].configs == [], "empty, and not null"
 
@@ -59,9 +59,9 @@ async def test_who_only_asks_changes_nothing(tmp_path: Path) -> None:
 async def test_one_refusal_does_not_hinder_the_others(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "old")
-        asked = [topic("old"), topic("a b"), topic("c", nonsense=1), topic("new")]
-        told = (await ask(broker, CreateTopicsRequest(topics=asked), 7)).topics
-        assert [(each.name, each.error_code) for each in told] == [
+        requested = [topic("old"), topic("a b"), topic("c", nonsense=1), topic("new")]
+        result = (await ask(broker, CreateTopicsRequest(topics=requested), 7)).topics
+        assert [(each.name, each.error_code) for each in result] == [
             ("old", TopicAlreadyExists.code),
             ("a b", InvalidTopic.code),
             ("c", InvalidConfig.code),
@@ -73,8 +73,8 @@ async def test_one_refusal_does_not_hinder_the_others(tmp_path: Path) -> None:
 @on_trio
 async def test_what_nobody_waits_for_is_not_begun(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
-        (told,) = (await ask(broker, CreateTopicsRequest(topics=[topic("a")], timeout_ms=0), 7)).topics
-        assert (told.error_code, told.error_message) == (RequestTimedOut.code, None)
+        (result,) = (await ask(broker, CreateTopicsRequest(topics=[topic("a")], timeout_ms=0), 7)).topics
+        assert (result.error_code, result.error_message) == (RequestTimedOut.code, None)
         assert await told_of(broker) == []
 
 
@@ -84,8 +84,8 @@ async def test_a_topic_and_its_records_survive_a_restart(tmp_path: Path) -> None
         created = await create(broker, "a", 2)
         assert await produce(broker, "a", 1, 2, 3) == 0
     async with running_broker(tmp_path) as broker:
-        (told,) = await told_of(broker, "a")
-        assert (told.topic_id, len(told.partitions)) == (created.topic_id, 2)
+        (result,) = await told_of(broker, "a")
+        assert (result.topic_id, len(result.partitions)) == (created.topic_id, 2)
         assert await produce(broker, "a", 4) == 3
 
 
@@ -93,5 +93,5 @@ async def test_a_topic_and_its_records_survive_a_restart(tmp_path: Path) -> None
 async def test_every_version_is_served(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         for version in range(2, 8):
-            told = (await ask(broker, CreateTopicsRequest(topics=[topic(f"a{version}"), topic("")]), version)).topics
-            assert [each.error_code for each in told] == [0, InvalidTopic.code]
+            result = (await ask(broker, CreateTopicsRequest(topics=[topic(f"a{version}"), topic("")]), version)).topics
+            assert [each.error_code for each in result] == [0, InvalidTopic.code]

@@ -22,10 +22,12 @@ END = -1
 
 async def delete(broker: Broker, name: str, offset: int, *, partition: int = 0, version: int = 2) -> tuple[int, int]:
     """Error, and where the log starts."""
-    asked = DeleteRecordsRequest.Topic.Partition(partition_index=partition, offset=offset)
-    request = DeleteRecordsRequest(topics=[DeleteRecordsRequest.Topic(name=name, partitions=[asked])], timeout_ms=1000)
-    (told,) = (await ask(broker, request, version)).topics[0].partitions
-    return told.error_code, told.low_watermark
+    requested = DeleteRecordsRequest.Topic.Partition(partition_index=partition, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsRequest.Topic(name=name, partitions=[requested])], timeout_ms=1000
+    )
+    (result,) = (await ask(broker, request, version)).topics[0].partitions
+    return result.error_code, result.low_watermark
 
 
 @on_trio
@@ -83,13 +85,13 @@ def read_committed_goes_on(directory: Path) -> None:
 
 
 async def latest_committed(broker: Broker) -> int:
-    asked = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=LATEST)
+    requested = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=LATEST)
     request = ListOffsetsRequest(
-        replica_id=-1, isolation_level=1, topics=[ListOffsetsRequest.Topic(name="t", partitions=[asked])]
+        replica_id=-1, isolation_level=1, topics=[ListOffsetsRequest.Topic(name="t", partitions=[requested])]
     )
-    (told,) = (await ask(broker, request, 11)).topics[0].partitions
-    assert told.error_code == 0
-    return int(told.offset)
+    (result,) = (await ask(broker, request, 11)).topics[0].partitions
+    assert result.error_code == 0
+    return int(result.offset)
 
 
 def test_an_open_transaction_whose_first_records_are_deleted_stops_no_reader(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ async def test_a_topic_is_gone_when_its_deletion_is_answered_and_can_come_again(
     async with running_broker(tmp_path) as broker:
         first = await create(broker, "a")
         await produce(broker, "a", 1, 2)
-        (told,) = (await ask(broker, by_name("a"), 5)).responses
-        assert (told.name, told.error_code) == ("a", 0)
+        (result,) = (await ask(broker, by_name("a"), 5)).responses
+        assert (result.name, result.error_code) == ("a", 0)
         assert await told_of(broker) == []
         second = await create(broker, "a")
         assert second.topic_id != first.topic_id
@@ -44,8 +44,8 @@ async def test_a_topic_is_gone_when_its_deletion_is_answered_and_can_come_again(
 async def test_topics_are_deleted_by_id(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         created = await create(broker, "a")
-        told = (await ask(broker, by_id(created.topic_id, NOBODYS_ID), 6)).responses
-        assert [(each.name, each.topic_id, each.error_code) for each in told] == [
+        result = (await ask(broker, by_id(created.topic_id, NOBODYS_ID), 6)).responses
+        assert [(each.name, each.topic_id, each.error_code) for each in result] == [
             ("a", created.topic_id, 0),
             (None, NOBODYS_ID, UnknownTopicId.code),
         ]
@@ -56,15 +56,15 @@ async def test_what_cannot_be_meant_is_not_done(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a")
         for version in range(1, 6):
-            told = (await ask(broker, by_name("a", "a", "nobody"), version)).responses
-            assert {each.name: each.error_code for each in told} == {
+            result = (await ask(broker, by_name("a", "a", "nobody"), version)).responses
+            assert {each.name: each.error_code for each in result} == {
                 "a": InvalidRequest.code,
                 "nobody": UnknownTopicOrPartition.code,
             }
-        (told,) = (await ask(broker, by_id(NULL_UUID), 6)).responses
-        assert told.error_code == InvalidRequest.code
-        (told,) = (await ask(broker, by_name("a", timeout_ms=0), 4)).responses
-        assert told.error_code == RequestTimedOut.code
+        (result,) = (await ask(broker, by_id(NULL_UUID), 6)).responses
+        assert result.error_code == InvalidRequest.code
+        (result,) = (await ask(broker, by_name("a", timeout_ms=0), 4)).responses
+        assert result.error_code == RequestTimedOut.code
         assert len(await told_of(broker)) == 1
 
 
@@ -73,6 +73,6 @@ async def test_deletion_can_be_forbidden(tmp_path: Path) -> None:
     async with running_broker(tmp_path, delete_topic_enable="false") as broker:
         await create(broker, "a")
         for version in range(1, 6):
-            (told,) = (await ask(broker, by_name("a"), version)).responses
-            assert told.error_code == (InvalidRequest if version < 3 else TopicDeletionDisabled).code
+            (result,) = (await ask(broker, by_name("a"), version)).responses
+            assert result.error_code == (InvalidRequest if version < 3 else TopicDeletionDisabled).code
         assert len(await told_of(broker)) == 1

@@ -16,8 +16,8 @@ async def test_the_cluster_is_this_broker(tmp_path: Path) -> None:
                 request = DescribeClusterRequest(include_cluster_authorized_operations=operations)
                 response = await ask(broker, request, version)
                 assert (response.error_code, response.cluster_id, response.controller_id) == (0, broker.cluster_id, 1)
-                (told,) = response.brokers
-                assert (told.broker_id, told.host, told.port) == (1, HOST, broker.addresses[LISTENER][1])
+                (result,) = response.brokers
+                assert (result.broker_id, result.host, result.port) == (1, HOST, broker.addresses[LISTENER][1])
                 assert (response.cluster_authorized_operations == bits(CLUSTER_OPERATIONS)) is operations
 
 
@@ -37,8 +37,8 @@ async def test_a_controller_that_is_alone_tells_of_itself(tmp_path: Path) -> Non
             request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
             response = await ask(broker, request, 1, "CONTROLLER")
             assert (response.error_code, response.controller_id) == (0, 1)
-            (told,) = response.brokers
-            assert (told.broker_id, told.host, told.port) == (1, *broker.controller_addresses["CONTROLLER"][:2])
+            (result,) = response.brokers
+            assert (result.broker_id, result.host, result.port) == (1, *broker.controller_addresses["CONTROLLER"][:2])
 
 
 @on_trio
@@ -52,4 +52,4 @@ async def test_a_broker_can_be_forgotten_once(tmp_path: Path) -> None:
         assert (response.brokers, response.controller_id) == ([], -1)
     async with running_broker(tmp_path) as broker:  # it comes back, and registers anew
         response = await ask(broker, DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
-        assert [told.broker_id for told in response.brokers] == [1]
+        assert [result.broker_id for result in response.brokers] == [1]

@@ -37,6 +37,6 @@ def test_one_node_leads_itself(tmp_path: Path, version: int) -> None:
 @on_trio
 async def test_there_is_one_partition_to_ask_for(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
-        for asked in (request("orders"), request(partition=1)):
-            (partition,) = (await ask(broker, asked, 2)).topics[0].partitions
+        for requested in (request("orders"), request(partition=1)):
+            (partition,) = (await ask(broker, requested, 2)).topics[0].partitions
             assert partition.error_code == UnknownTopicOrPartition.code

@@ -39,13 +39,13 @@ async def test_topics_are_told_in_the_order_of_their_names_and_unknown_ones_with
         await create(broker, "b")
         await create(broker, "a", 2)
         assert places(await describe(broker)) == [("a", 0), ("a", 1), ("b", 0)]
-        told = (await describe(broker, "nobody", "b", "a b")).topics
-        assert [(topic.name, topic.error_code) for topic in told] == [
+        result = (await describe(broker, "nobody", "b", "a b")).topics
+        assert [(topic.name, topic.error_code) for topic in result] == [
             ("a b", InvalidTopic.code),
             ("b", 0),
             ("nobody", UnknownTopicOrPartition.code),
         ]
-        (partition,) = told[1].partitions
+        (partition,) = result[1].partitions
         assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([], []), "empty, and not null"
 
 
@@ -81,6 +81,6 @@ async def test_a_cursor_makes_sense(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a", 2)
         for cursor in (("a", -1), ("b", 0)):
-            (told,) = (await describe(broker, "a", cursor=cursor)).topics
-            assert told.error_code == InvalidRequest.code
+            (result,) = (await describe(broker, "a", cursor=cursor)).topics
+            assert result.error_code == InvalidRequest.code
         assert places(await describe(broker, "a", cursor=("a", 1))) == [("a", 1)]

@@ -12,8 +12,8 @@ from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
 async def elect(
     broker: Broker, *topics: tuple[str, list[int]], version: int = 2, type: int = 0, timeout_ms: int = 1000
 ) -> Any:
-    asked = [ElectLeadersRequest.TopicPartition(topic=name, partitions=indexes) for name, indexes in topics]
-    request = ElectLeadersRequest(election_type=type, topic_partitions=asked or None, timeout_ms=timeout_ms)
+    requested = [ElectLeadersRequest.TopicPartition(topic=name, partitions=indexes) for name, indexes in topics]
+    request = ElectLeadersRequest(election_type=type, topic_partitions=requested or None, timeout_ms=timeout_ms)
     return await ask(broker, request, version)
 
 
@@ -25,7 +25,7 @@ async def test_on_one_broker_everybody_leads_who_should(tmp_path: Path) -> None:
             response = await elect(broker, ("a", [0, 9]), ("nobody", [0]), ("a", [1]), version=version)
             assert response.error_code == 0
             assert [
-                (topic.topic, [(told.partition_id, told.error_code) for told in topic.partition_result])
+                (topic.topic, [(result.partition_id, result.error_code) for result in topic.partition_result])
                 for topic in response.replica_election_results
             ] == [
                 ("a", [(0, ElectionNotNeeded.code), (9, UnknownTopicOrPartition.code)]),

@@ -18,13 +18,13 @@ def test_a_group_is_looked_after_by_this_broker(tmp_path: Path, version: int) ->
     async def test() -> None:
         async with running_broker(tmp_path) as broker:
             if version < 4:
-                told = [await ask(broker, FindCoordinatorRequest(key="g"), version)]
+                result = [await ask(broker, FindCoordinatorRequest(key="g"), version)]
             else:
                 response = await ask(broker, FindCoordinatorRequest(coordinator_keys=["g", "h", "g"]), version)
-                told = response.coordinators
-                assert [each.key for each in told] == ["g", "h", "g"]
+                result = response.coordinators
+                assert [each.key for each in result] == ["g", "h", "g"]
             address = broker.addresses["PLAINTEXT"]
-            for each in told:
+            for each in result:
                 assert (each.error_code, each.node_id, (each.host, each.port)) == (0, 1, address)
 
     test()
@@ -60,16 +60,16 @@ async def test_who_comes_while_the_topic_of_groups_is_made_is_not_sent_to_a_coor
         await second.say(find, 4)
         early = (await third.ask(sync, 4)).error_code
         assert early in (CoordinatorLoadInProgress.code, UnknownMemberId.code)
-        (told,) = (await second.hear(find, 4)).coordinators
-        assert (told.error_code, told.node_id) == (0, 1)
+        (result,) = (await second.hear(find, 4)).coordinators
+        assert (result.error_code, result.node_id) == (0, 1)
         assert (await second.ask(sync, 4)).error_code == UnknownMemberId.code
 
 
 @on_trio
 async def test_without_enough_brokers_for_its_replicas_there_is_no_coordinator(tmp_path: Path) -> None:
     async with running_broker(tmp_path, offsets_topic_replication_factor=3) as broker:
-        (told,) = (await ask(broker, FindCoordinatorRequest(coordinator_keys=["g"]), 4)).coordinators
-        assert (told.error_code, told.node_id) == (CoordinatorNotAvailable.code, -1)
+        (result,) = (await ask(broker, FindCoordinatorRequest(coordinator_keys=["g"]), 4)).coordinators
+        assert (result.error_code, result.node_id) == (CoordinatorNotAvailable.code, -1)
 
 
 @on_trio
@@ -77,14 +77,14 @@ async def test_a_share_partition_has_a_name_of_three_parts(tmp_path: Path) -> No
     async with running_broker(tmp_path) as broker:
         good, bad = "g:AAAAAAAAAAAAAAAAAAAAAQ:0", "g:0"
         for version, expected in ((5, InvalidRequest), (6, CoordinatorNotAvailable)):
-            asked = FindCoordinatorRequest(key_type=2, coordinator_keys=[good, bad])
-            told = (await ask(broker, asked, version)).coordinators
-            assert [each.error_code for each in told] == [expected.code, InvalidRequest.code]
+            requested = FindCoordinatorRequest(key_type=2, coordinator_keys=[good, bad])
+            result = (await ask(broker, requested, version)).coordinators
+            assert [each.error_code for each in result] == [expected.code, InvalidRequest.code]
 
 
 @on_trio
 async def test_there_is_no_other_kind_of_coordinator(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         assert (await ask(broker, FindCoordinatorRequest(key="g", key_type=9), 3)).error_code == InvalidRequest.code
-        (told,) = (await ask(broker, FindCoordinatorRequest(key_type=9, coordinator_keys=["g"]), 4)).coordinators
-        assert told.error_code == InvalidRequest.code
+        (result,) = (await ask(broker, FindCoordinatorRequest(key_type=9, coordinator_keys=["g"]), 4)).coordinators
+        assert result.error_code == InvalidRequest.code

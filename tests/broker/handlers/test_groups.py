@@ -41,8 +41,8 @@ async def test_groups_are_listed(tmp_path: Path) -> None:
     async with grouping(tmp_path, offsets_topic_num_partitions=3) as (_, client):
         await furnish(client)
         for version in range(6):
-            told = (await client.ask(ListGroupsRequest(), version)).groups
-            assert sorted((group.group_id, group.protocol_type) for group in told) == [
+            result = (await client.ask(ListGroupsRequest(), version)).groups
+            assert sorted((group.group_id, group.protocol_type) for group in result) == [
                 ("c", "consumer"),
                 ("g", ""),
                 ("k", "consumer"),
@@ -60,8 +60,8 @@ async def test_classic_groups_are_described(tmp_path: Path) -> None:
     async with grouping(tmp_path) as (_, client):
         await furnish(client)
         for version in range(7):
-            asked = DescribeGroupsRequest(groups=["c", "g", "k"], include_authorized_operations=version >= 3)
-            classic, simple, consumer = (await client.ask(asked, version)).groups
+            requested = DescribeGroupsRequest(groups=["c", "g", "k"], include_authorized_operations=version >= 3)
+            classic, simple, consumer = (await client.ask(requested, version)).groups
             assert (classic.group_state, classic.protocol_type, classic.protocol_data) == (
                 "Stable",
                 "consumer",
@@ -81,8 +81,8 @@ async def test_consumer_groups_are_described(tmp_path: Path) -> None:
     async with grouping(tmp_path) as (_, client):
         await furnish(client)
         for version in range(2):
-            asked = ConsumerGroupDescribeRequest(group_ids=["k", "c", "d", ""], include_authorized_operations=True)
-            known, *unknown = (await client.ask(asked, version)).groups
+            requested = ConsumerGroupDescribeRequest(group_ids=["k", "c", "d", ""], include_authorized_operations=True)
+            known, *unknown = (await client.ask(requested, version)).groups
             assert (known.error_code, known.group_state, known.assignor_name) == (0, "Stable", "uniform")
             assert known.authorized_operations == bits(GROUP_OPERATIONS)
             (member,) = known.members
@@ -98,8 +98,8 @@ async def test_groups_are_deleted_when_they_have_no_members(tmp_path: Path) -> N
         for version in range(3):
             await client.ask(commit(5), 9)
             names = ["g", "c", "k", "d", "g"]
-            told = (await client.ask(DeleteGroupsRequest(groups_names=names), version)).results
-            assert [(each.group_id, each.error_code) for each in told] == [
+            result = (await client.ask(DeleteGroupsRequest(groups_names=names), version)).results
+            assert [(each.group_id, each.error_code) for each in result] == [
                 ("g", 0),
                 ("c", NonEmptyGroup.code),
                 ("k", NonEmptyGroup.code),
@@ -115,8 +115,8 @@ async def test_offsets_are_deleted_in_topics_that_nobody_reads(tmp_path: Path) -
         for topic in ("t", "u"):
             await client.ask(commit(5, group="c", topic=topic, member=member, epoch=1), 9)
         answer = await client.ask(delete_offsets("c", ("t", [0]), ("u", [0, 9])), 0)
-        told = {(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
-        assert told == {
+        result = {(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
+        assert result == {
             ("t", 0): GroupSubscribedToTopic.code,
             ("u", 0): 0,
             ("u", 9): UnknownTopicOrPartition.code,
@@ -130,5 +130,5 @@ async def test_offsets_are_deleted_in_topics_that_nobody_reads(tmp_path: Path) -
 async def test_an_operator_may_do_without_consumer_groups(tmp_path: Path) -> None:
     async with grouping(tmp_path, group_coordinator_rebalance_protocols="classic") as (_, client):
         assert (await client.ask(consumer_heartbeat("k", "m"), 1)).error_code == UnsupportedVersion.code
-        asked = ConsumerGroupDescribeRequest(group_ids=["k"], include_authorized_operations=False)
-        assert (await client.ask(asked, 1)).groups[0].error_code == UnsupportedVersion.code
+        requested = ConsumerGroupDescribeRequest(group_ids=["k"], include_authorized_operations=False)
+        assert (await client.ask(requested, 1)).groups[0].error_code == UnsupportedVersion.code

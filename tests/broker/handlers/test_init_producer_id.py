@@ -57,7 +57,7 @@ async def test_a_transactional_id_has_no_coordinator_before_somebody_looks_for_i
         )
 
     async with running_broker(tmp_path) as broker:
-        for asked, error in (
+        for requested, error in (
             (request("t"), NotCoordinator),
             (request(""), InvalidRequest),
             (request("t", 0), InvalidTransactionTimeout),
@@ -65,7 +65,7 @@ async def test_a_transactional_id_has_no_coordinator_before_somebody_looks_for_i
             (request(None, had=5), InvalidRequest),
             (request(None, epoch=5), InvalidRequest),
         ):
-            response = await ask(broker, asked, 5)
+            response = await ask(broker, requested, 5)
             assert (response.error_code, response.producer_id, response.producer_epoch) == (error.code, -1, -1)
 
 
@@ -83,10 +83,10 @@ async def test_producers_are_described(tmp_path: Path) -> None:
         partition = ProduceRequest.Topic.Partition(index=0, records=bytes(records))
         produced = ProduceRequest.Topic(name="orders", partition_data=[partition])
         await ask(broker, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[produced]), 9)
-        asked = [
+        requested = [
             DescribeProducersRequest.Topic(name=name, partition_indexes=[0, 1]) for name in ("orders", "nobody", "a b")
         ]
-        response = await ask(broker, DescribeProducersRequest(topics=asked), 0)
+        response = await ask(broker, DescribeProducersRequest(topics=requested), 0)
     codes = [[partition.error_code for partition in topic.partitions] for topic in response.topics]
     unknown, invalid = UnknownTopicOrPartition.code, InvalidTopic.code
     assert codes == [[0, unknown], [unknown, unknown], [invalid, invalid]]

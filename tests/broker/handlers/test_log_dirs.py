@@ -19,8 +19,8 @@ from trioka.storage.disk import OsDisk
 
 async def places(broker: Broker, *topics: str) -> dict[tuple[str, int], str]:
     """Where each partition is said to be."""
-    asked = [DescribeLogDirsRequest.Topic(topic=name, partitions=[0, 1, 2]) for name in topics]
-    response = await ask(broker, DescribeLogDirsRequest(topics=asked or None), 4)
+    requested = [DescribeLogDirsRequest.Topic(topic=name, partitions=[0, 1, 2]) for name in topics]
+    response = await ask(broker, DescribeLogDirsRequest(topics=requested or None), 4)
     return {
         (topic.name, partition.partition_index): result.log_dir
         for result in response.results
@@ -34,9 +34,9 @@ async def move(broker: Broker, topic: str, index: int, path: str) -> int:
     request = AlterReplicaLogDirsRequest(
         dirs=[wanted(path=path, topics=[wanted.Topic(name=topic, partitions=[index])])]
     )
-    (told,) = (await ask(broker, request, 2)).results
-    (partition,) = told.partitions
-    assert (told.topic_name, partition.partition_index) == (topic, index)
+    (reply,) = (await ask(broker, request, 2)).results
+    (partition,) = reply.partitions
+    assert (reply.topic_name, partition.partition_index) == (topic, index)
     code: int = partition.error_code
     return code
 

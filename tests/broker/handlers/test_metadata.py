@@ -59,16 +59,16 @@ async def test_what_is_told_again_is_what_was_told(tmp_path: Path) -> None:
 @on_trio
 async def test_a_topic_that_somebody_asks_for_is_there_at_once(tmp_path: Path) -> None:
     async with running_broker(tmp_path, num_partitions=3) as broker:
-        (told,) = (await metadata(broker, ["new"], create=True)).topics
-        assert (told.error_code, len(told.partitions)) == (0, 3)
-        assert {partition.leader_id for partition in told.partitions} == {1}
+        (result,) = (await metadata(broker, ["new"], create=True)).topics
+        assert (result.error_code, len(result.partitions)) == (0, 3)
+        assert {partition.leader_id for partition in result.partitions} == {1}
 
 
 @on_trio
 async def test_nothing_is_created_that_is_not_wanted_or_cannot_be(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
-        (told,) = (await metadata(broker, ["new"])).topics
-        assert told.error_code == UnknownTopicOrPartition.code
+        (result,) = (await metadata(broker, ["new"])).topics
+        assert result.error_code == UnknownTopicOrPartition.code
         await create(broker, "a.b")
         codes = {
             each.name: each.error_code for each in (await metadata(broker, ["a b", "", "a_b"], create=True)).topics
@@ -76,16 +76,16 @@ async def test_nothing_is_created_that_is_not_wanted_or_cannot_be(tmp_path: Path
         assert codes == {"a b": InvalidTopic.code, "": InvalidTopic.code, "a_b": UnknownTopicOrPartition.code}
         assert [each.name for each in await told_of(broker)] == ["a.b"]
     async with running_broker(tmp_path, auto_create_topics_enable="false") as broker:
-        (told,) = (await metadata(broker, ["new"], create=True)).topics
-        assert told.error_code == UnknownTopicOrPartition.code
+        (result,) = (await metadata(broker, ["new"], create=True)).topics
+        assert result.error_code == UnknownTopicOrPartition.code
 
 
 @on_trio
 async def test_the_brokers_own_topics_are_created_as_their_keys_say(tmp_path: Path) -> None:
     settings = {"offsets.topic.num.partitions": 5, "offsets.topic.replication.factor": 1}
     async with running_broker(tmp_path, None, **settings) as broker:
-        (told,) = (await metadata(broker, ["__consumer_offsets"], create=True)).topics
-        assert (told.error_code, told.is_internal, len(told.partitions)) == (0, True, 5)
+        (result,) = (await metadata(broker, ["__consumer_offsets"], create=True)).topics
+        assert (result.error_code, result.is_internal, len(result.partitions)) == (0, True, 5)
         assert broker.topic_log_config("__consumer_offsets").cleanup_policy == {"compact"}
 
 
@@ -93,11 +93,11 @@ async def test_the_brokers_own_topics_are_created_as_their_keys_say(tmp_path: Pa
 async def test_topics_are_told_of_by_id(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         created = await create(broker, "a")
-        asked = [MetadataRequest.Topic(name=None, topic_id=id) for id in (created.topic_id, NOBODYS_ID)]
-        told = (await client.ask(MetadataRequest(topics=asked), 12)).topics
-        assert [(each.name, each.error_code) for each in told] == [("a", 0), (None, UnknownTopicId.code)]
-        (told,) = (await client.ask(MetadataRequest(topics=asked[:1]), 10)).topics
-        assert told.error_code == InvalidRequest.code, "v10 and v11 can say it, and do not mean it"
+        requested = [MetadataRequest.Topic(name=None, topic_id=id) for id in (created.topic_id, NOBODYS_ID)]
+        result = (await client.ask(MetadataRequest(topics=requested), 12)).topics
+        assert [(each.name, each.error_code) for each in result] == [("a", 0), (None, UnknownTopicId.code)]
+        (result,) = (await client.ask(MetadataRequest(topics=requested[:1]), 10)).topics
+        assert result.error_code == InvalidRequest.code, "v10 and v11 can say it, and do not mean it"
         nothing = await client.ask(MetadataRequest(topics=[MetadataRequest.Topic(name=None)]), 13)
         assert (nothing.error_code, nothing.topics[0].error_code) == (InvalidRequest.code, InvalidRequest.code)
 
@@ -108,8 +108,8 @@ async def test_what_the_asker_may_do_is_told_when_asked(tmp_path: Path) -> None:
         await create(broker, "a")
         for wanted in (False, True):
             request = MetadataRequest(topics=None, include_topic_authorized_operations=wanted)
-            (told,) = (await ask(broker, request, 12)).topics
-            assert (told.topic_authorized_operations == bits(TOPIC_OPERATIONS)) is wanted
+            (result,) = (await ask(broker, request, 12)).topics
+            assert (result.topic_authorized_operations == bits(TOPIC_OPERATIONS)) is wanted
 
 
 @on_trio

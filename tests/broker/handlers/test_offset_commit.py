@@ -27,9 +27,13 @@ async def test_a_commit_is_kept_in_every_version(tmp_path: Path) -> None:
             assert code_of(answer) == 0
             assert answer.topics[0].name == ("t" if version < 10 else "")
             assert answer.topics[0].topic_id == (bytes(16) if version < 10 else topic.topic_id)
-            (told,) = (await client.ask(fetch(), 9)).groups[0].topics[0].partitions
+            (result,) = (await client.ask(fetch(), 9)).groups[0].topics[0].partitions
             epoch = 7 if version >= 6 else -1
-            assert (told.committed_offset, told.committed_leader_epoch, told.metadata) == (40 + version, epoch, "here")
+            assert (result.committed_offset, result.committed_leader_epoch, result.metadata) == (
+                40 + version,
+                epoch,
+                "here",
+            )
 
 
 @on_trio

@@ -13,10 +13,10 @@ Request = OffsetForLeaderEpochRequest
 async def end_of(
     broker: Broker, epoch: int, *, current: int = -1, topic: str = "a", version: int = 4
 ) -> tuple[int, int, int]:
-    asked = Request.Topic.Partition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
-    response = await ask(broker, Request(topics=[Request.Topic(topic=topic, partitions=[asked])]), version)
-    (told,) = response.topics[0].partitions
-    return told.error_code, told.leader_epoch, told.end_offset
+    requested = Request.Topic.Partition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+    response = await ask(broker, Request(topics=[Request.Topic(topic=topic, partitions=[requested])]), version)
+    (result,) = response.topics[0].partitions
+    return result.error_code, result.leader_epoch, result.end_offset
 
 
 @on_trio

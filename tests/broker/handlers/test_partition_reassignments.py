@@ -28,7 +28,7 @@ async def test_on_one_broker_a_replica_can_only_stay_where_it_is(tmp_path: Path)
             request = move("a", (0, [1]), (1, [2]), (0, []), (0, None), (9, [1]))
             response = await ask(broker, request, version)
             assert response.error_code == 0
-            assert [told.error_code for told in response.responses[0].partitions] == [
+            assert [result.error_code for result in response.responses[0].partitions] == [
                 0,
                 InvalidReplicaAssignment.code,
                 InvalidReplicaAssignment.code,

@@ -51,8 +51,8 @@ async def test_all_levels_are_changed_or_none(tmp_path: Path) -> None:
 
 async def told_features(broker: Broker) -> tuple[dict[str, int], dict[str, int]]:
     """What a client is told: which levels there can be, and which there are."""
-    asked = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    answer = await ask(broker, asked, 4)
+    requested = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    answer = await ask(broker, requested, 4)
     supported = {each.name: each.max_version for each in answer.supported_features}
     return supported, {each.name: each.max_version_level for each in answer.finalized_features}
 
@@ -83,7 +83,7 @@ async def test_a_directory_of_kafka_with_features_that_are_not_served_opens_and_
         async with running_broker(tmp_path) as broker:
             assert broker.alive == {1}
             assert {name: broker.metadata.features.level(name) for name in NOT_SERVED} == dict.fromkeys(NOT_SERVED, 1)
-            assert not set(NOT_SERVED) & {name for told in await told_features(broker) for name in told}
+            assert not set(NOT_SERVED) & {name for response in await told_features(broker) for name in response}
     async with running_broker(tmp_path) as broker:
         assert (await ask(broker, request(("share.version", 0), how=SAFE_DOWNGRADE), 2)).error_code == 0
         assert (await ask(broker, request(("share.version", 1)), 2)).error_code == InvalidUpdateVersion.code

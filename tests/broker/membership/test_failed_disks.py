@@ -59,8 +59,8 @@ def partition_in(broker: Broker, directory: LogDirectory) -> int:
 
 async def produce(client: ClientConnection, partition: int) -> int:
     data = bytes(batch.build([Record(0, NOW_MS, None, b"v")]))
-    asked = ProduceRequest.Topic.Partition(index=partition, records=data)
-    topics = [ProduceRequest.Topic(name="t", partition_data=[asked])]
+    requested = ProduceRequest.Topic.Partition(index=partition, records=data)
+    topics = [ProduceRequest.Topic(name="t", partition_data=[requested])]
     answer = await client.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics), 9)
     code: int = answer.responses[0].partition_responses[0].error_code
     return code
@@ -315,11 +315,11 @@ async def a_reader_of_many_partitions(monkeypatch: pytest.MonkeyPatch, folder: P
         files.close()
         files.limit = 8
         monkeypatch.setattr(FilePool, "_open_file", counted)
-        asked = [
+        requested = [
             FetchRequest.Topic.Partition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
             for partition in range(partitions)
         ]
-        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchRequest.Topic(topic="t", partitions=asked)])
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchRequest.Topic(topic="t", partitions=requested)])
         for _ in range(2):
             answer = await client.ask(request, 11)
             found = [bytes(each.records) for each in answer.responses[0].partitions]

@@ -45,8 +45,8 @@ async def create(cluster: Cluster, name: str, *assignments: list[int]) -> None:
         configs=[],
     )
     any_node = next(iter(cluster.brokers.values()))
-    (told,) = (await ask(any_node, CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)).topics
-    assert told.error_code == 0, told
+    (result,) = (await ask(any_node, CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)).topics
+    assert result.error_code == 0, result
     await cluster.until(lambda: all(b.metadata.topics.by_name(name) for b in cluster.brokers.values()))
 
 
@@ -90,14 +90,14 @@ async def stop_without_a_controller(directory: Path, monkeypatch: pytest.MonkeyP
 
     async def noted(self: Membership, **how: Any) -> Any:
         try:
-            told = await heartbeat(self, **how)
+            result = await heartbeat(self, **how)
         except RequestTimedOut:
             if how.get("wants_to_stop"):
                 in_vain.set()
             raise
-        if told.should_shut_down:
+        if result.should_shut_down:
             close_handles.set()
-        return told
+        return result
 
     monkeypatch.setattr(Membership, "_heartbeat", noted)
     monkeypatch.setattr(membership, "UNREACHABLE_S", 0.2)
@@ -184,8 +184,8 @@ def forgotten_broker_comes_back(directory: Path, patience_s: float) -> None:
         async with running_cluster(directory) as cluster:
             await all_there(cluster)
             before = cluster[3].broker_epoch
-            told = await ask(cluster[1], UnregisterBrokerRequest(broker_id=3), 0)
-            assert told.error_code == 0
+            result = await ask(cluster[1], UnregisterBrokerRequest(broker_id=3), 0)
+            assert result.error_code == 0
             await cluster.until(lambda: cluster[3].broker_epoch > before, patience_s)
             await all_there(cluster)
 
@@ -292,8 +292,8 @@ async def test_no_two_producers_of_a_cluster_have_the_same_id(tmp_path: Path) ->
             (await ask(cluster[node], InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4))
             for node in (1, 2, 3, 1, 2, 3)
         ]
-        assert {told.error_code for told in ids} == {0}
-        assert len({told.producer_id for told in ids}) == 6
+        assert {result.error_code for result in ids} == {0}
+        assert len({result.producer_id for result in ids}) == 6
 
 
 @on_cluster

@@ -19,8 +19,8 @@ def module() -> ModuleType:
 
 
 def described(module: ModuleType, cluster: SmallCluster, partition: Partition) -> tuple[int, list[int]]:
-    told = module.TopicDescription(cluster.metadata, "PLAINTEXT").partition(partition)
-    return told.leader_id, told.offline
+    result = module.TopicDescription(cluster.metadata, "PLAINTEXT").partition(partition)
+    return result.leader_id, result.offline
 
 
 def test_a_replica_on_a_fenced_broker_is_offline(module: ModuleType) -> None:

@@ -57,9 +57,11 @@ def metadata_of(name: str) -> MetadataRequest:
 
 def every_error_of_an_answer_counts_and_no_success(module: ModuleType) -> None:
     Topic = ListOffsetsResponse.Topic
-    told = [Topic.Partition(partition_index=index, error_code=code) for index, code in enumerate((0, 6, 6, 3))]
+    result = [Topic.Partition(partition_index=index, error_code=code) for index, code in enumerate((0, 6, 6, 3))]
     found = module.ErrorCounts()
-    found.look(2, ListOffsetsResponse(topics=[Topic(name="a", partitions=told), Topic(name="b", partitions=told[:2])]))
+    found.look(
+        2, ListOffsetsResponse(topics=[Topic(name="a", partitions=result), Topic(name="b", partitions=result[:2])])
+    )
     found.look(12, HeartbeatResponse(error_code=25))
     found.look(12, HeartbeatResponse(error_code=0))
     found.look(12, b"framed already")

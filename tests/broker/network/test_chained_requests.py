@@ -47,10 +47,10 @@ def produce(index: int, acks: int = 1) -> ProduceRequest:
 
 
 def fetch(*indexes: int, min_bytes: int = 1) -> FetchRequest:
-    asked = [
+    requested = [
         FetchRequest.Topic.Partition(partition=each, fetch_offset=0, partition_max_bytes=1 << 20) for each in indexes
     ]
-    topics = [FetchRequest.Topic(topic="t", partitions=asked)]
+    topics = [FetchRequest.Topic(topic="t", partitions=requested)]
     return FetchRequest(max_wait_ms=40_000, min_bytes=min_bytes, max_bytes=1 << 20, topics=topics)
 
 
@@ -92,10 +92,10 @@ async def waiting(
             connections = []
             for number, (fetched, behind) in enumerate(requests, 1):
                 connection = await stack.enter_async_context(ClientConnection(broker))
-                said = request_frame(fetched, FETCH)
+                text = request_frame(fetched, FETCH)
                 if behind is not None:  # in one piece: what comes later is not read before the Fetch is answered
-                    said += request_frame(behind, PRODUCE)
-                await connection._stream.send_all(said)
+                    text += request_frame(behind, PRODUCE)
+                await connection._stream.send_all(text)
                 while len(broker.purgatory) < number:
                     await trio.sleep(0.001)
                 connections.append(connection)
@@ -154,10 +154,10 @@ async def chained_groups(
         connections = []
         for number in range(count):
             connection = await stack.enter_async_context(ClientConnection(broker))
-            said = request_frame(join(f"g{number}"), JOIN)
+            text = request_frame(join(f"g{number}"), JOIN)
             if number + 1 < count:
-                said += request_frame(leaves[number + 1], LEAVE)
-            await connection._stream.send_all(said)
+                text += request_frame(leaves[number + 1], LEAVE)
+            await connection._stream.send_all(text)
             connections.append(connection)
         await ask(broker, FindCoordinatorRequest(coordinator_keys=["g0"]), 4)  # by then, what has come before is read
         yield first, leaves[0], connections
@@ -288,14 +288,14 @@ async def test_what_goes_wrong_with_a_produce_that_waits_closes_its_connection_a
 @on_trio
 async def test_what_goes_wrong_with_a_commit_is_told_once_to_who_waits_for_it(tmp_path: Path) -> None:
     async with leading(tmp_path) as (broker, replica):
-        told: list[KafkaError | None] = []
-        commit = committed_file._Commit(replica, 1, told.append)
+        result: list[KafkaError | None] = []
+        commit = committed_file._Commit(replica, 1, result.append)
         with mock.patch.object(type(replica), "commit_status", side_effect=ZeroDivisionError):
             broker.park(commit, (replica,), broker.clock.now() + 60)
             broker.purgatory.notify(replica)
         broker.purgatory.notify(replica)
         broker.purgatory.expire(broker.clock.now() + 120)
-        assert [type(error) for error in told] == [UnknownServerError]
+        assert [type(error) for error in result] == [UnknownServerError]
 
 
 def test_what_goes_wrong_behind_an_answer_concerns_nobody_else(tmp_path: Path) -> None:

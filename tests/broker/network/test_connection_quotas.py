@@ -138,15 +138,15 @@ async def test_a_client_waits_until_another_one_has_gone(tmp_path: Path) -> None
 async def test_connections_that_come_too_fast_are_closed_later(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await set_quota(broker, {"ip": HOST}, connection_creation_rate=2.0)
-        told = []
+        result = []
         for _ in range(22):
             async with ClientConnection(broker) as client:
                 try:
-                    told.append(await client.ask(HELLO, 3) is not None)
+                    result.append(await client.ask(HELLO, 3) is not None)
                 except trio.BrokenResourceError:  # closed before the request was read
-                    told.append(False)
-        assert told[:20] == [True] * 20
-        assert not all(told)
+                    result.append(False)
+        assert result[:20] == [True] * 20
+        assert not all(result)
         assert not broker.admission._held
 
 

@@ -176,14 +176,14 @@ async def test_http_is_told_that_this_is_not_http(tmp_path: Path) -> None:
 
 
 def http_is_told_where_metrics_are(module: ModuleType) -> None:
-    for elsewhere, said in (
+    for elsewhere, text in (
         (("127.0.0.1", 10092), b"http://127.0.0.1:10092/metrics"),
         (("::1", 10092), b"http://[::1]:10092/metrics"),
         (("0.0.0.0", 10092), b"at port 10092"),
     ):
         head, _, body = module.wrong_port_response(elsewhere).partition(b"\r\n\r\n")
         assert f"Content-Length: {len(body)}".encode() in head
-        assert said in body and b"not HTTP" in body
+        assert text in body and b"not HTTP" in body
 
 
 def test_http_is_told_where_metrics_are() -> None:
@@ -424,11 +424,11 @@ async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
         "inter_broker_listener_name": "PLAINTEXT",
     }
     async with running_broker(tmp_path, **settings) as broker:
-        asked = MetadataRequest(topics=[])
-        inside = (await ask(broker, asked, 9)).brokers[0]
+        requested = MetadataRequest(topics=[])
+        inside = (await ask(broker, requested, 9)).brokers[0]
         assert (inside.host, inside.port) == broker.addresses[LISTENER]
         async with await trio.open_tcp_stream(*broker.addresses["EXTERNAL"]) as stream:
-            await stream.send_all(request_frame(asked, 9))
+            await stream.send_all(request_frame(requested, 9))
             frame = await stream.receive_some()
-        outside = read_answer(asked, 9, bytes(frame[4:])).brokers[0]
+        outside = read_answer(requested, 9, bytes(frame[4:])).brokers[0]
         assert (outside.host, outside.port) == ("broker.example", 29092)

@@ -111,12 +111,12 @@ def _has_come(sock: socket.socket) -> bool:
 
 async def who_asks_for_little_need_not_wait_for_a_large_answer(directory: Path) -> None:
     async with running_broker(directory) as broker, ClientConnection(broker) as client:
-        asked = frame_request(1, "little", ApiVersionsRequest(), 0)
+        requested = frame_request(1, "little", ApiVersionsRequest(), 0)
         address = broker.addresses["PLAINTEXT"]
         with socket.create_connection(address) as little, pytest.MonkeyPatch.context() as patch:
             await fill(broker, client)
             little.setblocking(False)
-            sendfile = Sendfile(lambda: little.sendall(asked), lambda: _has_come(little))
+            sendfile = Sendfile(lambda: little.sendall(requested), lambda: _has_come(little))
             patch.setattr(os, "sendfile", sendfile)
             await client.ask(ApiVersionsRequest(), 0)
             answer = await client.ask(fetch(2 * SIZE), VERSION)
@@ -134,7 +134,7 @@ async def who_asks_for_little_need_not_wait_for_a_large_request(directory: Path)
     """It comes in portions, and before the last of them is looked at, others are answered."""
     async with running_broker(directory) as broker, ClientConnection(broker) as client:
         await broker.create_missing_topics({"t": 1})
-        asked = frame_request(1, "little", ApiVersionsRequest(), 0)
+        requested = frame_request(1, "little", ApiVersionsRequest(), 0)
         much = frame_request(1, "much", produce(4 * CHUNK_BYTES, 0), 9)
         address = broker.addresses["PLAINTEXT"]
         with (
@@ -152,7 +152,7 @@ async def who_asks_for_little_need_not_wait_for_a_large_request(directory: Path)
             def received(room: memoryview) -> int:
                 sizes.append(receive(room))
                 if sum(sizes) == len(much):  # that was the last of it, and nobody has looked at it yet
-                    little.sendall(asked)
+                    little.sendall(requested)
                 return sizes[-1]
 
             def appended(log: Log, *arguments: Any, **named: Any) -> Any:

@@ -104,16 +104,16 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 def late_answers_are_not_taken_for_others(peers: ModuleType, patience_s: float = 30) -> None:
     async def test() -> None:
-        asked = 0
+        requested = 0
         first = trio.Event()
 
         async def answer(stream: trio.SocketStream, correlation_id: int) -> None:
-            nonlocal asked
-            asked += 1
-            if asked == 1:
+            nonlocal requested
+            requested += 1
+            if requested == 1:
                 first.set()
                 await trio.sleep_forever()
-            await stream.send_all(frame_of(correlation_id, asked))
+            await stream.send_all(frame_of(correlation_id, requested))
 
         async with answering(answer) as port, closing(peers.Peers("test")) as made:
             peer = made.peer(HOST, port, "p")
@@ -244,8 +244,8 @@ def the_kernels_buffer_is_as_large_as_was_asked(peers: ModuleType) -> None:
             peer = made.peer(HOST, port, "p")
             peer.receive_buffer_bytes = 50_000
             await peer.ask(ASKED, timeout_s=30)
-            told = peer._connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-            assert told == 2 * 50_000, "Linux tells twice what it was asked for"
+            result = peer._connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            assert result == 2 * 50_000, "Linux tells twice what it was asked for"
 
     run(test)
 
@@ -275,8 +275,8 @@ def who_may_have_changed_is_asked_again(peers: ModuleType) -> None:
         async with answering(answer, served, heard) as port, closing(peers.Peers("test")) as made:
             for purpose in ("p", "q"):
                 await made.peer(HOST, port, purpose).ask(ListGroupsRequest(), timeout_s=30)
-            asked = [traffic.requests for traffic in made.traffic.values()]
-            assert asked == [2, 1], "what is known of an address is not asked for each purpose"
+            requested = [traffic.requests for traffic in made.traffic.values()]
+            assert requested == [2, 1], "what is known of an address is not asked for each purpose"
             newest = 3
             served.api_keys[0] = ApiVersionsResponse.ApiVersion(
                 api_key=served.api_keys[0].api_key, min_version=0, max_version=newest

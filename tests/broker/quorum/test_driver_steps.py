@@ -98,7 +98,7 @@ class OneOfThree:
         quorum = self.quorum
         quorum.step(quorum.raft.tick(quorum.now_ms() + 3 * LONG_MS))
         for is_pre_vote in (True, False):
-            told = RaftVoteResponse(
+            result = RaftVoteResponse(
                 voter=SECOND,
                 epoch=quorum.epoch,
                 leader_id=None,
@@ -106,15 +106,15 @@ class OneOfThree:
                 request_epoch=quorum.epoch,
                 is_pre_vote=is_pre_vote,
             )
-            quorum.step(quorum.raft.on_vote_response(told, quorum.now_ms()))
+            quorum.step(quorum.raft.on_vote_response(result, quorum.now_ms()))
         assert quorum.raft.is_leader
 
     def acknowledge(self) -> None:
         """The second has all that this leader has, made durable."""
         quorum = self.quorum
-        asked = RaftFetchRequest(replica=SECOND, epoch=quorum.epoch, end=self.files.end)
-        told, actions = quorum.raft.on_fetch_request(asked, quorum.now_ms())
-        assert not told.is_refused
+        requested = RaftFetchRequest(replica=SECOND, epoch=quorum.epoch, end=self.files.end)
+        result, actions = quorum.raft.on_fetch_request(requested, quorum.now_ms())
+        assert not result.is_refused
         quorum.step(actions)
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -162,10 +162,10 @@ async def a_vote_is_durable_before_it_is_told(quorum: ModuleType, files: ModuleT
     async with one_of_three(quorum, files) as node:
         node.begin()
         raft = node.quorum.raft
-        asked = RaftVoteRequest(candidate=SECOND, epoch=7, end=EpochAndOffset(5, 5), is_pre_vote=False)
-        told, actions = raft.on_vote_request(asked, node.quorum.now_ms())
+        requested = RaftVoteRequest(candidate=SECOND, epoch=7, end=EpochAndOffset(5, 5), is_pre_vote=False)
+        result, actions = raft.on_vote_request(requested, node.quorum.now_ms())
         node.quorum.step(actions)
-        assert told.is_granted
+        assert result.is_granted
         kept = node.files.load_state()
         assert (kept.epoch, kept.voted.id) == (7, 2)
 
@@ -380,8 +380,8 @@ def test_what_a_leader_wrote_last_is_durable_before_it_follows() -> None:
     class Asks(QuorumClient):
         asked: RaftFetchRequest | None = None
 
-        async def _fetch(self, leader_id: int | None, asked: RaftFetchRequest) -> bool:
-            self.asked = asked
+        async def _fetch(self, leader_id: int | None, requested: RaftFetchRequest) -> bool:
+            self.asked = requested
             return True
 
     async def rule(node: OneOfThree) -> None:

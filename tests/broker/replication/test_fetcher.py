@@ -46,8 +46,8 @@ def acks_all(timeout_ms: int = 20_000) -> ProduceRequest:
 async def an_acknowledgement_waits_for_who_is_in_sync(directory: Path) -> None:
     async with leading(directory) as (broker, replica), ClientConnection(broker) as producer:
         await producer.say(acks_all(), 9)
-        told = await follow(broker, 0, wait_ms=20_000)
-        assert len(bytes(told.records)) > 0
+        result = await follow(broker, 0, wait_ms=20_000)
+        assert len(bytes(result.records)) > 0
         assert replica.log.high_watermark == 0
         assert len(broker.purgatory) >= 1
         await follow(broker, 2)
@@ -153,12 +153,12 @@ async def test_acks_1_waits_for_nobody_and_consumers_see_it_later(tmp_path: Path
         request = producing("t", 1, acks=1)
         await producer.say(request, 9)
         assert await produced(producer, request) == (NONE, 0)
-        told = await follow(broker, 0, by=-1)
-        assert (told.high_watermark, bytes(told.records)) == (0, b"")
+        result = await follow(broker, 0, by=-1)
+        assert (result.high_watermark, bytes(result.records)) == (0, b"")
         await follow(broker, 1)
-        told = await follow(broker, 0, by=-1)
-        assert told.high_watermark == 1
-        assert bytes(told.records)
+        result = await follow(broker, 0, by=-1)
+        assert result.high_watermark == 1
+        assert bytes(result.records)
         assert replica.log.high_watermark == 1
 
 
@@ -195,10 +195,10 @@ async def test_a_follower_whose_log_parts_ways_is_told_where_and_nothing_is_note
         with_others(broker, "t", others=(2, 3), in_sync=2)
         with_others(broker, "t", others=(2, 3), in_sync=2)
         await filled(broker)
-        told = await follow(broker, 15, last_epoch=first)
-        assert (told.diverging_epoch.epoch, told.diverging_epoch.end_offset) == (first, 10)
-        told = await follow(broker, 15, last_epoch=first + 1)  # of which nobody has written anything
-        assert (told.diverging_epoch.epoch, told.diverging_epoch.end_offset) == (first, 10)
+        result = await follow(broker, 15, last_epoch=first)
+        assert (result.diverging_epoch.epoch, result.diverging_epoch.end_offset) == (first, 10)
+        result = await follow(broker, 15, last_epoch=first + 1)  # of which nobody has written anything
+        assert (result.diverging_epoch.epoch, result.diverging_epoch.end_offset) == (first, 10)
         assert replica.log.high_watermark == 0
         assert (await follow(broker, 15, last_epoch=first + 2)).diverging_epoch.epoch == -1
         assert replica.log.high_watermark == 15
@@ -273,11 +273,13 @@ async def test_a_consumer_that_waits_is_woken_by_what_is_committed(tmp_path: Pat
 
 
 async def latest(broker: Broker, *, version: int = 11, replica_id: int = -1) -> tuple[int, int]:
-    asked = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=LATEST)
-    request = ListOffsetsRequest(replica_id=replica_id, topics=[ListOffsetsRequest.Topic(name="t", partitions=[asked])])
+    requested = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=LATEST)
+    request = ListOffsetsRequest(
+        replica_id=replica_id, topics=[ListOffsetsRequest.Topic(name="t", partitions=[requested])]
+    )
     async with ClientConnection(broker) as connection:
-        (told,) = (await connection.ask(request, version)).topics[0].partitions
-        return told.error_code, told.offset
+        (result,) = (await connection.ask(request, version)).topics[0].partitions
+        return result.error_code, result.offset
 
 
 async def a_new_leader_does_not_know_at_once_where_its_log_ends(directory: Path) -> None:

@@ -69,7 +69,7 @@ class Session:
     async def hear(self, request: FetchRequest) -> SentPartitions:
         response = await self._connection.hear(request, VERSION)
         assert self._standing.handle_response(response), response
-        return {told.partition_index: told for topic in response.responses for told in topic.partitions}
+        return {reply.partition_index: reply for topic in response.responses for reply in topic.partitions}
 
     async def ask(self, wait_ms: int = 0, max_bytes: int = 1 << 20) -> SentPartitions:
         return await self.hear(await self.say(wait_ms, max_bytes))
@@ -96,12 +96,12 @@ async def followed(directory: Path) -> AsyncIterator[tuple[Broker, Session]]:
 async def write(broker: Broker, index: int) -> None:
     request = producing("t", 1, partition=index, acks=1)
     async with ClientConnection(broker) as connection:
-        (told,) = (await connection.ask(request, 9)).responses[0].partition_responses
-        assert told.error_code == 0
+        (reply,) = (await connection.ask(request, 9)).responses[0].partition_responses
+        assert reply.error_code == 0
 
 
-def sizes(told: SentPartitions) -> dict[int, int]:
-    return {index: len(result.records or b"") for index, result in told.items()}
+def sizes(reply: SentPartitions) -> dict[int, int]:
+    return {index: len(result.records or b"") for index, result in reply.items()}
 
 
 def must_fail(rule: Rule, directory: Path) -> None:
@@ -222,8 +222,8 @@ async def another_leader_is_told_of_as_long_as_it_is_asked_for(directory: Path) 
         request = await session.say(FOR_EVER_MS)
         await broker_waits(broker)
         led_by_another(broker, "t", 0)
-        for told in (await session.hear(request), await session.ask(FOR_EVER_MS)):
-            assert [result.error_code for result in told.values()] == [FencedLeaderEpoch.code]
+        for reply in (await session.hear(request), await session.ask(FOR_EVER_MS)):
+            assert [result.error_code for result in reply.values()] == [FencedLeaderEpoch.code]
         session.leave(0)
         assert await session.ask() == {}
 

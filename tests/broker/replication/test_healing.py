@@ -115,9 +115,9 @@ async def records_of(cluster: Cluster, node: int, count: int) -> list[int]:
     """Every offset that a consumer reads there."""
     offsets: list[int] = []
     while len(offsets) < count:
-        told = await fetch(cluster, node, len(offsets))
-        assert told.error_code == NONE, told
-        data = bytes(told.records)
+        result = await fetch(cluster, node, len(offsets))
+        assert result.error_code == NONE, result
+        data = bytes(result.records)
         assert all(check_crc(data, header) for header in headers(data))
         offsets += [header.base_offset for header in headers(data)]
     return offsets

@@ -93,20 +93,20 @@ def producing(*values: bytes) -> ProduceRequest:
 
 
 async def produce(connection: ClientConnection, *values: bytes) -> int:
-    (told,) = (await connection.ask(producing(*values), 9)).responses[0].partition_responses
-    assert told.error_code == 0
-    return int(told.base_offset)
+    (reply,) = (await connection.ask(producing(*values), 9)).responses[0].partition_responses
+    assert reply.error_code == 0
+    return int(reply.base_offset)
 
 
 async def fetch(connection: ClientConnection, offset: int) -> list[Record]:
-    asked = FetchRequest.Topic.Partition(
+    requested = FetchRequest.Topic.Partition(
         partition=NAME.partition, fetch_offset=offset, partition_max_bytes=100_000, last_fetched_epoch=-1
     )
-    topic = FetchRequest.Topic(topic=NAME.topic, partitions=[asked])
+    topic = FetchRequest.Topic(topic=NAME.topic, partitions=[requested])
     request = FetchRequest(max_wait_ms=50, min_bytes=1, topics=[topic])
-    (told,) = (await connection.ask(request, 11)).responses[0].partitions
-    assert told.error_code == 0
-    return [record for header in headers(told.records) for record in records(told.records, header)]
+    (reply,) = (await connection.ask(request, 11)).responses[0].partitions
+    assert reply.error_code == 0
+    return [record for header in headers(reply.records) for record in records(reply.records, header)]
 
 
 async def read_all(broker: Broker) -> list[bytes]:

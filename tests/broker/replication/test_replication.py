@@ -35,17 +35,17 @@ from trioka.storage.quarantine import Damage
 
 
 async def delete_records(cluster: Cluster, node: int, offset: int, timeout_ms: int) -> tuple[int, int]:
-    asked = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
-    topic = DeleteRecordsRequest.Topic(name=TOPIC, partitions=[asked])
+    requested = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
+    topic = DeleteRecordsRequest.Topic(name=TOPIC, partitions=[requested])
     async with cluster.asking(node) as connection:
         response = await connection.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms), 2)
-        (told,) = response.topics[0].partitions
-        return told.error_code, told.low_watermark
+        (result,) = response.topics[0].partitions
+        return result.error_code, result.low_watermark
 
 
 async def reassign(cluster: Cluster, *nodes: int) -> None:
-    asked = AlterPartitionReassignmentsRequest.Topic.Partition(partition_index=0, replicas=list(nodes))
-    topic = AlterPartitionReassignmentsRequest.Topic(name=TOPIC, partitions=[asked])
+    requested = AlterPartitionReassignmentsRequest.Topic.Partition(partition_index=0, replicas=list(nodes))
+    topic = AlterPartitionReassignmentsRequest.Topic(name=TOPIC, partitions=[requested])
     async with ClientConnection(next(iter(cluster.brokers.values()))) as connection:
         response = await connection.ask(AlterPartitionReassignmentsRequest(topics=[topic]), 1)
         assert response.error_code == NONE, response
@@ -80,8 +80,8 @@ async def consumers_read_from_a_replica_in_their_rack(cluster: Cluster, near: in
 
     await cluster.until(lambda: knows() and replica(cluster, near).log.high_watermark == 12)
     led_by = await wait_leader(cluster)
-    told = await fetch(cluster, led_by, 0, rack="far")
-    assert (told.preferred_read_replica, bytes(told.records)) == (near, b"")
+    result = await fetch(cluster, led_by, 0, rack="far")
+    assert (result.preferred_read_replica, bytes(result.records)) == (near, b"")
     assert (await fetch(cluster, led_by, 0)).preferred_read_replica == -1
     assert await read(cluster, near) == (NONE, [0, 1] * 6)
 
@@ -95,8 +95,8 @@ async def test_what_only_a_leader_that_was_cut_off_has_is_cut_off(tmp_path: Path
         old = await wait_leader(cluster)
         cluster.isolate(old)
         others = [node for node in cluster.brokers if node != old]
-        told = await produce(cluster, old, 3, acks=1)  # it does not know yet
-        assert (told.error_code, told.base_offset) == (NONE, 2)
+        result = await produce(cluster, old, 3, acks=1)  # it does not know yet
+        assert (result.error_code, result.base_offset) == (NONE, 2)
         assert await producer.send(1, among=others) == 2
         assert replica(cluster, old).leads
         waits = await produce(cluster, old, 3, timeout_ms=100)
@@ -173,8 +173,8 @@ async def a_replica_moves(cluster: Cluster, a: int, b: int, active: int) -> None
     await cluster.until(lambda: partition(cluster).replicas == (b,) and leader(cluster) == b)
     await cluster.until(lambda: all(cluster[node].partitions.find(TOPIC, 0) is None for node in (a, active)))
     assert replica(cluster, b).is_unreplicated
-    told = await produce(cluster, b)
-    assert (told.error_code, told.base_offset) == (NONE, 10)
+    result = await produce(cluster, b)
+    assert (result.error_code, result.base_offset) == (NONE, 10)
     assert (await produce(cluster, a)).error_code == NotLeaderOrFollower.code
     await reassign(cluster, b, a)
     await cluster.until(lambda: partition(cluster).isr == (b, a))

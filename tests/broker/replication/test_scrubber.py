@@ -142,19 +142,19 @@ async def test_a_leader_does_not_serve_flipped_bits_of_what_it_wrote_itself(tmp_
         assert place is not None
 
         def wanted(offset: int) -> FetchRequest:
-            asked = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=150_000)
+            requested = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=150_000)
             return FetchRequest(
-                max_wait_ms=0, min_bytes=0, topics=[FetchRequest.Topic(topic=TOPIC, partitions=[asked])]
+                max_wait_ms=0, min_bytes=0, topics=[FetchRequest.Topic(topic=TOPIC, partitions=[requested])]
             )
 
         async def read(offset: int) -> tuple[int, int]:
             """The error, and the offset behind what came, of which every batch is sound."""
-            (told,) = (await connection.ask(wanted(offset), 11)).responses[0].partitions
-            data = bytes(told.records or b"")
+            (result,) = (await connection.ask(wanted(offset), 11)).responses[0].partitions
+            data = bytes(result.records or b"")
             for header in headers(data):
                 assert check_crc(data, header), f"{header.base_offset} is served with a wrong bit"
                 offset = header.last_offset + 1
-            return told.error_code, offset
+            return result.error_code, offset
 
         offset = 0
         while offset < 60:
@@ -226,8 +226,8 @@ async def rot_and_heal(tmp_path: Path, flips: int) -> None:
         leader = await wait_leader(cluster)
         async with cluster.asking(leader) as connection:
             for number in range(BATCHES):
-                (told,) = (await connection.ask(producing(number), 9)).responses[0].partition_responses
-                assert (told.error_code, told.base_offset) == (NONE, number)
+                (result,) = (await connection.ask(producing(number), 9)).responses[0].partition_responses
+                assert (result.error_code, result.base_offset) == (NONE, number)
         await cluster.until(lambda: all(replica(cluster, n).log.high_watermark == BATCHES for n in (1, 2, 3)))
         if not forget(replica(cluster, leader).log):
             pytest.skip("this file system forgets nothing")
@@ -240,8 +240,8 @@ async def rot_and_heal(tmp_path: Path, flips: int) -> None:
             while True:
                 offset = random.randrange(BATCHES)
                 async with unread:
-                    told = await fetch(cluster, random.choice((1, 2, 3)), offset)
-                data = bytes(told.records or b"")
+                    result = await fetch(cluster, random.choice((1, 2, 3)), offset)
+                data = bytes(result.records or b"")
                 for header in headers(data):
                     if header.base_offset in expected:
                         assert data[header.position + 61 : header.end] == expected[header.base_offset], "wrong bytes"

@@ -57,9 +57,9 @@ async def test_a_throttled_follower_that_is_not_in_sync_gets_a_burst_and_then_wa
         await filled(broker)
         for _ in range(2):  # not throttled: nobody has said so
             assert (await follow(broker, 0, by=3)).records
-        said = IncrementalAlterConfigsRequest.Resource
-        config = said.Config(name="leader.replication.throttled.replicas", config_operation=SET, value="0:1")
-        topic = said(resource_type=TOPIC, resource_name="t", configs=[config])
+        text = IncrementalAlterConfigsRequest.Resource
+        config = text.Config(name="leader.replication.throttled.replicas", config_operation=SET, value="0:1")
+        topic = text(resource_type=TOPIC, resource_name="t", configs=[config])
         response = await admin.ask(IncrementalAlterConfigsRequest(resources=[topic], validate_only=False), 1)
         assert response.responses[0].error_code == 0, response
         assert (await follow(broker, 0, by=3)).records

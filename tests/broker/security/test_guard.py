@@ -175,9 +175,11 @@ async def test_a_topic_that_is_hidden_looks_like_one_that_is_not_there(tmp_path:
 async def test_a_super_user_may_do_everything(tmp_path: Path) -> None:
     async with guarded_broker(tmp_path, super_users="User:root; User:ANONYMOUS") as broker:
         await grant(broker, rule(AclOperation.ALL, AclResourceType.TOPIC, "*", permission=2))
-        asked = MetadataRequest(topics=[MetadataRequest.Topic(name=TOPIC)], include_topic_authorized_operations=True)
-        (told,) = (await ask(broker, asked, 12)).topics
-        assert told.error_code == 0 and told.topic_authorized_operations == bits(TOPIC_OPERATIONS)
+        requested = MetadataRequest(
+            topics=[MetadataRequest.Topic(name=TOPIC)], include_topic_authorized_operations=True
+        )
+        (result,) = (await ask(broker, requested, 12)).topics
+        assert result.error_code == 0 and result.topic_authorized_operations == bits(TOPIC_OPERATIONS)
 
 
 @on_trio
@@ -194,9 +196,9 @@ async def test_a_rule_for_another_host_does_not_count(tmp_path: Path) -> None:
 @on_trio
 async def test_the_brokers_own_topics_are_in_no_clients_transaction(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
-        asked: Any = request_for(24, 3, topic_ids(broker))
-        asked.v3_and_below_topics[0].name = "__consumer_offsets"
-        assert verdicts(await ask(broker, asked, 3)) == [TopicAuthorizationFailed.code]
+        requested: Any = request_for(24, 3, topic_ids(broker))
+        requested.v3_and_below_topics[0].name = "__consumer_offsets"
+        assert verdicts(await ask(broker, requested, 3)) == [TopicAuthorizationFailed.code]
 
 
 # Rules are kept.
@@ -207,8 +209,8 @@ async def test_rules_are_there_after_a_new_start(tmp_path: Path) -> None:
     async with guarded_broker(tmp_path, super_users="User:ANONYMOUS") as broker:
         assert verdicts(await ask(broker, request_for(30, 3, topic_ids(broker)), 3)) == [0]
     async with guarded_broker(tmp_path, super_users="User:ANONYMOUS") as broker:
-        (told,) = (await ask(broker, request_for(29, 3, topic_ids(broker)), 3)).resources
-        assert (told.resource_name, told.acls[0].principal) == (TOPIC, "User:eve")
+        (result,) = (await ask(broker, request_for(29, 3, topic_ids(broker)), 3)).resources
+        assert (result.resource_name, result.acls[0].principal) == (TOPIC, "User:eve")
         (deleted,) = (await ask(broker, request_for(31, 3, topic_ids(broker)), 3)).filter_results
         assert [each.principal for each in deleted.matching_acls] == ["User:eve"]
         assert (await ask(broker, request_for(29, 3, topic_ids(broker)), 3)).resources == []
@@ -245,8 +247,8 @@ def producing(name: str = TOPIC, transaction: str | None = None, acks: int = 1, 
 
 
 def fetching(name: str = TOPIC) -> FetchRequest:
-    asked = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1000)
-    return FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchRequest.Topic(topic=name, partitions=[asked])])
+    requested = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    return FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchRequest.Topic(topic=name, partitions=[requested])])
 
 
 @on_trio
@@ -299,17 +301,19 @@ async def test_records_of_a_transaction_need_the_right_to_its_id(tmp_path: Path)
     async with guarded_broker(tmp_path) as broker:
         await grant(broker, rule(AclOperation.ALL, AclResourceType.TOPIC, TOPIC))
         for name in (TRANSACTION, None):  # nor does it help to name none
-            asked = producing(transaction=name, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-            assert verdicts(await ask(broker, asked, 9)) == [TransactionalIdAuthorizationFailed.code]
+            requested = producing(
+                transaction=name, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
+            )
+            assert verdicts(await ask(broker, requested, 9)) == [TransactionalIdAuthorizationFailed.code]
 
 
 @on_trio
 async def test_a_client_that_says_it_is_a_broker_reads_nothing(tmp_path: Path) -> None:
     async with guarded_broker(tmp_path) as broker:
         await grant(broker, rule(AclOperation.READ, AclResourceType.TOPIC, TOPIC))
-        asked = fetching()
-        asked.replica_id = 2  # type: ignore[misc]
-        assert verdicts(await ask(broker, asked, 12)) == [TopicAuthorizationFailed.code]
+        requested = fetching()
+        requested.replica_id = 2  # type: ignore[misc]
+        assert verdicts(await ask(broker, requested, 12)) == [TopicAuthorizationFailed.code]
 
 
 @on_trio

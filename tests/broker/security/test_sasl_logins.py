@@ -21,8 +21,8 @@ async def test_a_user_logs_in_and_is_served(tmp_path: Path, mechanism: str) -> N
         if mechanism != "PLAIN":
             await add_scram_user(broker, "alice", mechanism, PASSWORDS["alice"])
         async with SaslClient(broker) as client:
-            told = await client.log_in(mechanism, "alice", PASSWORDS["alice"])
-            assert (told.error_code, told.error_message, told.session_lifetime_ms) == (0, "", 0)
+            result = await client.log_in(mechanism, "alice", PASSWORDS["alice"])
+            assert (result.error_code, result.error_message, result.session_lifetime_ms) == (0, "", 0)
             assert (await client.ask(ASKED, 12)).cluster_id == broker.cluster_id
             (connection,) = (each for each in broker.network.connections if each.listener == "SASL")
             assert (connection.principal, connection.gate) == ("User:alice", None)
@@ -73,8 +73,8 @@ async def test_a_request_in_the_same_segment_behind_the_login_is_served(tmp_path
 async def test_a_session_that_ends_is_renewed_or_closed(tmp_path: Path) -> None:
     settings = {**SASL_SETTINGS, "listener.name.sasl.plain.connections.max.reauth.ms": "1500"}
     async with running_broker(tmp_path, **settings) as broker, SaslClient(broker) as client:
-        told = await client.log_in("PLAIN", "alice", PASSWORDS["alice"])
-        assert told.session_lifetime_ms == 1500
+        result = await client.log_in("PLAIN", "alice", PASSWORDS["alice"])
+        assert result.session_lifetime_ms == 1500
         assert (await client.log_in("PLAIN", "alice", PASSWORDS["alice"])).error_code == 0
         assert (await client.handshake("PLAIN")).error_code == 34  # not twice in a second
         assert (await client.ask(ASKED, 12)).cluster_id == broker.cluster_id

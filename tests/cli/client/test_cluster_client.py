@@ -36,10 +36,10 @@ def test_an_answer_of_yesterday_is_asked_again_until_it_is_of_today(kafka: Kafka
 
 
 def test_asking_again_has_a_limit(kafka: Kafka, pauses: list[float]) -> None:
-    asked = []
-    code = kafka.retry_while_stale(lambda: asked.append(1) or NotController.code, lambda code: [code])  # type: ignore[func-returns-value]
+    requested = []
+    code = kafka.retry_while_stale(lambda: requested.append(1) or NotController.code, lambda code: [code])  # type: ignore[func-returns-value]
     assert code == NotController.code
-    assert len(asked) == ATTEMPTS and len(pauses) == ATTEMPTS - 1
+    assert len(requested) == ATTEMPTS and len(pauses) == ATTEMPTS - 1
 
 
 def test_any_other_error_is_not_asked_again(kafka: Kafka, pauses: list[float]) -> None:

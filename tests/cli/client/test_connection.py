@@ -201,13 +201,13 @@ def test_a_version_that_the_broker_does_not_offer_is_a_failure_that_says_so(at: 
 
 
 def test_a_broker_that_does_not_know_the_newest_api_versions_is_asked_again_in_the_oldest() -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     def answer(client: socket.socket) -> None:
         while request := client.recv(4096):
-            asked.append(int.from_bytes(request[6:8]))
+            requested.append(int.from_bytes(request[6:8]))
             correlation_id = request[8:12]
-            body = b"\0\x23" if asked[-1] else b"\0\0"  # error 35 in version 0, then none
+            body = b"\0\x23" if requested[-1] else b"\0\0"  # error 35 in version 0, then none
             body += b"\0\0\0\x01" + b"\0\x03\0\0\0\x05"  # Metadata: 0 to 5
             client.sendall((len(body) + 4).to_bytes(4) + correlation_id + body)
 
@@ -215,7 +215,7 @@ def test_a_broker_that_does_not_know_the_newest_api_versions_is_asked_again_in_t
         connection = connection_to(address)
         assert connection.version_of(MetadataRequest) == 5
         connection.close()
-    assert asked == [ApiVersionsRequest.__versions__.last, 0]
+    assert requested == [ApiVersionsRequest.__versions__.last, 0]
 
 
 def test_a_connection_that_was_closed_is_made_anew_for_the_next_question(at: str) -> None:

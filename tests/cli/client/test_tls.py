@@ -135,10 +135,10 @@ def test_a_trust_store_may_be_pem_pkcs12_or_inline_in_one_line(authority: Author
     ],
 )
 def test_a_store_that_cannot_be_used_is_one_sentence(properties: Mapping[str, str], reason: str) -> None:
-    with pytest.raises(Failure) as told:
+    with pytest.raises(Failure) as result:
         client_context(properties)
-    assert reason in told.value.what and told.value.exit_code == Exit.USAGE
-    assert "hunter2" not in str(told.value)
+    assert reason in result.value.what and result.value.exit_code == Exit.USAGE
+    assert "hunter2" not in str(result.value)
 
 
 def test_a_wrong_password_of_a_store_is_said_without_the_password(authority: Authority, home: Path) -> None:

@@ -23,31 +23,31 @@ __all__ = ["home"]
 def test_clients_get_in_by_what_it_writes_and_a_later_start_keeps_it(home: Path) -> None:
     data = home / "data"
     config = ("--command-config", str(data / "client.properties"))
-    with dev(data, "--tls", "--sasl", "--topic", "orders:2") as (address, said):
+    with dev(data, "--tls", "--sasl", "--topic", "orders:2") as (address, text):
         assert command("topics", "list", "-o", "name", *config, at=address).out == "orders\n"
         assert command("doctor", "tls", *config, at=address).code == Exit.OK
-        (password,) = PASSWORD.findall(said)
-        assert said.count(password) == 1
+        (password,) = PASSWORD.findall(text)
+        assert text.count(password) == 1
         for word in ("KafkaProducer(", "confluent-kafka", "kafka-topics.sh", "kcat -F", str(data / "ca.pem")):
-            assert word in said
+            assert word in text
         denied = command("topics", "list", "--timeout", "10s", at=address)
         assert denied.code == Exit.UNREACHABLE
     for name in ("ca.pem", "server.pem", "client.properties", "kcat.conf"):
         assert stat.S_IMODE((data / name).stat().st_mode) == 0o600, name
     written = {name: (data / name).read_text() for name in ("ca.pem", "server.pem", "client.properties")}
-    with dev(data, "--tls", "--sasl") as (address, said):
+    with dev(data, "--tls", "--sasl") as (address, text):
         assert command("topics", "list", "-o", "name", *config, at=address).out == "orders\n"
-        assert password not in said and f"in {data / 'client.properties'}" in said
+        assert password not in text and f"in {data / 'client.properties'}" in text
     assert written == {name: (data / name).read_text() for name in written}
 
 
 @pytest.mark.parametrize(("flag", "protocol"), [("--tls", "SSL"), ("--sasl", "SASL_PLAINTEXT")])
 def test_each_of_the_two_works_alone(home: Path, flag: str, protocol: str) -> None:
-    with dev(home / "data", flag) as (address, said):
+    with dev(home / "data", flag) as (address, text):
         config = str(home / "data" / "client.properties")
         assert find_settings(bootstrap_server=address, command_config=config, context=None).protocol == protocol
         assert command("topics", "list", "--command-config", config, at=address).code == Exit.OK
-        assert re.search(rf"Kafka +{address} +{protocol}$", said, re.MULTILINE), said
+        assert re.search(rf"Kafka +{address} +{protocol}$", text, re.MULTILINE), text
 
 
 def test_it_is_for_one_node(home: Path) -> None:

@@ -60,9 +60,9 @@ def test_no_secret_of_a_server_properties_is_printed_when_it_is_checked(home: Pa
             text=True,
             timeout=60,
         )
-        said = lint.out + lint.stderr + check.stdout + check.stderr
-        assert said.strip() and "Traceback" not in said
-        assert "planted-" not in said, said
+        message = lint.out + lint.stderr + check.stdout + check.stderr
+        assert message.strip() and "Traceback" not in message
+        assert "planted-" not in message, message
 
 
 def test_no_secret_of_a_running_broker_is_told(home: Path) -> None:
@@ -72,14 +72,14 @@ def test_no_secret_of_a_running_broker_is_told(home: Path) -> None:
         config = home / "client.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in java.items()))
         at = broker.bootstrap_servers
-        told = []
+        result = []
         for line in ("config show --broker 1 --all -o json", "doctor -o json", "user list -o json", "cluster brokers"):
             ended = command(*line.split(), "--command-config", str(config), at=at)
             assert ended.code in (Exit.OK, Exit.UNHEALTHY), ended
-            told.append(ended.out + ended.stderr)
-        told.append(broker.describe())
+            result.append(ended.out + ended.stderr)
+        result.append(broker.describe())
         for secret in (password, planted("key")):
-            assert secret not in "".join(told)
+            assert secret not in "".join(result)
 
 
 def test_a_login_that_fails_tells_no_password(home: Path) -> None:

@@ -75,9 +75,9 @@ class Machine:
             self.start("server.properties")
             return
         ended = subprocess.run(["sh", "-c", line], cwd=self._folder, capture_output=True, text=True, timeout=PATIENCE_S)
-        said = f"{line!r} ended with {ended.returncode}\n{ended.stdout}{ended.stderr}"
-        assert ended.returncode == (int(code[1]) if code else 0), said
-        assert "Traceback" not in ended.stderr, said
+        message = f"{line!r} ended with {ended.returncode}\n{ended.stdout}{ended.stderr}"
+        assert ended.returncode == (int(code[1]) if code else 0), message
+        assert "Traceback" not in ended.stderr, message
 
     def start(self, properties: str) -> None:
         log = (self._folder / f"{properties}.log").open("a")
@@ -91,8 +91,8 @@ class Machine:
         log.close()
         self._running[properties] = process
         assert process.stdout is not None
-        said = process.stdout.readline()
-        assert "ready in" in said, (self._folder / f"{properties}.log").read_text()
+        message = process.stdout.readline()
+        assert "ready in" in message, (self._folder / f"{properties}.log").read_text()
 
     def stop(self, properties: str) -> None:
         process = self._running.pop(properties)

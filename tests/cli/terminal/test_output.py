@@ -73,14 +73,14 @@ def test_a_command_in_a_pipe_loads_neither_rich_nor_a_broker_nor_kafka_python() 
         "print(sorted({name.split('.')[0] for name in sys.modules} & {'rich', 'kafka', 'trio', 'ssl'}),"
         " 'trioka.broker' in sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert said.stdout == "[] False\n"
+    message = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert message.stdout == "[] False\n"
 
 
 def test_the_start_of_a_broker_does_not_load_click() -> None:
     program = "import sys; from trioka.__main__ import main; main(['serve', '--check'])\nprint('click' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert said.stdout == "False\n"
+    message = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert message.stdout == "False\n"
 
 
 def test_a_failure_says_what_why_and_the_next_command() -> None:

@@ -26,19 +26,19 @@ def test_a_line_says_how_much_of_how_much_how_fast_and_how_long(
 
 
 def elsewhere_a_line_comes_every_ten_seconds(module: ModuleType) -> None:
-    said: list[float] = []
+    message: list[float] = []
     now = 0.0
     work = module.Progress("work", "records", 1000, now=lambda: now, is_terminal=lambda: False)
 
     def say(text: str, at: float) -> None:
-        said.append(at)
+        message.append(at)
         work._next = at + module.ELSEWHERE_S
 
     work._say = say
     for second in range(35):
         now = float(second)
         work.add()
-    assert said == [10.0, 20.0, 30.0]
+    assert message == [10.0, 20.0, 30.0]
     assert work.done == 35
 
 

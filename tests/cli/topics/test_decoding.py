@@ -161,8 +161,8 @@ def test_consuming_without_a_schema_loads_neither_library() -> None:
         "import sys; from trioka.__main__ import main; main(['consume', 'x', '-b', 'localhost:1'])\n"
         "print(sorted(name for name in sys.modules if name in ('fastavro', 'google.protobuf', 'pyspark')))"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert said.stdout == "[]\n"
+    message = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert message.stdout == "[]\n"
 
 
 def a_value_that_fails_is_counted_and_not_lost(module: ModuleType) -> None:

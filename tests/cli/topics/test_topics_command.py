@@ -14,9 +14,9 @@ def test_a_topic_is_created_listed_described_and_deleted(at: str) -> None:
     created = command("topics", "create", "life", "--partitions", "3", "-c", "retention.ms=60000", at=at)
     assert (created.code, created.out) == (Exit.OK, "")
     assert ["life", "3", "1"] in command("topics", "list", at=at).lines
-    (told,) = command("topics", "describe", "life", "-o", "json", at=at).rows
-    assert told["configs"] == {"retention.ms": "60000"}
-    assert [(each["partition"], each["leader"], each["start"], each["end"]) for each in told["partitions"]] == [
+    (result,) = command("topics", "describe", "life", "-o", "json", at=at).rows
+    assert result["configs"] == {"retention.ms": "60000"}
+    assert [(each["partition"], each["leader"], each["start"], each["end"]) for each in result["partitions"]] == [
         (index, 1, 0, 0) for index in range(3)
     ]
     assert command("topics", "delete", "life", "-y", at=at).code == Exit.OK
@@ -64,8 +64,8 @@ def test_partitions_and_configuration_are_altered(at: str) -> None:
     ended = command("topics", "alter", "growing", "--partitions", "4", "-c", "cleanup.policy=compact", at=at)
     assert ended.code == Exit.OK
     assert command("topics", "alter", "growing", "--delete-config", "retention.ms", at=at).code == Exit.OK
-    (told,) = command("topics", "describe", "growing", "-o", "json", at=at).rows
-    assert told["configs"] == {"cleanup.policy": "compact"} and len(told["partitions"]) == 4
+    (result,) = command("topics", "describe", "growing", "-o", "json", at=at).rows
+    assert result["configs"] == {"cleanup.policy": "compact"} and len(result["partitions"]) == 4
     shrunk = command("topics", "alter", "growing", "--partitions", "2", at=at)
     assert shrunk.code == Exit.FAILED and "TRK-1037 INVALID_PARTITIONS" in shrunk.stderr
 
@@ -77,8 +77,8 @@ def test_nothing_is_deleted_or_trimmed_without_consent(at: str) -> None:
         ended = command("topics", *line, at=at)
         assert ended.code == Exit.OK and "precious" in ended.out
         assert "This is the plan; nothing was changed" in ended.stderr
-    (told,) = command("topics", "describe", "precious", "-o", "json", at=at).rows
-    assert [(each["start"], each["end"]) for each in told["partitions"]] == [(0, 3)]
+    (result,) = command("topics", "describe", "precious", "-o", "json", at=at).rows
+    assert [(each["start"], each["end"]) for each in result["partitions"]] == [(0, 3)]
 
 
 def test_a_topic_is_trimmed_up_to_an_offset_and_never_beyond_its_end(at: str) -> None:

@@ -44,6 +44,6 @@ def test_records_that_stay_bytes_cannot_be_refused() -> None:
         "validate": {},
         "watermark": {"column": "kafka_timestamp", "delay": "1 day"},
     }
-    said = Pipeline(raw).plan()
-    assert "decode        none, the value stays bytes" in said
-    assert "dead letters  none: every record is taken as it is" in said
+    text = Pipeline(raw).plan()
+    assert "decode        none, the value stays bytes" in text
+    assert "dead letters  none: every record is taken as it is" in text

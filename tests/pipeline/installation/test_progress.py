@@ -25,10 +25,10 @@ def test_on_a_terminal_the_line_is_written_over_itself_and_vanishes() -> None:
     stream = Terminal()
     with Progress(stream) as progress:
         progress.download("a.jar", 1_000_000, 5_000_000)
-    said = stream.getvalue()
-    assert said.startswith(f"{ERASE_LINE}fetching a.jar: 1.0 of 5.0 MB")
-    assert said.endswith(ERASE_LINE)
-    assert "\n" not in said
+    text = stream.getvalue()
+    assert text.startswith(f"{ERASE_LINE}fetching a.jar: 1.0 of 5.0 MB")
+    assert text.endswith(ERASE_LINE)
+    assert "\n" not in text
 
 
 def test_a_size_that_the_repository_does_not_tell_is_not_guessed() -> None:

@@ -188,8 +188,8 @@ def test_a_token_is_not_a_user_and_a_user_is_not_a_token(scram: ModuleType) -> N
     users = {"ann": credential(scram, "right")}
     token = credential(scram, "hmac", principal="User:owner", expires_at_ms=7)
     tokens = {"id": token}.get
-    told = log_in(server(scram, users, tokens=tokens), client("id", "hmac", is_token=True))
-    assert (told.principal, told.expires_at_ms, told.is_token) == ("User:owner", 7, True)
+    result = log_in(server(scram, users, tokens=tokens), client("id", "hmac", is_token=True))
+    assert (result.principal, result.expires_at_ms, result.is_token) == ("User:owner", 7, True)
     for name, password, is_token in (("id", "hmac", False), ("ann", "right", True)):
         assert isinstance(
             log_in(server(scram, users, tokens=tokens), client(name, password, is_token=is_token)), Failed

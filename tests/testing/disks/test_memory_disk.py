@@ -336,16 +336,16 @@ def test_a_bit_flips_at_rest_and_stays_flipped() -> None:
 
 def test_somebody_can_be_told_of_each_operation_before_it_happens() -> None:
     disk = MemoryDisk({"/f": b""})
-    told: list[tuple[str, bytes]] = []
+    result: list[tuple[str, bytes]] = []
 
     def tell(operation: DiskOperation) -> None:
-        told.append((operation.kind.value, disk.files()["/f"]))
+        result.append((operation.kind.value, disk.files()["/f"]))
 
     disk.before = tell
     file = disk.open("/f")
     file.write(0, b"x")
     file.sync()
-    assert told == [("open", b""), ("write", b""), ("sync", b"x")]
+    assert result == [("open", b""), ("write", b""), ("sync", b"x")]
 
 
 def test_operations_are_counted_and_can_be_read_back() -> None:
