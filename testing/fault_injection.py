@@ -59,7 +59,7 @@ TOPIC_FIELDS: Final = frozenset({"name", "topic", "topic_name", "topic_id", "top
 class FaultyRoute(Route):
     """A route that checks the faults first."""
 
-    __slots__ = ("_faults", "_weather")
+    __slots__ = ("_faults", "_profile")
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class FaultyRoute(Route):
     ) -> None:
         super().__init__(broker, handler, key, version)
         self._faults = faults
-        self._weather = schedule
+        self._profile = schedule
         self.fast_path_key = NO_FAST_PATH
 
     def decode(self, frame: memoryview, body: int) -> Request:
@@ -102,7 +102,7 @@ class FaultyRoute(Route):
         met = self._faults.meet(self.key, lambda topic: is_about(self._broker, request, topic))
         if met is not None:
             return partial(self._faults.strike, met[0]), met[1]
-        schedule = self._weather
+        schedule = self._profile
         if schedule is None or self.key not in schedule.keys or schedule.is_over:
             return None
         if schedule.topic is not None and not is_about(self._broker, request, schedule.topic):

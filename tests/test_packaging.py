@@ -51,7 +51,7 @@ COMPILED = "trioka.protocol._record_walk"  # where there is a compiler; nothing 
 
 def modules_in_tree() -> set[str]:
     """The modules that a complete installation has, by their full names, but for what is compiled."""
-    files = [file for room in PACKAGES for file in (ROOT / room).rglob("*.py")]
+    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
     parts = [file.relative_to(ROOT).with_suffix("").parts for file in files if "__pycache__" not in file.parts]
     named = {".".join(("trioka", *(part for part in path if part != "__init__"))) for path in parts}
     return named | {"trioka", "trioka.__main__"}
@@ -210,7 +210,7 @@ def test_the_installed_command_says_its_version_and_its_help_and_serves(installe
 def test_the_editable_install_is_the_working_tree(tmp_path: Path) -> None:
     text = run(sys.executable, "-I", "-c", IMPORT_ALL, cwd=tmp_path)
     found: dict[str, str] = json.loads(text.splitlines()[-1])
-    assert {room for room in PACKAGES if f"trioka.{room}" not in found} == set()
+    assert {package for package in PACKAGES if f"trioka.{package}" not in found} == set()
     for name, file in found.items():
         assert Path(file).is_relative_to(ROOT), f"{name} comes from {file}"
         assert Path(os.path.realpath(file)).is_relative_to(ROOT)
@@ -269,13 +269,13 @@ def test_import_linter_catches_a_planted_import(scratch: Path, path: str, line: 
 
 @pytest.fixture
 def small_package(tmp_path: Path) -> Path:
-    """Our pyproject over a package of one room with one function, for tools that take long over the whole tree."""
+    """Our pyproject over a package of one package with one function, for tools that take long over the whole tree."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for folder in ("trioka", "protocol", "tests", "compat-tests"):
         (tmp_path / folder).mkdir()
     (tmp_path / "trioka" / "protocol").symlink_to("../protocol")
     for folder in ("trioka", "protocol"):
-        (tmp_path / folder / "__init__.py").write_text('"""A room."""\n')
+        (tmp_path / folder / "__init__.py").write_text('"""A package."""\n')
     (tmp_path / "protocol" / "planted.py").write_text(
         '"""A noun."""\n\n\ndef double(x: int) -> int:\n    return 2 * x\n'
     )

@@ -42,15 +42,15 @@ def test_our_tree_keeps_the_rule(rule: Rule) -> None:
 def test_the_walk_sees_the_tree() -> None:
     seen = {source.path for source in SOURCES}
     assert {"pyproject.toml", "protocol/__init__.py", "tests/test_tidy.py", "trioka/__main__.py"} <= seen
-    assert "trioka/protocol/__init__.py" not in seen  # a link's files are listed once, under the room's own name
+    assert "trioka/protocol/__init__.py" not in seen  # a link's files are listed once, under the package's own name
 
 
 def test_packages_links_and_wheel_map_are_the_same_list(project: dict[str, Any]) -> None:
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    rooms = repository.packages_on_disk(ROOT)
-    assert rooms >= tidy.PACKAGES
+    packages = repository.packages_on_disk(ROOT)
+    assert packages >= tidy.PACKAGES
     complain(
-        repository.packages_agree(rooms, repository.links_in_package(ROOT), wheel["only-include"], wheel["sources"])
+        repository.packages_agree(packages, repository.links_in_package(ROOT), wheel["only-include"], wheel["sources"])
         + repository.package_files_agree(
             {source.path for source in SOURCES if source.path.startswith("trioka/")}, wheel["only-include"]
         )
@@ -356,7 +356,7 @@ def test_what_is_banned_elsewhere_is_allowed_somewhere(rule: Rule, home: str, te
 # Planted mistakes in the house as a whole.
 
 ONE_PACKAGE: dict[str, Any] = {
-    "rooms": {"broker"},
+    "packages": {"broker"},
     "links": {"broker": "../broker"},
     "only_include": ["trioka/__init__.py", "broker"],
     "wheel_map": {"broker": "trioka/broker"},
@@ -366,8 +366,8 @@ ONE_PACKAGE: dict[str, Any] = {
 @pytest.mark.parametrize(
     "mistake",
     [
-        {"rooms": {"broker", "cellar"}},
-        {"rooms": set()},
+        {"packages": {"broker", "cellar"}},
+        {"packages": set()},
         {"links": {}},
         {"links": {"broker": "/somewhere/broker"}},
         {"only_include": ["trioka/__init__.py"]},

@@ -85,13 +85,13 @@ def error_response(request: FetchRequest, error: KafkaError) -> FetchResponse:
                 topic=topic.topic,
                 partitions=[
                     Result(
-                        partition_index=requested.partition,
+                        partition_index=cached.partition,
                         error_code=error.code,
                         high_watermark=-1,
                         aborted_transactions=[],
                         records=b"",
                     )
-                    for requested in topic.partitions
+                    for cached in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -234,19 +234,19 @@ class _PartitionReader:
         self.unfinished = []
         results = []
         incremental = self.context.is_incremental
-        for requested in self.context.asked if self.watch is None else tuple(self.watch.dirty.values()):
+        for cached in self.context.asked if self.watch is None else tuple(self.watch.dirty.values()):
             try:
-                replica = self._replica(requested)
-                result = self._read(requested, replica, incremental)
+                replica = self._replica(cached)
+                result = self._read(cached, replica, incremental)
                 if result is None:
                     continue
             except KafkaError as error:
                 self.must_answer = True
-                self.unfinished.append(requested)
-                result = self._failed(requested, error)
+                self.unfinished.append(cached)
+                result = self._failed(cached, error)
                 if self.asker >= 0 and isinstance(error, CorruptMessage):  # other replicas may need its high watermark
                     result.high_watermark = replica.log.high_watermark  # type: ignore[misc]
-            results.append((requested, result))
+            results.append((cached, result))
         self.is_noting = False
         return results
 
@@ -262,10 +262,10 @@ class _PartitionReader:
         for replica, size in self.sent:
             replica.bytes_out += size
         if self.must_answer:
-            for requested, result in results:
+            for cached, result in results:
                 if result.error_code:
-                    known = self.broker.metadata.topics.by_name(requested.topic) is not None
-                    self.broker.counts.failed_fetch(requested.topic if known else "")
+                    known = self.broker.metadata.topics.by_name(cached.topic) is not None
+                    self.broker.counts.failed_fetch(cached.topic if known else "")
                     self.broker.dispatch.errors.add(FETCH_KEY, result.error_code)
         endpoints = () if self.elsewhere is None else self.elsewhere.fetch_endpoints()
         return self.context.answer(results, self.broker.clock.now_ms(), node_endpoints=endpoints)
@@ -276,23 +276,21 @@ class _PartitionReader:
     @property
     def is_stale(self) -> bool:
         """Whether a partition has changed since it was read: a waiting coordinator may have written its next record."""
-        return self.watch is None or not all(
-            _is_caught_up(requested, replica) for requested, replica in self.watch.seen()
-        )
+        return self.watch is None or not all(_is_caught_up(cached, replica) for cached, replica in self.watch.seen())
 
     def notify_waiting(self) -> None:
         for replica in self.noted:
             self.broker.purgatory.notify(replica)
         self.noted = []
 
-    def _replica(self, requested: CachedPartition) -> Replica:
+    def _replica(self, cached: CachedPartition) -> Replica:
         if self.by_id:
-            if not requested.topic:
+            if not cached.topic:
                 raise UnknownTopicId()
-            replica = self.broker.partitions.get_by_id(requested.topic_id, requested.partition)
+            replica = self.broker.partitions.get_by_id(cached.topic_id, cached.partition)
         else:
-            replica = self.broker.partitions.get(requested.topic, requested.partition)
-        epoch = max(requested.current_leader_epoch, NO_EPOCH)
+            replica = self.broker.partitions.get(cached.topic, cached.partition)
+        epoch = max(cached.current_leader_epoch, NO_EPOCH)
         if self.leaders_only:
             replica.require_leader(epoch)
         else:
@@ -300,7 +298,7 @@ class _PartitionReader:
         if self.asker >= 0:
             self._check_follower(replica, epoch)
             if self.watch is not None:
-                self.watch.see(requested, replica)
+                self.watch.see(cached, replica)
         self.replicas.append(replica)
         return replica
 
@@ -312,20 +310,20 @@ class _PartitionReader:
             error = NotLeaderOrFollower if epoch == NO_EPOCH else UnknownLeaderEpoch
             raise error(f"{replica.topic}-{replica.index}: broker {self.asker} is none of its followers")
 
-    def _read(self, requested: CachedPartition, replica: Replica, incremental: bool) -> Result | None:
+    def _read(self, cached: CachedPartition, replica: Replica, incremental: bool) -> Result | None:
         """Reads one partition. None if an incremental response may omit it."""
         log = replica.log
         high_watermark, start = log.high_watermark, log.log_start_offset
-        offset = requested.fetch_offset
-        if requested.last_fetched_epoch >= 0:
-            diverging = _divergence(log, requested)
+        offset = cached.fetch_offset
+        if cached.last_fetched_epoch >= 0:
+            diverging = _divergence(log, cached)
             if diverging is not None:
                 self.must_answer = True
-                return _empty(requested, log, diverging)
+                return _empty(cached, log, diverging)
         if not start <= offset <= log.log_end_offset:
             raise OffsetOutOfRange(f"{replica.topic}-{replica.index}: {offset}, not in [{start}, {log.log_end_offset}]")
         if self.asker >= 0:
-            upto = self._end_for_follower(requested, replica)
+            upto = self._end_for_follower(cached, replica)
             high_watermark = log.high_watermark
         else:
             upto = log.last_stable_offset if self.committed else high_watermark
@@ -333,35 +331,35 @@ class _PartitionReader:
                 nearest = replica.leadership.select_read_replica(self.rack, offset)
                 if nearest is not None:
                     self.must_answer = True
-                    return self._read_there(requested, log, nearest)
+                    return self._read_there(cached, log, nearest)
         is_first = self.found_bytes == 0
         if offset >= upto or (self.left <= 0 and not is_first):
             if offset < upto:
-                self.unfinished.append(requested)
+                self.unfinished.append(cached)
             if incremental:
-                if requested.is_up_to_date(high_watermark, start):
+                if cached.is_up_to_date(high_watermark, start):
                     return None
                 if self.asker >= 0 and self.broker.replication.is_rack_aware:
                     self.must_answer = True  # consumers may wait for the high watermark at the follower
-            return self._nothing(requested, log)
-        limit = min(requested.max_bytes, self.left)
+            return self._nothing(cached, log)
+        limit = min(cached.max_bytes, self.left)
         found = take(log, offset, limit, upto)
         if found is not None:
-            return self._found(requested, replica, *found)
+            return self._found(cached, replica, *found)
         if self.cold is not None:
             part = uncached_range(log, offset, limit)
             if part is not None:
                 self.cold.append(part)
                 self.left -= part.size  # the bytes that this partition would have taken
-                return self._nothing(requested, log)
+                return self._nothing(cached, log)
         read = log.read(offset, limit, upto=upto, at_least_one=is_first)
         if read.records is None:
             # No batch fits. As in Kafka, aborted transactions are only listed if the limit is exhausted.
-            self.unfinished.append(requested)
-            return self._nothing(requested, log) if limit <= 0 else _empty(requested, log)
-        return self._found(requested, replica, log.files.for_response(read.records), read.next_offset)
+            self.unfinished.append(cached)
+            return self._nothing(cached, log) if limit <= 0 else _empty(cached, log)
+        return self._found(cached, replica, log.files.for_response(read.records), read.next_offset)
 
-    def _found(self, requested: CachedPartition, replica: Replica, records: RecordBytes, next_offset: int) -> Result:
+    def _found(self, cached: CachedPartition, replica: Replica, records: RecordBytes, next_offset: int) -> Result:
         """The result with these records, which end before `next_offset`."""
         log, size = replica.log, len(records)
         self.found_bytes += size
@@ -370,59 +368,51 @@ class _PartitionReader:
             self.broker.replication.sent.note(replica, size)
         else:
             self.sent.append((replica, size))
-        result = _empty(requested, log)
+        result = _empty(cached, log)
         result.records = records  # type: ignore[misc]
         if self.committed:
-            found = log.aborted_transactions(requested.fetch_offset, next_offset)
+            found = log.aborted_transactions(cached.fetch_offset, next_offset)
             result.aborted_transactions = [  # type: ignore[misc]
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
                 for aborted in sorted(found, key=attrgetter("first_offset"))
             ]
         return result
 
-    def _end_for_follower(self, requested: CachedPartition, replica: Replica) -> int:
+    def _end_for_follower(self, cached: CachedPartition, replica: Replica) -> int:
         """Records the follower's position, and returns the offset up to which it may read. A follower outside the ISR
         is checked with each of its fetches, until it may join, and is subject to the replication throttle."""
         if self.is_noting:
-            self._note(requested, replica)
+            self._note(cached, replica)
         leadership = replica.leadership
         if leadership is not None and self.asker in leadership.isr:
             return replica.log.log_end_offset
-        self.unfinished.append(requested)
-        return (
-            requested.fetch_offset
-            if self.broker.replication.sent.is_throttling(replica)
-            else replica.log.log_end_offset
-        )
+        self.unfinished.append(cached)
+        is_throttled = self.broker.replication.sent.is_throttling(replica)
+        return cached.fetch_offset if is_throttled else replica.log.log_end_offset
 
-    def _note(self, requested: CachedPartition, replica: Replica) -> None:
-        if self.broker.replication.note(
-            replica,
-            self.asker,
-            self.asker_epoch,
-            fetch_offset=requested.fetch_offset,
-            log_start_offset=requested.log_start_offset,
-        ):
+    def _note(self, cached: CachedPartition, replica: Replica) -> None:
+        positions = {"fetch_offset": cached.fetch_offset, "log_start_offset": cached.log_start_offset}
+        if self.broker.replication.note(replica, self.asker, self.asker_epoch, **positions):
             self.noted.append(replica)
 
-    def _read_there(self, requested: CachedPartition, log: Log, nearest: int) -> Result:
+    def _read_there(self, cached: CachedPartition, log: Log, nearest: int) -> Result:
         """A result without records that redirects the consumer to a follower in its rack for a while (KIP-392)."""
-        result = self._nothing(requested, log)
+        result = self._nothing(cached, log)
         result.preferred_read_replica = nearest  # type: ignore[misc]
         return result
 
-    def _failed(self, requested: CachedPartition, error: KafkaError) -> Result:
-        result = _failed(requested, error)
+    def _failed(self, cached: CachedPartition, error: KafkaError) -> Result:
+        result = _failed(cached, error)
         if self.call.version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NOT_LED_HERE):
             if self.elsewhere is None:
                 self.elsewhere = LeaderHints(self.broker, self.call.connection.listener)
-            leader = self.elsewhere.leader(requested.topic, requested.topic_id, requested.partition)
+            leader = self.elsewhere.leader(cached.topic, cached.topic_id, cached.partition)
             result.current_leader = Result.CurrentLeader(leader_id=leader.id, leader_epoch=leader.epoch)  # type: ignore[misc]
         return result
 
-    def _nothing(self, requested: CachedPartition, log: Log) -> Result:
+    def _nothing(self, cached: CachedPartition, log: Log) -> Result:
         """A result without records. Its list of aborted transactions is empty for read_committed, else null."""
-        result = _empty(requested, log)
+        result = _empty(cached, log)
         if self.committed:
             result.aborted_transactions = []  # type: ignore[misc]
         return result
@@ -438,7 +428,7 @@ class _AuthorizedPartitionReader(_PartitionReader):
         self, broker: "Broker", context: FetchContext, request: FetchRequest, call: "Call", asker: int
     ) -> None:
         super().__init__(broker, context, request, call, asker)
-        names = {requested.topic for requested in context.asked if requested.topic}
+        names = {cached.topic for cached in context.asked if cached.topic}
         self._allowed: Container[str] | None
         is_broker = self.asker >= 0 or request.replica_state.replica_id == HEALER
         if is_broker and broker.guard.may(call, AclOperation.CLUSTER_ACTION):
@@ -446,10 +436,10 @@ class _AuthorizedPartitionReader(_PartitionReader):
         else:
             self._allowed = broker.guard.allowed(call, AclOperation.READ, TOPIC, names) if self.asker < 0 else None
 
-    def _replica(self, requested: CachedPartition) -> Replica:
-        if self._allowed is None or (requested.topic and requested.topic not in self._allowed):
+    def _replica(self, cached: CachedPartition) -> Replica:
+        if self._allowed is None or (cached.topic and cached.topic not in self._allowed):
             raise TopicAuthorizationFailed()
-        return super()._replica(requested)
+        return super()._replica(cached)
 
 
 class _AllTopics:
@@ -526,7 +516,7 @@ class _ParkedFollower(DelayedOperation):
 
     def _set_aside(self, results: list[tuple[CachedPartition, Result]]) -> None:
         """Mark partitions that were read but not sent as changed."""
-        self._watch.keep([*self._reading.unfinished, *(requested for requested, _ in results)])
+        self._watch.keep([*self._reading.unfinished, *(cached for cached, _ in results)])
 
     def expire(self) -> None:
         self._answer(self._reading.read_all() if self._reading.context.is_current else [])
@@ -554,11 +544,11 @@ class _ParkedFollower(DelayedOperation):
             self._watch.parked = None
 
 
-def _is_caught_up(requested: CachedPartition, replica: Hashable) -> bool:
+def _is_caught_up(cached: CachedPartition, replica: Hashable) -> bool:
     """Whether the follower has all records and the current epoch, as it had when its fetch arrived."""
     assert isinstance(replica, Replica)
-    is_led = replica.leads and requested.current_leader_epoch in (NO_EPOCH, replica.leader_epoch)
-    return is_led and replica.log.log_end_offset <= requested.fetch_offset
+    is_led = replica.leads and cached.current_leader_epoch in (NO_EPOCH, replica.leader_epoch)
+    return is_led and replica.log.log_end_offset <= cached.fetch_offset
 
 
 def _readable(replica: Replica) -> tuple[int, ...]:
@@ -567,21 +557,21 @@ def _readable(replica: Replica) -> tuple[int, ...]:
     return log.high_watermark, log.last_stable_offset, log.log_start_offset, replica.leader_epoch, replica.leads
 
 
-def _divergence(log: Log, requested: CachedPartition) -> Result.DivergingEpoch | None:
+def _divergence(log: Log, cached: CachedPartition) -> Result.DivergingEpoch | None:
     """The point at which the follower's log diverges from this one; None if it does not (I8)."""
-    epoch, end = log.end_offset_for_epoch(requested.last_fetched_epoch)
+    epoch, end = log.end_offset_for_epoch(cached.last_fetched_epoch)
     if epoch < 0 or end < 0:
-        raise OffsetOutOfRange(f"no epoch up to {requested.last_fetched_epoch} is known")
-    if requested.fetch_offset < log.log_start_offset:
-        raise OffsetOutOfRange(f"{requested.fetch_offset}; the log starts at {log.log_start_offset}")
-    if epoch < requested.last_fetched_epoch or end < requested.fetch_offset:
+        raise OffsetOutOfRange(f"no epoch up to {cached.last_fetched_epoch} is known")
+    if cached.fetch_offset < log.log_start_offset:
+        raise OffsetOutOfRange(f"{cached.fetch_offset}; the log starts at {log.log_start_offset}")
+    if epoch < cached.last_fetched_epoch or end < cached.fetch_offset:
         return Result.DivergingEpoch(epoch=epoch, end_offset=end)
     return None
 
 
-def _empty(requested: CachedPartition, log: Log, diverging: Result.DivergingEpoch | None = None) -> Result:
+def _empty(cached: CachedPartition, log: Log, diverging: Result.DivergingEpoch | None = None) -> Result:
     return Result(
-        partition_index=requested.partition,
+        partition_index=cached.partition,
         error_code=0,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
@@ -594,9 +584,9 @@ def _empty(requested: CachedPartition, log: Log, diverging: Result.DivergingEpoc
     )
 
 
-def _failed(requested: CachedPartition, error: KafkaError) -> Result:
+def _failed(cached: CachedPartition, error: KafkaError) -> Result:
     return Result(
-        partition_index=requested.partition,
+        partition_index=cached.partition,
         error_code=error.code,
         high_watermark=-1,
         last_stable_offset=-1,

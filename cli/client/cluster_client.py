@@ -94,7 +94,7 @@ class Kafka:
         return self._on(self.node(node), request, at_most)
 
     def ask_controller(self, request: Request, error_codes: Callable[[Any], Iterable[int]]) -> Any:
-        """Send a request to the controller, and retry it while the error codes of the response report stale metadata."""
+        """Send a request to the controller; retry it while the error codes of its response report stale metadata."""
 
         def ask() -> Any:
             controller = self.cluster().controller_id

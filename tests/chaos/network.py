@@ -212,7 +212,7 @@ class Proxies:
     def __init__(self, nodes: Sequence[int]) -> None:
         self._reserved = {(node, listener): ReservedPort(LOOPBACK) for node in nodes for listener in LISTENERS}
         self._ports = {place: reserved.port for place, reserved in self._reserved.items()}
-        self._doors: dict[tuple[int, str], int] = {}
+        self._http_servers: dict[tuple[int, str], int] = {}
         self._cuts: frozenset[Cut] = frozenset()
         self._changed = asyncio.Event()
         self._loop = asyncio.new_event_loop()
@@ -233,13 +233,13 @@ class Proxies:
 
                 server = await asyncio.start_server(serve, LOOPBACK, 0)
                 self._servers.append(server)
-                self._doors[node, listener] = server.sockets[0].getsockname()[1]
+                self._http_servers[node, listener] = server.sockets[0].getsockname()[1]
 
     def bound(self, node: int, listener: str) -> str:
         return f"{LOOPBACK}:{self._ports[node, listener]}"
 
     def told(self, node: int, listener: str) -> str:
-        return f"{LOOPBACK}:{self._doors.get((node, listener), self._ports[node, listener])}"
+        return f"{LOOPBACK}:{self._http_servers.get((node, listener), self._ports[node, listener])}"
 
     def enter(self, node: int) -> list[str]:
         return []

@@ -54,7 +54,7 @@ class FaultProfile:
     def of(cls, seed: int) -> "FaultProfile":
         random = Random(f"weather of brokers {seed}")
         brokers, controllers = random.choice([(3, 0), (3, 0), (3, 0), (3, 0), (3, 1), (3, 3), (1, 0), (2, 1)])
-        weather = cls(
+        profile = cls(
             brokers=brokers,
             controllers=controllers,
             partitions=random.choice([1, 2, 3]),
@@ -73,7 +73,7 @@ class FaultProfile:
             skew_ms=random.choice([0, 2000, 3_600_000]),
             model=random.choice(list(CrashModel)),
         )
-        return replace(weather, troubles=tuple(weather._draw(random)))
+        return replace(profile, troubles=tuple(profile._draw(random)))
 
     def _draw(self, random: Random) -> list[ScheduledFault]:
         nodes = list(range(1, self.brokers + self.controllers + 1))

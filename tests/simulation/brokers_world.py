@@ -75,9 +75,9 @@ class SimNode:
 
 
 class BrokersWorld:
-    def __init__(self, seed: int, weather: FaultProfile | None = None) -> None:
+    def __init__(self, seed: int, profile: FaultProfile | None = None) -> None:
         self.seed = seed
-        self.weather = weather or FaultProfile.of(seed)
+        self.profile = profile or FaultProfile.of(seed)
         self.clock = SimClock()
         self.random = Random(f"world {seed}")
         self.net = SimNet(self.clock, Random(f"net {seed}"))
@@ -88,23 +88,23 @@ class BrokersWorld:
         self.not_whole: set[int] = set()  # nodes that were killed or lost power, and are not back in every ISR
         self.bereft: set[int] = set()  # those among them that have lost power, and perhaps records
         self.is_fair = True
-        self._chaos_s = self.weather.chaos_s
+        self._chaos_s = self.profile.chaos_s
         self.client_hosts: list[str] = []
         self._nursery: trio.Nursery
-        total = self.weather.brokers + self.weather.controllers
+        total = self.profile.brokers + self.profile.controllers
         for number in range(1, total + 1):
-            if not self.weather.controllers:
+            if not self.profile.controllers:
                 role = "broker,controller"
             else:
-                role = "broker" if number <= self.weather.brokers else "controller"
+                role = "broker" if number <= self.profile.brokers else "controller"
             node = self.nodes[number] = SimNode(number, role)
-            node.ahead_ms = self.random.randint(-self.weather.skew_ms, self.weather.skew_ms)
+            node.ahead_ms = self.random.randint(-self.profile.skew_ms, self.profile.skew_ms)
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
     def run(self, part: float = 1.0) -> None:
         """Violation contains the first error. `part`: the share of the faults."""
-        self._chaos_s = self.weather.chaos_s * part
+        self._chaos_s = self.profile.chaos_s * part
         gc.collect()
         gc.disable()
         try:
@@ -156,9 +156,9 @@ class BrokersWorld:
             await clients.begin(self._nursery)
             self.note("chaos")
             self.is_fair = False
-            self.net.quality = self.weather.quality
+            self.net.quality = self.profile.quality
             began = self.clock.current_time()
-            for trouble in self.weather.troubles:
+            for trouble in self.profile.troubles:
                 if trouble.at < self._chaos_s:
                     await self._sleep_until(began + trouble.at)
                     self._strike(trouble)
@@ -212,15 +212,15 @@ class BrokersWorld:
     # -- lives ---------------------------------------------------------------------------------------------------------
 
     def _properties(self, node: SimNode) -> dict[str, str]:
-        weather = self.weather
+        profile = self.profile
         voters = [each for each in self.nodes.values() if "controller" in each.role]
         listeners = [f"PLAINTEXT://{node.host}:{PORT}"] if node.is_broker else []
         listeners += [f"CONTROLLER://{node.host}:{CONTROLLER_PORT}"] if node in voters else []
-        replicas, in_sync = str(weather.replicas), str(weather.min_in_sync)
+        replicas, in_sync = str(profile.replicas), str(profile.min_in_sync)
         guard = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
         return {
             **SHORT_TIMEOUTS,
-            **(guard if weather.guarded else {}),
+            **(guard if profile.guarded else {}),
             "process.roles": node.role,
             "node.id": str(node.number),
             "controller.listener.names": "CONTROLLER",
@@ -235,7 +235,7 @@ class BrokersWorld:
             "transaction.state.log.num.partitions": "1",
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": in_sync,
-            "log.flush.interval.messages": "1" if weather.flushes else str(2**62),
+            "log.flush.interval.messages": "1" if profile.flushes else str(2**62),
             "log.initial.task.delay.ms": "300",
             "log.flush.offset.checkpoint.interval.ms": "900",
             "replica.high.watermark.checkpoint.interval.ms": "700",
@@ -270,7 +270,7 @@ class BrokersWorld:
         node.life += 1
         random = Random(f"{self.seed} node {node.number} life {node.life}")
         node.process = Process(node.host, Random(random.random()))
-        node.process.thread_s = self.weather.thread_s
+        node.process.thread_s = self.profile.thread_s
         loaded = load(self._properties(node))
         clock = WallClock(self.clock, node.ahead_ms)
         node.broker = Broker(loaded.config, loaded.node, disk=node.disk, clock=clock, random=random)
@@ -334,7 +334,7 @@ class BrokersWorld:
     def _power(self, node: SimNode, trouble: ScheduledFault) -> bool:
         if node.broker is None or not self._may_lose_power(node):
             return False
-        disk = node.disk.crash(self.weather.model, self.random)
+        disk = node.disk.crash(self.profile.model, self.random)
         silent_s = 3.0 * trouble.detail if trouble.detail < 0.5 else 0.0
         self._end(node, silent_s=silent_s)
         node.disk = disk
@@ -344,7 +344,7 @@ class BrokersWorld:
 
     def _may_be_killed(self, node: SimNode) -> bool:
         """Not while another is not whole that has lost something."""
-        if self.weather.flushes or not node.is_broker:
+        if self.profile.flushes or not node.is_broker:
             return True
         self._look_who_is_whole()
         if self.bereft - {node.number}:
@@ -353,7 +353,7 @@ class BrokersWorld:
         return True
 
     def _may_lose_power(self, node: SimNode) -> bool:
-        if self.weather.flushes or not node.is_broker:
+        if self.profile.flushes or not node.is_broker:
             return True
         self._look_who_is_whole()
         if self.not_whole - {node.number}:
@@ -405,7 +405,7 @@ class BrokersWorld:
         if process is None:
             return False
         process.thread_s = (0.05, 0.6)
-        self._later(trouble, lambda: setattr(process, "thread_s", self.weather.thread_s))
+        self._later(trouble, lambda: setattr(process, "thread_s", self.profile.thread_s))
         return True
 
     def _cut(self, node: SimNode | None, trouble: ScheduledFault) -> bool:
@@ -482,7 +482,7 @@ class BrokersWorld:
                     contents.setdefault(folder, {}).setdefault(node.number, b"")
                     contents[folder][node.number] += data
         for folder, copies in contents.items():
-            if len(copies) != self.weather.replicas or len(set(copies.values())) != 1:
+            if len(copies) != self.profile.replicas or len(set(copies.values())) != 1:
                 sizes = {number: len(data) for number, data in copies.items()}
                 raise Violation(f"replicas: {folder} is not the same everywhere: {sizes}")
 

@@ -43,7 +43,7 @@ class Clients:
         self._world = world
         self._admin = SimClient(world, "admin")
         self.is_over = False  # nothing new is begun
-        places = [(topic, index) for topic in TOPICS for index in range(world.weather.partitions)]
+        places = [(topic, index) for topic in TOPICS for index in range(world.profile.partitions)]
         plain = [place for place in places if place[0] == PLAIN]
         others = [place for place in places if place[0] == TRANSACTIONAL]
         self._places = places
@@ -57,7 +57,7 @@ class Clients:
         ]
         self._members = [Member(self, world, f"m{number}", PLAIN) for number in range(1, MEMBERS + 1)]
         self._final = Consumer(self, world, "final", places, is_committed=True)
-        self._denied = [Denied(world)] if world.weather.guarded else []
+        self._denied = [Denied(world)] if world.profile.guarded else []
 
     async def begin(self, nursery: trio.Nursery) -> None:
         for topic in TOPICS:
@@ -68,15 +68,15 @@ class Clients:
             nursery.start_soon(each.run)
 
     async def _create(self, name: str) -> None:
-        weather = self._world.weather
+        profile = self._world.profile
         wanted = CreateTopicsRequest.Topic(
             name=name,
-            num_partitions=weather.partitions,
-            replication_factor=weather.replicas,
+            num_partitions=profile.partitions,
+            replication_factor=profile.replicas,
             assignments=[],
             configs=[
-                CreateTopicsRequest.Topic.Config(name="internal.segment.bytes", value=str(weather.segment_bytes)),
-                CreateTopicsRequest.Topic.Config(name="min.insync.replicas", value=str(weather.min_in_sync)),
+                CreateTopicsRequest.Topic.Config(name="internal.segment.bytes", value=str(profile.segment_bytes)),
+                CreateTopicsRequest.Topic.Config(name="min.insync.replicas", value=str(profile.min_in_sync)),
             ],
         )
         while True:

@@ -81,12 +81,12 @@ CALM = {"power": 0.0, "cut": 0, "delete": 0, "stop": 0}
 
 
 class CompactionWorld:
-    def __init__(self, seed: int, *, weather: FaultProfile | None = None) -> None:
+    def __init__(self, seed: int, *, profile: FaultProfile | None = None) -> None:
         self.random = Random(seed)
-        self.weather = weather = weather or FaultProfile.of(seed)
+        self.profile = profile = profile or FaultProfile.of(seed)
         self._config = LogConfig(
             cleanup_policy=frozenset({"compact"}),
-            segment_bytes=weather.segment_bytes,
+            segment_bytes=profile.segment_bytes,
             index_interval_bytes=100,
             delete_retention_ms=0,
             min_cleanable_dirty_ratio=0.01,
@@ -128,17 +128,17 @@ class CompactionWorld:
             raise Violation(f"{type(error).__name__}: {error}") from error
 
     def _select_partitions(self) -> Callable[[], None]:
-        weather = self.weather
+        profile = self.profile
         chances: dict[Callable[[], None], float] = {
             self._put: 60,
             self._roll: 10,
-            self._sync: weather.sync,
-            self._cut: weather.cut,
-            self._delete: weather.delete,
-            self._stop: weather.stop,
-            self._die: weather.stop,
-            self._compact: weather.compact,
-            self._compact_whole: weather.compact / 10,
+            self._sync: profile.sync,
+            self._cut: profile.cut,
+            self._delete: profile.delete,
+            self._stop: profile.stop,
+            self._die: profile.stop,
+            self._compact: profile.compact,
+            self._compact_whole: profile.compact / 10,
         }
         return self.random.choices(list(chances), list(chances.values()))[0]
 
@@ -155,7 +155,7 @@ class CompactionWorld:
     def _put(self) -> None:
         self._values += 1
         key = self.random.choice(KEYS)
-        value = None if self.random.random() < self.weather.tombstones else str(self._values)
+        value = None if self.random.random() < self.profile.tombstones else str(self._values)
         self.rows.append(Row(key, value))
         self._shadows.discard(key)
         record = Record(0, NOW_MS, key.encode(), None if value is None else value.encode())
@@ -247,9 +247,9 @@ class CompactionWorld:
         self.events += 1
         if self._is_fair or operation.kind in READS:
             return
-        if self.random.random() < self.weather.power:
+        if self.random.random() < self.profile.power:
             self.crashes += 1
-            self._found = self.disk.crash(self.weather.model or self.random.choice(list(CrashModel)), self.random)
+            self._found = self.disk.crash(self.profile.model or self.random.choice(list(CrashModel)), self.random)
             raise PowerLost
 
     def _die(self) -> None:

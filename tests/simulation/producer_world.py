@@ -151,10 +151,10 @@ CALM = {
 
 
 class ProducerWorld:
-    def __init__(self, seed: int, *, weather: FaultProfile | None = None) -> None:
+    def __init__(self, seed: int, *, profile: FaultProfile | None = None) -> None:
         self.random = Random(seed)
-        self.weather = weather = weather or FaultProfile.of(seed)
-        config = LogConfig(segment_bytes=weather.segment_bytes, index_interval_bytes=200)
+        self.profile = profile = profile or FaultProfile.of(seed)
+        config = LogConfig(segment_bytes=profile.segment_bytes, index_interval_bytes=200)
         self.replicas = [Replica(number, config) for number in range(REPLICAS)]
         self.epoch = 0
         self.in_sync = set(range(REPLICAS))
@@ -168,7 +168,7 @@ class ProducerWorld:
         self._lead(self.replicas[0])
 
     def _new_producer(self) -> Producer:
-        sequence = SEQUENCES - self.random.randrange(1, 40) if self.weather.is_wrapping else 0
+        sequence = SEQUENCES - self.random.randrange(1, 40) if self.profile.is_wrapping else 0
         return Producer(next(self._ids), sequence)
 
     def trace(self) -> object:
@@ -177,21 +177,21 @@ class ProducerWorld:
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        weather = self.weather
+        profile = self.profile
         choices: dict[Callable[[], None], int] = {
             self._produce: 30,
             self._send: 40,
-            self._fetch: weather.fetch,
-            self._break: weather.breaks,
-            self._arrive_late: weather.late,
-            self._kill: weather.kill,
-            self._lose_power: weather.power,
-            self._restart: weather.restart,
-            self._elect: weather.elect,
-            self._delete_records: weather.delete,
-            self._roll: weather.delete,
+            self._fetch: profile.fetch,
+            self._break: profile.breaks,
+            self._arrive_late: profile.late,
+            self._kill: profile.kill,
+            self._lose_power: profile.power,
+            self._restart: profile.restart,
+            self._elect: profile.elect,
+            self._delete_records: profile.delete,
+            self._roll: profile.delete,
             self._arrive_long_after: 1,
-            self._start: weather.kill + weather.power,
+            self._start: profile.kill + profile.power,
             self._flush: 3,
         }
         for step in self.random.choices(list(choices), list(choices.values()), k=steps):

@@ -152,14 +152,14 @@ class RaftWorld:
         seed: int,
         *,
         nodes: int = 3,
-        weather: FaultProfile | None = None,
+        profile: FaultProfile | None = None,
         raft: ModuleType = the_real_one,
         habits: Habits | None = None,
         static: bool = False,
     ) -> None:
         """`static`: at first the voters are known by their numbers alone (kraft.version 0); they are named sometime."""
         self.random = Random(seed)
-        self.weather = weather = weather or FaultProfile.of(seed)
+        self.profile = profile = profile or FaultProfile.of(seed)
         self._raft_module = raft
         self._habits = habits or Habits()
         self.now = 0
@@ -168,7 +168,7 @@ class RaftWorld:
         self._values = count(1)
         self._directories = count(1)
         self.nodes = {n: SimNode(ReplicaKey(n, self._new_directory())) for n in range(1, nodes + 1)}
-        voting = max(nodes - 1, 1) if weather.change_voters_every_ms else nodes
+        voting = max(nodes - 1, 1) if profile.change_voters_every_ms else nodes
         self.initial_voters = VoterSet.of(node.key for node in list(self.nodes.values())[:voting])
         if static:
             self.initial_voters = VoterSet.of(ReplicaKey(voter.id) for voter in self.initial_voters)
@@ -190,11 +190,11 @@ class RaftWorld:
     def run(self, chaos_ms: int, heal_ms: int) -> None:
         for node in self.nodes.values():
             self._start(node)
-        self._every(self.weather.crash_every_ms, self._crash_somebody)
-        self._every(self.weather.cut_every_ms, self._cut_somebody_off)
-        self._every(self.weather.change_voters_every_ms, self._change_voters)
-        self._every(self.weather.snapshot_every_ms, self._take_snapshot)
-        self._every(self.weather.wipe_every_ms, self._wipe_somebody)
+        self._every(self.profile.crash_every_ms, self._crash_somebody)
+        self._every(self.profile.cut_every_ms, self._cut_somebody_off)
+        self._every(self.profile.change_voters_every_ms, self._change_voters)
+        self._every(self.profile.snapshot_every_ms, self._take_snapshot)
+        self._every(self.profile.wipe_every_ms, self._wipe_somebody)
         self._every(PROPOSE_EVERY_MS, self._propose)
         self._run_until(chaos_ms)
         self.is_fair = True
@@ -205,7 +205,7 @@ class RaftWorld:
         committed = len(self.truth)
         self._run_until(chaos_ms + heal_ms)
         if len(self.truth) <= committed:
-            raise Violation("nothing was committed in fair weather")
+            raise Violation("nothing was committed without faults")
 
     def _run_until(self, end: int) -> None:
         while self._events and self._events[0][0] <= end:
@@ -239,7 +239,7 @@ class RaftWorld:
         for offset, entry in enumerate(node.log.entries):
             if isinstance(entry.value, VoterSet):
                 voters.append(offset, entry.value)
-        wait_ms = self.weather.election_ms
+        wait_ms = self.profile.election_ms
         settings = self._raft_module.RaftSettings(
             election_timeout_ms=wait_ms, fetch_timeout_ms=2 * wait_ms, backoff_ms=wait_ms
         )
@@ -256,7 +256,7 @@ class RaftWorld:
             if node.raft is None and node.life == life:
                 self._start(node)
 
-        self._at(self.now + self.random.randrange(self.weather.down_ms), back)
+        self._at(self.now + self.random.randrange(self.profile.down_ms), back)
 
     def _wake(self, node: SimNode, life: int) -> None:
         if node.raft is None or node.life != life:
@@ -281,7 +281,7 @@ class RaftWorld:
         for action in actions:
             if node.raft is None:
                 return
-            if not self.is_fair and self.random.random() < self.weather.power:
+            if not self.is_fair and self.random.random() < self.profile.power:
                 self._crash(node)
                 return
             self._do_one(node, action)
@@ -297,7 +297,7 @@ class RaftWorld:
             case BecomeLeader(epoch=epoch):
                 self._has_won(node, epoch)
                 self._append(node, Entry(epoch, "leads"))
-                if not self.is_fair and self.weather.falls and self.random.random() < self.weather.falls:
+                if not self.is_fair and self.profile.falls and self.random.random() < self.profile.falls:
                     self._fall(node, node.life)
             case AppendVoters(voters=voters):
                 offset = self._append(node, Entry(node.raft.epoch, voters))
@@ -324,7 +324,7 @@ class RaftWorld:
                 node.saved = persisted
 
         if self._habits.saves_late:
-            self._at(self.now + self.random.randrange(1, self.weather.flush_ms), save)
+            self._at(self.now + self.random.randrange(1, self.profile.flush_ms), save)
         else:
             node.saved = persisted
 
@@ -337,7 +337,7 @@ class RaftWorld:
                 node.log.durable_offset = len(node.log.entries)
                 self._do(node, node.raft.flushed(self.now))
 
-        self._at(self.now + self.random.randrange(1, 5 if self.is_fair else self.weather.flush_ms), flush)
+        self._at(self.now + self.random.randrange(1, 5 if self.is_fair else self.profile.flush_ms), flush)
         return len(node.log.entries) - 1
 
     # -- what must hold ------------------------------------------------------------------------------------------------
@@ -380,11 +380,11 @@ class RaftWorld:
     def _deliver(self, source: int, target: int, event: Callable[[SimNode], None]) -> None:
         times = 1
         if not self.is_fair:
-            if self.random.random() < self.weather.loss:
+            if self.random.random() < self.profile.loss:
                 return
-            times += self.random.random() < self.weather.repeat
+            times += self.random.random() < self.profile.repeat
         for _ in range(times):
-            delay = self.random.randrange(1, 20 if self.is_fair else self.weather.max_delay_ms)
+            delay = self.random.randrange(1, 20 if self.is_fair else self.profile.max_delay_ms)
 
             def arrive() -> None:
                 node = self.nodes[target]
@@ -437,7 +437,7 @@ class RaftWorld:
             result, actions = node.raft.on_fetch_request(requested, self.now)
             offset = requested.end.offset
             is_plain = not result.is_refused and result.diverging is None and result.snapshot is None
-            entries = tuple(node.log.entries[offset : offset + self.weather.fetch_entries]) if is_plain else ()
+            entries = tuple(node.log.entries[offset : offset + self.profile.fetch_entries]) if is_plain else ()
             self._do(node, actions)
             if node.raft is not None:
                 self._answer(node, source, life, lambda: self._fetched(source, requested, result, entries))

@@ -50,12 +50,12 @@ class ReplicationWorld:
         seed: int,
         *,
         brokers: int = 3,
-        weather: FaultProfile | None = None,
+        profile: FaultProfile | None = None,
         rules: ModuleType = the_real_one,
         habits: Habits = NORMAL,
     ) -> None:
         self.random = Random(seed)
-        self.weather = weather or FaultProfile.of(seed)
+        self.profile = profile or FaultProfile.of(seed)
         self._rules = rules
         self._habits = habits
         self.now = 0
@@ -82,9 +82,9 @@ class ReplicationWorld:
             broker.epoch = self.cluster.metadata.brokers.get(broker.id).epoch  # type: ignore[union-attr]
             self._begin(broker)
         for interval_ms, event in (
-            (self.weather.crash_every_ms, self._crash_somebody),
-            (self.weather.cut_every_ms, self._cut_somebody_off),
-            (self.weather.pause_every_ms, self._pause_somebody),
+            (self.profile.crash_every_ms, self._crash_somebody),
+            (self.profile.cut_every_ms, self._cut_somebody_off),
+            (self.profile.pause_every_ms, self._pause_somebody),
         ):
             self._every(interval_ms, event, only_in_chaos=True)
         self._every(40, self._produce)
@@ -104,9 +104,9 @@ class ReplicationWorld:
     def _must_be_well(self, acked: int) -> None:
         partition = self._partition()
         if len(partition.isr) < len(self.brokers):
-            raise Violation(f"in fair weather not everybody is in sync: {partition}")
+            raise Violation(f"without faults, not all replicas are in sync: {partition}")
         if len(self.acked) <= acked:
-            raise Violation("nothing was acknowledged in fair weather")
+            raise Violation("nothing was acknowledged without faults")
         leader = self.brokers[partition.leader].log
         for value, offset in self.acked.items():
             if offset >= leader.end or leader.entries[offset].value != value:
@@ -145,10 +145,10 @@ class ReplicationWorld:
 
     def _deliver(self, source: int, target: int, event: Callable[[], None], *, is_sure: bool = False) -> None:
         """From one broker to another; 0 is the controller. Later, or never."""
-        if not self.is_fair and not is_sure and self.random.random() < self.weather.loss:
+        if not self.is_fair and not is_sure and self.random.random() < self.profile.loss:
             return
-        delay = self.random.randrange(1, 10 if self.is_fair else self.weather.max_delay_ms)
-        if not self.is_fair and self.weather.straggle and self.random.random() < self.weather.straggle:
+        delay = self.random.randrange(1, 10 if self.is_fair else self.profile.max_delay_ms)
+        if not self.is_fair and self.profile.straggle and self.random.random() < self.profile.straggle:
             delay += self.random.randrange(2500)
         life = self.brokers[target].life if target else 0
 
@@ -173,15 +173,15 @@ class ReplicationWorld:
         if not up:
             return
         broker = self.random.choice(up)
-        if self.random.random() < self.weather.clean and broker.epoch != NOBODY:
+        if self.random.random() < self.profile.clean and broker.epoch != NOBODY:
             broker.previous_epoch = broker.epoch
-        elif self.weather.is_power:
+        elif self.profile.is_power:
             if self.not_whole - {broker.id}:
                 return
             self.not_whole.add(broker.id)
             broker.log.truncate(self.random.randrange(broker.log.durable, broker.log.end + 1))
         self._stop(broker)
-        down_ms = self.random.randrange(self.weather.down_ms)
+        down_ms = self.random.randrange(self.profile.down_ms)
         self._at(self.now + down_ms, lambda: self._start(broker) if not broker.is_up else None)
 
     def _cut_somebody_off(self) -> None:
@@ -216,7 +216,7 @@ class ReplicationWorld:
         self._while_up(broker, HEARTBEAT_MS, self._heartbeat)
         self._while_up(broker, FETCH_MS, self._fetch)
         self._while_up(broker, WATCH_MS, self._watch)
-        self._while_up(broker, self.weather.flush_ms, SimBroker.flush)
+        self._while_up(broker, self.profile.flush_ms, SimBroker.flush)
 
     def _register(self, broker: SimBroker) -> None:
         """Until it is answered."""
@@ -230,7 +230,7 @@ class ReplicationWorld:
         )
 
         def decide() -> None:
-            has_session = self.now - self.heard[broker.id] < self.weather.session_ms
+            has_session = self.now - self.heard[broker.id] < self.profile.session_ms
             try:
                 decision = self.cluster.controller.register_broker(
                     request, next_offset=self.cluster.next_offset, has_session=has_session
@@ -271,7 +271,7 @@ class ReplicationWorld:
 
     def _sweep(self) -> None:
         for broker_id, heard in self.heard.items():
-            if self.now - heard >= self.weather.session_ms:
+            if self.now - heard >= self.profile.session_ms:
                 self._decide(self.cluster.controller.fence_broker(broker_id))
 
     def _heartbeat(self, broker: SimBroker) -> None:

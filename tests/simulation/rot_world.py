@@ -98,11 +98,11 @@ class Replica:
 
 
 class RotWorld:
-    def __init__(self, seed: int, *, weather: FaultProfile | None = None, mending: ModuleType = segment_repair) -> None:
+    def __init__(self, seed: int, *, profile: FaultProfile | None = None, mending: ModuleType = segment_repair) -> None:
         self.random = Random(seed)
-        self.weather = weather or FaultProfile.of(seed)
+        self.profile = profile or FaultProfile.of(seed)
         self._mend = mending
-        config = LogConfig(segment_bytes=self.weather.segment_bytes, index_interval_bytes=100)
+        config = LogConfig(segment_bytes=self.profile.segment_bytes, index_interval_bytes=100)
         self.replicas = [Replica(number, config) for number in range(REPLICAS)]
         self.leader = 0
         self.epoch = 0
@@ -117,9 +117,9 @@ class RotWorld:
     # -- what happens --------------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        weather = self.weather
+        profile = self.profile
         weights = {
-            name: getattr(weather, name)
+            name: getattr(profile, name)
             for name in ("append", "fetch", "flip", "scrub", "heal", "read", "crash", "elect")
         }
         for _ in range(steps):

@@ -75,36 +75,36 @@ def shrink(name: str, seed: int) -> int:
     """ScheduledFault is taken away, kind by kind, as long as the same promise is broken."""
     kind = WORLDS[name]
 
-    def breaks(weather: object, part: float) -> str | None:
+    def breaks(profile: object, part: float) -> str | None:
         try:
-            kind.live(kind.begin(seed, weather=weather), part)
+            kind.live(kind.begin(seed, profile=profile), part)
         except AssertionError as broken:
             return str(broken).partition(":")[0]
         return None
 
-    weather, part = kind.weather(seed), 1.0
-    promise = breaks(weather, part)
+    profile, part = kind.profile(seed), 1.0
+    promise = breaks(profile, part)
     if promise is None:
         print(f"seed {seed} breaks nothing")
         return 1
-    for calmer in _calmer(name, weather):
-        candidate = replace(weather, **calmer)
+    for calmer in _calmer(name, profile):
+        candidate = replace(profile, **calmer)
         if breaks(candidate, part) == promise:
-            weather = candidate
-    for trouble in getattr(weather, "troubles", ()):  # one by one, where they are a list
-        candidate = replace(weather, troubles=tuple(each for each in weather.troubles if each != trouble))
+            profile = candidate
+    for trouble in getattr(profile, "troubles", ()):  # one by one, where they are a list
+        candidate = replace(profile, troubles=tuple(each for each in profile.troubles if each != trouble))
         if breaks(candidate, part) == promise:
-            weather = candidate
+            profile = candidate
     for shorter in SHORTER:
-        if breaks(weather, shorter) == promise:
+        if breaks(profile, shorter) == promise:
             part = shorter
-    print(f"seed {seed} breaks {promise} within {part:.0%} of the time, in {weather}")
+    print(f"seed {seed} breaks {promise} within {part:.0%} of the time, in {profile}")
     return 0
 
 
-def _calmer(name: str, weather: object) -> Iterator[dict[str, object]]:
+def _calmer(name: str, profile: object) -> Iterator[dict[str, object]]:
     calm = WORLDS[name].calm
-    for each in fields(weather):  # type: ignore[arg-type]
+    for each in fields(profile):  # type: ignore[arg-type]
         if each.name in calm:
             yield {each.name: calm[each.name]}
 

@@ -34,13 +34,13 @@ NEVER_MS = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """`weather` returns the severity of the faults for a seed, as a data class; `calm` the values of its fields without
+    """`profile` returns the severity of the faults for a seed, as a data class; `calm` the values of its fields without
     such faults. `live` runs a world, or the given share of its faults, and raises an AssertionError at the first broken
     guarantee. `trace` contains everything that distinguishes one run from another."""
 
-    weather: Callable[[int], Any]
+    profile: Callable[[int], Any]
     calm: Mapping[str, object]
-    begin: Callable[..., Any]  # with a seed, `weather`, and a mistake
+    begin: Callable[..., Any]  # with a seed, `profile`, and a mistake
     live: Callable[[Any, float], None]
     trace: Callable[[Any], object]
 
@@ -55,12 +55,12 @@ def _trace_raft(world: RaftWorld) -> object:
 
 
 def _walk(world: Any, part: float) -> None:
-    world.run(int(world.weather.steps * part))
+    world.run(int(world.profile.steps * part))
 
 
 WORLDS = {
     "raft": World(
-        weather=raft_world.FaultProfile.of,
+        profile=raft_world.FaultProfile.of,
         calm={
             "loss": 0.0,
             "repeat": 0.0,
@@ -81,7 +81,7 @@ WORLDS = {
         trace=_trace_raft,
     ),
     "replication": World(
-        weather=replication_parts.FaultProfile.of,
+        profile=replication_parts.FaultProfile.of,
         calm={
             "loss": 0.0,
             "clean": 0.0,
@@ -98,42 +98,42 @@ WORLDS = {
         trace=lambda world: (world.events, world.truth, sorted(world.acked.items())),
     ),
     "storage": World(
-        weather=storage_world.FaultProfile.of,
+        profile=storage_world.FaultProfile.of,
         calm=storage_world.CALM,
         begin=StorageWorld,
         live=_walk,
         trace=StorageWorld.trace,
     ),
     "compaction": World(
-        weather=compaction_world.FaultProfile.of,
+        profile=compaction_world.FaultProfile.of,
         calm=compaction_world.CALM,
         begin=CompactionWorld,
         live=_walk,
         trace=CompactionWorld.trace,
     ),
     "producers": World(
-        weather=producer_world.FaultProfile.of,
+        profile=producer_world.FaultProfile.of,
         calm=producer_world.CALM,
         begin=ProducerWorld,
         live=_walk,
         trace=ProducerWorld.trace,
     ),
     "transactions": World(
-        weather=transaction_world.FaultProfile.of,
+        profile=transaction_world.FaultProfile.of,
         calm=transaction_world.CALM,
         begin=TransactionWorld,
         live=_walk,
         trace=TransactionWorld.trace,
     ),
     "rot": World(
-        weather=rot_world.FaultProfile.of,
+        profile=rot_world.FaultProfile.of,
         calm=rot_world.CALM,
         begin=RotWorld,
         live=_walk,
         trace=RotWorld.trace,
     ),
     "brokers": World(
-        weather=brokers_faults.FaultProfile.of,
+        profile=brokers_faults.FaultProfile.of,
         calm=brokers_faults.CALM,
         begin=BrokersWorld,
         live=BrokersWorld.run,

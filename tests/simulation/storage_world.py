@@ -107,11 +107,11 @@ CALM = {"power": 0.0, "error": 0.0, "meanwhile": 0.0, "cut": 0, "delete": 0, "st
 
 
 class StorageWorld:
-    def __init__(self, seed: int, *, weather: FaultProfile | None = None) -> None:
+    def __init__(self, seed: int, *, profile: FaultProfile | None = None) -> None:
         self.random = Random(seed)
-        self.weather = weather = weather or FaultProfile.of(seed)
+        self.profile = profile = profile or FaultProfile.of(seed)
         self._config = LogConfig(
-            segment_bytes=weather.segment_bytes + 4 * weather.value_bytes, index_interval_bytes=150
+            segment_bytes=profile.segment_bytes + 4 * profile.value_bytes, index_interval_bytes=150
         )
         self.disk = MemoryDisk()
         self.disk.make_directory("/logs")
@@ -153,9 +153,9 @@ class StorageWorld:
             raise Violation(f"{type(error).__name__}: {error}") from error
 
     def _select_partitions(self) -> Callable[[], None]:
-        weather = self.weather
+        profile = self.profile
         steps = (self._append, self._sync, self._roll, self._cut, self._delete, self._stop, self._die, self._checkpoint)
-        weights = (40, weather.sync, 2, weather.cut, weather.delete, weather.stop, weather.stop, 4)
+        weights = (40, profile.sync, 2, profile.cut, profile.delete, profile.stop, profile.stop, 4)
         return self.random.choices(steps, weights)[0]
 
     def _live(self, step: Callable[[], None]) -> None:
@@ -177,7 +177,7 @@ class StorageWorld:
         self.disk.faults.fired = 0
 
     def _fault(self) -> Fault | None:
-        if self._is_fair or self.random.random() >= self.weather.error:
+        if self._is_fair or self.random.random() >= self.profile.error:
             return None
         kinds, effect = self.random.choice(FAULTS)
         number = self.random.choice((errno.EIO, errno.ENOSPC))
@@ -197,7 +197,7 @@ class StorageWorld:
 
     def _value(self) -> str:
         self._values += 1
-        return f"{self._values}:{'x' * self.random.randrange(self.weather.value_bytes)}"
+        return f"{self._values}:{'x' * self.random.randrange(self.profile.value_bytes)}"
 
     def _sync(self) -> None:
         """In a worker thread, while the others go on."""
@@ -258,18 +258,18 @@ class StorageWorld:
         self.events += 1
         if self._is_fair or self._is_looking or operation.kind in READS:
             return
-        if self.random.random() < self.weather.power:
+        if self.random.random() < self.profile.power:
             self.crashes += 1
-            self._found = self.disk.crash(self.weather.model or self.random.choice(list(CrashModel)), self.random)
+            self._found = self.disk.crash(self.profile.model or self.random.choice(list(CrashModel)), self.random)
             raise PowerLost
         self._meanwhile()
 
     def _meanwhile(self) -> None:
         """The log's own thread, or another, runs while one syncs."""
-        if not self._is_alone and self.random.random() < self.weather.meanwhile:
+        if not self._is_alone and self.random.random() < self.profile.meanwhile:
             self._is_alone = True
             others = (self._append, self._cut, self._checkpoint)
-            self.random.choices(others, (4, 1 if self.weather.cut else 0, 4))[0]()
+            self.random.choices(others, (4, 1 if self.profile.cut else 0, 4))[0]()
             self._is_alone = False
 
     def _die(self) -> None:
@@ -284,7 +284,7 @@ class StorageWorld:
     def _reboot(self) -> None:
         """The content of a disk's cache after an error is lost."""
         self.disk.faults.clear()
-        self._found = self.disk.crash(self.weather.model or self.random.choice(list(CrashModel)), self.random)
+        self._found = self.disk.crash(self.profile.model or self.random.choice(list(CrashModel)), self.random)
         self._come_back()
 
     def _come_back(self) -> None:

@@ -21,12 +21,12 @@ def test_what_is_committed_stays_whatever_happens(part: int) -> None:
         run(seed)
 
 
-def test_voters_of_the_configuration_are_named_in_any_weather_and_may_change_from_then_on() -> None:
+def test_voters_of_the_configuration_are_named_under_any_faults_and_may_change_from_then_on() -> None:
     named = 0
     for seed in range(8):
         # No node loses a disk: directories exist so that the other nodes notice that.
-        weather = FaultProfile.of(seed, change_voters_every_ms=700, wipe_every_ms=0)
-        world = RaftWorld(seed, nodes=4, weather=weather, static=True)
+        profile = FaultProfile.of(seed, change_voters_every_ms=700, wipe_every_ms=0)
+        world = RaftWorld(seed, nodes=4, profile=profile, static=True)
         world.run(catalog.RAFT_CHAOS_MS, catalog.RAFT_HEAL_MS)
         named += sum(isinstance(entry.value, VoterSet) for entry in world.truth)
     assert named > 8

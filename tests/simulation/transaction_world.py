@@ -177,19 +177,19 @@ class TransactionWorld(Walk):
         self,
         seed: int,
         *,
-        weather: FaultProfile | None = None,
+        profile: FaultProfile | None = None,
         coordinator: type[TransactionCoordinator] = TransactionCoordinator,
         hurries: bool = False,
     ) -> None:
-        self.weather = weather = weather or FaultProfile.of(seed)
+        self.profile = profile = profile or FaultProfile.of(seed)
         self.logs: list[LoggedPartition] = []
         self.events = 0
         super().__init__(
             seed,
             coordinator=coordinator,
-            version=weather.version,
-            first_epoch=weather.first_epoch,
-            clients=weather.clients,
+            version=profile.version,
+            first_epoch=profile.first_epoch,
+            clients=profile.clients,
         )
         self.shell.hurries = hurries
 
@@ -204,12 +204,12 @@ class TransactionWorld(Walk):
     def _step(self) -> None:
         self.events += 1
         chance = self.random.random()
-        if chance < self.weather.replication:
+        if chance < self.profile.replication:
             found = self.random.choice(self.logs)
             log = found.log
             log.advance_high_watermark(self.random.randint(log.high_watermark, log.log_end_offset))
             found.poll()
-        elif chance < self.weather.replication + self.weather.restart:
+        elif chance < self.profile.replication + self.profile.restart:
             self.random.choice(self.logs).restart(clean=self.random.random() < 0.5)
         else:
             super()._step()

@@ -17,7 +17,7 @@ from style.tidy import Source
 
 # Folders that hold Python with an `__init__.py` and are still not part of the package.
 NOT_PACKAGES: Mapping[str, str] = {
-    "trioka": "it is the package itself, not a room in it",
+    "trioka": "it is the package itself, not a package in it",
     "tests": "tests stay in the repository",
     "bench": "benchmarks stay in the repository",
     "compat-tests": "tests stay in the repository",
@@ -58,20 +58,20 @@ def links_in_package(root: Path) -> dict[str, str]:
 
 
 def packages_agree(
-    rooms: set[str], links: Mapping[str, str], only_include: Iterable[str], wheel_map: Mapping[str, str]
+    packages: set[str], links: Mapping[str, str], only_include: Iterable[str], wheel_map: Mapping[str, str]
 ) -> list[str]:
-    """A room stands at the root, is linked into the package, goes into the wheel, and is mapped there."""
+    """A package stands at the root, is linked into the package, goes into the wheel, and is mapped there."""
     wrong = []
     included = {path for path in only_include if not path.startswith("trioka/")}
-    for room in sorted(rooms | set(links) | included | set(wheel_map)):
-        if room not in rooms:
-            wrong.append(f"there is no room '{room}' at the root, with an __init__.py.")
-        if links.get(room) != f"../{room}":
-            wrong.append(f"trioka/{room} should be a link to ../{room}, and is {links.get(room)}.")
-        if room not in included:
-            wrong.append(f"only-include of the wheel does not name '{room}'.")
-        if wheel_map.get(room) != f"trioka/{room}":
-            wrong.append(f"the wheel map should take '{room}' to 'trioka/{room}', and says {wheel_map.get(room)}.")
+    for package in sorted(packages | set(links) | included | set(wheel_map)):
+        if package not in packages:
+            wrong.append(f"there is no package '{package}' at the root, with an __init__.py.")
+        if links.get(package) != f"../{package}":
+            wrong.append(f"trioka/{package} should be a link to ../{package}, and is {links.get(package)}.")
+        if package not in included:
+            wrong.append(f"only-include of the wheel does not name '{package}'.")
+        if wheel_map.get(package) != f"trioka/{package}":
+            wrong.append(f"the wheel map has {wheel_map.get(package)} for '{package}', not 'trioka/{package}'.")
     return wrong
 
 
@@ -83,9 +83,9 @@ def package_files_agree(files: set[str], only_include: Iterable[str]) -> list[st
     ]
 
 
-def layers_hold_every_package(rooms: set[str], layers: Iterable[str]) -> list[str]:
+def layers_hold_every_package(packages: set[str], layers: Iterable[str]) -> list[str]:
     layered = {name.strip().removeprefix("trioka.") for layer in layers for name in re.split(r"[|:]", layer)}
-    return [f"the layers of import-linter do not place '{room}'." for room in sorted(rooms - layered)]
+    return [f"the layers of import-linter do not place '{package}'." for package in sorted(packages - layered)]
 
 
 def names_in(requirements: str) -> set[str]:

@@ -22,11 +22,11 @@ MAX_FILE_BYTES = 200_000
 
 BANNED_NAMES = frozenset({"util", "utils", "helper", "helpers", "common", "manager", "managers", "base", "misc"})
 
-# The rooms in which everything decides and nothing happens: time and chance come in as arguments.
+# The packages in which everything decides and nothing happens: time and chance come in as arguments.
 PURE_PACKAGES = frozenset({"protocol", "storage", "cluster", "coordinator"})
-# The room that people speak to: it has a screen, and the files that it opens are theirs, not a broker's.
+# The package that people speak to: it has a screen, and the files that it opens are theirs, not a broker's.
 COMMAND_PACKAGE = "cli"
-# The room of brokers for other people's tests: it keeps them in threads, processes and folders of its own.
+# The package of brokers for other people's tests: it keeps them in threads, processes and folders of its own.
 TESTING_PACKAGE = "testing"
 PACKAGES = PURE_PACKAGES | {"broker", COMMAND_PACKAGE, TESTING_PACKAGE}
 
@@ -212,7 +212,7 @@ class Source:
 
     @cached_property
     def package(self) -> str | None:
-        """The package room that the file is in, if it is in one."""
+        """The package that the file is in, if it is in one."""
         first = PurePosixPath(self.path).parts[0]
         return first if first in PACKAGES and self.is_python else None
 
@@ -354,14 +354,16 @@ def the_own_package_is_imported_relatively(source: Source) -> Iterator[str]:
     for line, name in imports(source):
         if name.split(".")[0] in PACKAGES:
             yield source.violation(
-                line, f"import '{name}' as 'trioka.{name}': a room is only ever known by its full name."
+                line, f"import '{name}' as 'trioka.{name}': a package is only ever known by its full name."
             )
         if source.package and f"{name}.".startswith(f"trioka.{source.package}."):
-            yield source.violation(line, f"'{name}' is of this very room: import it relatively.")
+            yield source.violation(line, f"'{name}' is of this very package: import it relatively.")
     depth = len(PurePosixPath(source.path).parts) - 1
     for node in source.nodes:
         if source.package and isinstance(node, ast.ImportFrom) and node.level > depth:
-            yield source.violation(node.lineno, "a relative import stays in its room: say 'trioka.<room>' for another.")
+            yield source.violation(
+                node.lineno, "a relative import stays in its package: say 'trioka.<package>' for another."
+            )
 
 
 def an_import_stands_at_the_top(source: Source) -> Iterator[str]:
@@ -460,12 +462,12 @@ def data_classes_come_from_lazy_dataclass(source: Source) -> Iterator[str]:
 def a_package_does_not_print(source: Source) -> Iterator[str]:
     if source.package and source.path not in PRINTING_FILES:
         for line, what in _reaches(source, frozenset(), PRINT_NAMES):
-            yield source.violation(line, f"'{what}': a room has no screen; return it, raise it or log it.")
+            yield source.violation(line, f"'{what}': a package has no screen; return it, raise it or log it.")
 
 
 def a_module_has_a_docstring(source: Source) -> Iterator[str]:
     if source.package and not (ast.get_docstring(source.tree) or "").strip():
-        yield source.violation(1, "a file of a room begins with a docstring that says what it is.")
+        yield source.violation(1, "a file of a package begins with a docstring that says what it is.")
 
 
 def nothing_is_left_unfinished(source: Source) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The HTTP listener of a broker inside a test: its responses, and a scrape as numbers.
 
-async with watched(broker) as door:
-    status, _, body = await get(door, "/readyz")
+async with watched(broker) as http_server:
+    status, _, body = await get(http_server, "/readyz")
 assert scraped(broker).value("kafka_brokers") == 1
 """
 
@@ -97,17 +97,17 @@ def groupings(expression: str) -> set[str]:
 @asynccontextmanager
 async def watched(broker: Broker) -> AsyncIterator[HttpServer]:
     """The listener that `trioka.http.listeners` of this broker configures."""
-    door = open_http_server(broker.config)
-    assert door is not None
+    http_server = open_http_server(broker.config)
+    assert http_server is not None
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(door.serve, broker)
-        yield door
+        nursery.start_soon(http_server.serve, broker)
+        yield http_server
         nursery.cancel_scope.cancel()
 
 
-async def exchanged(door: HttpServer, said: bytes) -> bytes:
-    """Everything that is answered to these bytes, until the door closes."""
-    async with await trio.open_tcp_stream(*door.address) as stream:
+async def exchanged(http_server: HttpServer, said: bytes) -> bytes:
+    """Everything that is answered to these bytes, until the port closes."""
+    async with await trio.open_tcp_stream(*http_server.address) as stream:
         await stream.send_all(said)
         heard = b""
         while more := await stream.receive_some():
@@ -115,10 +115,10 @@ async def exchanged(door: HttpServer, said: bytes) -> bytes:
         return heard
 
 
-async def get(door: HttpServer, path: str, method: str = "GET", host: str = "localhost") -> tuple[int, str, str]:
+async def get(http_server: HttpServer, path: str, method: str = "GET", host: str = "localhost") -> tuple[int, str, str]:
     """Status, head and body."""
     message = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    start, _, body = (await exchanged(door, message.encode())).partition(b"\r\n\r\n")
+    start, _, body = (await exchanged(http_server, message.encode())).partition(b"\r\n\r\n")
     head = start.decode()
     if "chunked" in head.lower():
         body = unchunked(body)

@@ -214,7 +214,7 @@ def test_a_request_like_the_last_ones_throws_the_dice_too() -> None:
 
 
 def equal_requests_throw_the_dice(module: ModuleType) -> None:
-    """No lane leads past a storm, which strikes the seventeenth request here."""
+    """No fast path leads past a storm, which strikes the seventeenth request here."""
     with (
         mock.patch.object(node, "FaultyRoute", module.FaultyRoute),
         Broker() as kafka,
@@ -258,28 +258,32 @@ def test_an_answer_that_comes_later_is_dropped_too(kafka: Broker, client: Client
     assert kafka.records("new") == []
 
 
-def a_lane_is_left(kafka: Broker, client: ClientConnection) -> None:
+def a_fast_path_is_left(kafka: Broker, client: ClientConnection) -> None:
     for _ in range(3):
-        assert client.produce("orders")[0] == 0  # from the third on it is in a lane
+        assert client.produce("orders")[0] == 0  # from the third on it is in a fast path
     with kafka.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=None):
         assert [client.produce("orders")[0] for _ in range(3)] == [NotLeaderOrFollower.code] * 3
     for _ in range(3):
         assert client.produce("orders")[0] == 0
 
 
-def test_a_produce_lane_is_left_while_a_fault_is_armed(kafka: Broker, client: ClientConnection, orders: str) -> None:
-    a_lane_is_left(kafka, client)
+def test_the_produce_fast_path_is_left_while_a_fault_is_armed(
+    kafka: Broker, client: ClientConnection, orders: str
+) -> None:
+    a_fast_path_is_left(kafka, client)
 
 
-def test_that_a_lane_is_kept_would_be_noticed(kafka: Broker, client: ClientConnection, orders: str) -> None:
+def test_that_a_fast_path_is_kept_would_be_noticed(kafka: Broker, client: ClientConnection, orders: str) -> None:
     def forget_route(connection: BrokersConnection) -> None:
         connection._route_key = (-1, -1)
 
     with mock.patch.object(BrokersConnection, "forget_route", forget_route), pytest.raises(AssertionError):
-        a_lane_is_left(kafka, client)
+        a_fast_path_is_left(kafka, client)
 
 
-def test_a_fetch_lane_is_left_while_a_fault_is_armed(kafka: Broker, client: ClientConnection, orders: str) -> None:
+def test_the_fetch_fast_path_is_left_while_a_fault_is_armed(
+    kafka: Broker, client: ClientConnection, orders: str
+) -> None:
     kafka.produce(orders, "a", "b", "c")
 
     def error() -> int:

@@ -19,7 +19,7 @@ from support.serving import on_trio, running_broker
 from trioka.broker import broker as broker_module
 from trioka.broker.broker import Broker
 from trioka.broker.fastpath import coalescer as together
-from trioka.broker.fastpath import produce as produce_lane
+from trioka.broker.fastpath import produce as produce_fast_path
 from trioka.broker.fastpath import registry
 from trioka.broker.network import server as network_module
 from trioka.broker.network.channel import READ, Channel
@@ -276,14 +276,14 @@ async def a_crowd(path: Path) -> None:
 
 MISTAKES: list[tuple[ModuleType, str, str, Callable[[Path], Awaitable[None]]]] = [
     (
-        produce_lane,
+        produce_fast_path,
         "(size, kind, prefix, length) != (end - start - SIZE_BYTES, self._kind, self._prefix, self._length)",
         "(kind, prefix, length) != (self._kind, self._prefix, self._length)",
         one_says_another_size,
     ),
-    (produce_lane, "        reader.scratch.used = end\n", "", a_crowd),
+    (produce_fast_path, "        reader.scratch.used = end\n", "", a_crowd),
     (
-        produce_lane,
+        produce_fast_path,
         "reader.own is not None or (size != self._size and not self._resize(size, reader.max_bytes))",
         "size != self._size and not self._resize(size, reader.max_bytes)",
         a_crowd,
@@ -315,7 +315,7 @@ def test_a_planted_mistake_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mistaken = planted(module, right, wrong)
-    name = {produce_lane: "ProduceFastPaths", together: "ProduceCoalescer", network_module: "SocketServer"}[module]
-    monkeypatch.setattr(registry if module is produce_lane else broker_module, name, getattr(mistaken, name))
+    name = {produce_fast_path: "ProduceFastPaths", together: "ProduceCoalescer", network_module: "SocketServer"}[module]
+    monkeypatch.setattr(registry if module is produce_fast_path else broker_module, name, getattr(mistaken, name))
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
         trio.run(scene, tmp_path)

@@ -170,8 +170,8 @@ def odd_or_not(
 
 
 async def say_everything_odd(path: Path, version: int, *, in_session: bool) -> None:
-    """Three that are plain, of which one at least goes through the lane. Then one that is plain but for one bit, and
-    some that are plain: together, and in pieces."""
+    """Three plain ones, at least one of which uses the fast path. Then one that is plain but for one bit, and plain
+    ones: together, and in pieces."""
     async with both_ways(path, TOPICS) as both:
         random = Random(version)
         fill(both, random)
@@ -258,7 +258,7 @@ async def test_a_request_that_is_plain_but_for_one_bit_is_noticed(
 @pytest.mark.parametrize("in_session", [False, True])
 @pytest.mark.parametrize("version", [9, 11, 12, 13, 18])
 @on_trio
-async def test_the_third_request_like_the_first_goes_through_the_lane(
+async def test_the_third_request_like_the_first_goes_through_the_fast_path(
     tmp_path: Path, version: int, in_session: bool
 ) -> None:
     async with both_ways(tmp_path, TOPICS) as both:
@@ -293,7 +293,7 @@ async def test_the_third_request_like_the_first_goes_through_the_lane(
     ],
 )
 @on_trio
-async def test_many_partitions_go_through_the_lane_together(tmp_path: Path, version: int, in_session: bool) -> None:
+async def test_many_partitions_use_the_fast_path_together(tmp_path: Path, version: int, in_session: bool) -> None:
     """As many that their number takes two bytes, and now and then as few that it takes one."""
     async with both_ways(tmp_path, {"wide": 200}) as both:
         for number in range(600):
@@ -308,8 +308,8 @@ async def test_many_partitions_go_through_the_lane_together(tmp_path: Path, vers
             request.max_bytes = 20_000  # type: ignore[misc]
             answer = heard(say(both, framed(request, version, number)), version)
             assert sum(bool(one.records) for one in answer.responses[0].partitions) > 100
-        lane = both.connections[0]._fast_path
-        assert isinstance(lane, fetch_fast_path.FetchFastPath)
+        fast_path = both.connections[0]._fast_path
+        assert isinstance(fast_path, fetch_fast_path.FetchFastPath)
 
 
 async def deleted(broker: Broker) -> None:
@@ -329,7 +329,7 @@ async def shortened(broker: Broker) -> None:
 @pytest.mark.parametrize(("change", "code"), [(deleted, 100), (led_elsewhere, 74), (shortened, 1)])
 @pytest.mark.parametrize("in_session", [False, True])
 @on_trio
-async def test_a_lane_does_not_outlive_what_it_was_made_for(
+async def test_a_fast_path_does_not_outlive_what_it_was_made_for(
     tmp_path: Path, change: Callable[[Broker], Awaitable[None]], code: int, in_session: bool
 ) -> None:
     async with both_ways(tmp_path, TOPICS) as both:
@@ -360,7 +360,7 @@ async def test_what_came_in_the_meantime_is_sent_too(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_a_client_whose_requests_are_for_no_lane_is_not_tried_for_ever(tmp_path: Path) -> None:
+async def test_a_client_whose_requests_are_for_no_fast_path_is_not_tried_for_ever(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await broker.create_missing_topics({"t": 1})
         connection = connected(broker)
@@ -414,7 +414,7 @@ def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str, mo
         trio.run(say_all)
 
 
-def test_a_lane_that_does_not_mind_who_leads_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fast_path_that_does_not_mind_who_leads_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before v11 clients knew of no replicas but the leader."""
 
     async def ask(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who reads what is committed has a lane too, as long as nothing was aborted in it; nobody can tell."""
+"""Who reads what is committed has a fast path, too, as long as nothing was aborted in it; nobody can tell."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -110,7 +110,7 @@ async def what_is_committed_is_read_as_on_the_usual_road(path: Path) -> None:
                 read_all(both, version, 2 * size + 200, (0, 1))
 
 
-async def it_goes_through_the_lane(path: Path) -> None:
+async def it_goes_through_the_fast_path(path: Path) -> None:
     async with both_ways(path, TOPICS) as both:
         producer = Producer(both, 1)
         for _ in range(20):
@@ -118,12 +118,12 @@ async def it_goes_through_the_lane(path: Path) -> None:
         broker, connection = both.brokers[0], both.connections[0]
         for number, offset in enumerate((0, 2, 4)):
             both.say(framed(fetch(broker, 12, [(0, offset)], 2 * LARGE + 400), 12, number))
-        lane = connection._fast_path
-        assert lane is not None
+        fast_path = connection._fast_path
+        assert fast_path is not None
         frame = framed(fetch(broker, 12, [(0, 6)], 2 * LARGE + 400), 12, 3)
         connection.receive_buffer()[: len(frame)] = frame
         connection.reader.end += len(frame)
-        lane.try_serve(connection)
+        fast_path.try_serve(connection)
         assert connection.outgoing_bytes > 2 * LARGE
 
 
@@ -141,7 +141,7 @@ async def whoever_changes_his_mind_leaves_it(path: Path) -> None:
 Rule = Callable[[Path], Awaitable[None]]
 RULES: list[Rule] = [
     what_is_committed_is_read_as_on_the_usual_road,
-    it_goes_through_the_lane,
+    it_goes_through_the_fast_path,
     whoever_changes_his_mind_leaves_it,
 ]
 

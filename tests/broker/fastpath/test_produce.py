@@ -25,7 +25,7 @@ from support.multi_replica import led_by_another, with_others
 from support.serving import ClientConnection, on_trio, running_broker
 
 from trioka.broker.broker import Broker
-from trioka.broker.fastpath import produce as produce_lane
+from trioka.broker.fastpath import produce as produce_fast_path
 from trioka.broker.fastpath import registry
 from trioka.protocol.batch import read_header, seal
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
@@ -106,8 +106,8 @@ async def test_whatever_comes_is_answered_and_kept_as_on_the_usual_road(
 
 
 async def say_everything_odd(path: Path, version: int) -> None:
-    """Two that are plain open the lane, the third goes through it. Then come one that is plain but for one bit, and one
-    that is plain: alone, together, and in pieces."""
+    """Two plain ones open the fast path, the third uses it. Then one that is plain but for one bit, and a plain one:
+    alone, together, and in pieces."""
     async with both_ways(path, TOPICS) as both:
         random = Random(version)
         request = produce(both.brokers[0], records(b"plain"), version)
@@ -155,15 +155,15 @@ async def test_a_request_that_is_plain_but_for_one_bit_is_noticed(tmp_path: Path
 
 @pytest.mark.parametrize("version", [7, 9, 13])
 @on_trio
-async def test_the_third_request_like_the_first_goes_through_the_lane(tmp_path: Path, version: int) -> None:
+async def test_the_third_request_like_the_first_goes_through_the_fast_path(tmp_path: Path, version: int) -> None:
     async with running_broker(tmp_path) as broker:
         await broker.create_missing_topics({"t": 1})
         connection = connected(broker)
-        lanes = []
+        is_fast = []
         for number in range(3):
             said(connection, framed(produce(broker, records(), version), version, number))
-            lanes.append(connection._fast_path is not None)
-        assert lanes == [False, True, True]
+            is_fast.append(connection._fast_path is not None)
+        assert is_fast == [False, True, True]
         decoded = 0
         route = broker.dispatch.route(0, version)
 
@@ -204,7 +204,7 @@ async def test_a_request_that_comes_in_pieces_is_served_once_and_whole(tmp_path:
 
 
 @on_trio
-async def test_a_reader_that_waits_is_told_of_what_came_through_the_lane(tmp_path: Path) -> None:
+async def test_a_reader_that_waits_is_told_of_what_came_through_the_fast_path(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker, ClientConnection(broker) as reader:
         await broker.create_missing_topics({"t": 1})
         connection = connected(broker)
@@ -240,7 +240,7 @@ async def several_of_one_while_others_are_ready_too(path: Path) -> None:
 
 
 @on_trio
-async def test_several_of_one_client_stay_in_the_lane_while_others_are_ready_too(tmp_path: Path) -> None:
+async def test_several_of_one_client_stay_in_the_fast_path_while_others_are_ready_too(tmp_path: Path) -> None:
     await several_of_one_while_others_are_ready_too(tmp_path)
 
 
@@ -296,15 +296,15 @@ async def say_it_when_all_has_changed(
 @pytest.mark.parametrize("at_once", [1, 2])
 @pytest.mark.parametrize(("change", "acks", "code"), CHANGES)
 @on_trio
-async def test_a_lane_does_not_outlive_what_it_was_made_for(
+async def test_a_fast_path_does_not_outlive_what_it_was_made_for(
     tmp_path: Path, change: Callable[[Broker], object], acks: int, code: int, at_once: int
 ) -> None:
     await say_it_when_all_has_changed(tmp_path, change, acks, code, at_once)
 
 
-def test_a_lane_that_takes_its_replica_for_granted_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fast_path_that_assumes_its_replica_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mistaken = planted(
-        produce_lane,
+        produce_fast_path,
         "return replica if self.commit_timeout_s is None or replica.has_min_in_sync else None",
         "return replica",
     )
@@ -314,17 +314,17 @@ def test_a_lane_that_takes_its_replica_for_granted_is_noticed(tmp_path: Path, mo
 
 
 @on_trio
-async def test_a_thousand_lanes_are_enough(tmp_path: Path) -> None:
+async def test_a_thousand_fast_paths_are_enough(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await broker.create_missing_topics({"t": 1})
-        for number in range(produce_lane.MAX_FAST_PATHS + 10):
+        for number in range(produce_fast_path.MAX_FAST_PATHS + 10):
             connection = connected(broker)
             for _ in range(2):
                 said(connection, framed(produce(broker, records(), 9), 9, 1, f"client {number}"))
             broker.connections.gone(connection)
             found = broker.dispatch._fast_paths
             assert found is not None
-            assert len(found._produce._fast_paths) <= produce_lane.MAX_FAST_PATHS
+            assert len(found._produce._fast_paths) <= produce_fast_path.MAX_FAST_PATHS
 
 
 MISTAKES = [
@@ -346,7 +346,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("right", "wrong"), MISTAKES)
 def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mistaken: ModuleType = planted(produce_lane, right, wrong)
+    mistaken: ModuleType = planted(produce_fast_path, right, wrong)
     monkeypatch.setattr(registry, "ProduceFastPaths", mistaken.ProduceFastPaths)
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is that goes wrong
         trio.run(say_everything_odd, tmp_path, 9)
@@ -355,7 +355,7 @@ def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str, mo
 @pytest.mark.parametrize("setting", [None, "full", "header"])
 @on_trio
 async def test_records_are_checked_unless_the_broker_is_told_not_to(tmp_path: Path, setting: str | None) -> None:
-    """On the usual road first, and then in the lane, where it is the only request and where it is one of several."""
+    """By the general path first, then by the fast path, as the only request and as one of several."""
     settings: dict[str, Any] = {} if setting is None else {"trioka_validate_records": setting}
     async with running_broker(tmp_path, **settings) as broker:
         await broker.create_missing_topics(TOPICS)

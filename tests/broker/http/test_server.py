@@ -85,48 +85,48 @@ def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: object) -> N
 
 @on_trio
 async def test_a_broker_that_serves_is_alive_started_and_ready(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, trioka_http_listeners=ADDRESS) as broker, watched(broker) as door:
+    async with running_broker(tmp_path, trioka_http_listeners=ADDRESS) as broker, watched(broker) as http_server:
         for path in ("/livez", "/startupz", "/readyz"):
-            assert (await get(door, path))[::2] == (200, "ok\n")
-        status, head, body = await get(door, "/metrics")
+            assert (await get(http_server, path))[::2] == (200, "ok\n")
+        status, head, body = await get(http_server, "/metrics")
         assert status == 200 and "text/plain; version=0.0.4" in head and "kafka_brokers 1.0\n" in body
-        status, head, body = await get(door, "/metrics", method="HEAD")
+        status, head, body = await get(http_server, "/metrics", method="HEAD")
         assert (status, body) == (200, "")
-        assert (await get(door, "/nothing"))[0] == 404
-        assert (await get(door, "/metrics", host="evil.example"))[0] == 421
-        async with await trio.open_tcp_stream(*broker.addresses[LISTENER]) as wrong_door:
-            await wrong_door.send_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert f"http://127.0.0.1:{door.address[1]}/metrics" in (await wrong_door.receive_some()).decode()
+        assert (await get(http_server, "/nothing"))[0] == 404
+        assert (await get(http_server, "/metrics", host="evil.example"))[0] == 421
+        async with await trio.open_tcp_stream(*broker.addresses[LISTENER]) as kafka_port:
+            await kafka_port.send_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert f"http://127.0.0.1:{http_server.address[1]}/metrics" in (await kafka_port.receive_some()).decode()
 
 
 @on_trio
 async def test_a_log_directory_that_is_offline_is_a_reason_not_to_be_ready(tmp_path: Path) -> None:
     both = f"{tmp_path}/a,{tmp_path}/b"
-    async with running_broker(both, trioka_http_listeners=ADDRESS) as broker, watched(broker) as door:
+    async with running_broker(both, trioka_http_listeners=ADDRESS) as broker, watched(broker) as http_server:
         broker.directories[1].volume.fail(OSError(5, "broken"))
-        status, _, body = await get(door, "/readyz")
+        status, _, body = await get(http_server, "/readyz")
         assert status == 503
         assert body == f"The log directory {tmp_path}/b is offline: [Errno 5] broken.\n"
-        assert (await get(door, "/livez"))[0] == (await get(door, "/startupz"))[0] == 200
-        body = (await get(door, "/metrics"))[2]
+        assert (await get(http_server, "/livez"))[0] == (await get(http_server, "/startupz"))[0] == 200
+        body = (await get(http_server, "/metrics"))[2]
         assert f'trioka_log_directory_offline{{directory="{tmp_path}/b"}} 1.0\n' in body
         assert "kafka_log_logmanager_offlinelogdirectorycount 1.0\n" in body
 
 
 @on_trio
 async def test_a_broker_that_stops_says_so(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, trioka_http_listeners=ADDRESS) as broker, watched(broker) as door:
+    async with running_broker(tmp_path, trioka_http_listeners=ADDRESS) as broker, watched(broker) as http_server:
         broker.stop()
-        status, _, body = await get(door, "/readyz")
+        status, _, body = await get(http_server, "/readyz")
         assert (status, body) == (503, "The broker is stopping.\n")
 
 
 @on_trio
 async def test_several_requests_of_one_connection_are_answered_in_their_order(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, trioka_http_listeners=ADDRESS) as broker, watched(broker) as door:
+    async with running_broker(tmp_path, trioka_http_listeners=ADDRESS) as broker, watched(broker) as http_server:
         one = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
         last = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        heard = await exchanged(door, one % b"livez" + one % b"nothing" + last)
+        heard = await exchanged(http_server, one % b"livez" + one % b"nothing" + last)
         assert [int(part[1:4]) for part in heard.split(b"HTTP/1.1")[1:]] == [200, 404, 200]
 
 
@@ -142,7 +142,7 @@ async def test_several_requests_of_one_connection_are_answered_in_their_order(tm
 )
 @on_trio
 async def test_what_is_no_request_is_answered_and_sent_away(tmp_path: Path, said: bytes, status: int) -> None:
-    async with at_the_door(new_broker(tmp_path)) as client:
+    async with at_the_http_server(new_broker(tmp_path)) as client:
         await client.send_all(said)
         assert (await everything(client)).startswith(b"HTTP/1.1 %d " % status)
 
@@ -151,7 +151,7 @@ async def test_what_is_no_request_is_answered_and_sent_away(tmp_path: Path, said
 
 
 @asynccontextmanager
-async def at_the_door(broker: object) -> AsyncIterator[trio.abc.Stream]:
+async def at_the_http_server(broker: object) -> AsyncIterator[trio.abc.Stream]:
     """The client's end of a conversation with a broker that has not been started."""
     ours, theirs = trio.testing.memory_stream_pair()
     session = http_talk.HttpSession(broker, LoopWatch(broker), trio.CapacityLimiter(1))  # type: ignore[arg-type]
@@ -186,7 +186,7 @@ def jumping(test: object) -> float:
 
 def a_head_that_dribbles_has_five_seconds(talk: ModuleType, broker: object) -> None:
     async def dribble() -> None:
-        async with at_the_door(broker) as client:
+        async with at_the_http_server(broker) as client:
             await client.send_all(b"GET /livez HT")
             assert (await everything(client)).startswith(b"HTTP/1.1 408 ")
 
@@ -199,7 +199,7 @@ def test_a_request_must_be_complete_in_five_seconds(tmp_path: Path) -> None:
 
 def test_a_silent_client_is_sent_away_after_five_seconds(tmp_path: Path) -> None:
     async def say_nothing() -> None:
-        async with at_the_door(new_broker(tmp_path)) as client:
+        async with at_the_http_server(new_broker(tmp_path)) as client:
             assert await everything(client) == b""
 
     assert 4 < jumping(say_nothing) < 6
@@ -207,7 +207,7 @@ def test_a_silent_client_is_sent_away_after_five_seconds(tmp_path: Path) -> None
 
 def test_a_client_that_has_asked_once_may_keep_its_connection_for_two_minutes(tmp_path: Path) -> None:
     async def ask_once() -> None:
-        async with at_the_door(new_broker(tmp_path)) as client:
+        async with at_the_http_server(new_broker(tmp_path)) as client:
             await client.send_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert (await everything(client)).startswith(b"HTTP/1.1 200 ")
 
@@ -230,10 +230,10 @@ def test_who_does_not_read_the_answer_is_sent_away_after_a_minute(tmp_path: Path
 async def test_before_the_logs_are_loaded_it_is_alive_and_not_started(tmp_path: Path) -> None:
     broker = new_broker(tmp_path)
     for path, status in (("/livez", 200), ("/startupz", 503), ("/readyz", 503), ("/metrics", 200)):
-        async with at_the_door(broker) as client:
+        async with at_the_http_server(broker) as client:
             await client.send_all(b"GET %s HTTP/1.1\r\nHost: x:1\r\nConnection: close\r\n\r\n" % path.encode())
             assert (await everything(client)).startswith(b"HTTP/1.1 421 ")
-        async with at_the_door(broker) as client:
+        async with at_the_http_server(broker) as client:
             await client.send_all(b"GET %s HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n" % path.encode())
             heard = await everything(client)
             assert heard.startswith(b"HTTP/1.1 %d " % status), path
@@ -284,7 +284,7 @@ def test_a_listener_of_controllers_that_passes_for_one_of_clients_is_noticed(
 # Where it is.
 
 
-def test_there_is_no_door_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_there_is_no_http_server_unless_it_is_asked_for(tmp_path: Path) -> None:
     assert open_http_server(Config({})) is None
 
 
@@ -292,11 +292,11 @@ def test_the_first_free_address_is_taken() -> None:
     busy = listen("x", "127.0.0.1", 0)
     try:
         port = busy.address[1]
-        door = open_http_server(Config({"trioka.http.listeners": f":{port},:0"}))
-        assert door is not None
-        assert door.address[0] == "127.0.0.1" and door.address[1] != port
-        assert door.ports_in_use == [port]
-        door._listener.socket.close()
+        http_server = open_http_server(Config({"trioka.http.listeners": f":{port},:0"}))
+        assert http_server is not None
+        assert http_server.address[0] == "127.0.0.1" and http_server.address[1] != port
+        assert http_server.ports_in_use == [port]
+        http_server._listener.socket.close()
         with pytest.raises(PortInUse) as taken:
             open_http_server(Config({"trioka.http.listeners": f":{port}"}))
         assert taken.value.port == port
@@ -370,17 +370,17 @@ def test_a_mistake_in_who_goes_is_noticed(right: str, wrong: str, rule: Callable
 
 async def a_probe_gets_through(folder: Path, said: bytes) -> None:
     """Beside three times as many connections as there may be, from the same address, which say this and no more."""
-    async with running_broker(folder, trioka_http_listeners=ADDRESS) as broker, watched(broker) as door:
+    async with running_broker(folder, trioka_http_listeners=ADDRESS) as broker, watched(broker) as http_server:
         crowd: list[trio.SocketStream] = []
         try:
             for _ in range(3 * http_connections.MAX_CONNECTIONS):
-                crowd.append(await trio.open_tcp_stream(*door.address))
+                crowd.append(await trio.open_tcp_stream(*http_server.address))
                 with suppress(trio.BrokenResourceError):
                     await crowd[-1].send_all(said)
             for path in ("/livez", "/readyz", "/startupz"):
                 with trio.fail_after(30):
-                    assert (await get(door, path))[0] == 200
-            assert len(door.connections) <= http_connections.MAX_CONNECTIONS
+                    assert (await get(http_server, path))[0] == 200
+            assert len(http_server.connections) <= http_connections.MAX_CONNECTIONS
         finally:
             for stream in crowd:
                 await trio.aclose_forcefully(stream)
@@ -396,7 +396,9 @@ async def test_a_probe_gets_through_a_crowd(tmp_path: Path, said: bytes) -> None
 
 
 @on_trio
-async def test_a_door_that_sends_newcomers_away_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_refuses_new_connections_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Full(http_connections.HttpConnections[trio.CancelScope]):
         def enter(self, connection: trio.CancelScope, address: str) -> trio.CancelScope | None:
             if len(self) < http_connections.MAX_PER_ADDRESS:

@@ -110,7 +110,7 @@ def test_a_mistake_in_counting_complaints_is_noticed(
 
 def logged() -> Iterator[tuple[str, str, str]]:
     """Where something is logged, by which logger, in which sentence."""
-    for path in sorted(path for room in PACKAGES for path in (ROOT / room).rglob("*.py")):
+    for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         text = path.read_text()
         if "log." not in text and "audit." not in text and "warn_once(" not in text:
             continue

@@ -52,12 +52,12 @@ def fetching(name: str, offset: int, *, session: int = 0, epoch: int = -1) -> Fe
 
 
 @on_trio
-async def test_what_comes_and_goes_is_counted_on_the_usual_road_and_in_the_lanes(tmp_path: Path) -> None:
+async def test_what_comes_and_goes_is_counted_on_the_usual_road_and_in_the_fast_paths(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "orders")
         connection = connected(broker)
         request = framed(producing("orders", NOW_MS, NOW_MS), 9, 1)
-        said(connection, request)  # the first two make the lane
+        said(connection, request)  # the first two make the fast path
         said(connection, request)
         assert connection._fast_path is not None
         said(connection, request * 10)
@@ -72,7 +72,7 @@ async def test_what_comes_and_goes_is_counted_on_the_usual_road_and_in_the_lanes
             assert scrape.value(f"{TOPICS}_bytesout_total", **labels) == 0
         assert scrape.value("kafka_network_requestmetrics_requests_total", request="Produce") == 13
         assert scrape.value("trioka_request_duration_seconds_count", api="Produce") == 13
-        for _ in range(4):  # the last two in a lane
+        for _ in range(4):  # the last two in a fast path
             said(connection, framed(fetching("orders", 0), 12, 1))
         scrape = scraped(broker)
         assert scrape.value(f"{TOPICS}_bytesout_total", topic="orders") == 4 * size
@@ -82,7 +82,7 @@ async def test_what_comes_and_goes_is_counted_on_the_usual_road_and_in_the_lanes
 
 
 @on_trio
-async def test_a_fetch_that_leaves_its_lane_is_counted_once(tmp_path: Path) -> None:
+async def test_a_fetch_that_leaves_its_fast_path_is_counted_once(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "orders")
         await produce(broker, "orders", NOW_MS)
@@ -90,7 +90,7 @@ async def test_a_fetch_that_leaves_its_lane_is_counted_once(tmp_path: Path) -> N
         for _ in range(3):
             said(connection, framed(fetching("orders", 0), 12, 1))
         assert connection._fast_path is not None
-        said(connection, framed(fetching("orders", 1), 12, 1))  # at the end: nothing for a lane
+        said(connection, framed(fetching("orders", 1), 12, 1))  # at the end: nothing for a fast path
         said(connection, framed(fetching("orders", 9), 12, 1))  # out of range
         scrape = scraped(broker)
         size = broker.partitions.get("orders", 0).log.segments.active.size

@@ -124,7 +124,7 @@ async def test_a_quorum_of_the_configuration_is_raised_and_then_its_voters_may_c
 
 
 @on_cluster
-async def test_a_node_that_was_a_quorum_by_itself_has_company_when_it_is_raised(tmp_path: Path) -> None:
+async def test_a_node_that_was_a_quorum_by_itself_has_peers_when_it_is_raised(tmp_path: Path) -> None:
     async with running_cluster(tmp_path, nodes=1) as cluster:
         alone = await cluster.wait_active()
         assert await set_kraft_version(alone, 1) == NONE

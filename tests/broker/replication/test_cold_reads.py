@@ -228,7 +228,7 @@ async def test_the_kernel_says_what_is_not_in_memory(tmp_path: Path) -> None:
 
 
 async def a_cold_log_is_read_elsewhere(path: Path) -> None:
-    """By a request of the usual road, and by one that a lane would take; nobody waits here, for log or index."""
+    """By a request of the usual road, and by one that a fast path would take; nobody waits here, for log or index."""
     disk = SlowDisk()
     disk.may_go_on.set()
     async with running_broker(path, disk) as broker, ClientConnection(broker) as client:
@@ -240,7 +240,7 @@ async def a_cold_log_is_read_elsewhere(path: Path) -> None:
         segment = log.segments.active
         disk.cold.add(segment.index.entries.path)
         assert batch.read_header(await records_of(client, 3)).base_offset == 3
-        for offset in (0, 1, 2):  # these open a lane
+        for offset in (0, 1, 2):  # these open a fast path
             await records_of(client, offset)
         for offset in (0, 1, 2, 3, 4):
             disk.cold.add(segment.log_path)

@@ -236,7 +236,7 @@ def test_what_nobody_can_authorise_by_is_not_started_with(tmp_path: Path, settin
         new_broker(tmp_path, None, **settings)
 
 
-# The lanes lead past the handlers, and so past the guard.
+# The fast paths lead past the handlers, and so past the guard.
 
 
 def producing(name: str = TOPIC, transaction: str | None = None, acks: int = 1, **more: Any) -> ProduceRequest:
@@ -261,7 +261,7 @@ async def test_a_right_that_is_taken_away_is_gone_with_the_next_request(tmp_path
         allowing = [rule(each, AclResourceType.TOPIC, TOPIC) for each in (AclOperation.READ, AclOperation.WRITE)]
         for _ in range(2):
             await grant(broker, *allowing)
-            for _ in range(4):  # the third of a kind would be in a lane
+            for _ in range(4):  # the third of a kind would be in a fast path
                 assert verdicts(await writer.ask(producing(), 9)) == [0]
                 assert verdicts(await reader.ask(fetching(), 12)) == [0]
             await revoke_all(broker)

@@ -1,4 +1,4 @@
-"""Whoever speaks to a wrong door hears which door it is; whoever speaks to a right one gets an answer."""
+"""A client that connects to a port of another protocol gets an error that names it; a right port answers."""
 
 import socket
 import ssl
@@ -23,7 +23,7 @@ Answer = Callable[[socket.socket], None]
 
 
 @contextmanager
-def door(answer: Answer) -> Iterator[str]:
+def http_server(answer: Answer) -> Iterator[str]:
     """The address of somebody who does this to each that connects."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -67,8 +67,8 @@ def waits(client: socket.socket) -> None:
     ],
     ids=["http", "tls", "hang-up", "ssh", "garbage", "huge", "silence"],
 )
-def test_a_wrong_door_is_named(answer: Answer, code: str, sentence: str) -> None:
-    with door(answer) as address:
+def test_a_wrong_http_server_is_named(answer: Answer, code: str, sentence: str) -> None:
+    with http_server(answer) as address:
         ended = command("topics", "list", "-b", address, "--timeout", "300ms")
     assert ended.code == Exit.UNREACHABLE
     assert sentence in ended.stderr and address in ended.stderr and f"[{code} " in ended.stderr, ended.stderr
@@ -153,7 +153,7 @@ def behind_tls(address: str, certificate: Path) -> Iterator[str]:
                     answer += out.recv(1 << 16)
                 inside.sendall(answer)
 
-    with door(pass_on) as tls:
+    with http_server(pass_on) as tls:
         yield tls.replace("127.0.0.1", "localhost")
 
 
@@ -170,7 +170,7 @@ def test_a_broker_behind_tls_is_asked_if_its_certificate_is_trusted(at: str, cer
     assert connection.rows[0]["status"] == "ok", connection
 
 
-# -- a right door ------------------------------------------------------------------------------------------------------
+# -- a right port ------------------------------------------------------------------------------------------------------
 
 
 def connection_to(address: str) -> Connection:
@@ -211,7 +211,7 @@ def test_a_broker_that_does_not_know_the_newest_api_versions_is_asked_again_in_t
             body += b"\0\0\0\x01" + b"\0\x03\0\0\0\x05"  # Metadata: 0 to 5
             client.sendall((len(body) + 4).to_bytes(4) + correlation_id + body)
 
-    with door(answer) as address:
+    with http_server(answer) as address:
         connection = connection_to(address)
         assert connection.version_of(MetadataRequest) == 5
         connection.close()
@@ -227,5 +227,5 @@ def test_a_connection_that_was_closed_is_made_anew_for_the_next_question(at: str
 
 
 def test_an_answer_that_is_cut_off_is_a_hang_up() -> None:
-    with door(says(b"\0\0\x01\0half")) as address, pytest.raises(ConnectionClosed):
+    with http_server(says(b"\0\0\x01\0half")) as address, pytest.raises(ConnectionClosed):
         connection_to(address).ask(ApiVersionsRequest(), 0)
