@@ -490,7 +490,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      test_an_error_that_went_away_is_told),
     ("result.high_watermark if result.error_code == NONE else NOTHING_SENT", "result.high_watermark",
      test_a_session_that_begins_with_an_error_tells_when_it_goes_away),
-    ("            if asked is None:\n", "            if True:\n", test_asking_from_another_offset_is_no_news),
+    ("            if requested is None:\n", "            if True:\n", test_asking_from_another_offset_is_no_news),
     ("NOTHING_SENT: Final = -1", "NOTHING_SENT: Final = 0", test_a_full_fetch_knows_nothing_yet),
     ("NOTHING_SENT: Final = -1", "NOTHING_SENT: Final = 5", test_an_error_that_went_away_is_told),
     ("        self.sent_high_watermark = NOTHING_SENT\n        self.sent_log_start_offset = NOTHING_SENT\n",
