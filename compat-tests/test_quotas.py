@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import pytest
 from oracle import ApacheKafka, run_tool
 from support.fast_paths import records
-from support.serving import Client
+from support.serving import TIMEOUT_S
 from trioka_process import TriokaProcess
 
+from trioka.cli.client.connection import Connection
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 
@@ -21,6 +22,8 @@ RECORD_BYTES = 104_900  # the twentieth is the first that is clearly too much
 ONE_BATCH_BYTES = RECORD_BYTES + 200  # room for one batch, and not for two
 THROTTLED = 4  # answers to Produces that are compared; a throttled fetch does not count, and is compared once
 NEAR = 0.02
+STALL_S = 0.04  # a response that is later than that, beyond its throttle time, moves the throttle times that follow
+ROUNDS = 8  # rounds of one broker, until one has no such response
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +37,9 @@ def alter(bootstrap: str, *arguments: str) -> str:
     return run_tool(CONFIGS, "--bootstrap-server", bootstrap, "--alter", *arguments)
 
 
-def client_of(bootstrap: str) -> Client:
+def client_of(bootstrap: str, client_id: str = "quotas") -> Connection:
     host, _, port = bootstrap.rpartition(":")
-    return Client(host, int(port))
+    return Connection(host, int(port), timeout_s=TIMEOUT_S, client_id=client_id)
 
 
 def produce() -> ProduceRequest:
@@ -52,13 +55,19 @@ def fetch() -> FetchRequest:
     return FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=ONE_BATCH_BYTES, topics=[topic])
 
 
-def first_throttle_times(bootstrap: str, request: ProduceRequest | FetchRequest, version: int) -> tuple[int, list[int]]:
-    """How many answers came before, and how long the next ones said to wait. The client waits before it goes on: a
-    muted connection is not read from."""
-    client = client_of(bootstrap)
-    free, result = 0, list[int]()
+def first_throttle_times(
+    bootstrap: str, request: ProduceRequest | FetchRequest, version: int, client_id: str
+) -> tuple[int, list[int], float]:
+    """How many responses came before the first throttle time, the first throttle times, and by how many seconds the
+    latest response was late. The next request waits for the throttle time: a muted connection is not read from."""
+    client = client_of(bootstrap, client_id)
+    client.open()
+    free, result, stall_s, due = 0, list[int](), 0.0, time.monotonic()
     while len(result) < (THROTTLED if isinstance(request, ProduceRequest) else 1):
         response = client.ask(request, version)
+        now = time.monotonic()
+        stall_s = max(stall_s, now - due)
+        due = now + response.throttle_time_ms / 1000
         if response.throttle_time_ms:
             result.append(response.throttle_time_ms)
             if isinstance(request, FetchRequest):
@@ -66,6 +75,21 @@ def first_throttle_times(bootstrap: str, request: ProduceRequest | FetchRequest,
         else:
             free += not result
     client.close()
+    return free, result, stall_s
+
+
+def undisturbed_throttle_times(
+    bootstrap: str, request: ProduceRequest | FetchRequest, version: int
+) -> tuple[int, list[int]]:
+    """Of a round in which no response was late: the throttle times depend on when the requests arrive, and a busy
+    machine delays them. Each round is another client, with a quota of its own."""
+    rounds = []
+    for number in range(ROUNDS):
+        free, result, stall_s = first_throttle_times(bootstrap, request, version, f"round-{number}")
+        if stall_s < STALL_S:
+            return free, result
+        rounds.append((stall_s, free, result))
+    _, free, result = min(rounds)
     return free, result
 
 
@@ -82,10 +106,10 @@ def test_clients_are_told_to_wait_for_as_long(
         client = client_of(bootstrap)
         assert client.ask(produce(), 9).responses[0].partition_responses[0].error_code == 0
         client.close()
-        alter(bootstrap, "--entity-type", "users", "--entity-default", "--add-config", f"{key}={QUOTA}")
+        alter(bootstrap, "--entity-type", "clients", "--entity-default", "--add-config", f"{key}={QUOTA}")
         time.sleep(1)  # Kafka's broker follows its metadata
-        found[name] = first_throttle_times(bootstrap, request_, version)
-        alter(bootstrap, "--entity-type", "users", "--entity-default", "--delete-config", key)
+        found[name] = undisturbed_throttle_times(bootstrap, request_, version)
+        alter(bootstrap, "--entity-type", "clients", "--entity-default", "--delete-config", key)
         time.sleep(1)
     assert found["trioka"][0] == found["kafka"][0]
     # The first one is what the last request was too much, less the time since the first request.
