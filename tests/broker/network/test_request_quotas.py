@@ -99,22 +99,22 @@ async def test_the_last_of_pipelined_produces_tells_how_long_to_wait(tmp_path: P
         said(client, frame)
         said(client, frame)
         assert client._fast_path is not None
-        told = throttle_times(said(client, frame * 200), 9)
-        assert len(told) == 200
-        assert told[:-1] == [0] * 199
-        assert told[-1] == round((202 * (len(frame) - 4) / 10 - 1000) / 1000 * 10_000)
+        result = throttle_times(said(client, frame * 200), 9)
+        assert len(result) == 200
+        assert result[:-1] == [0] * 199
+        assert result[-1] == round((202 * (len(frame) - 4) / 10 - 1000) / 1000 * 10_000)
 
 
 @on_trio
 async def test_connections_of_a_user_share_a_quota_whatever_their_client_ids_are(tmp_path: Path) -> None:
     async with broker_with_topic(tmp_path) as (broker, _clock):
         await set_quota(broker, ANONYMOUS, producer_byte_rate=1000.0)
-        told = []
+        result = []
         for number in range(20):
             frame = framed(produce(broker, records(bytes(1000)), 9), 9, 1, client_id=f"client {number}")
-            told += throttle_times(said(connected(broker), frame), 9)
-        assert told[:8] == [0] * 8
-        assert all(told[9:])
+            result += throttle_times(said(connected(broker), frame), 9)
+        assert result[:8] == [0] * 8
+        assert all(result[9:])
         assert list(broker.client_quotas.produce.counters) == [("ANONYMOUS", "")]
 
 
