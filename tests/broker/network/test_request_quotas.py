@@ -8,7 +8,7 @@ from time import perf_counter, process_time
 import pytest
 import trio
 from support.fast_paths import connected, framed, produce, records, said
-from support.quotas import ANONYMOUS, set_quota
+from support.quotas import ANONYMOUS, SteppedClock, set_quota
 from support.serving import ClientConnection, on_trio, running_broker
 
 from trioka.broker.broker import Broker
@@ -20,19 +20,6 @@ from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceResponse
 
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-
-
-class SteppedClock:
-    """A clock that stands still until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def now_ms(self) -> int:
-        return 1_700_000_000_000
 
 
 @asynccontextmanager
