@@ -62,7 +62,7 @@ class Pair(FastAndGeneralPath):
             said(connection, data).replace(broker.addresses[LISTENER][1].to_bytes(4), b"port")
             for broker, connection in zip(self.brokers, self.connections, strict=True)
         )
-        assert one == other, [(k, one[k], other[k]) for k in one if one[k] != other.get(k)]
+        assert one == other
         closing = [connection.is_closing for connection in self.connections]
         assert closing[0] == closing[1]
         if closing[0]:
@@ -97,7 +97,7 @@ class Pair(FastAndGeneralPath):
             files = [log.segments.active.range(0, log.segments.active.size).read() for log in logs]
             assert files[0] == files[1]
         one, other = (counted(broker) for broker in self.brokers)
-        assert one == other, [(k, one[k], other[k]) for k in one if one[k] != other.get(k)]
+        assert one == other, {name: (one[name], other.get(name)) for name in one if one[name] != other.get(name)}
         assert one["kafka_network_requestmetrics_requests_total"]
 
 
