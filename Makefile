@@ -1,7 +1,7 @@
-# `make` alone prints what there is. Every target brings along what it needs; nothing has to be run before it.
+# `make` prints the targets. Every target installs what it needs first.
 #
-# The one thing a machine must have is Python 3.11 or newer. uv is used where it is on the PATH, because it is
-# quicker; without it, `python -m venv` and pip do the same work with the same pinned and hashed requirements.
+# The machine needs Python 3.11 or newer. uv is used if it is on the PATH, because it is faster; otherwise
+# `python -m venv` and pip install the same pinned and hashed requirements.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-fast test-package test-all check coverage sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs lock
@@ -13,15 +13,14 @@ STAMP   := $(VENV)/.trioka-setup
 WORKERS ?= 2
 UV      := $(shell command -v uv 2>/dev/null)
 
-# The packages that decide and touch nothing, and every folder of tests that `make test-package` takes.
+# The tests of the packages without I/O, and every folder of tests that `make test-package` takes.
 PURE_TESTS := tests/protocol tests/storage tests/cluster tests/coordinator
 PACKAGES   := $(sort $(foreach file,$(wildcard tests/*/test_*.py),$(word 2,$(subst /, ,$(file)))))
 
-# A name on the PATH is not yet an interpreter: version managers leave shims behind that only complain, and some
-# distributions ship Python without venv. So each candidate is asked to run, and of those that answer the quickest is
-# taken: how an interpreter was compiled counts for more than its version. One that was compiled without a profile, as
-# version managers do it, needs a sixth more for a request and a quarter more for a start (docs/PERFORMANCE.md). uv needs
-# no venv module, hence two probes.
+# A name on the PATH may be a shim of a version manager that fails, and some distributions ship Python without venv. So
+# each candidate is run, and the fastest of those that work is taken: how an interpreter was compiled matters more than
+# its version. One that was compiled without a profile, as version managers do, needs a sixth more for a request and a
+# quarter more for a start (docs/PERFORMANCE.md). uv needs no venv module, hence two probes.
 PROBE   := import sys; assert sys.version_info >= (3, 11)$(if $(UV),,; import ensurepip, venv)
 PACE    := from timeit import repeat; print(min(repeat("d[i & 7] = (i, d)", "d, i = {}, 5", number=20000, repeat=20)), sys.executable)
 PYTHON  ?= $(shell for name in python3.13 python3.12 python3.11 python3; do which -a "$$name" || command -v "$$name"; done 2>/dev/null | \
@@ -34,8 +33,8 @@ help: ## print these targets
 setup: $(STAMP) ## make .venv with everything in it, the trioka command too
 	@:
 
-# The stamp is older than its sources only after the requirements or the project's description changed, so the
-# second `make setup` does nothing and says nothing.
+# The stamp is older than its sources only if the requirements or the project's metadata changed, so a second
+# `make setup` does nothing.
 $(STAMP): requirements/dev.txt pyproject.toml hatch_build.py protocol/_record_walk.c
 	@$(BIN)/python -c '$(PROBE)' >/dev/null 2>&1 || $(MAKE) --no-print-directory fresh-venv
 ifneq ($(UV),)
@@ -62,7 +61,7 @@ endif
 run: $(STAMP) ## start trioka
 	@$(BIN)/trioka dev
 
-test: check ## everything that must hold: check, then all tests and compat tests
+test: check ## check, then all tests and compat tests
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests compat-tests
 
 test-unit: $(STAMP) ## all of our own tests, without check and without the compat tests
@@ -84,7 +83,7 @@ test-all: check ## the same with the cases marked nightly, all groups, all Spark
 	@TRIOKA_NIGHTLY=1 TRIOKA_ALL_GROUPS=1 TRIOKA_EXACTLY_ONCE=1 TRIOKA_SPARK_ALL=1 TRIOKA_SPARK_KILLS=10 \
 	    $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests compat-tests $(ARGS)
 
-check: $(STAMP) ## what is known without running: ruff, mypy --strict, import-linter, tidy
+check: $(STAMP) ## static checks: ruff, mypy --strict, import-linter, tidy
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy --strict
@@ -93,47 +92,47 @@ check: $(STAMP) ## what is known without running: ruff, mypy --strict, import-li
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m pytest -q tests/test_tidy.py tests/style/test_documents.py
 
-sim: $(STAMP) ## simulated worlds, SEEDS=200 of each; says how many promises were broken
+sim: $(STAMP) ## simulated worlds, SEEDS=200 of each; prints the number of violations
 	@$(BIN)/python tests/simulation/simulate.py --seeds $(or $(SEEDS),200) $(ARGS)
 
-zoo: $(STAMP) ## planted mistakes, and the seed at which the simulation finds each (minutes)
+zoo: $(STAMP) ## planted mistakes, and the first seed that finds each in the simulation (minutes)
 	@$(BIN)/python tests/mutants/catalog.py $(ARGS)
 
-chaos: $(STAMP) ## real nodes under load, killed, paused, cut off, by a seed; says what was lost (half an hour; ARGS=--planted: mistakes)
+chaos: $(STAMP) ## real nodes under load, killed, paused, cut off, by a seed; counts lost records (half an hour; ARGS=--planted: mistakes)
 	@$(BIN)/python tests/chaos/run.py $(or $(ARGS),--kills 100 --pauses 30 --partitions 30 --stops 20 --full-disks 10 --slow-disks 10)
 
-compat: $(STAMP) ## only the compat tests: other people's clients and files, unmodified
+compat: $(STAMP) ## only the compat tests: unmodified third-party clients and files
 	@$(BIN)/python -m pytest -q compat-tests $(ARGS)
 
-compatibility: $(STAMP) ## write docs/COMPATIBILITY.md anew, from the tests of clients (minutes)
+compatibility: $(STAMP) ## regenerate docs/COMPATIBILITY.md from the tests of clients (minutes)
 	@$(BIN)/python compat-tests/compatibility.py
 
-test-groups-all: $(STAMP) ## every client in groups with every one of its assignors, killed now and then (minutes)
+test-groups-all: $(STAMP) ## every client in groups with each of its assignors, sometimes killed (minutes)
 	@TRIOKA_ALL_GROUPS=1 $(BIN)/python -m pytest -q compat-tests/test_clients_groups.py
 
 test-spark-all: $(STAMP) ## the Spark tests with the other PySparks that have a connector, and more mistakes and kills of pipelines (minutes, a gigabyte)
 	@$(BIN)/python compat-tests/spark/versions.py $(ARGS)
 	@TRIOKA_SPARK_ALL=1 TRIOKA_SPARK_KILLS=10 $(BIN)/python -m pytest -q compat-tests/spark/test_pipeline_run.py compat-tests/spark/test_pipeline_kills.py
 
-test-exactly-once: $(STAMP) ## copies of 100,000 records in transactions, by every client that has them and MirrorMaker, with more kills (minutes)
+test-exactly-once: $(STAMP) ## copies of 100,000 records in transactions, by every client that supports them and MirrorMaker, with more kills (minutes)
 	@TRIOKA_EXACTLY_ONCE=1 $(BIN)/python -m pytest -q compat-tests/test_exactly_once.py compat-tests/test_mirror_maker.py $(ARGS)
 
-bench: $(STAMP) ## the whole broker beside Apache Kafka (50 minutes); ARGS=quick, or the names of other benchmarks and their flags
+bench: $(STAMP) ## trioka beside Apache Kafka (50 minutes); ARGS=quick, or the names of other benchmarks and their flags
 	@$(BIN)/python bench/run.py $(ARGS)
 
-bench-growth: $(STAMP) ## what a request costs as connections, partitions, logs and groups grow (9 minutes); ARGS="--only trioka --rounds 1"
+bench-growth: $(STAMP) ## cost of a request by number of connections, partitions, logs and groups (9 minutes); ARGS="--only trioka --rounds 1"
 	@$(BIN)/python bench/growth.py $(ARGS)
 
-bench-fairness: $(STAMP) ## what a client notices of its neighbours (6 minutes); ARGS="--only trioka --rounds 1"
+bench-fairness: $(STAMP) ## latency of a client beside busy neighbours (6 minutes); ARGS="--only trioka --rounds 1"
 	@$(BIN)/python bench/fairness.py $(ARGS)
 
 bench-cluster: $(STAMP) ## three nodes beside three of Apache Kafka: replicated writes, kills, stops (10 minutes); ARGS="--only trioka --rounds 1"
 	@$(BIN)/python bench/failover.py $(ARGS)
 
-docs: $(STAMP) ## write the generated pages of docs/ anew
+docs: $(STAMP) ## regenerate the generated pages of docs/
 	@$(BIN)/python docs/generate.py
 
-lock: ## pin and hash requirements/dev.txt and pipeline/installation/java.txt anew (needs uv); ARGS=--upgrade takes newer versions
+lock: ## pin and hash requirements/dev.txt and pipeline/installation/java.txt again (needs uv); ARGS=--upgrade takes newer versions
 	@test -n "$(UV)" || { echo 'make lock needs uv on the PATH: it pins for every platform at once, which pip cannot.' >&2; exit 1; }
 	@for name in requirements/dev pipeline/installation/java; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header $(ARGS) $$name.in -o $$name.txt >/dev/null || exit 1; done

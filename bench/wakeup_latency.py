@@ -42,7 +42,7 @@ def serve(sock: socket.socket, wait_s: float) -> None:
             sock.send(ANSWER)
 
 
-def asked(sock: socket.socket) -> list[float]:
+def request(sock: socket.socket) -> list[float]:
     """The duration of each round trip, sorted."""
     took = []
     due = time.perf_counter()
@@ -73,7 +73,7 @@ def round_trips(wait_s: float, is_beside: bool, is_ordinary: bool) -> tuple[floa
         if is_beside:
             os.sched_setaffinity(0, {min(PROCESSORS)})
             os.sched_setaffinity(0, PROCESSORS)
-        took = asked(one)
+        took = request(one)
     finally:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         os.kill(child, signal.SIGKILL)

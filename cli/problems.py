@@ -49,13 +49,13 @@ SPEAKS_HTTP: Final = KnownProblem(
 TIMED_OUT: Final = KnownProblem(
     "TRK-2005",
     "TIMED_OUT",
-    "No answer came in time: the broker is overloaded or a firewall swallows what is sent to it.",
+    "No response in time: the broker is overloaded, or a firewall drops the packets.",
     "Try a longer --timeout; then look at the broker's log.",
 )
 NOT_REACHABLE_AS_ADVERTISED: Final = KnownProblem(
     "TRK-2006",
     "ADVERTISED_LISTENER_UNREACHABLE",
-    "The first connection worked. A broker then told its own address, and that one cannot be reached from here.",
+    "The bootstrap connection worked, but the address that a broker advertises cannot be reached from here.",
     "Set advertised.listeners of the broker to an address that this machine can reach.",
 )
 HUNG_UP: Final = KnownProblem(
@@ -87,7 +87,7 @@ TOO_OLD: Final = KnownProblem(
 NOT_TRUSTED: Final = KnownProblem(
     "TRK-2011",
     "CERTIFICATE_NOT_TRUSTED",
-    "The certificate of the broker was not signed by anybody whom this machine trusts, or is for another host.",
+    "The certificate of the broker was not signed by an authority that this machine trusts, or is for another host.",
     "Name the authority's certificate by ssl.truststore.location in the file of --command-config, and the broker by a "
     "name that its certificate has: trioka doctor tls HOST:PORT.",
 )

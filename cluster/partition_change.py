@@ -102,7 +102,7 @@ def _is_online(metadata: Metadata, partition: Partition, broker_id: int) -> bool
 def change_partition(
     topic_id: bytes, partition: Partition, now: ElectionContext, target: PartitionTarget
 ) -> PartitionChangeRecord | None:
-    """The record that makes the wish true, with all that follows from it; None if nothing changes."""
+    """The record that brings the partition to the target, with all consequences; None if nothing changes."""
     isr = partition.isr if target.isr is None else target.isr
     replicas = partition.replicas if target.replicas is None else target.replicas
     removing = partition.removing_replicas if target.removing is None else target.removing

@@ -106,9 +106,9 @@ def rules_of(side: Side, host: str) -> set[RuleTuple]:
     """What the broker knows: the controller of Apache Kafka answers before."""
     found = side.ask(DescribeAclsRequest(**of_host(host)), 3).resources
     return {
-        (told.resource_type, told.resource_name, told.pattern_type, *(getattr(acl, each) for each in OF_ACL))
-        for told in found
-        for acl in told.acls
+        (reply.resource_type, reply.resource_name, reply.pattern_type, *(getattr(acl, each) for each in OF_ACL))
+        for reply in found
+        for acl in reply.acls
     }
 
 
@@ -130,8 +130,8 @@ def house() -> Iterator[House]:
         hosts.create_topic(TOPIC)
         for side in (hosts.kafka, hosts.trioka):
             for kind, name in enumerate((GROUP, TRANSACTION)):  # what remembers them is there
-                asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-                wait(side, lambda side, asked=asked: side.ask(asked, 6).coordinators[0].error_code == 0)
+                query = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
+                wait(side, lambda side, query=query: side.ask(query, 6).coordinators[0].error_code == 0)
             wait(side, lambda side: codes(side.ask(request_for(8, 9, side.topic_id), 9)) == [0])
             everything = [(kind, "*") for kind in (ORDERS[0], BILLING[0], COPIER[0])]
             for resource in (CLUSTER, *everything):
@@ -165,8 +165,8 @@ def is_granted(answer: Struct) -> bool:
     return not {*DENIED, COORDINATOR_LOAD_IN_PROGRESS, CONCURRENT_TRANSACTIONS} & set(codes(answer))
 
 
-def by_all(told: Any) -> str:
-    return repr(sorted(told.items()))
+def by_all(reply: Any) -> str:
+    return repr(sorted(reply.items()))
 
 
 def test_without_rights_both_refuse_the_same(house: House) -> None:
@@ -312,8 +312,8 @@ MIXED: list[tuple[int, int, str, str, tuple[Right, ...]]] = [
 NAMED = ("name", "topic")
 
 
-def by_name(told: Any) -> str:
-    return next(str(told[field]) for field in NAMED if field in told)
+def by_name(reply: Any) -> str:
+    return next(str(reply[field]) for field in NAMED if field in reply)
 
 
 def test_of_two_topics_the_one_that_is_allowed_is_served(house: House) -> None:
@@ -324,14 +324,14 @@ def test_of_two_topics_the_one_that_is_allowed_is_served(house: House) -> None:
         order = dict.fromkeys(("topics", "responses", "results", "results_by_topic_v3_and_below"), by_name)
         ignoring = ("responses.partitions.records", "topics.partitions.active_producers.last_timestamp")
         try:
-            told = house.guests.agree(
+            reply = house.guests.agree(
                 two_topics(key, version, field, name_field),
                 version,
                 until=lambda answer: len(set(codes(answer))) > 1,
                 ignoring=ignoring,
                 order=order,
             )
-            assert is_denied(told)
+            assert is_denied(reply)
         except AssertionError as difference:
             differences.append(f"{SUPPORTED_APIS[key].name}: {difference}")
     assert not differences, "\n".join(differences)
@@ -345,7 +345,7 @@ def metadata(*names: str, create: bool = False) -> MetadataRequest:
     )
 
 
-BY_NAME: Order = {"topics": lambda told: str(told["name"])}
+BY_NAME: Order = {"topics": lambda reply: str(reply["name"])}
 
 
 def test_topics_are_hidden_by_name_and_by_id(house: House) -> None:
@@ -360,7 +360,7 @@ def test_topics_are_hidden_by_name_and_by_id(house: House) -> None:
         ids = [side.topic_id(TOPIC), side.topic_id("mine"), b"\1" * 16]
         return MetadataRequest(topics=[MetadataRequest.Topic(name=None, topic_id=each) for each in ids])
 
-    house.guests.same(by_id, 12, order={"topics": lambda told: str(told["topic_id"])})
+    house.guests.same(by_id, 12, order={"topics": lambda reply: str(reply["topic_id"])})
     everything = OffsetFetchRequest(group_id=GROUP, topics=None)
     house.allow((AclOperation.DESCRIBE, BILLING))
     house.guests.agree(everything, 7, until=is_granted)
@@ -392,8 +392,8 @@ def test_topics_are_made_with_rights_to_them_or_to_the_cluster(house: House) -> 
     one, configs = (AclResourceType.TOPIC, "one"), ("topics.configs",)
     house.allow((AclOperation.CREATE, one))
     house.guests.agree(creation("one"), 7, until=is_denied_only_configs)
-    for asked in (creation("one"), creation("one", "two"), creation("two", "two"), creation(TOPIC)):
-        house.guests.same(asked, 7, ignoring=configs, order=BY_NAME)
+    for query in (creation("one"), creation("one", "two"), creation("two", "two"), creation(TOPIC)):
+        house.guests.same(query, 7, ignoring=configs, order=BY_NAME)
     house.allow((AclOperation.CREATE, CLUSTER), (AclOperation.DESCRIBE_CONFIGS, one))
     house.guests.agree(creation("two"), 7, until=is_denied_only_configs)
     house.guests.same(creation("one", "two"), 7, ignoring=configs, order=BY_NAME)
@@ -412,16 +412,16 @@ def deletion(*names: str | None, ids: tuple[bytes, ...] = ()) -> DeleteTopicsReq
 def test_topics_are_deleted_with_rights_to_them(house: House) -> None:
     house.hosts.create_topic("gone")
     gone = (AclResourceType.TOPIC, "gone")
-    order: Order = {"responses": lambda told: (str(told["name"]), str(told["topic_id"]))}
+    order: Order = {"responses": lambda reply: (str(reply["name"]), str(reply["topic_id"]))}
     nowhere = (AclResourceType.TOPIC, "nowhere")
     for rights in ((), ((AclOperation.DESCRIBE, gone), (AclOperation.DESCRIBE, nowhere))):
         house.allow(*rights)
-        for asked in (
+        for query in (
             deletion("gone", "nowhere"),
             lambda side: deletion("nowhere", ids=(side.topic_id("gone"), b"\1" * 16)),
         ):
             house.guests.agree(
-                asked,
+                query,
                 6,
                 until=lambda answer, rights=rights: (3 in codes(answer)) is bool(rights) and is_denied(answer),  # type: ignore[misc]
                 order=order,
@@ -443,10 +443,10 @@ def test_producer_ids_are_for_those_who_may_write_something(house: House) -> Non
     for right in ((AclOperation.WRITE, MINE), (AclOperation.IDEMPOTENT_WRITE, CLUSTER), (AclOperation.WRITE, COPIER)):
         house.allow(right)
         for name in (None, TRANSACTION):
-            asked = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
+            query = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
             is_for_it = (name is None) is (right[1] is not COPIER)
             house.guests.agree(
-                asked,
+                query,
                 4,
                 until=is_granted if is_for_it else is_denied,
                 ignoring=("producer_id", "producer_epoch"),
@@ -456,8 +456,8 @@ def test_producer_ids_are_for_those_who_may_write_something(house: House) -> Non
 def test_coordinators_are_told_to_those_who_may_know_what_they_coordinate(house: House) -> None:
     house.allow((AclOperation.DESCRIBE, BILLING), (AclOperation.DESCRIBE, COPIER))
     for kind, name in ((0, GROUP), (1, TRANSACTION)):
-        asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name, "other"])
-        house.guests.agree(asked, 6, until=lambda answer: 0 in codes(answer))
+        query = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name, "other"])
+        house.guests.agree(query, 6, until=lambda answer: 0 in codes(answer))
         for version in (1, 3):
             house.guests.same(FindCoordinatorRequest(key_type=kind, key="other"), version)
     share = FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAQ:0"])
@@ -520,5 +520,5 @@ def test_from_the_same_rules_the_same_follows(house: House, seed: int) -> None:
             side.ask(DeleteAclsRequest(filters=[DeleteAclsRequest.Filter(**of_host(host))]), 3)
         side.ask(CreateAclsRequest(creations=list(rules.values())), 3)
         wait(side, lambda side: rules_of(side, GUEST) | rules_of(side, "10.0.0.7") == rules.keys())
-    told = house.guests.same(metadata(*NAMES), 12, order=BY_NAME)[1]
-    assert {topic.topic_authorized_operations for topic in told.topics}
+    reply = house.guests.same(metadata(*NAMES), 12, order=BY_NAME)[1]
+    assert {topic.topic_authorized_operations for topic in reply.topics}

@@ -158,16 +158,16 @@ def differs_on_purpose(scope: str, name: str, text: str) -> str | None:
 
 
 def test_values_are_taken_refused_and_shown_as_by_apache_kafka() -> None:
-    asked = [
+    query = [
         (scope, name, text)
         for scope, keys in SCOPES.items()
         for name, key in keys.items()
         if name not in RATES | OURS
         for text in texts_for(key)
     ]
-    assert len(asked) > 10_000
+    assert len(query) > 10_000
     wrong = []
-    for (scope, name, text), answer in zip(asked, ask(*({"value": question} for question in asked)), strict=True):
+    for (scope, name, text), answer in zip(query, ask(*({"value": question} for question in query)), strict=True):
         key = SCOPES[scope][name]
         try:
             ours = {"shown": key.type.show(key.parse(text)) if not key.sensitive else text.strip()}
@@ -215,8 +215,8 @@ class Client(serving.Client):
     """What this file asks a broker."""
 
     def describe(self, resource: Resource, name: str, keys: list[str] | None = None) -> dict[str, Entry]:
-        asked = DescribeConfigsRequest.Resource(resource_type=resource, resource_name=name, configuration_keys=keys)
-        request = DescribeConfigsRequest(resources=[asked], include_synonyms=True, include_documentation=True)
+        query = DescribeConfigsRequest.Resource(resource_type=resource, resource_name=name, configuration_keys=keys)
+        request = DescribeConfigsRequest(resources=[query], include_synonyms=True, include_documentation=True)
         deadline = time.monotonic() + 10
         while True:
             (result,) = self.ask(request, 4).results
@@ -225,24 +225,24 @@ class Client(serving.Client):
             time.sleep(0.1)  # the topic is confirmed, but the broker has not heard of it yet
         assert result.error_code == 0, result
         return {
-            told.name: Entry(
-                told.name,
-                told.value,
-                told.config_source,
-                told.is_sensitive,
-                told.read_only,
-                tuple(Synonym(synonym.name, synonym.value, synonym.source) for synonym in told.synonyms),
-                told.config_type,
+            response.name: Entry(
+                response.name,
+                response.value,
+                response.config_source,
+                response.is_sensitive,
+                response.read_only,
+                tuple(Synonym(synonym.name, synonym.value, synonym.source) for synonym in response.synonyms),
+                response.config_type,
                 None,
             )
-            for told in result.configs
+            for response in result.configs
         }
 
     def alter(self, resource: Resource, name: str, changes: list[Change], *, validate_only: bool = False) -> int:
-        wanted = asked(resource, name, changes)
+        wanted = query(resource, name, changes)
         request = IncrementalAlterConfigsRequest(resources=[wanted], validate_only=validate_only)
-        (told,) = self.ask(request, 1).responses
-        code: int = told.error_code
+        (response,) = self.ask(request, 1).responses
+        code: int = response.error_code
         return code
 
     def create(self, name: str, configs: Mapping[str, str]) -> Any:
@@ -259,7 +259,7 @@ class Client(serving.Client):
         return created
 
 
-def asked(resource: Resource, name: str, changes: Sequence[Change]) -> IncrementalAlterConfigsRequest.Resource:
+def query(resource: Resource, name: str, changes: Sequence[Change]) -> IncrementalAlterConfigsRequest.Resource:
     wanted = IncrementalAlterConfigsRequest.Resource
     return wanted(
         resource_type=resource,
@@ -295,7 +295,7 @@ class Judge:
         assert self.client.alter(resource, name, list(changes)) == 0
         if resource is Resource.BROKER:
             cluster = our_cluster(self.config)
-            (reply,) = cluster.do(cluster.controller.incremental_alter_configs([asked(resource, name, changes)]))
+            (reply,) = cluster.do(cluster.controller.incremental_alter_configs([query(resource, name, changes)]))
             assert reply.outcome.error is None, reply
             after = dict(cluster.metadata.configs.get(ClusterResource(resource, name)))
             self.config = self.config.changed(broker=after) if name else self.config.changed(cluster=after)
@@ -494,7 +494,7 @@ def test_changes_are_taken_and_refused_with_the_codes_of_apache_kafka(judge: Jud
     for resource, name, key, operation, value in CHANGES:
         change = Change(key, operation, value)
         code = judge.client.alter(resource, name, [change], validate_only=True)
-        decision = cluster.controller.incremental_alter_configs([asked(resource, name, [change])], validate_only=True)
+        decision = cluster.controller.incremental_alter_configs([query(resource, name, [change])], validate_only=True)
         (reply,) = decision.replies
         if (ours := reply.outcome.code) != code:
             wrong.append(f"{resource.name} {name} {change}: Kafka answers {code}, we {ours}")

@@ -35,7 +35,7 @@ def of_kafka(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> It
         yield directory
 
 
-def told(records: list[Json]) -> list[Json]:
+def result(records: list[Json]) -> list[Json]:
     """What Kafka's consumer said, without what it was asked."""
     return [
         {key: record[key] for key in record if key not in ("topic", "partition", "isolation")} for record in records
@@ -75,7 +75,7 @@ def test_what_kafka_wrote_reads_back_equal(
 ) -> None:
     with opened(copied(of_kafka.path, tmp_path)) as directory:
         log = directory.logs[TopicPartition(topic, 0)]
-        assert consumed(log, isolation) == told(of_kafka.records[topic, isolation])
+        assert consumed(log, isolation) == result(of_kafka.records[topic, isolation])
 
 
 def test_a_clean_stop_of_kafka_needs_no_recovery(of_kafka: KafkaDirectory, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_kafka_wrote_before_it_was_killed_reads_back_equal(
         assert log.report is not None
         assert log.report.scanned_segments
         assert not log.report.cut_reason
-        expected = told(of_kafka.records[topic, "read_committed"])
+        expected = result(of_kafka.records[topic, "read_committed"])
         # Kafka had not written yet where `moved-start` starts, and would have started it at 0 itself.
         first = expected[0]["offset"]
         assert [record for record in consumed(log, "read_committed") if record["offset"] >= first] == expected
@@ -285,7 +285,7 @@ def test_kafka_starts_on_a_directory_in_which_we_went_on(of_kafka: KafkaDirector
     read: dict[tuple[str, str], list[Json]] = {key: [] for key in expected}
     for record in map(json.loads, said.splitlines()):
         read[record["topic"], record["isolation"]].append(record)
-    assert {key: told(records) for key, records in read.items()} == expected
+    assert {key: result(records) for key, records in read.items()} == expected
 
 
 def test_kafka_complains_of_nothing_when_it_starts_on_partitions_without_records(

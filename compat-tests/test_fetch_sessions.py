@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 from oracle import ApacheKafka
 from support import serving
-from support.fetch_requests import Place, request, told
+from support.fetch_requests import Place, answered, request
 
 from trioka.protocol.batch import build
 from trioka.protocol.errors import (
@@ -69,7 +69,7 @@ class Client(serving.Client):
     def outcome(self, asking: FetchRequest, version: int = BY_NAME) -> tuple[int, int, list[Place]]:
         """Error, session, partitions told of."""
         response = self.fetch(asking, version)
-        return response.error_code, response.session_id, told(response)
+        return response.error_code, response.session_id, answered(response)
 
     def session(self, *places: Place, version: int = BY_NAME) -> int:
         error, id, partitions = self.outcome(request(0, 0, *places), version)
@@ -189,7 +189,7 @@ def test_partitions_with_records_go_to_the_end_and_neighbours_are_joined(client:
     for topic, partition in ((a, 1), (b, 0), (a, 2)):
         client.produce(topic, partition)
     response = client.fetch(request(id, 2))
-    assert told(response) == [(a, 1), (b, 0), (a, 2), (a, 0)]
+    assert answered(response) == [(a, 1), (b, 0), (a, 2), (a, 0)]
     assert [len(topic.partitions) for topic in response.responses] == [1, 1, 2]
 
 
@@ -199,5 +199,5 @@ def test_a_partition_said_twice_keeps_its_place_and_takes_the_last_word(client: 
     last = FetchRequest.Topic.Partition(partition=0, fetch_offset=77, partition_max_bytes=1000)
     asking.topics[2].partitions[0] = last
     response = client.fetch(asking)
-    assert told(response) == [(a, 0), (b, 0)]
+    assert answered(response) == [(a, 0), (b, 0)]
     assert [t.partitions[0].error_code for t in response.responses] == [OffsetOutOfRange.code, 0]

@@ -48,7 +48,7 @@ class Loopback:
             self._reserved[place] = ReservedPort(HOST)
         return f"{HOST}:{self._reserved[place].port}"
 
-    told = bound
+    advertised = bound
 
     def enter(self, node: int) -> list[str]:
         return []
@@ -139,7 +139,7 @@ def test_partitions_move_and_leaders_are_elected(tools: KafkaTools, nodes: Nodes
 def test_the_quorum_is_described_by_brokers_and_by_controllers(tools: KafkaTools, nodes: Nodes) -> None:
     result = tools("metadata-quorum", *config(nodes, ADMIN), "describe", "--status")
     assert all(f'"id": {node},' in result for node in NUMBERS)
-    controllers = ",".join(nodes.network.told(node, "CONTROLLER") for node in NUMBERS)
+    controllers = ",".join(nodes.network.advertised(node, "CONTROLLER") for node in NUMBERS)
     at = ("--bootstrap-controller", controllers)
     result = tools("metadata-quorum", *at, *config(nodes, "node"), "describe", "--replication")
     assert len(result.splitlines()) == 1 + len(NUMBERS)
@@ -160,7 +160,7 @@ def test_rules_are_seen_by_every_node(tools: KafkaTools, nodes: Nodes) -> None:
 
 def code(nodes: Nodes, node: int) -> int:
     """What a node tells a client of the topic."""
-    connection = nodes.access(LOAD).connection(nodes.network.told(node, "CLIENT"), timeout_s=PATIENCE_S)
+    connection = nodes.access(LOAD).connection(nodes.network.advertised(node, "CLIENT"), timeout_s=PATIENCE_S)
     try:
         topics = [MetadataRequest.Topic(name="ruled")]
         (result,) = connection.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False)).topics
@@ -171,7 +171,7 @@ def code(nodes: Nodes, node: int) -> int:
 
 def test_a_token_that_any_node_makes_logs_in_at_all(tools: KafkaTools, nodes: Nodes) -> None:
     for node in NUMBERS:
-        address = nodes.network.told(node, "CLIENT")
+        address = nodes.network.advertised(node, "CLIENT")
         options = ("--bootstrap-server", address, *config(nodes, ADMIN))
         result = run_tool(TOKENS, *options, "--create", "--max-life-time-period", "-1", merged=True)
         (token,) = HMAC.findall(result)
@@ -183,7 +183,7 @@ def test_a_token_that_any_node_makes_logs_in_at_all(tools: KafkaTools, nodes: No
 def is_let_in(nodes: Nodes, node: int, token_id: str, hmac: str) -> Any:
     login = Login(mechanism="SCRAM-SHA-512", username=token_id, password=hmac, is_token=True)
     access = nodes.access(ADMIN)._replace(login=login)
-    connection = access.connection(nodes.network.told(node, "CLIENT"), timeout_s=PATIENCE_S)
+    connection = access.connection(nodes.network.advertised(node, "CLIENT"), timeout_s=PATIENCE_S)
     try:
         connection.open()
         return True

@@ -189,7 +189,7 @@ def two_nodes() -> Iterator[tuple[Proxies, socket.socket, socket.socket]]:
     try:
         host, _, port = proxies.bound(2, "CONTROLLER").rpartition(":")
         with socket.create_server((host, int(port))) as server:
-            http_server_host, _, http_server = proxies.told(2, "CONTROLLER").rpartition(":")
+            http_server_host, _, http_server = proxies.advertised(2, "CONTROLLER").rpartition(":")
             with socket.create_connection((http_server_host, int(http_server)), PATIENCE_S) as caller:
                 caller.sendall(first_words())
                 server.settimeout(PATIENCE_S)

@@ -69,7 +69,7 @@ GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS = broker_key("group.consumer.max.session.t
     Int(min=1), MINUTE_MS, MEDIUM,
     doc="Upper limit, in milliseconds, of a consumer group's consumer.session.timeout.ms.")
 GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS = broker_key("group.consumer.heartbeat.interval.ms", Int(min=1), 5000, MEDIUM,
-    doc="Heartbeat interval, in milliseconds, that members of a consumer group are told to use.")
+    doc="Heartbeat interval, in milliseconds, that the broker sets for members of a consumer group.")
 GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS = broker_key("group.consumer.min.heartbeat.interval.ms",
     Int(min=1), 5000, MEDIUM,
     doc="Lower limit, in milliseconds, of a consumer group's consumer.heartbeat.interval.ms.")

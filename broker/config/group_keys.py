@@ -29,7 +29,7 @@ CONSUMER_SESSION_TIMEOUT_MS = group_key("consumer.session.timeout.ms", Int(min=1
     doc="Time in milliseconds without a heartbeat after which a member is removed from its consumer group.")
 CONSUMER_HEARTBEAT_INTERVAL_MS = group_key("consumer.heartbeat.interval.ms", Int(min=1), 5_000,
     coordinator.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
-    doc="Heartbeat interval, in milliseconds, that members of a consumer group are told to use.")
+    doc="Heartbeat interval, in milliseconds, that the broker sets for members of a consumer group.")
 CONSUMER_ASSIGNMENT_INTERVAL_MS = group_key("consumer.assignment.interval.ms", Int(min=0), 1_000,
     coordinator.GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,
     doc="Minimum time, in milliseconds, between two assignments of a consumer group.")
@@ -39,7 +39,7 @@ SHARE_SESSION_TIMEOUT_MS = group_key("share.session.timeout.ms", Int(min=1), 45_
     doc="Time in milliseconds without a heartbeat after which a member is removed from its share group.")
 SHARE_HEARTBEAT_INTERVAL_MS = group_key("share.heartbeat.interval.ms", Int(min=1), 5_000,
     share.GROUP_SHARE_HEARTBEAT_INTERVAL_MS, effect=LATER_SHARE,
-    doc="Heartbeat interval, in milliseconds, that members of a share group are told to use.")
+    doc="Heartbeat interval, in milliseconds, that the broker sets for members of a share group.")
 SHARE_ASSIGNMENT_INTERVAL_MS = group_key("share.assignment.interval.ms", Int(min=0), 1_000,
     share.GROUP_SHARE_ASSIGNMENT_INTERVAL_MS, effect=LATER_SHARE,
     doc="Minimum time, in milliseconds, between two assignments of a share group.")
@@ -67,7 +67,7 @@ STREAMS_SESSION_TIMEOUT_MS = group_key("streams.session.timeout.ms", Int(min=1),
     doc="Time in milliseconds without a heartbeat after which a member is removed from its streams group.")
 STREAMS_HEARTBEAT_INTERVAL_MS = group_key("streams.heartbeat.interval.ms", Int(min=1), 5_000,
     share.GROUP_STREAMS_HEARTBEAT_INTERVAL_MS, effect=LATER_STREAMS,
-    doc="Heartbeat interval, in milliseconds, that members of a streams group are told to use.")
+    doc="Heartbeat interval, in milliseconds, that the broker sets for members of a streams group.")
 STREAMS_ASSIGNMENT_INTERVAL_MS = group_key("streams.assignment.interval.ms", Int(min=0), 1_000,
     share.GROUP_STREAMS_ASSIGNMENT_INTERVAL_MS, effect=LATER_STREAMS,
     doc="Minimum time, in milliseconds, between two assignments of a streams group.")

@@ -37,7 +37,7 @@ BROKER_RACK = broker_key("broker.rack", String(), None, MEDIUM,
 LISTENERS = broker_key("listeners", List(empty=False), ("PLAINTEXT://:9092",), HIGH, PER_BROKER,
     doc="Comma-separated addresses that this node listens on, as NAME://host:port; an empty host means all interfaces.")
 ADVERTISED_LISTENERS = broker_key("advertised.listeners", List(empty=False), None, HIGH,
-    doc="Addresses that clients are told to connect to, as NAME://host:port; if not set, those of listeners.")
+    doc="Addresses that clients connect to, as NAME://host:port; if not set, those of listeners.")
 LISTENER_SECURITY_PROTOCOL_MAP = broker_key("listener.security.protocol.map",
     String(), "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", LOW, PER_BROKER,
     doc="Security protocol of each listener name: comma-separated NAME:PROTOCOL pairs.")

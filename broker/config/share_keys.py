@@ -37,7 +37,7 @@ GROUP_SHARE_MAX_SESSION_TIMEOUT_MS = broker_key("group.share.max.session.timeout
     doc="Upper limit, in milliseconds, of a share group's share.session.timeout.ms.")
 GROUP_SHARE_HEARTBEAT_INTERVAL_MS = broker_key("group.share.heartbeat.interval.ms", Int(min=1), 5000, MEDIUM,
     effect=LATER_SHARE,
-    doc="Heartbeat interval, in milliseconds, that members of a share group are told to use.")
+    doc="Heartbeat interval, in milliseconds, that the broker sets for members of a share group.")
 GROUP_SHARE_MIN_HEARTBEAT_INTERVAL_MS = broker_key("group.share.min.heartbeat.interval.ms", Int(min=1), 5000, MEDIUM,
     effect=LATER_SHARE,
     doc="Lower limit, in milliseconds, of a share group's share.heartbeat.interval.ms.")
@@ -143,7 +143,7 @@ GROUP_STREAMS_MAX_SESSION_TIMEOUT_MS = broker_key("group.streams.max.session.tim
     doc="Upper limit, in milliseconds, of a streams group's streams.session.timeout.ms.")
 GROUP_STREAMS_HEARTBEAT_INTERVAL_MS = broker_key("group.streams.heartbeat.interval.ms", Int(min=1), 5000, MEDIUM,
     effect=LATER_STREAMS,
-    doc="Heartbeat interval, in milliseconds, that members of a streams group are told to use.")
+    doc="Heartbeat interval, in milliseconds, that the broker sets for members of a streams group.")
 GROUP_STREAMS_MIN_HEARTBEAT_INTERVAL_MS = broker_key("group.streams.min.heartbeat.interval.ms",
     Int(min=1), 5000, MEDIUM, effect=LATER_STREAMS,
     doc="Lower limit, in milliseconds, of a streams group's streams.heartbeat.interval.ms.")

@@ -108,7 +108,7 @@ class PendingPartition(NamedTuple):
     replica: Replica
     term: int
     until: int
-    told: PartitionResult
+    result: PartitionResult
 
 
 class PendingAck:
@@ -318,12 +318,12 @@ class _ParkedProduce(DelayedOperation):
     def expire(self) -> None:
         for each in self._waiting:
             if not _is_settled(each):
-                each.told.error_code = RequestTimedOut.code  # type: ignore[misc]
+                each.result.error_code = RequestTimedOut.code  # type: ignore[misc]
         self._then()
 
     def fail(self, mistake: Exception) -> None:
         for each in self._waiting:
-            each.told.error_code = UnknownServerError.code  # type: ignore[misc]
+            each.result.error_code = UnknownServerError.code  # type: ignore[misc]
         self._call.fail(mistake)
         with suppress(Exception):  # a task may still wait, although the client has disconnected
             self._then()
@@ -336,7 +336,7 @@ def _is_settled(each: PendingPartition) -> bool:
     """Whether the outcome of the records is known. An error is written to the result."""
     outcome = each.replica.commit_status(each.until, each.term)
     if isinstance(outcome, KafkaError):
-        each.told.error_code = outcome.code  # type: ignore[misc]
+        each.result.error_code = outcome.code  # type: ignore[misc]
     return outcome is not False
 
 

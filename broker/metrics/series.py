@@ -196,7 +196,7 @@ QUOTA_BYTE_RATE = _jmx("server_quota_byte_rate",
 QUOTA_REQUEST_TIME = _jmx("server_quota_request_time",
     "Time of the event loop that counts for request_percentage, in percent.", "resource", "user", "clientId")
 QUOTA_MUTATION_RATE = _jmx("server_quota_mutation_rate",
-    "Partitions in a second that were created or deleted; told by the active controller.",
+    "Partitions in a second that were created or deleted, as the active controller reports.",
     "resource", "user", "clientId")
 QUOTA_TOKENS = _jmx("server_quota_tokens",
     "How many partitions may be created or deleted now; negative while the quota is overdrawn.",

@@ -197,7 +197,7 @@ class QuotaTable:
         counter = self.counters.get(tags)
         if counter is None:
             if len(self.counters) >= MAX_COUNTERS:
-                self._make_room(now_ms)
+                self._evict(now_ms)
             bucket = TokenBucket(self._windows, self._window_ms) if self._has_buckets else None
             rate = Rate(self._windows, self._window_ms)
             counter = self.counters[tags] = Counter(self.limit(tags), rate, bucket)
@@ -211,7 +211,7 @@ class QuotaTable:
         """Records a throttled request, for the metric throttle-time."""
         self.counter(user, client_id, now_ms).note_throttle(throttle_ms, self._windows, self._window_ms, now_ms)
 
-    def _make_room(self, now_ms: int) -> None:
+    def _evict(self, now_ms: int) -> None:
         """Removes unused counters; if there are still too many, the least recently used tenth."""
         self.forgets()
         self.expire(now_ms)

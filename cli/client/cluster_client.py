@@ -245,7 +245,8 @@ class Kafka:
         except (Failure, ConnectionClosed) as error:
             connection.close()
             why = error.what if isinstance(error, Failure) else "it closed the connection"
-            what = f"broker {node} advertises {connection.address}, and from here {why} (asked {self.first().address})"
+            source = self.first().address
+            what = f"broker {node} advertises {connection.address} (according to {source}), and from here {why}"
             raise problems.failure_for(problems.NOT_REACHABLE_AS_ADVERTISED, what) from None
         return connection
 
@@ -253,7 +254,7 @@ class Kafka:
         try:
             return connection.ask(request, at_most=at_most)
         except ConnectionClosed:
-            what = f"{connection.address} closed the connection when it was asked for {_api(request)}"
+            what = f"{connection.address} closed the connection instead of answering {_api(request)}"
             raise problems.failure_for(problems.HUNG_UP, what) from None
 
 

@@ -179,7 +179,7 @@ class Connection:
         except socket.gaierror:
             raise problems.failure_for(problems.NO_SUCH_HOST, f"there is no host '{self.host}'") from None
         except ConnectionRefusedError:
-            raise problems.failure_for(problems.REFUSED, f"nobody listens on {self.address}") from None
+            raise problems.failure_for(problems.REFUSED, f"nothing listens on {self.address}") from None
         except TimeoutError:
             raise self._timed_out() from None
         except OSError as error:

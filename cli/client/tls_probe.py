@@ -113,7 +113,7 @@ class Listener:
         except socket.gaierror:
             raise problems.failure_for(problems.NO_SUCH_HOST, f"there is no host '{self.host}'") from None
         except ConnectionRefusedError:
-            raise problems.failure_for(problems.REFUSED, f"nobody listens on {self.address}") from None
+            raise problems.failure_for(problems.REFUSED, f"nothing listens on {self.address}") from None
         except TimeoutError:
             raise
         except OSError as error:

@@ -28,7 +28,7 @@ from .scrub_report import ScrubReport
 NAMED: Final = 3  # number of examples that are named
 HTTP_LISTENERS: Final = "trioka.http.listeners"
 METRICS_S: Final = 3.0  # timeout of a broker's metrics page
-ROOM: Final = 0.1  # a disk with less than this part of it free is almost full
+MIN_FREE: Final = 0.1  # a disk with less than this part of it free is almost full
 
 
 @click.group("doctor", cls=Group, invoke_without_command=True)
@@ -122,7 +122,7 @@ def _directories(kafka: Kafka) -> Iterator[Finding]:
             if each.error_code:
                 what = f"{place} is offline ({error_class(each.error_code).name})"
                 yield Finding("log directory", FAILED, what, "free or mend the disk, then start the broker again")
-            elif 0 <= each.usable_bytes < ROOM * each.total_bytes:
+            elif 0 <= each.usable_bytes < MIN_FREE * each.total_bytes:
                 share = 100 * each.usable_bytes // max(each.total_bytes, 1)
                 yield Finding("log directory", WARNING, f"{place} has {share} % free", "trioka topics trim TOPIC")
     yield Finding("log directories", OK, f"{found} looked at")

@@ -86,7 +86,7 @@ def list_groups(kafka: Kafka, output: str, state: str | None) -> None:
 @with_name_arguments("group")
 @click.option("--members", is_flag=True, help="the members, and what each reads")
 @click.option("--state", "only_state", is_flag=True, help="only the state of the group")
-@click.option("--offsets", is_flag=True, help="what it has committed; this is what is shown unless told otherwise")
+@click.option("--offsets", is_flag=True, help="the committed offsets (the default)")
 @with_output
 @with_kafka
 def describe(kafka: Kafka, names: tuple[str, ...], output: str, members: bool, only_state: bool, offsets: bool) -> None:

@@ -87,8 +87,8 @@ def with_entity(function: Callable[..., R]) -> Callable[..., R]:
 def list_quotas(kafka: Kafka, entity: Entity, output: str) -> None:
     """All quotas, or those of the entities that are named."""
     rows = [
-        {**_row(told), "key": key, "value": value}
-        for told, values in described(kafka, entity, strict=False)
+        {**_row(entry), "key": key, "value": value}
+        for entry, values in described(kafka, entity, strict=False)
         for key, value in sorted(values.items())
     ]
     show(sorted(rows, key=lambda row: [str(row[column.key] or "") for column in COLUMNS]), COLUMNS, output, name="key")
@@ -135,10 +135,10 @@ def described(kafka: Kafka, entity: Entity, *, strict: bool) -> list[tuple[Entit
         raise problems.from_error_code(answer.error_code, f"{kafka.name} does not tell quotas", answer.error_message)
     return [
         (
-            {each.entity_type: each.entity_name for each in told.entity},
-            {each.key: each.value for each in told.values},
+            {each.entity_type: each.entity_name for each in entry.entity},
+            {each.key: each.value for each in entry.values},
         )
-        for told in answer.entries or ()
+        for entry in answer.entries or ()
     ]
 
 
@@ -150,11 +150,11 @@ def _alter(kafka: Kafka, entity: Entity, ops: Sequence[Op]) -> None:
     Entry = AlterClientQuotasRequest.Entry
     named = [Entry.Entity(entity_type=kind, entity_name=name) for kind, name in entity.items()]
     request = AlterClientQuotasRequest(entries=[Entry(entity=named, ops=list(ops))], validate_only=False)
-    answer = kafka.ask_controller(request, lambda told: [each.error_code for each in told.entries])
-    for told in answer.entries:
-        if told.error_code != NONE:
+    answer = kafka.ask_controller(request, lambda entry: [each.error_code for each in entry.entries])
+    for entry in answer.entries:
+        if entry.error_code != NONE:
             what = f"the quotas of {said(entity)} were not changed"
-            raise problems.from_error_code(told.error_code, what, told.error_message)
+            raise problems.from_error_code(entry.error_code, what, entry.error_message)
 
 
 def _known_keys(entity: Entity) -> Sequence[str]:

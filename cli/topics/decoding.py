@@ -137,9 +137,9 @@ class _ByRegistry:
         return decoder(rest)
 
     def _ask(self, number: int) -> "AvroDecoder | None":
-        from trioka.pipeline.formats.avro import AvroDecoder, asked
+        from trioka.pipeline.formats.avro import AvroDecoder, registered_schema
 
-        text = asked(f"{self._registry}/schemas/ids/{number}")
+        text = registered_schema(f"{self._registry}/schemas/ids/{number}")
         try:
             return None if text is None else AvroDecoder(reader=text, is_framed=False, registry=None, writers={})
         except InvalidPipeline:

@@ -135,6 +135,6 @@ def wait_for_the_end() -> None:
 
 
 if __name__ == "__main__":
-    told = json.loads(sys.stdin.readline())
+    result = json.loads(sys.stdin.readline())
     threading.Thread(target=wait_for_the_end, daemon=True).start()
-    Copy(sys.argv[1], told).run()
+    Copy(sys.argv[1], result).run()

@@ -55,13 +55,13 @@ def reader_schema(declared: Avro) -> str:
         return declared.schema
     assert declared.registry is not None and declared.subject is not None, "the declaration was checked"
     subject = urllib.parse.quote(declared.subject, safe="")
-    found = asked(f"{declared.registry.rstrip('/')}/subjects/{subject}/versions/latest")
+    found = registered_schema(f"{declared.registry.rstrip('/')}/subjects/{subject}/versions/latest")
     if found is None:
         raise InvalidPipeline(f"decode.subject: the registry does not know '{declared.subject}'.")
     return found
 
 
-def asked(url: str) -> str | None:
+def registered_schema(url: str) -> str | None:
     """The schema in a registry's response; None if the registry reports that there is none."""
     try:
         with urllib.request.urlopen(url, timeout=REGISTRY_TIMEOUT_S) as answer:
@@ -74,7 +74,7 @@ def asked(url: str) -> str | None:
             return None
         raise Unreachable(f"The schema registry answered {error.code} to {url}.") from None
     except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise Unreachable(f"The schema registry cannot be asked for {url}: {error}.") from None
+        raise Unreachable(f"No usable response from the schema registry at {url}: {error}.") from None
 
 
 def parsed(schema: str, key: str = "decode.schema_file") -> Any:
@@ -185,7 +185,7 @@ class AvroDecoder:
         if id not in self._kept:
             if len(self._kept) >= SCHEMAS_KEPT:
                 self._kept.clear()
-            text = asked(f"{self._registry.rstrip('/')}/schemas/ids/{id}")
+            text = registered_schema(f"{self._registry.rstrip('/')}/schemas/ids/{id}")
             self._kept[id] = None if text is None else _or_none(text)
         if self._kept[id] is None:
             raise Undecodable(f"the registry has no Avro schema with the id {id}")

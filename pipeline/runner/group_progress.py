@@ -54,7 +54,7 @@ class GroupProgress:
                 sent, text = to_json(positions), ""
             except Unavailable as error:
                 if not text:
-                    self._say(f"note: the group {self._group} is not told of the progress: {error}")
+                    self._say(f"note: the offsets of this batch are not committed to the group {self._group}: {error}")
                 text = str(error)
 
     def _next(self) -> Positions | None:

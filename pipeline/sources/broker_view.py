@@ -159,7 +159,7 @@ class BrokerView:
             answers = self._admin.alter_group_offsets(group, wanted)
         refused = {key: error.__name__ for key, error in answers.items() if error.errno != 0}
         if refused:
-            raise Unreachable(f"The group {group} refuses to be told of {len(refused)} partitions: {refused}.")
+            raise Unreachable(f"The group {group} refused the offsets of {len(refused)} partitions: {refused}.")
 
     def committed(self, group: str) -> Ends:
         """The committed offsets of the group; nothing if there are none."""
@@ -194,4 +194,4 @@ def _reachable(bootstrap: str) -> Iterator[None]:
         yield
     except (KafkaError, OSError) as error:
         text = str(error).strip().rstrip(".") or type(error).__name__
-        raise Unreachable(f"{bootstrap} did not do what it was asked: {text}.") from None
+        raise Unreachable(f"{bootstrap} failed: {text}.") from None

@@ -72,7 +72,7 @@ def test_it_takes_a_sixteenth_of_its_size(folder: Path) -> None:
 
 
 def test_a_broker_serves_it_at_every_place(tmp_path: Path) -> None:
-    def asked(broker: Broker, command: str, **options: object) -> Any:
+    def request(broker: Broker, command: str, **options: object) -> Any:
         host, port = broker.addresses[LISTENER]
         return load_generator.run_load(command, {"address": f"{host}:{port}", "topic": "log", **options})
 
@@ -81,11 +81,11 @@ def test_a_broker_serves_it_at_every_place(tmp_path: Path) -> None:
     except load_generator.Unavailable as missing:
         pytest.skip(str(missing))
     with broker_in_thread(tmp_path) as broker:
-        asked(broker, "create")
+        request(broker, "create")
     sparse_log.make_sparse_logs(tmp_path, {"log": BATCHES * sparse_log.BATCH_BYTES})
     size = {"record": sparse_log.VALUE_BYTES, "batch": sparse_log.BATCH_BYTES, "size": sparse_log.BATCH_BYTES}
     with broker_in_thread(tmp_path) as broker:
-        result = asked(
+        result = request(
             broker, "fetch", places=30, seconds=60, warmup=0, **{"max-bytes": 31 * sparse_log.BATCH_BYTES}, **size
         )
         replica = broker.partitions.get("log", 0)

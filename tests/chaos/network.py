@@ -49,7 +49,7 @@ class Network(Protocol):
         """Where a node's listener listens: host:port."""
         ...
 
-    def told(self, node: int, listener: str) -> str:
+    def advertised(self, node: int, listener: str) -> str:
         """The address that the node advertises."""
         ...
 
@@ -109,7 +109,7 @@ class Namespaces:
     def bound(self, node: int, listener: str) -> str:
         return f"{_ip(node)}:{PORTS[listener]}"
 
-    told = bound
+    advertised = bound
 
     def enter(self, node: int) -> list[str]:
         return ["nsenter", "--net", "--target", str(self._holders[node].pid), "--"]
@@ -238,7 +238,7 @@ class Proxies:
     def bound(self, node: int, listener: str) -> str:
         return f"{LOOPBACK}:{self._ports[node, listener]}"
 
-    def told(self, node: int, listener: str) -> str:
+    def advertised(self, node: int, listener: str) -> str:
         return f"{LOOPBACK}:{self._http_servers.get((node, listener), self._ports[node, listener])}"
 
     def enter(self, node: int) -> list[str]:

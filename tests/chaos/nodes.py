@@ -125,9 +125,9 @@ class Nodes:
 
     def _properties(self, node: int) -> dict[str, object]:
         network = self.network
-        voters = [f"{each}@{network.told(each, 'CONTROLLER')}" for each in NUMBERS]
+        voters = [f"{each}@{network.advertised(each, 'CONTROLLER')}" for each in NUMBERS]
         listeners = [f"{name}://{network.bound(node, name)}" for name in LISTENERS]
-        result = [f"{name}://{network.told(node, name)}" for name in LISTENERS if name != "CONTROLLER"]
+        result = [f"{name}://{network.advertised(node, name)}" for name in LISTENERS if name != "CONTROLLER"]
         return {
             **SETTINGS,
             **self.security.properties(LISTENERS),
@@ -264,7 +264,7 @@ class Nodes:
 
     @property
     def servers(self) -> str:
-        return ",".join(self.network.told(node, "CLIENT") for node in NUMBERS)
+        return ",".join(self.network.advertised(node, "CLIENT") for node in NUMBERS)
 
     def access(self, user: str) -> Access:
         return self.security.access(user, self.servers)
@@ -314,7 +314,7 @@ class Nodes:
         return part.leader_id if part is not None and part.leader_id in NUMBERS else None
 
     def _connection(self, node: int) -> Connection:
-        return self._admin.connection(self.network.told(node, "CLIENT"), timeout_s=RESPONSE_TIMEOUT_S)
+        return self._admin.connection(self.network.advertised(node, "CLIENT"), timeout_s=RESPONSE_TIMEOUT_S)
 
     def _ask(self, node: int) -> MetadataResponse:
         connection = self._connection(node)

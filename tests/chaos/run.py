@@ -69,19 +69,19 @@ class RunOptions(NamedTuple):
 
 
 class Run:
-    def __init__(self, wishes: RunOptions, folder: Path, *, has_namespaces: bool) -> None:
-        self.wishes = wishes
+    def __init__(self, options: RunOptions, folder: Path, *, has_namespaces: bool) -> None:
+        self.options = options
         self.network = new_network(NUMBERS, has_namespaces=has_namespaces)
-        is_plain = not wishes.counts.get("slow")
+        is_plain = not options.counts.get("slow")
         self.nodes = Nodes(
             folder,
             self.network,
             has_mounts=has_namespaces,
             is_plain=is_plain,
-            mistake=wishes.mistake,
-            security=wishes.security,
+            mistake=options.mistake,
+            security=options.security,
         )
-        self.load = Load(self.nodes.access(LOAD), wishes.seed, rest_s=wishes.rest_s)
+        self.load = Load(self.nodes.access(LOAD), options.seed, rest_s=options.rest_s)
         self.done: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.healed_s: list[float] = []
         self.went_on_s: list[float] = []
@@ -105,14 +105,14 @@ class Run:
         self._wait_going_on(dict.fromkeys(self.load.counts(), 0))
         took = time.monotonic() - began
         self.say(f"{self.network.name}; whole after {whole:.1f} s, under load after {took:.1f} s")
-        kinds = schedule(dict(self.wishes.counts), Random(self.wishes.seed))
+        kinds = schedule(dict(self.options.counts), Random(self.options.seed))
         for number, kind in enumerate(kinds, 1):
             if not self.load.failures:  # the history may show what ended a client
                 self._one(number, len(kinds), kind)
         self._judge()
 
     def _one(self, number: int, of: int, kind: str) -> None:
-        random = Random(f"{self.wishes.seed} {number}")
+        random = Random(f"{self.options.seed} {number}")
         fault = Faults(self.nodes, random).new(kind)
         carry_out(fault)
         undone = time.monotonic()
@@ -205,7 +205,7 @@ class Run:
     # -- words ---------------------------------------------------------------------------------------------------------
 
     def say(self, words: str) -> None:
-        if not self.wishes.is_quiet:
+        if not self.options.is_quiet:
             print(words, flush=True)
 
     def summary(self) -> str:
@@ -215,7 +215,7 @@ class Run:
             f"full disks {done['full']}, slow disks {done['slow']} · acked {verdict.acked}, lost {verdict.lost}, "
             f"duplicated {verdict.duplicated}, reordered {verdict.reordered}, other anomalies {verdict.others} · "
             f"whole again after {_middle(self.healed_s)}, clients after {_middle(self.went_on_s)} · "
-            f"seed {self.wishes.seed}" + (f", {self.wishes.security}" if self.wishes.security != PLAINTEXT else "")
+            f"seed {self.options.seed}" + (f", {self.options.security}" if self.options.security != PLAINTEXT else "")
         )
 
     def keep(self, kept: Path) -> None:
@@ -233,10 +233,10 @@ def _middle(times: Sequence[float]) -> str:
     return f"{statistics.median(times):.1f} s (at most {max(times):.1f})" if times else "-"
 
 
-def one_run(wishes: RunOptions, *, has_namespaces: bool) -> Verdict | str:
+def one_run(options: RunOptions, *, has_namespaces: bool) -> Verdict | str:
     """The findings; or a sentence on why the run did not complete."""
     with tempfile.TemporaryDirectory(prefix="trioka-chaos-", ignore_cleanup_errors=True) as folder:
-        run = Run(wishes, Path(folder), has_namespaces=has_namespaces)
+        run = Run(options, Path(folder), has_namespaces=has_namespaces)
         trouble: str | None = None
         try:
             run.carry_out()
@@ -246,7 +246,7 @@ def one_run(wishes: RunOptions, *, has_namespaces: bool) -> Verdict | str:
             run.close()
             raise
         is_bad = trouble is not None or not run.verdict.is_good
-        if wishes.is_kept or (is_bad and wishes.mistake is None):
+        if options.is_kept or (is_bad and options.mistake is None):
             kept = Path(tempfile.mkdtemp(prefix="trioka-chaos-kept-"))
             run.keep(kept)
             run.say(f"history, logs and data are kept in {kept}")
@@ -263,8 +263,8 @@ def planted(seed: int, *, has_namespaces: bool) -> int:
     """Every mistake must be found."""
     found = 0
     for name, mistake in MISTAKES.items():
-        wishes = RunOptions(mistake.counts, seed, mistake=name, is_quiet=True)
-        outcome = one_run(wishes, has_namespaces=has_namespaces)
+        options = RunOptions(mistake.counts, seed, mistake=name, is_quiet=True)
+        outcome = one_run(options, has_namespaces=has_namespaces)
         is_found = isinstance(outcome, Verdict) and bool(getattr(outcome, mistake.what))
         found += is_found
         result = outcome if isinstance(outcome, str) else f"{getattr(outcome, mistake.what)} {mistake.what}"

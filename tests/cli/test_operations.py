@@ -145,7 +145,7 @@ def throttles_alice(folder: Path) -> Iterator[str]:
 
 BROKEN: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {
     "": in_order,
-    "Nobody can connect": advertises_a_wrong_address,
+    "Clients cannot connect": advertises_a_wrong_address,
     "Growing lag": in_order,
     "Under-replicated": lacks_a_broker,
     "Lost quorum": lacks_a_majority,

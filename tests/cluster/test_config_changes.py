@@ -32,10 +32,10 @@ class TopicRules:
     """Three keys of topics; brokers may have anything."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Mapping[str, str], Mapping[str, str]]] = []
+        self.checked: list[tuple[Mapping[str, str], Mapping[str, str]]] = []
 
     def validate(self, resource: ConfigResource, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
-        self.asked.append((dict(configs), dict(before)))
+        self.checked.append((dict(configs), dict(before)))
         if resource.type == TOPIC:
             for key, value in configs.items():
                 if key not in ("retention.ms", "cleanup.policy", "min.insync.replicas") or value == "x":
@@ -189,7 +189,7 @@ def test_the_rules_see_all_that_would_be_set_and_all_that_was() -> None:
     cluster = SmallCluster(rules=rules)
     cluster.create("orders", configs={"retention.ms": "5"})
     alter(cluster, step(TOPIC, "orders", ("cleanup.policy", SET, "compact")))
-    assert rules.asked[-1] == ({"retention.ms": "5", "cleanup.policy": "compact"}, {"retention.ms": "5"})
+    assert rules.checked[-1] == ({"retention.ms": "5", "cleanup.policy": "compact"}, {"retention.ms": "5"})
 
 
 def test_validate_only_writes_nothing() -> None:

@@ -88,7 +88,9 @@ def granted(voter: ReplicaKey, epoch: int, *, is_pre_vote: bool = False, is_gran
     )
 
 
-def wish(candidate: ReplicaKey, epoch: int, end: EpochAndOffset, *, is_pre_vote: bool = False) -> RaftVoteRequest:
+def vote_request(
+    candidate: ReplicaKey, epoch: int, end: EpochAndOffset, *, is_pre_vote: bool = False
+) -> RaftVoteRequest:
     return RaftVoteRequest(candidate=candidate, epoch=epoch, end=end, is_pre_vote=is_pre_vote)
 
 
@@ -103,23 +105,23 @@ def pre_votes(actions: list[Action]) -> list[bool]:
 
 def test_a_vote_is_saved_before_it_is_told_and_given_once_in_an_epoch(module: ModuleType) -> None:
     node = Node(module, 1)
-    result, actions = node.raft.on_vote_request(wish(TWO, 2, EpochAndOffset(1, 1)), 0)
+    result, actions = node.raft.on_vote_request(vote_request(TWO, 2, EpochAndOffset(1, 1)), 0)
     assert result.is_granted
     assert actions[-1] == Persist(persisted=PersistentState(epoch=2, voted=TWO))
-    result, actions = node.raft.on_vote_request(wish(THREE, 2, EpochAndOffset(1, 9)), 0)
+    result, actions = node.raft.on_vote_request(vote_request(THREE, 2, EpochAndOffset(1, 9)), 0)
     assert not result.is_granted and not actions
-    result, actions = node.raft.on_vote_request(wish(TWO, 2, EpochAndOffset(1, 1)), 0)
+    result, actions = node.raft.on_vote_request(vote_request(TWO, 2, EpochAndOffset(1, 1)), 0)
     assert result.is_granted and not actions
 
 
 def test_a_vote_is_remembered_over_a_restart(module: ModuleType) -> None:
     node = Node(module, 1, persisted=PersistentState(epoch=2, voted=TWO))
-    assert not node.raft.on_vote_request(wish(THREE, 2, EpochAndOffset(1, 9)), 0)[0].is_granted
+    assert not node.raft.on_vote_request(vote_request(THREE, 2, EpochAndOffset(1, 9)), 0)[0].is_granted
 
 
 def test_a_leader_that_restarts_votes_for_nobody_in_its_epoch(module: ModuleType) -> None:
     node = Node(module, 1, persisted=PersistentState(epoch=2, leader_id=1))
-    assert not node.raft.on_vote_request(wish(THREE, 2, EpochAndOffset(1, 9)), 0)[0].is_granted
+    assert not node.raft.on_vote_request(vote_request(THREE, 2, EpochAndOffset(1, 9)), 0)[0].is_granted
 
 
 @pytest.mark.parametrize(
@@ -134,18 +136,18 @@ def test_a_leader_that_restarts_votes_for_nobody_in_its_epoch(module: ModuleType
 )
 def test_a_vote_goes_to_a_log_that_knows_as_much(end: EpochAndOffset, is_granted: bool) -> None:
     node = Node(raft_module, 1, 2, 2)
-    assert node.raft.on_vote_request(wish(TWO, 4, end), 0)[0].is_granted is is_granted
+    assert node.raft.on_vote_request(vote_request(TWO, 4, end), 0)[0].is_granted is is_granted
 
 
 def test_a_vote_is_not_given_to_a_log_that_knows_less(module: ModuleType) -> None:
     node = Node(module, 1, 2, 2)
-    assert not node.raft.on_vote_request(wish(TWO, 4, EpochAndOffset(2, 2)), 0)[0].is_granted
+    assert not node.raft.on_vote_request(vote_request(TWO, 4, EpochAndOffset(2, 2)), 0)[0].is_granted
 
 
 def test_a_pre_vote_changes_nothing(module: ModuleType) -> None:
     node = Node(module, 1)
     before = node.raft.persisted
-    result, actions = node.raft.on_vote_request(wish(TWO, 1, EpochAndOffset(1, 1), is_pre_vote=True), 0)
+    result, actions = node.raft.on_vote_request(vote_request(TWO, 1, EpochAndOffset(1, 1), is_pre_vote=True), 0)
     assert result.is_granted and not actions
     assert node.raft.persisted == before
 
@@ -153,7 +155,7 @@ def test_a_pre_vote_changes_nothing(module: ModuleType) -> None:
 def test_a_follower_that_hears_its_leader_refuses_a_pre_vote(module: ModuleType) -> None:
     node = Node(module, 1)
     node.raft.on_begin_epoch(BeginEpoch(leader=TWO, epoch=2), 0)
-    ask = wish(THREE, 2, EpochAndOffset(1, 1), is_pre_vote=True)
+    ask = vote_request(THREE, 2, EpochAndOffset(1, 1), is_pre_vote=True)
     assert node.raft.on_vote_request(ask, 0)[0].is_granted, "the leader may never have been heard"
     _, requested = node.raft.fetch()
     node.raft.on_fetch_response(RaftFetchResponse(leader_id=2, epoch=2), requested, 0)
@@ -190,7 +192,7 @@ def stands_beside_another(module: ModuleType) -> Node:
     node.raft.tick(LATER)
     node.raft.on_vote_response(granted(TWO, 1, is_pre_vote=True), LATER)
     node.raft.on_vote_response(granted(TWO, 2, is_granted=False), LATER)
-    node.raft.on_vote_timeout(wish(ONE, 2, EpochAndOffset(1, 1)), THREE, LATER)
+    node.raft.on_vote_timeout(vote_request(ONE, 2, EpochAndOffset(1, 1)), THREE, LATER)
     return node
 
 
@@ -209,7 +211,7 @@ def test_who_loses_again_and_again_waits_longer(module: ModuleType) -> None:
         node.raft.tick(now)
         node.raft.on_vote_response(granted(TWO, node.raft.epoch, is_pre_vote=True), now)
         node.raft.on_vote_response(granted(TWO, node.raft.epoch, is_granted=False), now)
-        node.raft.on_vote_timeout(wish(ONE, node.raft.epoch, EpochAndOffset(1, 1)), THREE, now)
+        node.raft.on_vote_timeout(vote_request(ONE, node.raft.epoch, EpochAndOffset(1, 1)), THREE, now)
     assert max(waited) < module.RaftSettings().backoff_ms
     assert max(waited[4:]) > 2 * module.FIRST_BACKOFF_MS
     node.raft.on_begin_epoch(BeginEpoch(leader=TWO, epoch=node.raft.epoch + 1), now)
@@ -221,7 +223,7 @@ def test_a_prospective_candidate_does_not_give_up_because_its_leader_is_dead(mod
     node = Node(module, 1)
     node.raft.on_begin_epoch(BeginEpoch(leader=THREE, epoch=2), 0)
     node.raft.tick(LATER)
-    node.raft.on_vote_timeout(wish(ONE, 2, EpochAndOffset(1, 1), is_pre_vote=True), THREE, LATER)
+    node.raft.on_vote_timeout(vote_request(ONE, 2, EpochAndOffset(1, 1), is_pre_vote=True), THREE, LATER)
     refused = RaftVoteResponse(voter=TWO, epoch=2, leader_id=3, is_granted=False, request_epoch=2, is_pre_vote=True)
     node.raft.on_vote_response(refused, LATER)
     assert isinstance(node.raft.role, module.Nominee)

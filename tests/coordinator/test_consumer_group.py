@@ -409,9 +409,9 @@ def test_an_answer_waits_until_the_group_is_sure_of_what_it_says() -> None:
     at_work.ask(
         lambda coordinator, request_id, now: coordinator.consumer_group_heartbeat(request_id, request, client, now)
     )
-    assert groups.group.members.keys() == {"a"} and at_work.told == []
+    assert groups.group.members.keys() == {"a"} and at_work.delivered == []
     at_work.commit()
-    assert len(at_work.told) == 1
+    assert len(at_work.delivered) == 1
 
 
 def test_a_group_that_could_not_be_written_is_not_there() -> None:

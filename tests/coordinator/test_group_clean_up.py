@@ -52,7 +52,7 @@ def commits_in_between(
     requests = [commit_request(group, late) for group in ("f", "g")]
     tickets = [house.shell.ask(partial(commit_offsets, request)) for request in requests]
     house.shell.commit()
-    result = [result.response for result in house.shell.told if result.request_id in tickets]
+    result = [result.response for result in house.shell.delivered if result.request_id in tickets]
     assert [each.error_code for answer in result for each in answer.topics[0].partitions] == [0] * 6  # type: ignore[union-attr]
     requested = [OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[*late, 1, 1500])]
     for _ in range(2):

@@ -17,7 +17,7 @@ from trioka.coordinator.transaction import MAX_EPOCH
 def test_whoever_is_told_the_fate_of_a_transaction_finds_it_so(seed: int, version: int, first_epoch: int) -> None:
     walk = Walk(seed, version=version, first_epoch=first_epoch)
     walk.run(2500)
-    result = [fate for client in walk.clients for fate in client.told.values()]
+    result = [fate for client in walk.clients for fate in client.outcomes.values()]
     assert result.count(True) > 10 and result.count(False) > 5 and walk.crashes > 2, "too little happened"
 
 

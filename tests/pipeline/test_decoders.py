@@ -37,7 +37,7 @@ def written(schema: dict[str, Any], record: dict[str, Any], id: int | None = Non
 
 class Registry(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.server.requested.append(self.path)  # type: ignore[attr-defined]
         number = 8 if self.path.endswith("versions/latest") else int(self.path.rpartition("/")[2])
         known = SCHEMAS.get(number)
         body = json.dumps({"schema": json.dumps(known)}).encode()
@@ -53,7 +53,7 @@ class Registry(BaseHTTPRequestHandler):
 @pytest.fixture
 def registry() -> Iterator[ThreadingHTTPServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
-    server.asked = []  # type: ignore[attr-defined]
+    server.requested = []  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -76,7 +76,7 @@ def test_each_record_is_read_by_the_schema_of_its_id_which_is_asked_for_once(reg
         assert decode(written(NEW, {"id": 2, "note": "x"}, 8)) == {"id": 2, "note": "x"}
         with pytest.raises(Undecodable, match="no Avro schema with the id 9"):
             decode(written(OLD, {"id": 1}, 9))
-    requested = registry.asked  # type: ignore[attr-defined]
+    requested = registry.requested  # type: ignore[attr-defined]
     assert requested == ["/subjects/orders-value/versions/latest", "/schemas/ids/7", "/schemas/ids/8", "/schemas/ids/9"]
 
 
@@ -188,7 +188,7 @@ def a_record_that_does_not_decode_stops_nothing(module: ModuleType) -> None:
         with pytest.raises(Undecodable):
             decode(wrong)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "asked", lambda _: '{"type": "recordd"}')
+        patch.setattr(module, "registered_schema", lambda _: '{"type": "recordd"}')
         decode = module.AvroDecoder(reader=json.dumps(NEW), is_framed=True, registry="http://there", writers={})
         with pytest.raises(Undecodable):
             decode(value)

@@ -220,7 +220,9 @@ def test_a_registry_that_does_not_answer_is_out_of_reach(tmp_path: Path, bootstr
     decode = '[decode]\nformat = "avro"\nregistry = "http://127.0.0.1:1"\n'
     found = trioka(tmp_path, TEXT + decode + DISCARD, command, "--bootstrap-server", bootstrap)
     assert found.exit_code == 3
-    assert found.stderr.startswith("error: The schema registry cannot be asked for http://127.0.0.1:1/subjects/orders-")
+    assert found.stderr.startswith(
+        "error: No usable response from the schema registry at http://127.0.0.1:1/subjects/orders-"
+    )
     assert found.stderr.count("\n") == 1
 
 

@@ -101,7 +101,7 @@ async def test_requests_are_answered_whatever_the_quota_is(tmp_path: Path) -> No
                 await set_quota(broker, ANONYMOUS, **{key: quota})
                 for request, version in (
                     (produce(broker, records(), 9), 9),
-                    (FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=0, topics=[asked()]), 11),
+                    (FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=0, topics=[query()]), 11),
                     (create(f"{key}-{quota}".replace("+", "")), 7),
                     (HELLO, 3),
                 ):
@@ -112,7 +112,7 @@ async def test_requests_are_answered_whatever_the_quota_is(tmp_path: Path) -> No
                 await set_quota(broker, ANONYMOUS, **{key: None})
 
 
-def asked() -> FetchRequest.Topic:
+def query() -> FetchRequest.Topic:
     partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     return FetchRequest.Topic(topic="t", partitions=[partition])
 

@@ -191,7 +191,7 @@ class Walk:
         self._asked[walker.pending] = (walker, hear)
 
     def _hear(self) -> None:
-        result, self.shell.told = self.shell.told, []
+        result, self.shell.delivered = self.shell.delivered, []
         for request_id, response in result:
             walker, hear = self._asked.pop(request_id)
             if isinstance(response, KafkaError):

@@ -106,13 +106,13 @@ class Walker:
         self.serial = 0
         self.writes = 0
         self.acknowledged: list[tuple[Value, tuple[str, int]]] = []
-        self.told: dict[int, bool] = {}  # the results of its transactions that it received
+        self.outcomes: dict[int, bool] = {}  # the results of its transactions that it received
         self.reset_to_snapshot()
 
     def reset_to_snapshot(self, expected: Producer | None = None) -> None:
         self.producer: Producer | None = None
         self.expected = expected  # its former identity, if it continues
-        self.asked: InFlightRequest | None = None
+        self.pending: InFlightRequest | None = None
         self.is_lost = False  # it must abort
         self.next_transaction()
 
@@ -197,9 +197,9 @@ class Walk:
 
     def _act(self, client: Walker) -> None:
         """A client sends a request, or repeats one without a response."""
-        if client.asked is not None:
+        if client.pending is not None:
             if self.version >= 2 and self.random.random() < 0.2:
-                self._send(client.asked)
+                self._send(client.pending)
             return
         if client.producer is None:
             requested = InFlightRequest(client, "init", client.expected or NOBODY)
@@ -210,7 +210,7 @@ class Walk:
         else:
             is_commit = not client.is_lost and self.random.random() < 0.7
             requested = InFlightRequest(client, "commit" if is_commit else "abort", client.producer)
-        client.asked = requested
+        client.pending = requested
         self._send(requested)
 
     def _send(self, requested: InFlightRequest) -> None:
@@ -275,8 +275,8 @@ class Walk:
         del self.log[len(self.shell.log) :]
         self.delivered.clear()
         for client in self.clients:
-            if client.asked is not None and client.asked not in self.in_flight:
-                self._send(client.asked)
+            if client.pending is not None and client.pending not in self.in_flight:
+                self._send(client.pending)
 
     # -- what follows --------------------------------------------------------------------------------------------------
 
@@ -286,7 +286,7 @@ class Walk:
             self._check_order(order)
             self.orders += [(order, partition) for partition in order.partitions]
         self.shell.orders.clear()
-        result, self.shell.told = self.shell.told, []
+        result, self.shell.delivered = self.shell.delivered, []
         for request_id, response in result:
             self._learn(self.delivered.pop(request_id), response)
 
@@ -324,7 +324,7 @@ class Walk:
             is_written = self.partitions[requested.partition].append(
                 requested.producer, requested.value, requested.ends
             )
-        current = client.asked
+        current = client.pending
         if current is None or (current.what, current.producer, current.value) != (
             requested.what,
             requested.producer,
@@ -334,7 +334,7 @@ class Walk:
         if isinstance(response, AGAIN):
             self._send(current)
             return
-        client.asked = None
+        client.pending = None
         if isinstance(response, KafkaError):
             if requested.what == "write":
                 client.is_lost = True
@@ -351,7 +351,7 @@ class Walk:
             client.producer = self._given(client, response.producer_id, response.producer_epoch)
         else:
             assert isinstance(response, EndTxnResponse)
-            client.told[client.serial] = requested.what == "commit"
+            client.outcomes[client.serial] = requested.what == "commit"
             client.is_lost = False
             client.next_transaction()
             if self.version >= 2:
@@ -391,7 +391,7 @@ class Walk:
             for (number, serial, _), fate in model.fate.items():
                 fates.setdefault((number, serial), set()).add(fate)
         for client in self.clients:
-            for serial, is_commit in client.told.items():
+            for serial, is_commit in client.outcomes.items():
                 assert fates.get((client.number, serial), {is_commit}) <= {is_commit}, f"T5: told {is_commit}"
             for value, partition in client.acknowledged:
                 assert value in self.partitions[partition].fate, f"T5: {value} is lost"

@@ -43,10 +43,10 @@ def test_the_time_index_is_kafkas_to_the_byte() -> None:
     steps=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), min_size=1, max_size=60),
     written=st.integers(0, 60),
     reopened=st.booleans(),
-    asked=st.integers(-5, 3100),
+    target=st.integers(-5, 3100),
 )
 def test_a_look_up_is_a_bisection_of_a_list(
-    steps: list[tuple[int, int]], written: int, reopened: bool, asked: int
+    steps: list[tuple[int, int]], written: int, reopened: bool, target: int
 ) -> None:
     """Wherever the border lies between what is on disk and what waits in memory."""
     pool = files()
@@ -63,12 +63,12 @@ def test_a_look_up_is_a_bisection_of_a_list(
         index.entries.write_out()
         index = OffsetIndex(pool, PATH, 100)
         assert index.load_last() == entries[-1]
-    assert index.count_up_to(100 + asked) == bisect_right([entry[0] for entry in entries], 100 + asked)
+    assert index.count_up_to(100 + target) == bisect_right([entry[0] for entry in entries], 100 + target)
     for guess in (0, len(entries) // 2, len(entries) + 5):
-        assert index.count_before(asked * 50, guess) == bisect_right([entry[1] for entry in entries], asked * 50)
+        assert index.count_before(target * 50, guess) == bisect_right([entry[1] for entry in entries], target * 50)
     assert [index.entry(number) for number in range(len(entries))] == entries
-    index.truncate_to(100 + asked)
-    left = [entry for entry in entries if entry[0] < 100 + asked]
+    index.truncate_to(100 + target)
+    left = [entry for entry in entries if entry[0] < 100 + target]
     assert len(index.entries) == len(left)
     assert index.load_last() == (left[-1] if left else None)
 

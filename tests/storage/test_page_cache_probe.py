@@ -26,14 +26,14 @@ class AskedFile(MemoryFile):
         assert isinstance(self._disk, AskedDisk)
         if not self.path.endswith(".log"):
             return True
-        self._disk.asked.append((offset, size))
+        self._disk.probed.append((offset, size))
         return offset >= self._disk.cold
 
 
 class AskedDisk(MemoryDisk):
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[tuple[int, int]] = []
+        self.probed: list[tuple[int, int]] = []
         self.cold = 0
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -68,12 +68,12 @@ def test_the_kernel_is_asked_about_each_read_and_about_no_more(storage: ModuleTy
     following = 0
     while following < log.log_end_offset:
         position = log.segments.active.known_start(following) or 0
-        disk.asked.clear()
+        disk.probed.clear()
         following = read(storage, log, following, MB)
-        assert disk.asked == [(position, min(MB + LOOK_BYTES, log.segments.active.size - position))]
-    disk.asked.clear()
+        assert disk.probed == [(position, min(MB + LOOK_BYTES, log.segments.active.size - position))]
+    disk.probed.clear()
     assert read(storage, log, following, MB) == following  # behind the end there is nothing to ask about
-    assert not disk.asked
+    assert not disk.probed
 
 
 def test_what_has_left_memory_is_told_and_no_byte_of_its_segment_is_believed(storage: ModuleType) -> None:

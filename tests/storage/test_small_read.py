@@ -101,11 +101,11 @@ def test_it_is_read_at_once(storage: ModuleType, monkeypatch: pytest.MonkeyPatch
     data = file.read(0, 5000)
     calls: list[tuple[int, int]] = []
 
-    def told(_: object, offset: int, size: int) -> bytes:
+    def response(_: object, offset: int, size: int) -> bytes:
         calls.append((offset, size))
         return data
 
-    monkeypatch.setattr(type(file), "read_resident", told)
+    monkeypatch.setattr(type(file), "read_resident", response)
     monkeypatch.setattr(type(file), "read", None)
     assert storage.take(log, 0, 5000, log.log_end_offset) is not None
     assert calls == [(0, 5000)]

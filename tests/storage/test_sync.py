@@ -59,18 +59,18 @@ def run(requested: Scenario) -> None:
 
 
 def test_all_who_asked_before_it_began_share_one_fsync() -> None:
-    async def asked(commit: GroupCommit, platter: Platter) -> None:
+    async def request(commit: GroupCommit, platter: Platter) -> None:
         platter.release.release()
         async with trio.open_nursery() as nursery:
             for _ in range(100):
                 nursery.start_soon(commit.flush, platter)
         assert platter.begun == 1
 
-    run(asked)
+    run(request)
 
 
 def test_who_asks_while_it_runs_waits_for_the_next_one() -> None:
-    async def asked(commit: GroupCommit, platter: Platter) -> None:
+    async def request(commit: GroupCommit, platter: Platter) -> None:
         done: list[str] = []
 
         async def ask(name: str) -> None:
@@ -96,7 +96,7 @@ def test_who_asks_while_it_runs_waits_for_the_next_one() -> None:
             assert sorted(done) == ["a", "b", "c", "d"]
             assert platter.begun == 2
 
-    run(asked)
+    run(request)
 
 
 class JoinsARunningFsync(GroupCommit):
@@ -138,7 +138,7 @@ def test_a_flush_covers_all_that_was_written_before_it(kind: type[GroupCommit]) 
 
 
 def test_a_cancelled_waiter_takes_nobodys_flush_with_him() -> None:
-    async def asked(commit: GroupCommit, platter: Platter) -> None:
+    async def request(commit: GroupCommit, platter: Platter) -> None:
         done: list[str] = []
         impatient = trio.CancelScope()
 
@@ -163,11 +163,11 @@ def test_a_cancelled_waiter_takes_nobodys_flush_with_him() -> None:
         assert done == ["b"]
         assert platter.begun == 2
 
-    run(asked)
+    run(request)
 
 
 def test_an_error_reaches_every_waiter_and_is_never_tried_again() -> None:
-    async def asked(commit: GroupCommit, platter: Platter) -> None:
+    async def request(commit: GroupCommit, platter: Platter) -> None:
         platter.error = OSError(errno.EIO, "broken")
         result: list[str] = []
 
@@ -190,11 +190,11 @@ def test_an_error_reaches_every_waiter_and_is_never_tried_again() -> None:
         assert platter.begun == 1
         assert commit.failure is platter_error
 
-    run(asked)
+    run(request)
 
 
 def test_those_who_wait_for_the_next_one_are_told_of_the_error_too() -> None:
-    async def asked(commit: GroupCommit, platter: Platter) -> None:
+    async def request(commit: GroupCommit, platter: Platter) -> None:
         async def ask(refused: bool) -> None:
             if refused:
                 with pytest.raises(KafkaStorageError):
@@ -214,11 +214,11 @@ def test_those_who_wait_for_the_next_one_are_told_of_the_error_too() -> None:
             platter.release.release()  # the first was a success, and stays one
         assert platter.begun == 1
 
-    run(asked)
+    run(request)
 
 
 def test_files_do_not_wait_for_each_other() -> None:
-    async def asked(commit: GroupCommit, platter: Platter) -> None:
+    async def request(commit: GroupCommit, platter: Platter) -> None:
         others = [Platter() for _ in range(FLUSH_THREADS - 1)]
         async with trio.open_nursery() as nursery:
             for file in (platter, *others):
@@ -228,11 +228,11 @@ def test_files_do_not_wait_for_each_other() -> None:
             for _ in range(FLUSH_THREADS):
                 platter.release.release()
 
-    run(asked)
+    run(request)
 
 
 def test_so_many_run_at_a_time_and_who_asks_before_his_turn_still_shares() -> None:
-    async def asked(commit: GroupCommit, platter: Platter) -> None:
+    async def request(commit: GroupCommit, platter: Platter) -> None:
         files = [Platter() for _ in range(FLUSH_THREADS + 1)]
         async with trio.open_nursery() as nursery:
             for file in files:
@@ -247,7 +247,7 @@ def test_so_many_run_at_a_time_and_who_asks_before_his_turn_still_shares() -> No
                 platter.release.release()
         assert waiting.begun == 1
 
-    run(asked)
+    run(request)
 
 
 def test_nobody_hangs_when_the_nursery_ends() -> None:
@@ -273,13 +273,13 @@ def test_nobody_hangs_when_the_nursery_ends() -> None:
 
 
 def test_a_mistake_of_ours_is_not_hidden_and_nobody_hangs() -> None:
-    async def asked(commit: GroupCommit, platter: Platter) -> None:
+    async def request(commit: GroupCommit, platter: Platter) -> None:
         platter.error = TypeError("a mistake")
         with trio.CancelScope(shield=True), pytest.raises(KafkaStorageError, match="a mistake"):
             await commit.flush(platter)
 
     with pytest.raises(ExceptionGroup) as mistake:
-        run(asked)
+        run(request)
     assert mistake.group_contains(TypeError)
 
 

@@ -148,12 +148,12 @@ class ClassicConsumer:
         return self.listen()
 
     def listen(self) -> str:
-        result = next((result for result in self.groups.at_work.told if result.request_id == self._ticket), None)
+        result = next((result for result in self.groups.at_work.delivered if result.request_id == self._ticket), None)
         if result is None:
             if self._ticket not in self.groups.at_work.waiting:
                 self._ticket = None  # the coordinator that should have answered is gone
             return ""
-        self.groups.at_work.told.remove(result)
+        self.groups.at_work.delivered.remove(result)
         self._ticket = None
         return self._hear(result.response)
 

@@ -110,7 +110,7 @@ class ClassicWorld:
 
     def happened(self) -> list[str]:
         self._meet()
-        result, self.shell.told = self.shell.told, []
+        result, self.shell.delivered = self.shell.delivered, []
         for one in result:
             self._learn(one)
         written, self._shown = self.shell.log[self._shown :], len(self.shell.log)

@@ -78,8 +78,8 @@ class ConsumerGroups:
         requested = self.at_work.ask(
             lambda coordinator, request_id, now: coordinator.consumer_group_heartbeat(request_id, request, client, now)
         )
-        result = next(result for result in self.at_work.told if result.request_id == requested)
-        self.at_work.told.remove(result)
+        result = next(result for result in self.at_work.delivered if result.request_id == requested)
+        self.at_work.delivered.remove(result)
         response = result.response
         if isinstance(response, KafkaError):
             raise response

@@ -237,7 +237,7 @@ def _describe(world: ConsumerWorld, line: Line) -> None:
 
 def _delete(world: ConsumerWorld, line: Line) -> None:
     world.groups.at_work.ask(lambda coordinator, request_id, now: coordinator.delete_group(request_id, GROUP, now))
-    result = world.groups.at_work.told.pop().response
+    result = world.groups.at_work.delivered.pop().response
     world.notes.append(result.name if isinstance(result, KafkaError) else "deleted")
 
 

@@ -34,7 +34,7 @@ class DeliveredResponse(NamedTuple):
 class CoordinatorDriver(Generic[C]):
     def __init__(self, new: Callable[[], C], ledger: RecordCodec) -> None:
         self.log: list[Written] = []
-        self.told: list[DeliveredResponse] = []
+        self.delivered: list[DeliveredResponse] = []
         self.orders: list[TxnMarkerRequest] = []  # of markers; the writer takes them
         self.waiting: set[RequestId] = set()
         self.failure: KafkaError | None = None  # the error of the next writes
@@ -158,4 +158,4 @@ class CoordinatorDriver(Generic[C]):
     def _tell(self, request_id: RequestId, response: Response | KafkaError) -> None:
         assert request_id in self.waiting, f"nobody asked with ticket {request_id}, or not any more: {response}"
         self.waiting.remove(request_id)
-        self.told.append(DeliveredResponse(request_id, response))
+        self.delivered.append(DeliveredResponse(request_id, response))

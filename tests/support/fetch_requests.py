@@ -96,7 +96,7 @@ def started(sessions: Any, *places: Place, **how: Any) -> int:
     return fetch(sessions, request(0, 0, *places), **how).session_id
 
 
-def told(response: FetchResponse) -> list[Place]:
+def answered(response: FetchResponse) -> list[Place]:
     return [(t.topic or t.topic_id, p.partition_index) for t in response.responses for p in t.partitions]
 
 

@@ -56,7 +56,7 @@ class GroupHarness:
         """The answer; an error as it is."""
         request_id = self.shell.ask(lambda c, request_id, now: getattr(c, method)(request_id, *arguments, now))
         self.shell.pass_time(0)  # a new group has no initial delay here, but its timer still runs
-        return next((result.response for result in self.shell.told if result.request_id == request_id), None)
+        return next((result.response for result in self.shell.delivered if result.request_id == request_id), None)
 
     def commit(self, offset: int = 5, *, version: int = 9, **more: Any) -> list[int]:
         """Error codes."""

@@ -72,7 +72,7 @@ class TransactionWorld:
     # -- what followed -------------------------------------------------------------------------------------------------
 
     def happened(self) -> list[str]:
-        result, self.shell.told = self.shell.told, []
+        result, self.shell.delivered = self.shell.delivered, []
         for one in result:
             self._learn(one)
         written, self.shown = self.shell.log[self.shown :], len(self.shell.log)

@@ -63,11 +63,11 @@ TOPICS = CreateTopicsRequest(
 def commit(
     offset: int, *, group: str = "g", topic: str = "t", partition: int = 0, text: str = ""
 ) -> OffsetCommitRequest:
-    asked = OffsetCommitRequest.Topic.Partition(
+    request = OffsetCommitRequest.Topic.Partition(
         partition_index=partition, committed_offset=offset, committed_metadata=text
     )
     return OffsetCommitRequest(
-        group_id=group, member_id="", topics=[OffsetCommitRequest.Topic(name=topic, partitions=[asked])]
+        group_id=group, member_id="", topics=[OffsetCommitRequest.Topic(name=topic, partitions=[request])]
     )
 
 
@@ -144,7 +144,7 @@ async def test_what_was_committed_is_there_after_a_new_start(tmp_path: Path) -> 
 
 
 def test_a_killed_broker_has_lost_no_commit_that_it_told(tmp_path: Path) -> None:
-    told = 0
+    result = 0
     for _ in range(2):
         with subprocess.Popen(
             [sys.executable, "-m", "trioka", "dev", "--port", "0", "--data", str(tmp_path)],
@@ -158,19 +158,19 @@ def test_a_killed_broker_has_lost_no_commit_that_it_told(tmp_path: Path) -> None
                 client = Client("127.0.0.1", int(said.partition("localhost:")[2].split()[0]))
                 client.ask(TOPICS, 7)
                 client.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
-                if told:
+                if result:
                     while (answer := client.ask(fetch(), 9)).groups[0].error_code:
                         assert answer.groups[0].error_code == CoordinatorLoadInProgress.code
-                    assert offsets_of(answer) == {("t", 0): told}
+                    assert offsets_of(answer) == {("t", 0): result}
                 for _ in range(COMMITS_BEFORE_THE_END):
-                    while (code := code_of(client.ask(commit(told + 1), 9))) == CoordinatorLoadInProgress.code:
+                    while (code := code_of(client.ask(commit(result + 1), 9))) == CoordinatorLoadInProgress.code:
                         pass
                     assert code == 0
-                    told += 1
+                    result += 1
                 client.close()
             finally:
                 process.send_signal(signal.SIGKILL)
-    assert told == 2 * COMMITS_BEFORE_THE_END
+    assert result == 2 * COMMITS_BEFORE_THE_END
 
 
 @on_trio
@@ -248,8 +248,8 @@ def test_what_a_transaction_commits_is_hidden_until_its_marker(shell: ModuleType
             lead_anew(broker)
             await loaded(broker)
             assert offsets_of(await client.ask(fetch(), 9)) == {("t", 0): 5}
-            (told,) = (await client.ask(fetch(stable=True), 9)).groups[0].topics[0].partitions
-            assert told.error_code == UnstableOffsetCommit.code
+            (result,) = (await client.ask(fetch(stable=True), 9)).groups[0].topics[0].partitions
+            assert result.error_code == UnstableOffsetCommit.code
             mark(broker, commits=commits)
             expected = {("t", 0): 9 if commits else 5}
             assert offsets_of(await client.ask(fetch(stable=True), 9)) == expected

@@ -1,11 +1,10 @@
 """A broker with fast paths and one without get the same bytes: responses, log files and metrics are the same.
 
 Requests are generated, some are damaged by a bit, and they arrive in random pieces. That is done without an authorizer
-and with one, for topics of one replica and for topics with followers, whose progress is part of the schedule.
+and with one, with quotas that are never or often exceeded, for topics of one replica and for topics with followers,
+whose progress is part of the schedule; and over TLS, with real sockets (`test_equivalence_over_tls.py`).
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -13,136 +12,16 @@ from types import ModuleType
 import pytest
 import trio
 from mutants.plant import planted
-from support.fast_paths import FastAndGeneralPath, both_ways, framed, produce, records, said
-from support.http_scrapes import Labels, scraped
-from support.multi_replica import led_by_another, with_others
-from support.serving import LISTENER, on_trio
+from support.fast_path_pair import CONFIGURATIONS, TOPICS, advance, allow_everything, damaged, fetch, pair
+from support.fast_paths import framed, produce, records, said
+from support.multi_replica import led_by_another
+from support.serving import on_trio
 
-from trioka.broker.broker import Broker
 from trioka.broker.fastpath import produce as produce_fast_path
 from trioka.broker.fastpath import registry
 from trioka.broker.network import connection as connection_module
 from trioka.broker.network import connection_factory
-from trioka.broker.replication.partitions import Replica
-from trioka.cluster.acls import AclFilter, AclOperation, AclResourceType
-from trioka.protocol.messages.create_acls import CreateAclsRequest
-from trioka.protocol.messages.fetch import FetchRequest
-from trioka.protocol.primitives import NULL_UUID
-
-STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-TOPICS = {"t": 2}
-FOLLOWER = 2
-CONFIGURATIONS = ("plain", "authorizer", "replicated", "replicated, authorizer")
-COUNTED = ("brokertopicmetrics_", "requestmetrics_requests_total", "requestmetrics_errors", "duration_seconds_count")
-
-
-class Pair(FastAndGeneralPath):
-    """The two brokers, and what is different in a configuration."""
-
-    is_replicated = False
-
-    def replicas(self, index: int) -> tuple[Replica, Replica]:
-        one, other = (broker.partitions.get("t", index) for broker in self.brokers)
-        return one, other
-
-    def exchange(self, data: bytes) -> bytes:
-        """What both say to the same bytes, as far as they say it at once; their ports (of leader hints) aside."""
-        one, other = (
-            said(connection, data).replace(broker.addresses[LISTENER][1].to_bytes(4), b"port")
-            for broker, connection in zip(self.brokers, self.connections, strict=True)
-        )
-        assert one == other
-        closing = [connection.is_closing for connection in self.connections]
-        assert closing[0] == closing[1]
-        if closing[0]:
-            self.connect()
-        return one
-
-    def follow(self, index: int) -> bytes:
-        """The follower has all of a partition. What is said then, to requests that waited for it."""
-        for broker, replica in zip(self.brokers, self.replicas(index), strict=True):
-            advance(broker, replica)
-        return self.exchange(b"")
-
-    def compare(self) -> None:
-        for index in range(TOPICS["t"]):
-            logs = [replica.log for replica in self.replicas(index)]
-            assert logs[0].log_end_offset == logs[1].log_end_offset
-            assert logs[0].high_watermark == logs[1].high_watermark
-            files = [log.segments.active.range(0, log.segments.active.size).read() for log in logs]
-            assert files[0] == files[1]
-        one, other = (counted(broker) for broker in self.brokers)
-        assert one == other
-        assert one["kafka_network_requestmetrics_requests_total"]
-
-
-def counted(broker: Broker) -> dict[str, list[tuple[Labels, float]]]:
-    """The metrics that count what was served."""
-    samples = scraped(broker).samples
-    return {
-        name: [
-            (labels, value) for labels, value in found if {"Produce", "Fetch"} & set(labels.values()) or "topic" in name
-        ]
-        for name, found in samples.items()
-        if any(word in name for word in COUNTED)
-    }
-
-
-def advance(broker: Broker, replica: Replica) -> None:
-    if replica.leadership is not None:
-        end = replica.log.log_end_offset
-        if broker.replication.note(replica, FOLLOWER, -1, fetch_offset=end, log_start_offset=0):
-            broker.purgatory.notify(replica)
-
-
-@asynccontextmanager
-async def pair(path: Path, configuration: str) -> AsyncIterator[Pair]:
-    settings = {"authorizer_class_name": STANDARD} if "authorizer" in configuration else {}
-    async with both_ways(path, TOPICS, **settings) as both:
-        made = Pair(*both.brokers)
-        if settings:
-            for broker in made.brokers:
-                await allow_everything(broker)
-        if "replicated" in configuration:
-            made.is_replicated = True
-            for broker in made.brokers:
-                for index in range(TOPICS["t"]):
-                    advance(broker, with_others(broker, "t", index, others=(FOLLOWER,), in_sync=2))
-        yield made
-
-
-async def allow_everything(broker: Broker) -> None:
-    creation = CreateAclsRequest.Creation(
-        resource_type=AclResourceType.TOPIC,
-        resource_name="t",
-        resource_pattern_type=3,
-        principal="User:ANONYMOUS",
-        host="*",
-        operation=AclOperation.ALL,
-        permission_type=3,
-    )
-    await broker.quorum.change(lambda controller: controller.create_acls([creation]))
-
-
-def fetch(broker: Broker, version: int, index: int, offset: int) -> FetchRequest:
-    topic = broker.metadata.topics.by_name("t")
-    assert topic is not None
-    by_id = version >= 13
-    wanted = FetchRequest.Topic.Partition(partition=index, fetch_offset=offset, partition_max_bytes=20_000)
-    name, topic_id = ("", topic.topic_id) if by_id else ("t", NULL_UUID)
-    return FetchRequest(
-        max_wait_ms=0,
-        min_bytes=1,
-        max_bytes=1 << 20,
-        session_epoch=-1,
-        topics=[FetchRequest.Topic(topic=name, topic_id=topic_id, partitions=[wanted])],
-    )
-
-
-def damaged(random: Random, frame: bytes) -> bytes:
-    """With one bit flipped, but not in its size: that would be another stream."""
-    position = random.randrange(4, len(frame))
-    return frame[:position] + bytes([frame[position] ^ 1 << random.randrange(8)]) + frame[position + 1 :]
+from trioka.cluster.acls import AclFilter
 
 
 async def the_same_is_said(path: Path, configuration: str, api: str, seed: int, length: int = 120) -> None:
@@ -174,9 +53,10 @@ async def the_same_is_said(path: Path, configuration: str, api: str, seed: int, 
         for each in range(TOPICS["t"]):
             both.follow(each)
         both.compare()
+        assert bool(both.throttled) == ("throttled" in configuration)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))])
 @pytest.mark.parametrize("api", ["produce", "fetch"])
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 @on_trio
@@ -315,6 +195,10 @@ async def _generated(path: Path) -> None:
         await the_same_is_said(path / str(seed), "replicated", "produce", seed, 60)
 
 
+async def _throttled(path: Path) -> None:
+    await the_same_is_said(path, "throttled", "produce", 0, 60)
+
+
 MISTAKES = [
     (produce_fast_path, "self.commit_timeout_s is None or replica.is_unreplicated", "True", _generated),
     (
@@ -324,6 +208,13 @@ MISTAKES = [
         too_few_are_in_sync,
     ),
     (produce_fast_path, "if error is None:", "if True:", what_cannot_be_committed_is_refused),
+    (
+        produce_fast_path,
+        "with_throttle_time(response, self.route.version, throttle_ms) if throttle_ms else response",
+        "response",
+        _throttled,
+    ),
+    (produce_fast_path, "requests * self._size", "requests * (self._size + 4)", _throttled),
     (
         connection_module,
         "permit is None or permit.stamp is not self._dispatch.guard.stamp",

@@ -77,7 +77,7 @@ def fill(both: FastAndGeneralPath, random: Random) -> None:
 def sessions_of(broker: Broker) -> list[Any]:
     fields = CachedPartition.__slots__
     return [
-        (one.id, one.epoch, one.size, [[getattr(asked, name) for name in fields] for asked in one.partitions.values()])
+        (one.id, one.epoch, one.size, [[getattr(query, name) for name in fields] for query in one.partitions.values()])
         for one in broker.fetch_sessions._sessions.values()
     ]
 
@@ -226,9 +226,9 @@ def other_ways_to_ask(both: FastAndGeneralPath, version: int, in_session: bool) 
         for known in ([(0, 0)], [(0, 0), (1, 2 * FILLED)]):
             both.connect()
             opened = began(both, version, known) if in_session else 0
-            for number, asked in enumerate(([(0, 0)], [(0, 2)], [(0, 4)], places, [(0, 6)]), 1):
+            for number, query in enumerate(([(0, 0)], [(0, 2)], [(0, 4)], places, [(0, 6)]), 1):
                 session = (opened, number) if in_session else (0, -1)
-                say(both, framed(fetch(broker, version, asked, session=session), version, number))
+                say(both, framed(fetch(broker, version, query, session=session), version, number))
     both.connect()
     opened = began(both, version, [(0, 0)]) if in_session else 0
     for number in range(1, 8):  # the same session, asked for another topic: from there on it has two

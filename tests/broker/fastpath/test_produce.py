@@ -363,8 +363,8 @@ async def test_records_are_checked_unless_the_broker_is_told_not_to(tmp_path: Pa
         plain = framed(produce(broker, records(), 9), 9, 1)
         poison = framed(produce(broker, bytes(seal(read_header(records()), b"garbage" * 9)), 9), 9, 2)
         connection = connected(broker)
-        for asked in (poison, plain + plain + plain, poison, plain + poison + plain, poison):
-            said(connection, asked)
+        for query in (poison, plain + plain + plain, poison, plain + poison + plain, poison):
+            said(connection, query)
         assert log.log_end_offset == (9 if setting == "header" else 5)
         if setting != "header":
             every_record_can_be_read(log)

@@ -147,8 +147,8 @@ def test_every_sentence_that_is_logged_has_the_name_of_its_event() -> None:
 
 
 def test_no_name_outlives_its_sentence() -> None:
-    told = {(logger, sentence) for _, logger, sentence in logged()}
-    assert set(EVENTS) <= told, set(EVENTS) - told
+    result = {(logger, sentence) for _, logger, sentence in logged()}
+    assert set(EVENTS) <= result, set(EVENTS) - result
 
 
 def test_a_name_has_a_field_for_everything_that_is_filled_in() -> None:
@@ -242,8 +242,8 @@ async def test_a_log_that_is_looked_at_after_a_crash_is_told_of(
         assert "log.recovered" not in events(caplog)  # that stop was clean
     (tmp_path / ".kafka_cleanshutdown").unlink()
     async with running_broker(tmp_path):
-        told = [each for each in caplog.records if log_lines.event_of(each).name == "log.recovered"]
-        assert "orders-0" in {str(each.args[0]) for each in told if isinstance(each.args, tuple)}
+        result = [each for each in caplog.records if log_lines.event_of(each).name == "log.recovered"]
+        assert "orders-0" in {str(each.args[0]) for each in result if isinstance(each.args, tuple)}
 
 
 @on_trio

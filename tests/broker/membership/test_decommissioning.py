@@ -26,12 +26,12 @@ LEAVING, COMING = 1, 4
 AGAIN = {NotController.code, NotLeaderOrFollower.code, RequestTimedOut.code}
 
 
-async def asked(cluster: Cluster, node: int, request: Request, version: int) -> None:
+async def query(cluster: Cluster, node: int, request: Request, version: int) -> None:
     """As a person would, on a slow machine: again; what the first try has done is done for the second."""
     with trio.fail_after(PATIENCE_S):
-        while (told := await ask(cluster[node], request, version)).error_code in AGAIN:
+        while (result := await ask(cluster[node], request, version)).error_code in AGAIN:
             await trio.sleep(CHECK_INTERVAL_S)
-    assert told.error_code in (NONE, VoterNotFound.code, BrokerIdNotRegistered.code), told
+    assert result.error_code in (NONE, VoterNotFound.code, BrokerIdNotRegistered.code), result
 
 
 def partition(cluster: Cluster) -> Partition:
@@ -81,17 +81,17 @@ async def test_a_node_is_taken_out_while_the_others_go_on(tmp_path: Path) -> Non
         # Its replicas go to others, and with them its leaderships.
         moved = AlterPartitionReassignmentsRequest.Topic
         there = moved(name="t", partitions=[moved.Partition(partition_index=0, replicas=[COMING, 2, 3])])
-        await asked(cluster, 2, AlterPartitionReassignmentsRequest(topics=[there]), 1)
+        await query(cluster, 2, AlterPartitionReassignmentsRequest(topics=[there]), 1)
         await cluster.until(lambda: sorted(partition(cluster).isr) == [2, 3, COMING])
         await cluster.until(lambda: cluster[LEAVING].partitions.find("t", 0) is None)
         # It votes no more; if it led the metadata, another does.
         directory = cluster[LEAVING].quorum.raft.me.directory
         leave = RemoveRaftVoterRequest(cluster_id=None, voter_id=LEAVING, voter_directory_id=directory)
-        await asked(cluster, 2, leave, 0)
+        await query(cluster, 2, leave, 0)
         await cluster.until(lambda: cluster.active is not None and cluster.active.node_id != LEAVING)
         # It stops, and is forgotten.
         await cluster.stop(LEAVING)
-        await asked(cluster, 2, UnregisterBrokerRequest(broker_id=LEAVING), 0)
+        await query(cluster, 2, UnregisterBrokerRequest(broker_id=LEAVING), 0)
         await cluster.until(
             lambda: all([known.broker_id for known in b.metadata.brokers] == [2, 3, COMING] for b in cluster.up)
         )

@@ -24,7 +24,7 @@ def module() -> ModuleType:
     return metadata_response_cache
 
 
-def told(name: str = "t", *, code: int = 0, replicas: int = 1) -> MetadataResponse.Topic:
+def result(name: str = "t", *, code: int = 0, replicas: int = 1) -> MetadataResponse.Topic:
     partition = MetadataResponse.Topic.Partition(
         error_code=code, partition_index=0, leader_id=1, replica_nodes=[1] * replicas, isr_nodes=[1]
     )
@@ -46,7 +46,7 @@ def told_once(module: ModuleType, brokers: int = 1) -> tuple[Any, SmallCluster]:
     cluster, store = SmallCluster(brokers), module.MetadataResponseCache()
     topic = cluster.create("t", assignments=[tuple(range(1, brokers + 1))])
     assert seen(store, cluster.metadata).get(topic) is None
-    kept = seen(store, cluster.metadata).put(topic, told())
+    kept = seen(store, cluster.metadata).put(topic, result())
     assert seen(store, cluster.metadata).get(topic) is kept
     return store, cluster
 
@@ -56,7 +56,7 @@ def test_a_topic_is_told_anew_when_one_of_its_partitions_has_changed(module: Mod
     topic = cluster.topic("t")
     cluster.append([PartitionChangeRecord(partition_id=0, topic_id=topic.topic_id, isr=[1])])
     assert seen(store, cluster.metadata).get(topic) is None
-    kept = seen(store, cluster.metadata).put(topic, told())
+    kept = seen(store, cluster.metadata).put(topic, result())
     assert seen(store, cluster.metadata).get(topic) is kept
     next_one = PartitionRecord(
         partition_id=1,
@@ -99,7 +99,7 @@ def test_versions_and_listeners_are_told_apart(module: ModuleType) -> None:
 
 def test_a_topic_with_an_error_is_not_kept(module: ModuleType) -> None:
     cluster, store = SmallCluster(), module.MetadataResponseCache()
-    topic, wrong = cluster.create("t"), told(code=5)
+    topic, wrong = cluster.create("t"), result(code=5)
     assert seen(store, cluster.metadata).put(topic, wrong) is wrong
     assert seen(store, cluster.metadata).get(topic) is None
 
@@ -109,13 +109,13 @@ def test_what_is_kept_has_a_limit(module: ModuleType) -> None:
     view = seen(store, cluster.metadata)
     for number in range(10):
         topic = cluster.create(f"t{number}")
-        view.put(topic, told(topic.name, replicas=MANY_REPLICAS))
+        view.put(topic, result(topic.name, replicas=MANY_REPLICAS))
         assert view.get(topic) is not None, "the last one has a place"
         assert view.size_bytes <= module.MAX_VIEW_BYTES
     assert view.get(cluster.topic("t0")) is None
     small, huge = cluster.create("small"), cluster.create("huge")
-    view.put(small, told("small"))
-    view.put(huge, told("huge", replicas=5 * MANY_REPLICAS))
+    view.put(small, result("small"))
+    view.put(huge, result("huge", replicas=5 * MANY_REPLICAS))
     assert view.get(small) is not None
     assert view.get(huge) is None
 
@@ -125,7 +125,7 @@ def test_a_topic_that_changes_takes_its_place_once(module: ModuleType) -> None:
     view, topic = seen(store, cluster.metadata), cluster.topic("t")
     before = view.size_bytes
     for _ in range(3):
-        view.put(topic, told())
+        view.put(topic, result())
     assert view.size_bytes == before
 
 

@@ -450,8 +450,8 @@ async def test_every_query_of_a_dashboard_finds_its_series_and_labels(tmp_path: 
             assert found and all(found.values()), (expression, found)
             for selector in found:
                 labels = {label for labels, _ in scrape.matching(selector) for label in labels}
-                asked = groupings(expression) - set(OF_THE_SCRAPER)
-                assert asked <= labels, (expression, selector, labels)
+                requested = groupings(expression) - set(OF_THE_SCRAPER)
+                assert requested <= labels, (expression, selector, labels)
 
 
 @on_trio

@@ -8,7 +8,7 @@ from time import perf_counter, process_time
 import pytest
 import trio
 from support.fast_paths import connected, framed, produce, records, said
-from support.quotas import ANONYMOUS, set_quota
+from support.quotas import ANONYMOUS, SteppedClock, set_quota
 from support.serving import ClientConnection, on_trio, running_broker
 
 from trioka.broker.broker import Broker
@@ -20,19 +20,6 @@ from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceResponse
 
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-
-
-class SteppedClock:
-    """A clock that stands still until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def now_ms(self) -> int:
-        return 1_700_000_000_000
 
 
 @asynccontextmanager
@@ -99,22 +86,22 @@ async def test_the_last_of_pipelined_produces_tells_how_long_to_wait(tmp_path: P
         said(client, frame)
         said(client, frame)
         assert client._fast_path is not None
-        told = throttle_times(said(client, frame * 200), 9)
-        assert len(told) == 200
-        assert told[:-1] == [0] * 199
-        assert told[-1] == round((202 * (len(frame) - 4) / 10 - 1000) / 1000 * 10_000)
+        result = throttle_times(said(client, frame * 200), 9)
+        assert len(result) == 200
+        assert result[:-1] == [0] * 199
+        assert result[-1] == round((202 * (len(frame) - 4) / 10 - 1000) / 1000 * 10_000)
 
 
 @on_trio
 async def test_connections_of_a_user_share_a_quota_whatever_their_client_ids_are(tmp_path: Path) -> None:
     async with broker_with_topic(tmp_path) as (broker, _clock):
         await set_quota(broker, ANONYMOUS, producer_byte_rate=1000.0)
-        told = []
+        result = []
         for number in range(20):
             frame = framed(produce(broker, records(bytes(1000)), 9), 9, 1, client_id=f"client {number}")
-            told += throttle_times(said(connected(broker), frame), 9)
-        assert told[:8] == [0] * 8
-        assert all(told[9:])
+            result += throttle_times(said(connected(broker), frame), 9)
+        assert result[:8] == [0] * 8
+        assert all(result[9:])
         assert list(broker.client_quotas.produce.counters) == [("ANONYMOUS", "")]
 
 

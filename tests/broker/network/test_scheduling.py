@@ -15,7 +15,7 @@ assert sys.getswitchinterval() < 0.001
 """
 
 
-def asked(before: str) -> tuple[str, int, int]:
+def request(before: str) -> tuple[str, int, int]:
     """In a process of its own: whether it was granted, and the policy and the priority afterwards."""
     command = [sys.executable, "-c", ASKING.format(before=before)]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -26,15 +26,15 @@ def asked(before: str) -> tuple[str, int, int]:
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="another machine has other numbers")
 def test_they_are_granted_and_all_else_is_as_before() -> None:
     nice = os.getpriority(os.PRIO_PROCESS, 0)
-    assert asked("") == ("True", os.SCHED_OTHER, nice)
-    assert asked("os.nice(3)") == ("True", os.SCHED_OTHER, min(nice + 3, 19))
+    assert request("") == ("True", os.SCHED_OTHER, nice)
+    assert request("os.nice(3)") == ("True", os.SCHED_OTHER, min(nice + 3, 19))
 
 
 def test_who_was_given_another_policy_keeps_it() -> None:
-    granted, policy, _ = asked("os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
+    granted, policy, _ = request("os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
     assert (granted, policy) == ("False", os.SCHED_BATCH)
 
 
 def test_a_machine_whose_numbers_nobody_knows_is_left_alone() -> None:
     abacus = "os.uname = lambda: os.uname_result(('', '', '', '', 'abacus'))"
-    assert asked(abacus)[0] == "False"
+    assert request(abacus)[0] == "False"

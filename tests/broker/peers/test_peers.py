@@ -202,7 +202,7 @@ def both_sides_know_what_is_said(peers: ModuleType) -> None:
         async def answer(stream: trio.SocketStream, correlation_id: int) -> None:
             await stream.send_all(framed(correlation_id, ListGroupsResponse(error_code=0, groups=[]), heard[-1]))
 
-        async def asked(served: ApiVersionsResponse, version: int | None = None) -> bool:
+        async def query(served: ApiVersionsResponse, version: int | None = None) -> bool:
             async with answering(answer, served, heard) as port, closing(peers.Peers("test")) as made:
                 try:
                     for _ in range(2):  # the second time through the same connection
@@ -211,9 +211,9 @@ def both_sides_know_what_is_said(peers: ModuleType) -> None:
                     return False
                 return True
 
-        assert await asked(side(0, 3)) and await asked(side(0, 3), 5) and await asked(side(0, 99), 2)
+        assert await query(side(0, 3)) and await query(side(0, 3), 5) and await query(side(0, 99), 2)
         assert heard == [3, 3, 3, 3, 2, 2]
-        assert not await asked(side(90, 99)) and not await asked(serving())
+        assert not await query(side(90, 99)) and not await query(serving())
         assert len(heard) == 6, "what the other side does not know is not said"
 
     run(test)

@@ -68,7 +68,7 @@ class OneOfThree:
             random=Random(1),
             on_failure=lambda error: None,
         )
-        self.asked: list[SendRequest] = []
+        self.sent: list[SendRequest] = []
         self.files = files.QuorumStore.open(
             self._directory, SystemClock(), self._settings, VoterSet.of(map(ReplicaKey, (1, 2, 3)))
         )
@@ -85,7 +85,7 @@ class OneOfThree:
             RaftSettings(election_timeout_ms=LONG_MS, fetch_timeout_ms=LONG_MS, backoff_ms=1),
             Random(1),
         )
-        self.quorum.send = self.asked.append
+        self.quorum.send = self.sent.append
         settings = ControllerSettings(node_id=1, cluster_id="cluster")
         self.quorum.controller = Controller(self.quorum.metadata, settings, Random(1))
 
@@ -378,10 +378,10 @@ def test_what_a_leader_wrote_last_is_durable_before_it_follows() -> None:
     """Its fetch acknowledges it. It ceased to lead while it made durable what it had written before."""
 
     class Asks(QuorumClient):
-        asked: RaftFetchRequest | None = None
+        sent: RaftFetchRequest | None = None
 
         async def _fetch(self, leader_id: int | None, requested: RaftFetchRequest) -> bool:
-            self.asked = requested
+            self.sent = requested
             return True
 
     async def rule(node: OneOfThree) -> None:
@@ -403,9 +403,9 @@ def test_what_a_leader_wrote_last_is_durable_before_it_follows() -> None:
         following = Asks(quorum, Peers("test"), request_timeout_s=1.0, backoff_s=1.0, fetch_bytes=1)
         node.files.sync = sync_and_cease
         write()
-        while following.asked is None:
+        while following.sent is None:
             await following._fetch_once()
-        assert following.asked.end == node.files.end
+        assert following.sent.end == node.files.end
         assert node.files.durable_offset == node.files.end.offset
 
     async def main() -> None:

@@ -39,7 +39,7 @@ UPGRADE, SAFE_DOWNGRADE = 1, 2
 ELSEWHERE = (NotController.code, NotLeaderOrFollower.code)
 
 
-async def asked(broker: Broker, request: Request, version: int, *, again: tuple[int, ...], done: int = NONE) -> int:
+async def query(broker: Broker, request: Request, version: int, *, again: tuple[int, ...], done: int = NONE) -> int:
     """As a person would: again, as long as the answer says that it may be otherwise later."""
     with trio.fail_after(PATIENCE_S):
         while (code := int((await ask(broker, request, version)).error_code)) in again:
@@ -50,7 +50,7 @@ async def asked(broker: Broker, request: Request, version: int, *, again: tuple[
 async def set_kraft_version(broker: Broker, level: int, how: int = UPGRADE, *, again: tuple[int, ...] = ()) -> int:
     update = UpdateFeaturesRequest.FeatureUpdate(feature="kraft.version", max_version_level=level, upgrade_type=how)
     request = UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update], validate_only=False)
-    return await asked(broker, request, 1, again=(*ELSEWHERE, *again))
+    return await query(broker, request, 1, again=(*ELSEWHERE, *again))
 
 
 async def add_voter(cluster: Cluster, by: Broker, node: int, *, again: tuple[int, ...] = ()) -> int:
@@ -63,13 +63,13 @@ async def add_voter(cluster: Cluster, by: Broker, node: int, *, again: tuple[int
         voter_directory_id=cluster[node].quorum.raft.me.directory,
         listeners=[place],
     )
-    return await asked(by, request, 1, again=(*ELSEWHERE, *again), done=DuplicateVoter.code if again else NONE)
+    return await query(by, request, 1, again=(*ELSEWHERE, *again), done=DuplicateVoter.code if again else NONE)
 
 
 async def remove_voter(by: Broker, node: int) -> int:
     (voter,) = [voter for voter in by.quorum.raft.voters.latest if voter.id == node]
     request = RemoveRaftVoterRequest(cluster_id=None, voter_id=node, voter_directory_id=voter.directory)
-    return await asked(by, request, 0, again=(*ELSEWHERE, RequestTimedOut.code), done=VoterNotFound.code)
+    return await query(by, request, 0, again=(*ELSEWHERE, RequestTimedOut.code), done=VoterNotFound.code)
 
 
 def is_observed(leader: Broker, node: int) -> bool:

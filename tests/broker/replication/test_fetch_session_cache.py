@@ -9,6 +9,7 @@ from mutants.plant import Rule, assert_noticed
 from support.fetch_requests import (
     EVICTION_MS,
     LAST,
+    answered,
     cache,
     fetch,
     is_there,
@@ -17,7 +18,6 @@ from support.fetch_requests import (
     request,
     result,
     started,
-    told,
 )
 
 from trioka.broker.replication import fetch_session_cache as fetch_sessions
@@ -35,7 +35,7 @@ def test_without_a_slot_there_is_no_session_and_a_whole_answer(broker: ModuleTyp
         for _ in range(slots):
             assert started(sessions, ("a", 0)) != 0
         response = fetch(sessions, request(0, 0, *places(3)))
-        assert response.session_id == 0 and told(response) == places(3)
+        assert response.session_id == 0 and answered(response) == places(3)
         assert len(sessions) == slots and sessions.evictions == 0
 
 
@@ -144,10 +144,10 @@ class Dice(Random):
     def __init__(self, *throws: int) -> None:
         super().__init__(0)
         self.throws = list(throws)
-        self.asked: list[tuple[int, int]] = []
+        self.drawn: list[tuple[int, int]] = []
 
     def randint(self, a: int, b: int) -> int:
-        self.asked.append((a, b))
+        self.drawn.append((a, b))
         return self.throws.pop(0)
 
 
@@ -155,7 +155,7 @@ def test_a_session_id_is_random_positive_and_not_in_use(broker: ModuleType) -> N
     dice = Dice(7, 7, 7, 8)
     sessions = cache(broker, random=dice)
     assert [started(sessions, ("a", 0)), started(sessions, ("a", 0))] == [7, 8]
-    assert set(dice.asked) == {(1, LAST)}
+    assert set(dice.drawn) == {(1, LAST)}
 
 
 def test_the_partitions_of_all_sessions_are_limited(broker: ModuleType) -> None:

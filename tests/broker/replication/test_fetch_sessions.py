@@ -11,6 +11,7 @@ from support.fetch_requests import (
     BY_NAME,
     LAST,
     Place,
+    answered,
     cache,
     fetch,
     is_there,
@@ -19,7 +20,6 @@ from support.fetch_requests import (
     request,
     result,
     started,
-    told,
 )
 
 from trioka.broker.replication import fetch_session_cache as fetch_sessions
@@ -41,14 +41,14 @@ def test_a_final_full_fetch_gets_everything_and_no_session(broker: ModuleType) -
     sessions = cache(broker)
     for version in (4, BY_NAME):
         response = fetch(sessions, request(0, -1, ("a", 0), ("b", 1)), version)
-        assert told(response) == [("a", 0), ("b", 1)] and response.session_id == 0
+        assert answered(response) == [("a", 0), ("b", 1)] and response.session_id == 0
     assert len(sessions) == 0
 
 
 def test_an_initial_full_fetch_gets_everything_and_a_session(broker: ModuleType) -> None:
     sessions = cache(broker)
     response = fetch(sessions, request(0, 0, ("a", 0), ("b", 1)))
-    assert told(response) == [("a", 0), ("b", 1)] and response.error_code == 0
+    assert answered(response) == [("a", 0), ("b", 1)] and response.error_code == 0
     assert response.session_id != 0 and is_there(sessions, response.session_id)
 
 
@@ -68,7 +68,7 @@ def test_a_wrong_epoch_is_an_error_and_changes_nothing(broker: ModuleType) -> No
         context = opened(sessions, request(id, epoch, ("a", 1), forget=[("a", 0)]))
         assert context.error_code == InvalidFetchSessionEpoch.code and not context.asked
         response = context.answer([], 0)
-        assert (response.error_code, response.session_id, told(response)) == (InvalidFetchSessionEpoch.code, 0, [])
+        assert (response.error_code, response.session_id, answered(response)) == (InvalidFetchSessionEpoch.code, 0, [])
     assert [asked.key for asked in opened(sessions, request(id, 2)).asked] == [("a", 0)]
 
 
@@ -102,10 +102,10 @@ def test_a_full_fetch_closes_the_session_it_names(broker: ModuleType) -> None:
     sessions = cache(broker)
     first = started(sessions, ("a", 0))
     response = fetch(sessions, request(first, 0, ("b", 0)))
-    assert response.session_id not in (0, first) and told(response) == [("b", 0)]
+    assert response.session_id not in (0, first) and answered(response) == [("b", 0)]
     assert not is_there(sessions, first)
     response = fetch(sessions, request(response.session_id, -1, ("c", 0)))
-    assert response.session_id == 0 and told(response) == [("c", 0)]
+    assert response.session_id == 0 and answered(response) == [("c", 0)]
     assert len(sessions) == 0 and sessions.partitions == 0
     assert fetch(sessions, request(first, -1)).error_code == 0  # there is none to close; that is fine
 
@@ -161,7 +161,7 @@ def test_a_session_without_partitions_ends(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
     response = fetch(sessions, request(id, 1, forget=[("a", 0)]))
-    assert (response.error_code, response.session_id, told(response)) == (0, 0, [])
+    assert (response.error_code, response.session_id, answered(response)) == (0, 0, [])
     assert fetch(sessions, request(id, 2)).error_code == FetchSessionIdNotFound.code
 
 
@@ -213,22 +213,22 @@ def test_where_topics_have_names_nobody_asks_for_them(broker: ModuleType) -> Non
 def test_what_the_client_knows_is_left_out(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0), ("a", 1))
-    assert told(fetch(sessions, request(id, 1))) == []
-    assert told(fetch(sessions, request(id, 2), said={("a", 1): {"records": b""}})) == []
+    assert answered(fetch(sessions, request(id, 1))) == []
+    assert answered(fetch(sessions, request(id, 2), said={("a", 1): {"records": b""}})) == []
 
 
 def test_a_full_fetch_is_told_all_of_it_again(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
-    assert told(fetch(sessions, request(id, 0, ("a", 0)))) == [("a", 0)]
+    assert answered(fetch(sessions, request(id, 0, ("a", 0)))) == [("a", 0)]
 
 
 def _news_are_told(broker: ModuleType, news: dict[str, Any], is_news_again: bool) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0), ("a", 1), ("a", 2))
     said = {("a", 1): news}
-    assert told(fetch(sessions, request(id, 1), said=said)) == [("a", 1)]
-    assert told(fetch(sessions, request(id, 2), said=said)) == [("a", 1)] * is_news_again
+    assert answered(fetch(sessions, request(id, 1), said=said)) == [("a", 1)]
+    assert answered(fetch(sessions, request(id, 2), said=said)) == [("a", 1)] * is_news_again
 
 
 def test_records_errors_replicas_and_divergence_are_news(broker: ModuleType) -> None:
@@ -255,28 +255,28 @@ def test_an_error_that_went_away_is_told(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
     fetch(sessions, request(id, 1), said={("a", 0): {"error_code": 3}})
-    assert told(fetch(sessions, request(id, 2))) == [("a", 0)]
-    assert told(fetch(sessions, request(id, 3))) == []
+    assert answered(fetch(sessions, request(id, 2))) == [("a", 0)]
+    assert answered(fetch(sessions, request(id, 3))) == []
 
 
 def test_a_session_that_begins_with_an_error_tells_when_it_goes_away(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0), said={("a", 0): {"error_code": 3}})
-    assert told(fetch(sessions, request(id, 1))) == [("a", 0)]
+    assert answered(fetch(sessions, request(id, 1))) == [("a", 0)]
 
 
 def test_an_added_partition_is_told_and_so_is_one_that_was_forgotten_before(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
-    assert told(fetch(sessions, request(id, 1, ("a", 1)))) == [("a", 1)]
+    assert answered(fetch(sessions, request(id, 1, ("a", 1)))) == [("a", 1)]
     fetch(sessions, request(id, 2, forget=[("a", 1)]))
-    assert told(fetch(sessions, request(id, 3, ("a", 1)))) == [("a", 1)]
+    assert answered(fetch(sessions, request(id, 3, ("a", 1)))) == [("a", 1)]
 
 
 def test_asking_from_another_offset_is_no_news(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
-    assert told(fetch(sessions, request(id, 1, ("a", 0), offset=5))) == []
+    assert answered(fetch(sessions, request(id, 1, ("a", 0), offset=5))) == []
 
 
 def test_a_reader_sees_what_the_client_knows(broker: ModuleType) -> None:
@@ -289,7 +289,7 @@ def test_a_reader_sees_what_the_client_knows(broker: ModuleType) -> None:
     (asked,) = context.asked
     assert context.is_incremental
     assert asked.is_up_to_date(5, 0) and not asked.is_up_to_date(6, 0) and not asked.is_up_to_date(5, 1)
-    assert told(context.answer([], 0)) == []  # so it may pass the partition by
+    assert answered(context.answer([], 0)) == []  # so it may pass the partition by
 
 
 def test_a_full_fetch_knows_nothing_yet(broker: ModuleType) -> None:
@@ -304,7 +304,7 @@ def test_a_throttled_answer_tells_nothing_and_the_session_goes_on(broker: Module
     id = started(sessions, ("a", 0))
     response = opened(sessions, request(id, 1, ("a", 1))).throttled(70)
     assert (response.throttle_time_ms, response.error_code, response.session_id) == (70, 0, id)
-    assert told(fetch(sessions, request(id, 2))) == [("a", 1)]
+    assert answered(fetch(sessions, request(id, 2))) == [("a", 1)]
 
 
 def test_a_request_overtaken_by_the_next_is_answered_with_an_error(broker: ModuleType) -> None:
@@ -316,7 +316,7 @@ def test_a_request_overtaken_by_the_next_is_answered_with_an_error(broker: Modul
     for response in (waiting.answer(results, 0), waiting.throttled(1)):
         assert (response.error_code, response.session_id) == (InvalidFetchSessionEpoch.code, id)
         assert not response.responses
-    assert told(next.answer(results, 0)) == [("a", 0)]  # the first one did not count as told
+    assert answered(next.answer(results, 0)) == [("a", 0)]  # the first one did not count as told
 
 
 def test_a_request_overtaken_by_the_end_of_its_session_is_answered_with_an_error(broker: ModuleType) -> None:
@@ -334,7 +334,7 @@ def test_a_request_whose_session_is_closed_meanwhile_is_answered(broker: ModuleT
     waiting = opened(sessions, request(id, 1))
     results = [(asked, result(0, records=b"x")) for asked in waiting.asked]
     fetch(sessions, request(id, -1))
-    assert told(waiting.answer(results, 0)) == [("a", 0)]
+    assert answered(waiting.answer(results, 0)) == [("a", 0)]
 
 
 def test_partitions_with_records_go_to_the_end(broker: ModuleType) -> None:
@@ -343,7 +343,7 @@ def test_partitions_with_records_go_to_the_end(broker: ModuleType) -> None:
     records = {"records": b"x"}
     fetch(sessions, request(id, 1), said={("a", 0): records, ("a", 2): records, ("a", 1): {"high_watermark": 6}})
     response = fetch(sessions, request(id, 2), said={place: {"high_watermark": 9} for place in places(4)})
-    assert told(response) == [("a", 1), ("a", 3), ("a", 0), ("a", 2)]
+    assert answered(response) == [("a", 1), ("a", 3), ("a", 0), ("a", 2)]
 
 
 def test_a_session_keeps_the_order_of_its_first_answer(broker: ModuleType) -> None:
@@ -358,7 +358,7 @@ def test_neighbours_of_one_topic_are_told_together(broker: ModuleType) -> None:
     asked: list[Place] = [("a", 0), ("a", 1), ("b", 0), ("a", 2)]
     response = fetch(sessions, request(0, 0, *asked))
     assert [(t.topic, len(t.partitions)) for t in response.responses] == [("a", 2), ("b", 1), ("a", 1)]
-    assert told(response) == asked
+    assert answered(response) == asked
     response = fetch(sessions, request(0, 0, (A, 0), (B, 0), (B, 1)), BY_ID)  # two ids, both without a name
     assert [(t.topic_id, len(t.partitions)) for t in response.responses] == [(A, 1), (B, 2)]
 

@@ -185,9 +185,9 @@ async def test_quotas_and_configurations_are_audited(tmp_path: Path, caplog: pyt
         ]
         jaas = "listener.name.plaintext.plain.sasl.jaas.config"
         secret = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="{STORE_PASSWORD}";'
-        told = await ask_as_root(broker, configs((node, "1", jaas, secret)))
+        response = await ask_as_root(broker, configs((node, "1", jaas, secret)))
         heard = lines(caplog)
-        assert told.responses[0].error_code or heard == [
+        assert response.responses[0].error_code or heard == [
             f"configuration of broker 1 {jaas} changed from no value to [hidden] {by}"
         ]
         assert STORE_PASSWORD not in "".join(heard)
@@ -216,7 +216,7 @@ async def test_a_change_through_another_node_names_the_client(tmp_path: Path, ca
 # -- what is told of records, without a broker -------------------------------------------------------------------------
 
 
-def told(module: ModuleType, before: Metadata, *records: Any) -> list[tuple[str, str, str]]:
+def response(module: ModuleType, before: Metadata, *records: Any) -> list[tuple[str, str, str]]:
     return [tuple(each) for each in module.described(records, before)]
 
 
@@ -235,11 +235,11 @@ def test_secret_values_are_hidden_and_others_told(module: ModuleType) -> None:
         "sasl.jaas.config",
         "a.key.of.a.later.version",
     ):
-        ((_, _, what),) = told(module, before, config(broker, key, "new-s3cret"))
+        ((_, _, what),) = response(module, before, config(broker, key, "new-s3cret"))
         assert "s3cret" not in what and what.endswith("to [hidden]"), what
-    ((_, _, what),) = told(module, before, config(topic, "unknown", "new-s3cret"))
+    ((_, _, what),) = response(module, before, config(topic, "unknown", "new-s3cret"))
     assert "s3cret" not in what
-    ((_, _, what),) = told(module, before, config(topic, "retention.ms", "5\nx"))
+    ((_, _, what),) = response(module, before, config(topic, "retention.ms", "5\nx"))
     assert what.endswith("to '5\\nx'")
 
 
@@ -260,7 +260,7 @@ def test_each_kind_of_record_is_told_as_it_was_before(module: ModuleType) -> Non
     )
     quota = quota_record(quota_entity({"user": None, "client-id": "c"}), "request_percentage", 7.0)
     topic = TopicRecord(name="orders", topic_id=bytes(16))
-    made = told(module, before, rule, credential, token, quota, topic)
+    made = response(module, before, rule, credential, token, quota, topic)
     assert [what for _, _, what in made] == [
         "created",
         "created for SCRAM-SHA-512 with 5000 iterations",
@@ -276,14 +276,14 @@ def test_each_kind_of_record_is_told_as_it_was_before(module: ModuleType) -> Non
         RemoveUserScramCredentialRecord(name="ann", mechanism=2),
         RemoveDelegationTokenRecord(token_id="id"),
     )
-    assert [what for _, _, what in told(module, before, *removals)] == [
+    assert [what for _, _, what in response(module, before, *removals)] == [
         "deleted", "deleted for SCRAM-SHA-512", "removed",
     ]  # fmt: skip
-    assert [what for _, _, what in told(module, before, credential, token)] == [
+    assert [what for _, _, what in response(module, before, credential, token)] == [
         "changed for SCRAM-SHA-512 with 5000 iterations",
         "renewed from 5 to 5",
     ]
-    assert told(module, before, removals[0])[0][1] == "ALLOW READ on TOPIC LITERAL orders to User:ann from *"
+    assert response(module, before, removals[0])[0][1] == "ALLOW READ on TOPIC LITERAL orders to User:ann from *"
 
 
 MISTAKES = [

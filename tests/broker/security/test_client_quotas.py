@@ -152,7 +152,7 @@ MISTAKES = [
     ("self.key not in values or ", "", test_quotas_of_addresses_and_of_other_kinds_do_not_count),
     ("            counter.limit = self.limit(tags)", "            pass", test_a_counter_goes_on_when_its_quota_changes),
     (
-        within("QuotaTable._make_room", "if len(self.counters) >= MAX_COUNTERS:"),
+        within("QuotaTable._evict", "if len(self.counters) >= MAX_COUNTERS:"),
         "if False:",
         test_counters_are_bounded_and_the_ones_in_use_stay,
     ),

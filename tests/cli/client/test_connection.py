@@ -80,7 +80,7 @@ def test_a_port_where_nobody_listens_and_a_host_that_does_not_exist_are_named() 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     refused = command("topics", "list", "-b", f"127.0.0.1:{port}")
-    assert refused.code == Exit.UNREACHABLE and f"nobody listens on 127.0.0.1:{port}" in refused.stderr
+    assert refused.code == Exit.UNREACHABLE and f"nothing listens on 127.0.0.1:{port}" in refused.stderr
     unknown = command("topics", "list", "-b", "no-such-host.invalid:9092")
     assert unknown.code == Exit.UNREACHABLE and "there is no host 'no-such-host.invalid'" in unknown.stderr
 

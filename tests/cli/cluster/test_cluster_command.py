@@ -218,7 +218,7 @@ def test_dev_with_several_nodes_ends_with_all_of_them(tmp_path: Path) -> None:
 # -- the verdict -------------------------------------------------------------------------------------------------------
 
 
-def told(*partitions: tuple[int, list[int], list[int]]) -> MetadataResponse:
+def result(*partitions: tuple[int, list[int], list[int]]) -> MetadataResponse:
     """Leader, replicas, in sync."""
     return MetadataResponse(
         brokers=[],
@@ -243,12 +243,12 @@ def known(*fenced: int) -> list[Broker]:
 
 def test_the_worst_decides() -> None:
     whole, behind, without = (1, [1, 2], [1, 2]), (1, [1, 2], [1]), (-1, [1, 2], [2])
-    assert judge(told(whole), known(), has_controller=True) == (HEALTHY, [])
-    assert judge(told(whole, behind), known(), has_controller=True)[0] == DEGRADED
-    assert judge(told(whole), known(2), has_controller=True) == (DEGRADED, ["broker 2 is not there"])
-    verdict, reasons = judge(told(behind, without), known(2), has_controller=True)
+    assert judge(result(whole), known(), has_controller=True) == (HEALTHY, [])
+    assert judge(result(whole, behind), known(), has_controller=True)[0] == DEGRADED
+    assert judge(result(whole), known(2), has_controller=True) == (DEGRADED, ["broker 2 is not there"])
+    verdict, reasons = judge(result(behind, without), known(2), has_controller=True)
     assert verdict == DOWN and len(reasons) == 3
-    assert judge(told(whole), known(), has_controller=False)[0] == DOWN
+    assert judge(result(whole), known(), has_controller=False)[0] == DOWN
 
 
 # -- small things ------------------------------------------------------------------------------------------------------

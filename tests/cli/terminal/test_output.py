@@ -125,13 +125,13 @@ def test_a_suggestion_is_made_only_if_something_is_near() -> None:
         ("lag", "name a group, or say --all"),
         ("topics list --timeout soon", "'soon' is no length of time"),
         ("topics create x -c cleanup.policy", "must be KEY=VALUE"),
-        ("consume x -o yesterday -b localhost:1", "nobody listens"),
+        ("consume x -o yesterday -b localhost:1", "nothing listens"),
         ("groups reset-offsets g --topic t", "say once where to"),
     ],
 )
 def test_wrong_use_is_one_explained_error(line: str, said: str) -> None:
     ended = command(*line.split())
-    assert ended.code == (Exit.UNREACHABLE if said == "nobody listens" else Exit.USAGE), ended
+    assert ended.code == (Exit.UNREACHABLE if said == "nothing listens" else Exit.USAGE), ended
     assert said in ended.stderr
     assert ended.stderr.startswith("error: ")
     assert "Traceback" not in ended.stderr
