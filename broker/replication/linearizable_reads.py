@@ -128,7 +128,7 @@ class LinearizableReads:
         must be answered, and the partitions whose reads may have passed."""
         is_awaited, noted = False, list[Replica]()
         registered = self._broker.metadata.brokers.get(broker_id)
-        is_former = registered is None or ANY_BROKER_EPOCH < broker_epoch < registered.epoch
+        is_former = registered is not None and ANY_BROKER_EPOCH < broker_epoch < registered.epoch
         if not self._waiting or not session.by_id or is_former:
             return is_awaited, noted
         for replica, waiting in tuple(self._waiting.items()):
