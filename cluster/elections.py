@@ -21,7 +21,7 @@ from .metadata_log import MetadataRecord
 from .partition import Partition
 from .partition_change import Election, ElectionContext, PartitionTarget, change_partition, election_context
 from .settings import ControllerSettings
-from .topic_overrides import is_unclean_election_allowed
+from .topic_overrides import READ_CONSISTENCY, is_linearizable, is_unclean_election_allowed
 from .topics import Topic
 
 PREFERRED: Final = 0
@@ -82,6 +82,9 @@ def _elect(
         return ItemResult(
             error=ElectionNotNeeded, message=f"leader election not needed: {name}-{index} is led by {partition.leader}"
         )
+    if election is Election.UNCLEAN and is_linearizable(metadata, name):
+        message = f"topic {name} has linearizable reads: set {READ_CONSISTENCY}=committed before an unclean election"
+        return ItemResult(error=InvalidRequest, message=message)
     now = election_context(metadata, settings, topic, partition)
     record = change_partition(topic.topic_id, partition, now, PartitionTarget(election=election))
     if record is None and election is Election.PREFERRED:

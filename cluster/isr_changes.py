@@ -18,7 +18,7 @@ from trioka.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from trioka.protocol.internal_records.metadata import PartitionChangeRecord
+from trioka.protocol.internal_records.metadata import NoOpRecord, PartitionChangeRecord
 from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -62,6 +62,8 @@ class DirectoryReply:
 def alter_partition(
     metadata: Metadata, settings: ControllerSettings, request: AlterPartitionRequest
 ) -> Decision[PartitionReply]:
+    """A proposal that changes nothing is answered only after a record is committed, too: a leader asks in this way
+    whether it still leads (cluster/read_barrier.py), and a controller that was replaced must not say so."""
     check_broker_epoch(metadata, request.broker_id, request.broker_epoch)
     records: list[MetadataRecord] = []
     replies = []
@@ -81,6 +83,8 @@ def alter_partition(
             except KafkaError as error:
                 outcome, after = ItemResult.of(error), None
             replies.append(PartitionReply(topic_id=requested.topic_id, index=index, outcome=outcome, partition=after))
+    if not records and any(reply.partition is not None for reply in replies):
+        records.append(NoOpRecord())
     return Decision(records=tuple(records), replies=tuple(replies))
 
 

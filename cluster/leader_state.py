@@ -46,6 +46,7 @@ from trioka.protocol.lazy_dataclass import frozen
 
 from .brokers import Broker
 from .partition import Partition, RecoveryState
+from .read_barrier import ReadBarrier
 
 UNKNOWN: Final = -1  # an offset that is not known yet
 ANY_BROKER_EPOCH: Final = -1  # of a follower that is too old to send its own
@@ -105,6 +106,7 @@ class LeaderState:
     """The leader's state of a partition with followers, in one leader epoch."""
 
     __slots__ = (
+        "_eligible",
         "_node_id",
         "_recovery_state",
         "_registered",
@@ -114,6 +116,7 @@ class LeaderState:
         "leader_epoch",
         "partition_epoch",
         "proposal",
+        "read_barrier",
     )
 
     def __init__(
@@ -131,6 +134,7 @@ class LeaderState:
         self._registered = registered
         self.leader_epoch = partition.leader_epoch
         self.epoch_start = log_end_offset
+        self.read_barrier = ReadBarrier(partition.leader_epoch)
         self.followers = {
             replica: Follower(replica, now if replica in partition.isr else NEVER)
             for replica in partition.replicas
@@ -142,6 +146,7 @@ class LeaderState:
         self.isr = partition.isr
         self.partition_epoch = partition.partition_epoch
         self._recovery_state = partition.leader_recovery_state
+        self._eligible = set(partition.eligible_leader_replicas)
         self.proposal: Proposal | None = None
 
     def follow(self, partition: Partition) -> None:
@@ -149,6 +154,8 @@ class LeaderState:
         assert partition.leader_epoch == self.leader_epoch
         if partition.partition_epoch > self.partition_epoch:
             self._commit(partition)
+        elif partition.partition_epoch == self.partition_epoch:
+            self._eligible = set(partition.eligible_leader_replicas)  # the controller's answer did not have them
         others = [replica for replica in partition.replicas if replica != self._node_id]
         self.followers = {replica: self.followers.get(replica) or Follower(replica, NEVER) for replica in others}
 
@@ -156,6 +163,18 @@ class LeaderState:
     def maximal_isr(self) -> set[int]:
         """The maximal ISR: every replica that some controller may consider in sync (I4)."""
         return {*self.isr, *(self.proposal.isr if self.proposal is not None else ())}
+
+    @property
+    def possible_leaders(self) -> set[int]:
+        """Every other replica that the controller may elect without an unclean election: the maximal ISR and the ELR.
+        The controller's answer to a proposal does not have the ELR, so a replica that has left the ISR counts until
+        the metadata has that state."""
+        return (self.maximal_isr | self._eligible) - {self._node_id}
+
+    def may_read(self, read: int, high_watermark: int) -> bool:
+        """Whether a linearizable read may be answered with the high watermark (cluster/read_barrier.py). It must have
+        reached the start of the epoch: earlier leaders may have acknowledged records up to there (I10)."""
+        return high_watermark >= self.epoch_start and not self.read_barrier.missing(read, self.possible_leaders)
 
     # -- progress ------------------------------------------------------------------------------------------------------
 
@@ -291,6 +310,7 @@ class LeaderState:
         """The controller's yes, with the partition as it is from now on. False if it is of no use any more."""
         if proposal is not self.proposal or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
+        self._eligible |= set(self.isr) - set(isr)
         self.isr, self.partition_epoch = isr, partition_epoch
         self._recovery_state = RecoveryState.RECOVERED
         self.proposal = None

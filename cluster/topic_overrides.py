@@ -1,4 +1,4 @@
-"""The two keys of a topic that the controller itself must read, as they count: its own, the brokers', the default."""
+"""The keys of a topic that the controller itself must read, as they count: its own, the brokers', the default."""
 
 from typing import Final
 
@@ -9,6 +9,8 @@ from .topics import Topic
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION: Final = "unclean.leader.election.enable"
+READ_CONSISTENCY: Final = "trioka.read.consistency"
+LINEARIZABLE: Final = "linearizable"
 
 
 def min_insync_replicas(metadata: Metadata, settings: ControllerSettings, topic: Topic) -> int:
@@ -18,8 +20,16 @@ def min_insync_replicas(metadata: Metadata, settings: ControllerSettings, topic:
 
 
 def is_unclean_election_allowed(metadata: Metadata, settings: ControllerSettings, topic: Topic) -> bool:
+    """Never for a topic with linearizable reads: its leader would not learn of a leader outside the ISR and ELR."""
+    if is_linearizable(metadata, topic.name):
+        return False
     value = _effective(metadata, settings, topic.name, UNCLEAN_LEADER_ELECTION)
     return settings.unclean_leader_election_enable if value is None else value.lower() == "true"
+
+
+def is_linearizable(metadata: Metadata, topic_name: str) -> bool:
+    value = metadata.configs.value(topic_resource(topic_name), READ_CONSISTENCY)
+    return value is not None and value.strip() == LINEARIZABLE
 
 
 def _effective(metadata: Metadata, settings: ControllerSettings, topic_name: str, key: str) -> str | None:

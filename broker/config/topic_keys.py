@@ -101,6 +101,11 @@ UNCLEAN_LEADER_ELECTION_ENABLE = topic_key("unclean.leader.election.enable", Boo
     log.UNCLEAN_LEADER_ELECTION_ENABLE,
     doc="Whether a replica outside the ISR may become leader if no replica in the ISR is available, at the cost of "
         "losing records.")
+READ_CONSISTENCY = topic_key("trioka.read.consistency", String(one_of=("committed", "linearizable")), "committed",
+    hidden=True,
+    doc="What consumers see at the end of a partition. `committed`: the leader's high watermark, as in Kafka, which is "
+        "old if another leader was elected meanwhile. `linearizable`: every record that was acknowledged with acks=all "
+        "before the request was sent; not with unclean.leader.election.enable (docs/CONSISTENCY.md).")
 LEADER_REPLICATION_THROTTLED_REPLICAS = topic_key("leader.replication.throttled.replicas", List(check=is_replica), (),
     doc="Replicas whose replication is throttled on the leader: comma-separated partition:broker pairs, or * for all.")
 FOLLOWER_REPLICATION_THROTTLED_REPLICAS = topic_key("follower.replication.throttled.replicas", List(check=is_replica),

@@ -46,6 +46,10 @@ CONTROLLED_SHUTDOWN_TIMEOUT_MS = broker_key("trioka.controlled.shutdown.timeout.
     hidden=True,
     doc="Time in milliseconds that a stopping broker waits for the controller to move the leadership of its "
         "partitions.")
+LINEARIZABLE_READ_TIMEOUT_MS = broker_key("trioka.linearizable.read.timeout.ms", Int(min=1), 5000, LOW, CLUSTER_WIDE,
+    hidden=True,
+    doc="Time in milliseconds that a request waits until the leader knows that it still leads, for topics with "
+        "trioka.read.consistency=linearizable. After it the client gets NOT_LEADER_OR_FOLLOWER and tries again.")
 FAST_PATH_ENABLE = broker_key("trioka.fast.path.enable", Boolean(), True, LOW, hidden=True,
     doc="Whether repeated Produce and Fetch requests are served without being decoded. The responses are the same; "
         "`false` is slower, and shows whether the fast path is the cause of a problem.")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from trioka.cluster.topic_overrides import LINEARIZABLE
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import InvalidConfig, InvalidRequest
 
@@ -104,6 +105,11 @@ def validate_topic(
     low, high = after[topic.MIN_COMPACTION_LAG_MS], after[topic.MAX_COMPACTION_LAG_MS]
     if low > high:
         raise InvalidConfig(f"min.compaction.lag.ms is {low}, but must be at most max.compaction.lag.ms ({high}).")
+    if after[topic.READ_CONSISTENCY] == LINEARIZABLE and after[topic.UNCLEAN_LEADER_ELECTION_ENABLE]:
+        raise InvalidConfig(
+            "trioka.read.consistency=linearizable requires unclean.leader.election.enable=false: a leader does not "
+            "learn of another one that was not in sync."
+        )
     _check_tiers(after, before)
     return after
 

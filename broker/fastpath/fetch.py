@@ -14,7 +14,8 @@ and 15 here; in a session of a thousand partitions with small reads, each takes 
 
 **Not eligible**, and left to the general path unchanged: another topic, a partition that this broker does not lead, an
 offset out of range, records that are not in the page cache, a fetch that must wait for `min_bytes`, aborted
-transactions in a read_committed range, followers, and a client that is to be throttled (its response has no records).
+transactions in a read_committed range, the end of a partition with linearizable reads, followers, and a client that is
+to be throttled (its response has no records).
 The fast path never answers an error, and **has no side effect before the response is known**: a session advances only
 when its response is complete. A check that is added to the general path (authorization, quotas) must be added here too,
 or disable the fast path.
@@ -41,8 +42,9 @@ from trioka.storage.small_read import take
 
 from ..config.network_keys import FETCH_MAX_BYTES
 from ..counters.latency import FETCH
-from ..handlers.fetch import READ_COMMITTED, READ_UNCOMMITTED, Result
+from ..handlers.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from ..network.request_quotas import fetch_response_bytes
+from ..replication.fetch_results import Result
 from ..replication.fetch_session_cache import (
     FINAL_EPOCH,
     FIRST_VERSION_BY_ID,
@@ -275,6 +277,8 @@ class FetchFastPath(FastPath):
             records: RecordBytes | None = None
             size = 0
             if offset >= upto or (left <= 0 and found):
+                if replica.is_linearizable and offset >= upto:
+                    return None  # it must wait (replication/linearizable_reads.py)
                 if cached is not None and cached.is_up_to_date(high_watermark, log_start):
                     if several is not None:
                         several.append((replica, 0))
@@ -290,6 +294,8 @@ class FetchFastPath(FastPath):
                     if part is None:
                         return None
                     records = log.files.for_response(part)
+                if replica.is_linearizable and following >= upto:
+                    return None
                 if self._is_committed and log.aborted_transactions(offset, following):
                     return None
                 size = len(records)

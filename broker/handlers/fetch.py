@@ -9,6 +9,9 @@ bytes left of the whole response; the first partition with records returns at le
 has whole batches only (storage/read_plan.py). A worker thread first loads ranges that are not in the page cache
 (storage/page_cache_probe.py), so the event loop never waits for a disk.
 
+A result that reaches the end of a partition with linearizable reads is answered once the leader knows that it still
+leads (replication/linearizable_reads.py).
+
 From the second request on, plain consumers are served by fastpath/fetch.py: a check added here belongs there too.
 
 **Followers** (requests with a broker id) read up to the log end offset. A fetch offset is recorded on arrival, as the
@@ -19,7 +22,7 @@ nothing. Consumers may also read from a follower, up to its high watermark (KIP-
 v4 read_committed · v5 log start · v7 sessions · v9 leader epochs · v12 diverging epochs · v13 ids · v16 leader hints
 """
 
-from collections.abc import Container, Coroutine, Hashable, Sequence
+from collections.abc import Container, Coroutine, Hashable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +39,6 @@ from trioka.protocol.errors import (
     TopicAuthorizationFailed,
     UnknownLeaderEpoch,
     UnknownTopicId,
-    UnknownTopicOrPartition,
 )
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.primitives import RecordBytes
@@ -48,16 +50,18 @@ from ..api import handles
 from ..metadata.leader_hints import LeaderHints
 from ..network.connection import FETCH_KEY, PENDING
 from ..network.request_quotas import charge_fetch, fetch_limits
+from ..replication.fetch_results import Result, divergence, empty_result, failed_result
 from ..replication.fetch_session_cache import FIRST_VERSION_BY_ID, CachedPartition, FetchContext
 from ..replication.follower_session import ChangedPartitions
+from ..replication.parked_follower import ParkedFollower, is_caught_up
 from ..replication.partitions import Replica
+from ..replication.request_reads import RequestReads
 from ..security.guard import TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call, Pending
 
-Result = FetchResponse.Topic.Partition
 AbortedTransaction = Result.AbortedTransaction
 
 READ_UNCOMMITTED: Final = 0
@@ -67,12 +71,6 @@ FIRST_VERSION_WITH_RACKS: Final = 11  # the first version whose consumers may be
 FIRST_VERSION_WITH_LEADERS: Final = 16
 NOT_LED_HERE: Final = (NotLeaderOrFollower, FencedLeaderEpoch)
 MAX_WARM_ATTEMPTS: Final = 2
-BEFORE_THE_LOG: Final = (TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition)
-
-# Shared by most results: creating three objects for each partition would cost more than the rest of the result.
-NO_DIVERGENCE: Final = Result.DivergingEpoch()
-NO_CURRENT_LEADER: Final = Result.CurrentLeader()
-NO_SNAPSHOT: Final = Result.SnapshotId()
 
 
 def error_response(request: FetchRequest, error: KafkaError) -> FetchResponse:
@@ -112,7 +110,7 @@ def fetch(
     broker: "Broker",
     call: "Call",
     request: FetchRequest,
-    new: "type[_PartitionReader] | None" = None,
+    new: "type[PartitionReader] | None" = None,
 ) -> "FetchResponse | Pending | Coroutine[Any, Any, FetchResponse]":
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise InvalidRequest(f"there is no isolation level {request.isolation_level}")
@@ -121,12 +119,16 @@ def fetch(
     context = broker.fetch_sessions.open(request, call.version, now_ms, broker.topic_name, is_follower=asker >= 0)
     if context.error_code:
         return context.answer((), now_ms)
-    reading = (new or _PartitionReader)(broker, context, request, call, asker)
+    reading = (new or PartitionReader)(broker, context, request, call, asker)
+    is_awaited = reading.note_for_reads()
     results = reading.read_all()
     if reading.cold:
         reading.notify_waiting()
         return _fetch_uncached(broker, reading)
-    if reading.has_enough() or request.max_wait_ms <= 0 or not (reading.replicas or reading.watch):
+    if reading.reads.begin():
+        _wait_for_reads(reading, call, broker.clock.now() + request.max_wait_ms / 1000)
+        return PENDING
+    if reading.has_enough() or request.max_wait_ms <= 0 or is_awaited or not (reading.replicas or reading.watch):
         response = reading.answer(results)
         reading.notify_waiting()  # after the response, so that records written in reaction are left to the next fetch
         return response
@@ -136,14 +138,43 @@ def fetch(
             results = reading.read_all()
             if reading.has_enough():
                 return reading.answer(results)
-    parked = _ParkedFetch(reading, call) if reading.watch is None else _ParkedFollower(reading, call, results)
+    deadline = broker.clock.now() + request.max_wait_ms / 1000
+    if reading.watch is None:
+        _park(reading, call, deadline)
+        return PENDING
+    parked = ParkedFollower(reading, call, results)
     call.on_disconnect = parked.abandon
-    keys = reading.replicas if reading.watch is None else ()
-    broker.park(parked, keys, broker.clock.now() + request.max_wait_ms / 1000)
+    broker.park(parked, (), deadline)
     return PENDING
 
 
-async def _fetch_uncached(broker: "Broker", reading: "_PartitionReader") -> FetchResponse:
+def _park(reading: "PartitionReader", call: "Call", deadline: float) -> None:
+    parked = _ParkedFetch(reading, call)
+    call.on_disconnect = parked.abandon
+    reading.broker.park(parked, reading.replicas, deadline)
+
+
+def _wait_for_reads(reading: "PartitionReader", call: "Call", deadline: float) -> None:
+    """Goes on when all linearizable reads of the request have passed or are refused; then it may wait for records until
+    the deadline."""
+    broker = reading.broker
+
+    def go_on(refused: frozenset[Replica]) -> None:
+        reading.reads.end(refused)
+        reading.cold = None
+        results = reading.read_all()
+        if reading.reads.begin():  # of a partition that had more records before
+            _wait_for_reads(reading, call, deadline)
+        elif reading.has_enough() or broker.clock.now() >= deadline:
+            call.reply(reading.answer(results))
+        else:
+            _park(reading, call, deadline)
+
+    waiting = broker.replication.reads.wait(reading.reads.pending, go_on, call.fail)
+    call.on_disconnect = lambda: broker.purgatory.cancel(waiting)
+
+
+async def _fetch_uncached(broker: "Broker", reading: "PartitionReader") -> FetchResponse:
     """A worker thread loads what is not in memory, while other clients are served. The response then has the records
     that are there, even if they are fewer than min_bytes: the request has waited long enough."""
     # First an index, then the records that it points to. Pages that are evicted again meanwhile are read all the same.
@@ -152,13 +183,17 @@ async def _fetch_uncached(broker: "Broker", reading: "_PartitionReader") -> Fetc
         assert cold is not None
         await broker.cold_reads.warm(cold)
         results = reading.read_all()
-        if not reading.cold:
+        if not reading.cold and not reading.reads.begin():
             return reading.answer(results)
     reading.cold = None
-    return reading.answer(reading.read_all())
+    results = reading.read_all()
+    while reading.reads.begin():
+        reading.reads.end(await broker.replication.reads.passed(reading.reads.pending))
+        results = reading.read_all()
+    return reading.answer(results)
 
 
-class _PartitionReader:
+class PartitionReader:
     """Reads the partitions of one fetch; it can read them again after a change."""
 
     __slots__ = (
@@ -180,6 +215,7 @@ class _PartitionReader:
         "must_answer",
         "noted",
         "rack",
+        "reads",
         "replicas",
         "sent",
         "unfinished",
@@ -208,10 +244,11 @@ class _PartitionReader:
         self.found_bytes = 0
         self.must_answer = False  # an error or a divergence, which must reach the client at once
         self.replicas: list[Replica] = []
+        self.reads = RequestReads(broker)
         self.sent: list[tuple[Replica, int]] = []  # replicas with records in the result, and their bytes
         self.cold: list[UncachedRange] | None = []  # ranges that are not in memory; None: read them anyway
         self.unfinished: list[CachedPartition] = []  # partitions that a follower's next fetch must read again
-        self.watch = None if asker < 0 else self._watch(context)
+        self.watch: ChangedPartitions | None = None if asker < 0 else self._watch(context)
         if self.watch is not None:
             context.asked = self.watch.asked(broker.clock.now(), broker.replication.max_lag_s())
 
@@ -230,6 +267,7 @@ class _PartitionReader:
         self.left, self.found_bytes = self.max_bytes, 0
         self.must_answer = False
         self.replicas = []
+        self.reads.start_over()
         self.sent = []
         self.unfinished = []
         results = []
@@ -257,6 +295,8 @@ class _PartitionReader:
             return self.context.throttled(throttle_ms)
         if self.watch is not None and self.context.is_current:
             self.watch.keep(self.unfinished)
+            assert self.context.session is not None
+            self.broker.replication.note_answer(self.context.session)
         for replica in self.replicas:
             replica.fetches += 1
         for replica, size in self.sent:
@@ -273,10 +313,26 @@ class _PartitionReader:
     def has_enough(self) -> bool:
         return self.found_bytes >= self.min_bytes or self.must_answer
 
+    # -- linearizable reads --------------------------------------------------------------------------------------------
+
+    def note_for_reads(self) -> bool:
+        """Records the fetch of a follower for linearizable reads. Whether they wait for its next one."""
+        session = self.context.session
+        if self.asker < 0 or session is None:
+            return False
+        is_awaited, noted = self.broker.replication.note_for_reads(self.asker, self.asker_epoch, session)
+        self.noted += noted
+        return is_awaited
+
+    def _reach_end(self, replica: Replica) -> None:
+        """The result has all records of the partition."""
+        if self.asker < 0 and replica.is_linearizable:
+            self.reads.reach_end(replica)
+
     @property
     def is_stale(self) -> bool:
         """Whether a partition has changed since it was read: a waiting coordinator may have written its next record."""
-        return self.watch is None or not all(_is_caught_up(cached, replica) for cached, replica in self.watch.seen())
+        return self.watch is None or not all(is_caught_up(cached, replica) for cached, replica in self.watch.seen())
 
     def notify_waiting(self) -> None:
         for replica in self.noted:
@@ -316,18 +372,20 @@ class _PartitionReader:
         high_watermark, start = log.high_watermark, log.log_start_offset
         offset = cached.fetch_offset
         if cached.last_fetched_epoch >= 0:
-            diverging = _divergence(log, cached)
+            diverging = divergence(log, cached)
             if diverging is not None:
                 self.must_answer = True
-                return _empty(cached, log, diverging)
+                return empty_result(cached, log, diverging)
         if not start <= offset <= log.log_end_offset:
+            if offset > start:
+                self._reach_end(replica)
             raise OffsetOutOfRange(f"{replica.topic}-{replica.index}: {offset}, not in [{start}, {log.log_end_offset}]")
         if self.asker >= 0:
             upto = self._end_for_follower(cached, replica)
             high_watermark = log.high_watermark
         else:
             upto = log.last_stable_offset if self.committed else high_watermark
-            if self.rack and replica.leadership is not None:
+            if self.rack and not replica.is_linearizable and replica.leadership is not None:
                 nearest = replica.leadership.select_read_replica(self.rack, offset)
                 if nearest is not None:
                     self.must_answer = True
@@ -336,6 +394,8 @@ class _PartitionReader:
         if offset >= upto or (self.left <= 0 and not is_first):
             if offset < upto:
                 self.unfinished.append(cached)
+            else:
+                self._reach_end(replica)
             if incremental:
                 if cached.is_up_to_date(high_watermark, start):
                     return None
@@ -345,6 +405,8 @@ class _PartitionReader:
         limit = min(cached.max_bytes, self.left)
         found = take(log, offset, limit, upto)
         if found is not None:
+            if found[1] >= upto:
+                self._reach_end(replica)
             return self._found(cached, replica, *found)
         if self.cold is not None:
             part = uncached_range(log, offset, limit)
@@ -356,7 +418,9 @@ class _PartitionReader:
         if read.records is None:
             # No batch fits. As in Kafka, aborted transactions are only listed if the limit is exhausted.
             self.unfinished.append(cached)
-            return self._nothing(cached, log) if limit <= 0 else _empty(cached, log)
+            return self._nothing(cached, log) if limit <= 0 else empty_result(cached, log)
+        if read.next_offset >= upto:
+            self._reach_end(replica)
         return self._found(cached, replica, log.files.for_response(read.records), read.next_offset)
 
     def _found(self, cached: CachedPartition, replica: Replica, records: RecordBytes, next_offset: int) -> Result:
@@ -368,7 +432,7 @@ class _PartitionReader:
             self.broker.replication.sent.note(replica, size)
         else:
             self.sent.append((replica, size))
-        result = _empty(cached, log)
+        result = empty_result(cached, log)
         result.records = records  # type: ignore[misc]
         if self.committed:
             found = log.aborted_transactions(cached.fetch_offset, next_offset)
@@ -402,7 +466,7 @@ class _PartitionReader:
         return result
 
     def _failed(self, cached: CachedPartition, error: KafkaError) -> Result:
-        result = _failed(cached, error)
+        result = failed_result(cached, error)
         if self.call.version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NOT_LED_HERE):
             if self.elsewhere is None:
                 self.elsewhere = LeaderHints(self.broker, self.call.connection.listener)
@@ -412,13 +476,13 @@ class _PartitionReader:
 
     def _nothing(self, cached: CachedPartition, log: Log) -> Result:
         """A result without records. Its list of aborted transactions is empty for read_committed, else null."""
-        result = _empty(cached, log)
+        result = empty_result(cached, log)
         if self.committed:
             result.aborted_transactions = []  # type: ignore[misc]
         return result
 
 
-class _AuthorizedPartitionReader(_PartitionReader):
+class _AuthorizedPartitionReader(PartitionReader):
     """For brokers with an authorizer: reads topics that the client may read, or all topics if the client is a broker
     that replicates or heals. Permissions are checked once, when the request arrives."""
 
@@ -435,6 +499,9 @@ class _AuthorizedPartitionReader(_PartitionReader):
             self._allowed = _AllTopics()
         else:
             self._allowed = broker.guard.allowed(call, AclOperation.READ, TOPIC, names) if self.asker < 0 else None
+
+    def note_for_reads(self) -> bool:
+        return isinstance(self._allowed, _AllTopics) and super().note_for_reads()
 
     def _replica(self, cached: CachedPartition) -> Replica:
         if self._allowed is None or (cached.topic and cached.topic not in self._allowed):
@@ -453,7 +520,7 @@ class _ParkedFetch(DelayedOperation):
 
     __slots__ = ("_call", "_reading", "_seen")
 
-    def __init__(self, reading: _PartitionReader, call: "Call") -> None:
+    def __init__(self, reading: PartitionReader, call: "Call") -> None:
         super().__init__()
         self._reading = reading
         self._call = call
@@ -472,125 +539,27 @@ class _ParkedFetch(DelayedOperation):
         results = reading.read_all()
         if not reading.has_enough():
             return False
-        self._call.reply(reading.answer(results))
-        return True
-
-    def expire(self) -> None:
-        self._call.reply(self._reading.answer(self._reading.read_all()))
-
-    def fail(self, mistake: Exception) -> None:
-        self._call.fail(mistake)
-
-    def abandon(self) -> None:
-        self._reading.broker.purgatory.cancel(self)
-
-
-class _ParkedFollower(DelayedOperation):
-    """Waits for changed partitions of the session, under no key of its own. A new high watermark is sent with the next
-    response; it completes the fetch only if consumers may read from followers."""
-
-    __slots__ = ("_call", "_others", "_reading", "_watch")
-
-    def __init__(self, reading: _PartitionReader, call: "Call", results: list[tuple[CachedPartition, Result]]) -> None:
-        super().__init__()
-        assert reading.watch is not None
-        self._reading = reading
-        self._call = call
-        self._watch = reading.watch
-        self._watch.parked = self
-        self._others = reading.broker.replication.waiting.setdefault(reading.asker, set())
-        self._others.add(self)
-        self._set_aside(results)
-
-    def try_complete_for(self, replicas: Sequence[Hashable]) -> bool:
-        reading, of = self._reading, self._watch.of
-        if not reading.broker.replication.is_rack_aware and all(_is_caught_up(of(each), each) for each in replicas):
-            return False
-        results = reading.read_all()
-        if not reading.has_enough():
-            self._set_aside(results)
-            return False
-        reading.broker.purgatory.cancel(self)
         self._answer(results)
         return True
 
-    def _set_aside(self, results: list[tuple[CachedPartition, Result]]) -> None:
-        """Mark partitions that were read but not sent as changed."""
-        self._watch.keep([*self._reading.unfinished, *(cached for cached, _ in results)])
-
     def expire(self) -> None:
-        self._answer(self._reading.read_all() if self._reading.context.is_current else [])
-
-    def fail(self, mistake: Exception) -> None:
-        self.abandon()
-        self._call.fail(mistake)
-
-    def hurry(self) -> None:
-        self._reading.broker.purgatory.force_complete(self)
+        self._answer(self._reading.read_all())
 
     def _answer(self, results: list[tuple[CachedPartition, Result]]) -> None:
-        self._leave()
-        self._call.reply(self._reading.answer(results))
+        reading = self._reading
+        if reading.reads.begin():
+            _wait_for_reads(reading, self._call, reading.broker.clock.now())
+        else:
+            self._call.reply(reading.answer(results))
+
+    def fail(self, mistake: Exception) -> None:
+        self._call.fail(mistake)
 
     def abandon(self) -> None:
-        """The follower has disconnected; its next connection has another session."""
-        self._leave()
-        self._watch.close()
         self._reading.broker.purgatory.cancel(self)
-
-    def _leave(self) -> None:
-        self._others.discard(self)
-        if self._watch.parked is self:
-            self._watch.parked = None
-
-
-def _is_caught_up(cached: CachedPartition, replica: Hashable) -> bool:
-    """Whether the follower has all records and the current epoch, as it had when its fetch arrived."""
-    assert isinstance(replica, Replica)
-    is_led = replica.leads and cached.current_leader_epoch in (NO_EPOCH, replica.leader_epoch)
-    return is_led and replica.log.log_end_offset <= cached.fetch_offset
 
 
 def _readable(replica: Replica) -> tuple[int, ...]:
     """The state that a consumer's response depends on."""
     log = replica.log
     return log.high_watermark, log.last_stable_offset, log.log_start_offset, replica.leader_epoch, replica.leads
-
-
-def _divergence(log: Log, cached: CachedPartition) -> Result.DivergingEpoch | None:
-    """The point at which the follower's log diverges from this one; None if it does not (I8)."""
-    epoch, end = log.end_offset_for_epoch(cached.last_fetched_epoch)
-    if epoch < 0 or end < 0:
-        raise OffsetOutOfRange(f"no epoch up to {cached.last_fetched_epoch} is known")
-    if cached.fetch_offset < log.log_start_offset:
-        raise OffsetOutOfRange(f"{cached.fetch_offset}; the log starts at {log.log_start_offset}")
-    if epoch < cached.last_fetched_epoch or end < cached.fetch_offset:
-        return Result.DivergingEpoch(epoch=epoch, end_offset=end)
-    return None
-
-
-def _empty(cached: CachedPartition, log: Log, diverging: Result.DivergingEpoch | None = None) -> Result:
-    return Result(
-        partition_index=cached.partition,
-        error_code=0,
-        high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        diverging_epoch=NO_DIVERGENCE if diverging is None else diverging,
-        current_leader=NO_CURRENT_LEADER,
-        snapshot_id=NO_SNAPSHOT,
-        aborted_transactions=None,
-        records=b"",
-    )
-
-
-def _failed(cached: CachedPartition, error: KafkaError) -> Result:
-    return Result(
-        partition_index=cached.partition,
-        error_code=error.code,
-        high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
-        aborted_transactions=[] if isinstance(error, BEFORE_THE_LOG) else None,
-        records=b"",
-    )

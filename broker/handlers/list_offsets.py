@@ -7,11 +7,14 @@
 
 Spark sends some fifty of these requests per read, so they are answered from memory where possible. A new leader returns
 OFFSET_NOT_AVAILABLE for the end offset until its high watermark has reached the log end offset that it started with
-(I10). Offsets before the log start offset are never returned. (Kafka may return one for -3 while its segment exists.)
+(I10). In a topic with linearizable reads, an answer that depends on the end waits until the leader knows that it still
+leads (replication/linearizable_reads.py). Offsets before the log start offset are never returned. (Kafka may return one
+for -3 while its segment exists.)
 
 v2 isolation level · v4 leader epochs · v7 -3 · v8 -4 · v9 -5 · v10 a timeout, for tiered logs · v11 -6
 """
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Final
 
 from trioka.cluster.acls import AclOperation
@@ -27,12 +30,14 @@ from trioka.protocol.messages.list_offsets import ListOffsetsRequest, ListOffset
 from trioka.storage.offset_lookup import offset_for_timestamp, offset_of_max_timestamp
 
 from ..api import handles
+from ..network.connection import PENDING
 from ..replication.partitions import Replica
+from ..replication.request_reads import RequestReads
 from ..security.guard import TOPIC
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..network.connection import Call
+    from ..network.connection import Call, Pending
 
 PartitionRequest = ListOffsetsRequest.Topic.Partition
 PartitionResult = ListOffsetsResponse.Topic.Partition
@@ -43,6 +48,7 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
+INDEPENDENT_OF_END: Final = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 FIRST_VERSIONS: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
@@ -65,11 +71,29 @@ def error_response(request: ListOffsetsRequest, error: KafkaError) -> ListOffset
 
 
 @handles(ListOffsetsRequest, error_response=error_response)
-def list_offsets(broker: "Broker", call: "Call", request: ListOffsetsRequest) -> ListOffsetsResponse:
+def list_offsets(broker: "Broker", call: "Call", request: ListOffsetsRequest) -> "ListOffsetsResponse | Pending":
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise InvalidRequest(f"unknown isolation level {request.isolation_level}")
-    results: dict[str, dict[int, PartitionResult]] = {}
     allowed = broker.guard.allowed(call, AclOperation.DESCRIBE, TOPIC, [topic.name for topic in request.topics])
+    reads = RequestReads(broker)
+    response = _respond(broker, call, request, allowed, reads)
+    if not reads.begin():
+        return response
+
+    def go_on(refused: frozenset[Replica]) -> None:
+        reads.end(refused)
+        call.reply(_respond(broker, call, request, allowed, reads))
+
+    waiting = broker.replication.reads.wait(reads.pending, go_on, call.fail)
+    call.on_disconnect = lambda: broker.purgatory.cancel(waiting)
+    return PENDING
+
+
+def _respond(
+    broker: "Broker", call: "Call", request: ListOffsetsRequest, allowed: Container[str], reads: RequestReads
+) -> ListOffsetsResponse:
+    results: dict[str, dict[int, PartitionResult]] = {}
+    reads.start_over()
     for topic in request.topics:
         topic_results = results.setdefault(topic.name, {})
         for partition in topic.partitions:
@@ -79,7 +103,7 @@ def list_offsets(broker: "Broker", call: "Call", request: ListOffsetsRequest) ->
                     raise TopicAuthorizationFailed()
                 if index in topic_results:
                     raise InvalidRequest(f"{topic.name}-{index} is listed twice")
-                topic_results[index] = _get_offset(broker, topic.name, partition, request, call.version)
+                topic_results[index] = _get_offset(broker, topic.name, partition, request, call.version, reads)
             except KafkaError as error:
                 topic_results[index] = _error_result(partition, error)
     return ListOffsetsResponse(
@@ -91,7 +115,12 @@ def list_offsets(broker: "Broker", call: "Call", request: ListOffsetsRequest) ->
 
 
 def _get_offset(
-    broker: "Broker", topic: str, partition: PartitionRequest, request: ListOffsetsRequest, version: int
+    broker: "Broker",
+    topic: str,
+    partition: PartitionRequest,
+    request: ListOffsetsRequest,
+    version: int,
+    reads: RequestReads,
 ) -> PartitionResult:
     timestamp = partition.timestamp
     if version < FIRST_VERSIONS.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
@@ -99,6 +128,8 @@ def _get_offset(
     replica = broker.partitions.get(topic, partition.partition_index)
     if request.replica_id != DEBUGGING:
         replica.require_leader(partition.current_leader_epoch)
+    if replica.is_linearizable and request.replica_id == CONSUMER and timestamp not in INDEPENDENT_OF_END:
+        reads.reach_end(replica)
     try:
         result = _look_up(replica, partition, request)
     except OffsetNotAvailable as error:

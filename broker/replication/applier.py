@@ -51,6 +51,9 @@ class ApplierContext(Protocol):
     def max_lag_s(self) -> float:
         """replica.lag.time.max.ms, in seconds: how long an in-sync follower may lag behind."""
 
+    def is_linearizable(self, topic: str) -> bool:
+        """Whether reads of the topic are linearizable."""
+
     def on_leader(self, replica: Replica) -> None:
         """Called when the replica becomes leader or when its ISR or epoch changes."""
 
@@ -260,6 +263,7 @@ class MetadataApplier:
             return
         replica.replica_count = len(partition.replicas)
         replica.min_in_sync = min(self._min_in_sync(topic), replica.replica_count)
+        replica.is_linearizable = self._context.is_linearizable(topic)
         replica.max_lag_s = self._context.max_lag_s()
         if partition.leader == self._node_id:
             self._lead(replica, partition, ahead)
@@ -321,8 +325,10 @@ class MetadataApplier:
     def configure(self, topic: str) -> None:
         """Apply the changed configuration of a topic, or changed defaults of the broker."""
         config, min_in_sync = self._log_config(topic), self._min_in_sync(topic)
+        is_linearizable = self._context.is_linearizable(topic)
         for replica in self._partitions.of_topic(topic):
             replica.log.config = config
+            replica.is_linearizable = is_linearizable
             replica.min_in_sync = min(min_in_sync, replica.replica_count)
             if replica.leadership is not None and replica.advance():  # the new minimum may be lower
                 self._context.on_leader(replica)

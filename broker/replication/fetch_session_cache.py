@@ -119,6 +119,7 @@ class FetchSession:
     """The partitions that one client fetches, in the order in which they are read."""
 
     __slots__ = (
+        "answered_read",
         "by_id",
         "created_ms",
         "epoch",
@@ -143,6 +144,7 @@ class FetchSession:
         self.has_unresolved = by_id and any(not requested.topic for requested in partitions.values())
         self.created_ms = self.last_used_ms = now_ms
         self.watch: Watch | None = None
+        self.answered_read = 0  # the newest linearizable read that had begun at its last response
         # The size and rank with which the cache has counted this session:
         self.size = len(partitions)
         self.is_settled = False

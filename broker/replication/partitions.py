@@ -43,6 +43,7 @@ class Replica:
         "bytes_out",
         "fetches",
         "index",
+        "is_linearizable",
         "is_unreplicated",
         "leader_epoch",
         "leader_id",
@@ -75,6 +76,7 @@ class Replica:
         self.leadership: LeaderState | None = None
         self.max_lag_s = 30.0  # replica.lag.time.max.ms
         self.is_unreplicated = False  # it leads and is the only replica
+        self.is_linearizable = False  # reads of the end of the log wait (replication/linearizable_reads.py)
         self.scrubbed_ms = NEVER_SCRUBBED  # when the whole log was last verified
         self.term = 0  # number of times it became leader: its log may have been truncated between two terms
 

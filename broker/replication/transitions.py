@@ -8,6 +8,7 @@ A single broker needs none of this and does not import it: replication/fetcher.p
 loaded with the first replica that follows or has followers.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
@@ -17,6 +18,7 @@ import trio
 
 from trioka.cluster.brokers import Broker as Registration
 from trioka.cluster.leader_state import UNKNOWN, LeaderState
+from trioka.cluster.topic_overrides import is_linearizable
 from trioka.protocol.errors import KafkaError
 
 from ..config.replication_keys import (
@@ -32,9 +34,11 @@ from .throttle import ReplicationQuota
 
 if TYPE_CHECKING:
     from ..broker import Broker
+    from .fetch_session_cache import FetchSession
     from .fetcher import FetcherManager
     from .healing import Healing
     from .isr_proposals import AlterPartitionSender
+    from .linearizable_reads import LinearizableReads
     from .scrubber import Scrubber
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -87,6 +91,12 @@ class ReplicaTransitions:
         """Damaged ranges of a replica without a good copy elsewhere, as of the last attempt."""
         return self.healing.unhealed(replica.log) if replica.log.quarantine.damages else 0
 
+    @cached_property
+    def reads(self) -> "LinearizableReads":
+        made: LinearizableReads = import_module(".linearizable_reads", __package__).LinearizableReads(self._broker)
+        self._broker.nursery.start_soon(made.confirm_epochs)
+        return made
+
     @property
     def is_following(self) -> bool:
         """Whether requests wait for responses of leaders."""
@@ -104,6 +114,9 @@ class ReplicaTransitions:
 
     def max_lag_s(self) -> float:
         return self._broker.config[REPLICA_LAG_TIME_MAX_MS] / 1000
+
+    def is_linearizable(self, topic: str) -> bool:
+        return is_linearizable(self._broker.metadata, topic)
 
     def on_leader(self, replica: Replica) -> None:
         self._stop_fetching(replica)
@@ -172,3 +185,17 @@ class ReplicaTransitions:
         # The proposal comes first: the leader waits for the follower from then on.
         self.in_sync.submit(replica, leadership.propose_expand(broker_id, replica.log.high_watermark))
         return replica.advance() or log_start_offset != started
+
+    def note_for_reads(
+        self, broker_id: int, broker_epoch: int, session: "FetchSession"
+    ) -> tuple[bool, Sequence[Replica]]:
+        """Records a follower's fetch for linearizable reads. Returns whether they wait for its next fetch, and the
+        partitions whose reads may have passed."""
+        if "reads" not in vars(self):
+            return False, ()
+        return self.reads.note_fetch(broker_id, broker_epoch, session)
+
+    def note_answer(self, session: "FetchSession") -> None:
+        """A response to a follower leaves: it sends its next fetch of this session after all reads that have begun."""
+        if "reads" in vars(self):
+            session.answered_read = self.reads.begun

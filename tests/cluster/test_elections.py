@@ -1,6 +1,7 @@
 """Elections and reassignments that somebody asks for, and what leaders and brokers tell of their replicas (I6, I16)."""
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from trioka.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from trioka.protocol.internal_records.metadata import PartitionChangeRecord
+from trioka.protocol.internal_records.metadata import ConfigRecord, NoOpRecord, PartitionChangeRecord
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -51,6 +52,20 @@ def cluster_of(brokers: int = 3, *assignments: Sequence[int], **settings: Any) -
 def elect(cluster: SmallCluster, how: int, *indexes: int, topic: str = "orders") -> list[Error | None]:
     requested = [ElectLeadersRequest.TopicPartition(topic=topic, partitions=list(indexes))]
     return errors(cluster.do(cluster.controller.elect_leaders(how, requested)))
+
+
+def test_a_topic_with_linearizable_reads_has_no_unclean_election() -> None:
+    cluster = cluster_of(2, [1, 2], unclean_leader_election_enable=True)
+    key = ConfigRecord(resource_type=2, resource_name="orders", name="trioka.read.consistency", value="linearizable")
+    cluster.append([key])
+    cluster.fence(2)
+    cluster.fence(1)
+    cluster.heartbeat(2)  # which is not in sync
+    assert cluster.partition("orders").leader == NO_LEADER
+    assert elect(cluster, UNCLEAN, 0) == [InvalidRequest]
+    assert not cluster.controller.elect_unclean(10).records
+    cluster.append([ConfigRecord(resource_type=2, resource_name="orders", name=key.name, value="committed")])
+    assert elect(cluster, UNCLEAN, 0) == [None]
 
 
 def test_the_preferred_leader_leads_again_when_it_is_in_sync() -> None:
@@ -267,6 +282,29 @@ def test_a_leader_changes_its_isr_and_every_change_counts() -> None:
     after = cluster.partition("orders")
     assert reply.partition == after and after.isr == (1, 3)
     assert (after.partition_epoch, after.leader_epoch) == (before.partition_epoch + 1, before.leader_epoch)
+
+
+def a_proposal_that_changes_nothing_is_answered_after_a_commit(rules: ModuleType) -> None:
+    """A leader asks in this way whether it still leads: a controller that was replaced must not answer."""
+    cluster = cluster_of()
+    decision = rules.alter_partition(cluster.metadata, cluster.settings, proposal(cluster, 1, isr=[1, 2, 3]))
+    assert decision.records == (NoOpRecord(),)
+    (reply,) = cluster.do(decision)
+    assert reply.partition == cluster.partition("orders")
+    refused = rules.alter_partition(cluster.metadata, cluster.settings, proposal(cluster, 2, isr=[1, 2, 3]))
+    assert refused.records == ()
+    changed = rules.alter_partition(cluster.metadata, cluster.settings, proposal(cluster, 1, isr=[1, 2]))
+    assert [type(record) for record in changed.records] == [PartitionChangeRecord]
+
+
+def test_a_proposal_that_changes_nothing_is_answered_after_a_commit() -> None:
+    a_proposal_that_changes_nothing_is_answered_after_a_commit(isr_changes)
+
+
+def test_a_planted_mistake_in_answering_at_once_is_noticed() -> None:
+    right = "if not records and any(reply.partition is not None for reply in replies):"
+    with pytest.raises(AssertionError):
+        a_proposal_that_changes_nothing_is_answered_after_a_commit(planted(isr_changes, right, "if False:"))
 
 
 @pytest.mark.parametrize(

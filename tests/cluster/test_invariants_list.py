@@ -30,6 +30,7 @@ CLUSTER, REPLICATION, MEMBERSHIP = (
     "broker/replication/test_replication.py",
     "broker/membership/test_lifecycle.py",
 )
+BARRIER, READS = "cluster/test_read_barrier.py", "broker/replication/test_linearizable_reads.py"
 EPOCHS, ADMISSION, SNAPSHOT = (
     "storage/test_leader_epochs.py",
     "storage/test_append_validation.py",
@@ -245,6 +246,20 @@ PROMISES = (
         ((WORLD, "test_a_mistake_is_found_out"), (ZOO, "joins the ISR behind the start of the epoch")),
     ),
     Promise(
+        "I18",
+        (
+            (BARRIER, "a_fetch_that_was_sent_before_the_read_does_not_count"),
+            (READS, "test_a_former_leader_never_answers_with_an_old_end"),
+            (WORLD, "test_a_linearizable_read_shows_all_that_was_acknowledged_before"),
+        ),
+        (
+            (BARRIER, "if leader_epoch == self._leader_epoch:"),
+            (BARRIER, "self._heard.get(each, NO_READ) < read"),
+            (READS, "answered=session.answered_read"),
+            (ZOO, "a read does not wait for eligible leader replicas"),
+        ),
+    ),
+    Promise(
         "K1",
         (
             (RAFT, "test_a_vote_is_saved_before_it_is_told_and_given_once_in_an_epoch"),
@@ -380,5 +395,5 @@ def test_a_promise_has_its_tests_and_each_was_seen_to_notice_a_mistake(promise: 
 
 
 def test_every_promise_is_in_the_list() -> None:
-    wanted = [f"I{number}" for number in range(1, 18)] + [f"K{number}" for number in range(1, 10)]
+    wanted = [f"I{number}" for number in range(1, 19)] + [f"K{number}" for number in range(1, 10)]
     assert [promise.name for promise in PROMISES] == wanted

@@ -19,7 +19,7 @@ if __name__ == "__main__":
 
 import pytest
 from mutants import catalog_brokers, catalog_logs
-from mutants.plant import planted
+from mutants.plant import planted, within
 from mutants.transactions import coordinator_with
 from simulation import raft_world
 from simulation.raft_world import RaftWorld
@@ -27,7 +27,7 @@ from simulation.replication_parts import Habits
 from simulation.replication_world import ReplicationWorld
 from simulation.simulators import RAFT_CHAOS_MS, RAFT_HEAL_MS, run
 
-from trioka.cluster import leader_state, partition_change, raft
+from trioka.cluster import leader_state, partition_change, raft, read_barrier
 from trioka.cluster.voters import ReplicaKey
 from trioka.coordinator import transaction
 from trioka.storage import (
@@ -85,6 +85,10 @@ def _habit(name: str, seed: int, **habits: bool) -> Mutant:
 
 def _rule(name: str, seed: int, right: str, wrong: str) -> Mutant:
     return _given("replication", name, seed, lambda: {"rules": planted(leader_state, right, wrong)})
+
+
+def _read_barrier(name: str, seed: int, right: str, wrong: str) -> Mutant:
+    return _module("reads", name, seed, read_barrier, "ReadBarrier", leader_state, right, wrong)
 
 
 def _raft(name: str, seed: int, right: str, wrong: str) -> Mutant:
@@ -151,6 +155,41 @@ MUTANTS = (
     _habit("acknowledges before the high watermark", 0, acks_at_once=True),
     _habit("serves above the high watermark", 0, serves_above_high_watermark=True),
     _habit("a new leader tells the latest offset at once", 3, tells_latest_at_once=True),
+    _read_barrier(
+        "a fetch in another leader epoch counts for a read",
+        40,
+        within("ReadBarrier.note_fetch", "if leader_epoch == self._leader_epoch:"),
+        "if True:",
+    ),
+    _read_barrier(
+        "a fetch from before a read counts for it",
+        18,
+        "self._heard.get(each, NO_READ) < read",
+        "each not in self._heard",
+    ),
+    _given(
+        "reads",
+        "a read does not wait for eligible leader replicas",
+        53,
+        lambda: {
+            "rules": planted(
+                leader_state,
+                "return (self.maximal_isr | self._eligible) - {self._node_id}",
+                "return self.maximal_isr - {self._node_id}",
+            )
+        },
+    ),
+    _given(
+        "reads", "a fetch that was sent before a read counts when it arrives", 189, lambda: {"counts_arrivals": True}
+    ),
+    _given(
+        "reads",
+        "a new leader answers reads before the start of its epoch",
+        1,
+        lambda: {
+            "rules": planted(leader_state, within("LeaderState.may_read", "high_watermark >= self.epoch_start"), "True")
+        },
+    ),
     _raft("votes for a log that knows less", 40, "if request.end < self._log.end:", "if False:"),
     _raft(
         "votes twice in an epoch",

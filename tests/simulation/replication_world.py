@@ -43,6 +43,8 @@ ALTER_TIMEOUT_MS = 400
 MAX_EVENTS = 400_000
 NORMAL = Habits()
 
+FetchPosition = tuple[int, int, int, int]  # leader epoch, offset, epoch of the last record, broker epoch
+
 
 class ReplicationWorld:
     def __init__(
@@ -445,13 +447,14 @@ class ReplicationWorld:
             if is_same and broker.following is not None and log.end == requested[1]:
                 self._take(broker, leader_epoch, *answer)
 
-        self._deliver(
-            broker.id, leader_id, lambda: self._serve(broker.id, self.brokers[leader_id], requested, answered)
-        )
+        self._deliver(broker.id, leader_id, self._arrival(broker, self.brokers[leader_id], requested, answered))
 
-    def _serve(
-        self, asker: int, leader: SimBroker, requested: tuple[int, int, int, int], answered: Callable[[Any], None]
-    ) -> None:
+    def _arrival(
+        self, broker: SimBroker, leader: SimBroker, requested: FetchPosition, answered: Callable[[Any], None]
+    ) -> Callable[[], None]:
+        return lambda: self._serve(broker.id, leader, requested, answered)
+
+    def _serve(self, asker: int, leader: SimBroker, requested: FetchPosition, answered: Callable[[Any], None]) -> None:
         leader_epoch, offset, last_epoch, broker_epoch = requested
         leadership, log = leader.leadership, leader.log
         if leadership is None or (leadership.leader_epoch != leader_epoch and not self._habits.answers_any_epoch):

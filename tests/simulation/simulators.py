@@ -10,6 +10,7 @@ from simulation import (
     compaction_world,
     producer_world,
     raft_world,
+    reads_world,
     replication_parts,
     rot_world,
     storage_world,
@@ -19,6 +20,7 @@ from simulation.brokers_world import BrokersWorld
 from simulation.compaction_world import CompactionWorld
 from simulation.producer_world import ProducerWorld
 from simulation.raft_world import RaftWorld
+from simulation.reads_world import ReadsWorld
 from simulation.replication_world import ReplicationWorld
 from simulation.rot_world import RotWorld
 from simulation.storage_world import StorageWorld
@@ -58,6 +60,18 @@ def _walk(world: Any, part: float) -> None:
     world.run(int(world.profile.steps * part))
 
 
+REPLICATION_CALM: Mapping[str, object] = {
+    "loss": 0.0,
+    "clean": 0.0,
+    "straggle": 0.0,
+    "max_delay_ms": 10,
+    "flush_ms": 20,
+    "is_power": False,
+    "crash_every_ms": NEVER_MS,
+    "cut_every_ms": NEVER_MS,
+    "pause_every_ms": NEVER_MS,
+}
+
 WORLDS = {
     "raft": World(
         profile=raft_world.FaultProfile.of,
@@ -82,20 +96,17 @@ WORLDS = {
     ),
     "replication": World(
         profile=replication_parts.FaultProfile.of,
-        calm={
-            "loss": 0.0,
-            "clean": 0.0,
-            "straggle": 0.0,
-            "max_delay_ms": 10,
-            "flush_ms": 20,
-            "is_power": False,
-            "crash_every_ms": NEVER_MS,
-            "cut_every_ms": NEVER_MS,
-            "pause_every_ms": NEVER_MS,
-        },
+        calm=REPLICATION_CALM,
         begin=ReplicationWorld,
         live=lambda world, part: world.run(int(CHAOS_MS * part), HEAL_MS),
         trace=lambda world: (world.events, world.truth, sorted(world.acked.items())),
+    ),
+    "reads": World(
+        profile=reads_world.profile_of,
+        calm=REPLICATION_CALM,
+        begin=ReadsWorld,
+        live=lambda world, part: world.run(int(CHAOS_MS * part), HEAL_MS),
+        trace=lambda world: (world.events, world.truth, world.reads, sorted(world.acked.items())),
     ),
     "storage": World(
         profile=storage_world.FaultProfile.of,

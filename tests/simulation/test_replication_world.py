@@ -6,8 +6,10 @@ import os
 import pytest
 from mutants import catalog
 from simulation.replication_world import ReplicationWorld
+from simulation.simulators import run
 
 SEEDS = int(os.environ.get("TRIOKA_REPLICATION_SEEDS", "144"))
+READ_SEEDS = int(os.environ.get("TRIOKA_READ_SEEDS", "48"))
 PARTS = 8
 
 
@@ -17,11 +19,19 @@ def test_what_was_shown_stays_whatever_happens(part: int) -> None:
         catalog.run_replication(seed)
 
 
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_linearizable_read_shows_all_that_was_acknowledged_before(part: int) -> None:
+    from_elr = 0
+    for seed in range(part, READ_SEEDS, PARTS):
+        from_elr += run("reads", seed).elected_from_elr
+    assert from_elr
+
+
 def test_the_same_seed_is_the_same_world() -> None:
-    def run() -> ReplicationWorld:
+    def lived() -> ReplicationWorld:
         return catalog.run_replication(7)
 
-    one, two = run(), run()
+    one, two = lived(), lived()
     assert (one.events, one.truth, one.acked) == (two.events, two.truth, two.acked)
 
 

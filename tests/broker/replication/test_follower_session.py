@@ -26,6 +26,7 @@ from trioka.broker.network.connection import Connection
 from trioka.broker.replication import follower_session as follower_watch
 from trioka.broker.replication import transitions as replication
 from trioka.broker.replication.fetch_session_client import VERSION, FetchSessionClient, Key, Limits, Position
+from trioka.broker.replication.parked_follower import ParkedFollower
 from trioka.cluster.purgatory import DelayedOperation, Purgatory
 from trioka.protocol.batch import build
 from trioka.protocol.errors import FencedLeaderEpoch
@@ -134,7 +135,7 @@ async def what_goes_wrong_with_a_fetch_that_waits_concerns_its_follower_only(dir
     async with followed(directory) as (broker, session):
         request = await session.say(FOR_EVER_MS)
         await broker_waits(broker)
-        with mock.patch.object(handler._ParkedFollower, "try_complete_for", side_effect=ZeroDivisionError):
+        with mock.patch.object(ParkedFollower, "try_complete_for", side_effect=ZeroDivisionError):
             await write(broker, 2)
         with pytest.raises(AttributeError):  # of an answer that is None
             await session.hear(request)
@@ -143,7 +144,7 @@ async def what_goes_wrong_with_a_fetch_that_waits_concerns_its_follower_only(dir
 
 async def broker_waits(broker: Broker) -> None:
     """Until the follower's fetch is parked. Other operations of a young broker may wait, too."""
-    while not any(isinstance(each, handler._ParkedFollower) for _, _, each in broker.purgatory._deadlines):
+    while not any(isinstance(each, ParkedFollower) for _, _, each in broker.purgatory._deadlines):
         await trio.sleep(0.001)
 
 
@@ -358,7 +359,7 @@ def test_a_follower_that_is_not_hurried_is_missed(
 
 def test_what_is_not_read_again_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower_watch, "FULL_SCAN_S", FOR_EVER_S)
-    monkeypatch.setattr(handler._PartitionReader, "is_stale", False)
+    monkeypatch.setattr(handler.PartitionReader, "is_stale", False)
     monkeypatch.setattr(Purgatory, "hold", lambda self: None)  # as if a task resumed the connection, outside of a round
     must_fail(what_is_written_because_a_follower_has_come_so_far_comes_at_once, tmp_path)
 
