@@ -68,7 +68,9 @@ class ObjectWriter(Protocol):
 class ObjectStore(Protocol):
     """The objects below one prefix of a bucket. Keys are relative to the prefix."""
 
-    url: str  # without credentials: for log lines
+    @property
+    def url(self) -> str:
+        """Without credentials: for log lines."""
 
     async def create(self, key: str, data: Data) -> bool:
         """Write an object unless the key exists. False: it exists, with other bytes. True if it has the same bytes:
