@@ -15,7 +15,8 @@ from trioka.protocol.errors import CorruptMessage, KafkaError
 
 
 class Extract(NamedTuple):
-    """Whole batches; or, if `missing_bytes` is positive, so many more bytes are needed for the first one."""
+    """Whole batches, and the offset behind them; or, if `missing_bytes` is positive, so many more bytes are needed for
+    the first one. Without either, a `next_offset` behind the requested one says that there is nothing before it."""
 
     records: memoryview
     next_offset: int
@@ -100,7 +101,11 @@ def extract(data: memoryview, wanted: Wanted) -> Extract:
             found, next_offset = True, header.next_offset
         position += header.size
         expected = Anchor(header.next_offset, None, expected.is_contiguous)
-    return Extract(data[start:position] if found else NOTHING, next_offset)
+    if found or position < len(data):
+        return Extract(data[start:position] if found else NOTHING, next_offset)
+    if wanted.is_last_data:
+        return Extract(NOTHING, wanted.end_offset)  # the segment ends with a gap
+    return Extract(NOTHING, next_offset, HEADER_SIZE)
 
 
 def _header(data: memoryview, position: int) -> BatchHeader | None:

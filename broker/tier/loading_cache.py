@@ -75,6 +75,10 @@ class LoadingCache(Generic[K, V]):
         if value is not None:
             self.bytes -= self._size_of(value)
 
+    def drop_if(self, is_unwanted: Callable[[K], bool]) -> None:
+        for key in [key for key in self._values if is_unwanted(key)]:
+            self.drop(key)
+
     def _begin(self, key: K) -> _Load[V]:
         load = self._loads[key] = _Load[V]()
         self._start_soon(self._run, key, load)
