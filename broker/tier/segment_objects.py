@@ -9,6 +9,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, cast
 
+import trio
+
 from trioka.cluster.remote_log_metadata import RemoteSegment, TopicIdPartition
 from trioka.protocol.batch import BatchHeader
 from trioka.protocol.checksum import crc32c
