@@ -23,7 +23,7 @@ from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 from trioka.storage.log import Log
-from trioka.storage.scrub import SegmentScrub
+from trioka.storage.scrub import SegmentScrub, verify
 from trioka.storage.segment import BatchPosition, Segment
 
 SCRUBBING: dict[str, Any] = {
@@ -274,7 +274,7 @@ async def rot_and_heal(tmp_path: Path, flips: int) -> None:
                 )
             )
             nursery.cancel_scope.cancel()
-        assert all(not list(log.verify()) for log in logs)
+        assert all(not list(verify(log)) for log in logs)
         for node in (1, 2, 3):
             for offset in range(BATCHES):
                 assert not rot.is_damaged(node, offset), (node, offset)
