@@ -23,12 +23,12 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from trioka.protocol.lazy_dataclass import frozen
+from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.protocol.schema import Entry
 
 from .remote_log_metadata import (
     RemoteSegment,
     SegmentState,
-    TopicIdPartition,
     segment_record,
     update_record,
 )

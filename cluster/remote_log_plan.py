@@ -1,7 +1,7 @@
 """What a broker does next for one partition whose segments go to the object store: a decision, from facts.
 
 A leader copies closed segments, cancels copies that nobody continues, deletes what retention no longer keeps, and moves
-the log start before anything below it goes. Leader and followers delete local segments that are in the object store.
+the log start before anything below it goes.
 
 Rules:
 
@@ -13,6 +13,9 @@ Rules:
 - A finished segment may go if it lies below the log start, or if its usable part is in other finished segments (it is
   spare). While one deletion runs no other segment counts as spare: two might each be spare because of the other.
 - The leader's log start never points at an offset that is neither local nor in the object store.
+
+Which local segments may go is decided in storage/local_retention.py, for leaders and followers; `tiered_end` is its
+limit.
 
 A leader may decide only when it has replayed its own epoch's record (remote_log_metadata.py).
 """
@@ -62,8 +65,6 @@ class Policy:
     deletes_all: bool  # remote.log.delete.on.disable, and remote.storage.enable is off
     retention_ms: int
     retention_bytes: int
-    local_retention_ms: int
-    local_retention_bytes: int
 
 
 class Cause(Enum):
@@ -104,14 +105,7 @@ class MoveLogStart:
     cause: Cause
 
 
-@frozen
-class DeleteLocal:
-    """Deletes local segments that end at or before this offset. The log start stays where it is."""
-
-    offset: int
-
-
-Step: TypeAlias = CopySegment | CancelCopy | DeleteSegment | MoveLogStart | DeleteLocal
+Step: TypeAlias = CopySegment | CancelCopy | DeleteSegment | MoveLogStart
 
 
 def decide_as_leader(
@@ -138,40 +132,20 @@ def decide_as_leader(
     yield from _deletions(facts, remote, policy, log_start, busy, is_deleting, missing)
     if policy.copies:
         yield from _copies(facts, remote, log_start)
-    yield from decide_locally(facts, remote, policy, now_ms=now_ms, log_start_offset=log_start)
 
 
-def decide_locally(
-    facts: LogFacts, remote: RemotePartition, policy: Policy, *, now_ms: int, log_start_offset: int | None = None
-) -> Iterator[DeleteLocal]:
-    """Which local segments may go. A follower decides nothing else."""
-    log_start = facts.log_start_offset if log_start_offset is None else log_start_offset
-    left = facts.local_size_bytes
-    offset = facts.local_start_offset
-    for segment in facts.segments:
-        if segment.next_offset > facts.high_watermark:
-            break
-        if segment.next_offset > log_start:
-            is_old = _is_older(segment.max_timestamp_ms, policy.local_retention_ms, now_ms)
-            is_beyond = 0 <= policy.local_retention_bytes <= left - segment.size_bytes
-            if not (is_old or is_beyond):
-                break
-            if not _is_covered(facts, remote, segment, log_start):
-                break
-        offset = segment.next_offset
-        left -= segment.size_bytes
-    if offset > facts.local_start_offset:
-        yield DeleteLocal(offset=offset)
+def tiered_end(facts: LogFacts, remote: RemotePartition) -> int:
+    """Up to here (exclusive) everything on this disk is in the object store without a hole, so segments that end before
+    may be deleted locally, by leaders and followers. Records before the disk's first are not looked at: they are not
+    there to be lost."""
+    return remote.covered_until(facts.lineage, max(facts.log_start_offset, facts.local_start_offset))
 
 
-def next_expiry_ms(facts: LogFacts, remote: RemotePartition, policy: Policy) -> int | None:
-    """When retention by time has to look again: when the first segment here or there becomes too old."""
-    due: list[int] = []
-    if policy.retention_ms >= 0 and remote.finished:
-        due.append(remote.finished[0].max_timestamp_ms + policy.retention_ms + 1)
-    if policy.local_retention_ms >= 0 and facts.segments:
-        due.append(facts.segments[0].max_timestamp_ms + policy.local_retention_ms + 1)
-    return min(due, default=None)
+def next_expiry_ms(remote: RemotePartition, policy: Policy) -> int | None:
+    """When retention by time has to look again: when the first segment becomes too old."""
+    if policy.retention_ms < 0 or not remote.finished:
+        return None
+    return remote.finished[0].max_timestamp_ms + policy.retention_ms + 1
 
 
 def oldest_not_copied(facts: LogFacts, remote: RemotePartition) -> LocalSegment | None:

@@ -4,7 +4,7 @@
 The job is in the records, so it survives its broker: every leader of such a partition looks for partitions whose topic
 does not exist any more.
 
-    RemotePartitionDelete MARKED ─▶ STARTED ─▶ each segment: cancelled or deleted (cluster/remote_log_jobs.py) ─▶ FINISHED
+    RemotePartitionDelete MARKED ─▶ STARTED ─▶ each segment: cancelled or deleted ─▶ FINISHED
 
 Its records have the highest leader epoch (DELETED_EPOCH): nothing that a former leader of the partition writes counts
 after the first of them.
@@ -25,11 +25,11 @@ from trioka.cluster.remote_log_metadata import (
     PartitionDeleteState,
     RemotePartition,
     SegmentState,
-    TopicIdPartition,
     partition_delete_record,
 )
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest
+from trioka.protocol.remote_segment.object_key import TopicIdPartition
 
 from .jobs import JobFailed, JobRunner
 from .object_store import ObjectStoreError

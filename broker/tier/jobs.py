@@ -25,17 +25,16 @@ from trioka.cluster.remote_log_jobs import (
     StoreFailed,
     WriteRecord,
 )
-from trioka.cluster.remote_log_metadata import RemoteSegment, TopicIdPartition
+from trioka.cluster.remote_log_metadata import RemoteSegment
 from trioka.protocol.errors import KafkaError, ProtocolError
 from trioka.protocol.remote_segment.manifest import MAX_MANIFEST_BYTES, Tombstone, Uploader, decode_manifest
-from trioka.protocol.remote_segment.object_key import ObjectSuffix
+from trioka.protocol.remote_segment.object_key import ObjectSuffix, TopicIdPartition
 from trioka.storage.batch_scan import BadBatch
 from trioka.storage.log import Log
 
 from .object_store import ObjectNotFound, ObjectStore, ObjectStoreError
 from .segment_objects import (
     Described,
-    SegmentFiles,
     SegmentGone,
     describe,
     files_of,
@@ -69,7 +68,8 @@ class JobRunner:
         self._about = about
         self._epoch = epoch
         self._source = source  # the log whose segment is copied
-        self._uploaded: tuple[SegmentFiles, Described, int] | None = None
+        self._retention_ms = -1 if source is None else source.config.retention_ms
+        self._uploaded: tuple[Described, int] | None = None
 
     async def run(self, job: Job) -> Outcome:
         """Raises JobFailed."""
@@ -138,18 +138,18 @@ class JobRunner:
         checksum = await upload_data(store, key, files, self._tier.read_limiter)
         await store.put(self._key(segment, ObjectKind.INDEXES), described.indexes.encode())
         self._tier.counts.requests += 2
-        self._uploaded = (files, described, checksum)
+        self._uploaded = (described, checksum)
 
     async def _create_manifest(self, store: ObjectStore, segment: RemoteSegment) -> bool:
         assert self._uploaded is not None, "data and indexes are uploaded first"
-        files, described, checksum = self._uploaded
+        described, checksum = self._uploaded
         manifest = manifest_of(
             self._about,
             segment,
             described,
             self._uploader,
             data_crc32c=checksum,
-            retention_ms=self._tier.policy(self._about.topic).retention_ms,
+            retention_ms=self._retention_ms,
         )
         self._tier.counts.requests += 1
         return await store.create(self._key(segment, ObjectKind.MANIFEST), manifest)

@@ -1,11 +1,12 @@
 """A log as decisions about the object store see it (cluster/remote_log_plan.py), and what they change in it."""
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from trioka.cluster.remote_log_metadata import lineage_of
-from trioka.cluster.remote_log_plan import LocalSegment, LogFacts
+from trioka.cluster.remote_log_plan import NEVER, LocalSegment, LogFacts, Policy
+from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.storage.log import Log
-from trioka.storage.tiered_log import delete_local_segments
 
 from ..replication.partitions import Replica
 
@@ -13,11 +14,15 @@ if TYPE_CHECKING:
     from ..broker import Broker
 
 
+def id_of(replica: Replica) -> TopicIdPartition:
+    return TopicIdPartition(replica.topic_id, replica.topic, replica.index)
+
+
 def facts_of(log: Log) -> LogFacts:
     """May read indexes of segments that were not used since the start."""
     segments = log.segments
     closed = []
-    for segment, following in zip(segments, segments[1:], strict=False):
+    for segment, following in pairwise(segments):
         newest_ms = log.ask(segment, lambda segment: segment.largest_timestamp()[0])
         closed.append(
             LocalSegment(
@@ -38,11 +43,14 @@ def facts_of(log: Log) -> LogFacts:
     )
 
 
-def delete_local(log: Log, offset: int, *, now_ms: int) -> None:
-    """Deletes the segments that end at or before the offset. The log start stays."""
-    segments = log.segments
-    gone = [each for each, following in zip(segments, segments[1:], strict=False) if following.base_offset <= offset]
-    delete_local_segments(log, gone, now_ms=now_ms)
+def policy_of(log: Log, *, deletes_all: bool) -> Policy:
+    config = log.config
+    return Policy(
+        copies=config.remote_storage and not config.remote_copy_disable,
+        deletes_all=deletes_all,
+        retention_ms=config.retention_ms if config.deletes else NEVER,
+        retention_bytes=config.retention_bytes if config.deletes else NEVER,
+    )
 
 
 def move_log_start(broker: "Broker", replica: Replica, offset: int) -> None:

@@ -25,13 +25,14 @@ from trioka.cluster.remote_log_codec import (
     read_epoch,
 )
 from trioka.cluster.remote_log_jobs import RecordNotWritten
-from trioka.cluster.remote_log_metadata import RemoteLogMetadata, RemotePartition, TopicIdPartition, subject_of
+from trioka.cluster.remote_log_metadata import RemoteLogMetadata, RemotePartition, subject_of
 from trioka.protocol import batch
 from trioka.protocol.errors import NONE, KafkaError, NotLeaderOrFollower, ProtocolError, error_class
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
+from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.protocol.schema import Entry
 from trioka.storage.append_validation import AppendOrigin
 

@@ -54,8 +54,8 @@ class Ownership:
         """Raises Superseded."""
         if self.superseded_by is not None:
             raise Superseded(
-                f"incarnation {self.superseded_by} of cluster {self._cluster_id} owns {self._store.url}, and this broker "
-                f"belongs to incarnation {self.incarnation}: it does not write or delete objects any more"
+                f"incarnation {self.superseded_by} of cluster {self._cluster_id} owns {self._store.url}, and this "
+                f"broker belongs to incarnation {self.incarnation}: it does not write or delete objects any more"
             )
 
     async def check(self) -> None:

@@ -1,7 +1,7 @@
 """The task of one tiered partition that this broker leads, in one leader epoch.
 
-It waits for events: a segment was closed, the high watermark passed its end, a record was replayed, a job has ended, the
-configuration changed, a segment expires. Then it decides (cluster/remote_log_plan.py) and carries out the steps: at
+It waits for events: a segment was closed, the high watermark passed its end, a record was replayed, a job has ended,
+the configuration changed, a segment expires. Then it decides (cluster/remote_log_plan.py) and carries out the steps: at
 most one copy and one deletion at a time. After a failure it waits, with exponential backoff. At rest it does nothing.
 """
 
@@ -24,13 +24,11 @@ from trioka.cluster.remote_log_jobs import (
 from trioka.cluster.remote_log_metadata import (
     RemoteSegment,
     SegmentState,
-    TopicIdPartition,
     epoch_record,
 )
 from trioka.cluster.remote_log_plan import (
     CancelCopy,
     CopySegment,
-    DeleteLocal,
     DeleteSegment,
     MoveLogStart,
     Step,
@@ -38,10 +36,11 @@ from trioka.cluster.remote_log_plan import (
     next_expiry_ms,
 )
 from trioka.protocol.errors import KafkaError
+from trioka.protocol.remote_segment.object_key import TopicIdPartition
 
 from ..replication.partitions import Replica
 from .jobs import JobFailed, JobRunner
-from .log_facts import delete_local, facts_of, has_no_aborted, move_log_start
+from .log_facts import facts_of, has_no_aborted, move_log_start
 
 if TYPE_CHECKING:
     from .tiered_storage import TieredStorage
@@ -123,7 +122,7 @@ class PartitionTask:
     def _decide(self, nursery: trio.Nursery) -> float:
         """Starts what is to be done now. Returns the seconds until something expires."""
         its_log, tier = self.replica.log, self._tier
-        remote, policy, now_ms = tier.topic.partition(self.about), tier.policy(self.about.topic), tier.now_ms()
+        remote, policy, now_ms = tier.topic.partition(self.about), tier.policy_of(self.replica), tier.now_ms()
         try:
             facts = facts_of(its_log)
             self._awaited = next(
@@ -140,7 +139,8 @@ class PartitionTask:
             )
             for step in list(steps):
                 self._begin(step, nursery)
-            expiry = next_expiry_ms(facts, remote, policy)
+            tier.enforce_local_retention(self.replica, self.about)
+            expiry = next_expiry_ms(remote, policy)
         except (KafkaError, OSError) as error:
             self._has_failed(str(error))
             return inf
@@ -151,8 +151,6 @@ class PartitionTask:
         if isinstance(step, MoveLogStart):
             log.info("%s: the log starts at %d now: what was before %s", self.about, step.offset, step.cause.value)
             move_log_start(self._tier.broker, self.replica, step.offset)
-        elif isinstance(step, DeleteLocal):
-            delete_local(self.replica.log, step.offset, now_ms=self._tier.now_ms())
         elif isinstance(step, CopySegment):
             if False not in self._busy.values():
                 segment = self._new_segment(step)

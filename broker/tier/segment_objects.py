@@ -11,7 +11,7 @@ from typing import Final, cast
 
 import trio
 
-from trioka.cluster.remote_log_metadata import RemoteSegment, TopicIdPartition
+from trioka.cluster.remote_log_metadata import RemoteSegment
 from trioka.protocol.batch import BatchHeader
 from trioka.protocol.checksum import crc32c
 from trioka.protocol.compression import Codec
@@ -32,6 +32,7 @@ from trioka.protocol.remote_segment.manifest import (
     encode_manifest,
     encode_tombstone,
 )
+from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.storage.batch_scan import scan
 from trioka.storage.checkpoint import EpochEntry
 from trioka.storage.disk import Disk
@@ -184,8 +185,7 @@ class _Scan:
 
 def remote_segment_of(about: TopicIdPartition, segment: RemoteSegment) -> object_key.RemoteSegment:
     """The segment as its keys name it."""
-    place = object_key.TopicIdPartition(about.topic_id, about.topic, about.partition)
-    return object_key.RemoteSegment(place, segment.start_offset, segment.segment_id)
+    return object_key.RemoteSegment(about, segment.start_offset, segment.segment_id)
 
 
 def manifest_of(

@@ -9,7 +9,6 @@ metadata. Everything runs in one nursery; nothing here blocks the event loop but
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -18,16 +17,18 @@ from trioka.cluster.configs import topic_resource
 from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.partition import random_uuid
 from trioka.cluster.remote_log_codec import REMOTE_LOG_METADATA_TOPIC
-from trioka.cluster.remote_log_metadata import RemoteSegment, TopicIdPartition
-from trioka.cluster.remote_log_plan import NEVER, Cause, Policy, decide_locally
+from trioka.cluster.remote_log_metadata import RemoteSegment
+from trioka.cluster.remote_log_plan import Cause, Policy, tiered_end
 from trioka.protocol.errors import KafkaError
+from trioka.protocol.remote_segment.object_key import TopicIdPartition
+from trioka.storage.local_retention import enforce_local
 from trioka.storage.log import Log
 
 from ..config import tier_keys, topic_keys, trioka_keys
 from ..replication.partitions import Replica
 from .copy_quota import CopyQuota
 from .deletion import TopicDeletions
-from .log_facts import delete_local, facts_of
+from .log_facts import facts_of, id_of, policy_of
 from .metadata_topic import RemoteLogMetadataTopic
 from .object_store import ObjectStore, ObjectStoreError
 from .ownership import Ownership
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.tier")
 
-AS_WHOLE_LOG: Final = -2  # of local.retention.ms and local.retention.bytes
 CREATE_RETRY_S: Final = 1.0
 READ_THREADS: Final = 4  # that read segments to be copied
 
@@ -110,23 +110,15 @@ class TieredStorage:
         longest = config[tier_keys.REMOTE_LOG_MANAGER_TASK_RETRY_BACKOFF_MAX_MS]
         jitter = config[tier_keys.REMOTE_LOG_MANAGER_TASK_RETRY_JITTER]
         pause_ms = min(first * 2 ** min(failures, 20), longest)
-        return pause_ms * self.broker.random.uniform(1 - jitter, 1 + jitter) / 1000
+        return float(pause_ms * self.broker.random.uniform(1 - jitter, 1 + jitter) / 1000)
 
-    def policy(self, topic: str) -> Policy:
+    def policy_of(self, replica: Replica) -> Policy:
+        deletes_all = not replica.log.config.remote_storage and self._deletes_on_disable(replica.topic)
+        return policy_of(replica.log, deletes_all=deletes_all)
+
+    def _deletes_on_disable(self, topic: str) -> bool:
         config = self.broker.config.topic(self.broker.metadata.configs.get(topic_resource(topic)))
-        enabled = config[topic_keys.REMOTE_STORAGE_ENABLE]
-        copies = enabled and not config[topic_keys.REMOTE_LOG_COPY_DISABLE]
-        retention_ms = config[topic_keys.RETENTION_MS]
-        retention_bytes = max(config[topic_keys.RETENTION_BYTES], NEVER)
-        local_ms, local_bytes = config[topic_keys.LOCAL_RETENTION_MS], config[topic_keys.LOCAL_RETENTION_BYTES]
-        return Policy(
-            copies=copies,
-            deletes_all=not enabled and config[topic_keys.REMOTE_LOG_DELETE_ON_DISABLE],
-            retention_ms=retention_ms,
-            retention_bytes=retention_bytes,
-            local_retention_ms=retention_ms if local_ms == AS_WHOLE_LOG else local_ms,
-            local_retention_bytes=retention_bytes if local_bytes == AS_WHOLE_LOG else local_bytes,
-        )
+        return config[topic_keys.REMOTE_LOG_DELETE_ON_DISABLE]
 
     def on_deletion(self, about: TopicIdPartition, segment: RemoteSegment, cause: Cause) -> None:
         """A segment of the object store is about to be deleted."""
@@ -194,7 +186,7 @@ class TieredStorage:
                 self.deletions.on_leader(replica.index)
             self._follow_all()
             return
-        about = TopicIdPartition(replica.topic_id, replica.topic, replica.index)
+        about = id_of(replica)
         if not self._is_tiered(replica):
             self._stop(about)
             return
@@ -219,14 +211,10 @@ class TieredStorage:
         if self.topic.partition_count:
             for replica in self.broker.partitions:
                 if self._is_tiered(replica):
-                    self.topic.follow(
-                        self.topic.index_of(TopicIdPartition(replica.topic_id, replica.topic, replica.index))
-                    )
+                    self.topic.follow(self.topic.index_of(id_of(replica)))
 
     def _is_tiered(self, replica: Replica) -> bool:
-        policy = self.policy(replica.topic)
-        config = self.broker.config.topic(self.broker.metadata.configs.get(topic_resource(replica.topic)))
-        return config[topic_keys.REMOTE_STORAGE_ENABLE] or policy.deletes_all
+        return replica.log.config.remote_storage or self._deletes_on_disable(replica.topic)
 
     async def _run_task(self, task: PartitionTask) -> None:
         try:
@@ -250,23 +238,26 @@ class TieredStorage:
         self.deletions.on_replayed(about)
         replica = self.broker.partitions.find(about.topic, about.partition)
         if replica is not None and replica.topic_id == about.topic_id and not replica.leads:
-            self._enforce_local_retention(replica, about)
+            self._enforce_quietly(replica)
 
-    def enforce_local_retention(self) -> None:
-        """Of all followers, by time; leaders do it when they decide."""
+    def enforce_local_retention(self, replica: Replica, about: TopicIdPartition) -> None:
+        """Deletes local segments that are in the object store, of a leader or a follower."""
+        its_log = replica.log
+        if not its_log.closed and its_log.config.remote_storage:
+            end = tiered_end(facts_of(its_log), self.topic.partition(about))
+            enforce_local(its_log, tiered_end=end, now_ms=self.now_ms())
+
+    def enforce_all_local_retention(self) -> None:
+        """Of followers, as time passes; leaders do it when they decide."""
         for replica in self.broker.partitions:
-            if not replica.leads and self._is_tiered(replica):
-                about = TopicIdPartition(replica.topic_id, replica.topic, replica.index)
-                self._enforce_local_retention(replica, about)
+            if not replica.leads and replica.log.config.remote_storage:
+                self._enforce_quietly(replica)
 
-    def _enforce_local_retention(self, replica: Replica, about: TopicIdPartition) -> None:
-        if replica.log.closed:
-            return
-        with suppress(KafkaError, OSError):
-            facts = facts_of(replica.log)
-            policy = self.policy(replica.topic)
-            for step in decide_locally(facts, self.topic.partition(about), policy, now_ms=self.now_ms()):
-                delete_local(replica.log, step.offset, now_ms=self.now_ms())
+    def _enforce_quietly(self, replica: Replica) -> None:
+        try:
+            self.enforce_local_retention(replica, id_of(replica))
+        except (KafkaError, OSError) as error:
+            log.warning("%s: local segments are not deleted: %s", replica.log.name, error)
 
     async def _create_topic_when_needed(self) -> None:
         await self._needs_topic.wait()
