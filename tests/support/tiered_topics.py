@@ -9,10 +9,12 @@ from support.broker_cluster import CHECK_INTERVAL_S, Cluster
 from support.replicated_topics import TOPIC, create, leader, replica, wait_leader
 
 from trioka.broker.broker import Broker
+from trioka.broker.tier.object_store import ObjectStoreError
 from trioka.broker.tier.tiered_storage import TieredStorage
 from trioka.cluster.remote_log_metadata import RemotePartition, RemoteSegment
 from trioka.protocol.batch import build
 from trioka.protocol.errors import NONE, error_class
+from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 from trioka.protocol.remote_segment.object_key import ObjectSuffix
@@ -64,6 +66,29 @@ async def fill(cluster: Cluster, count: int, name: str = TOPIC) -> None:
                 break
             assert error_class(code).retriable, code
             await trio.sleep(CHECK_INTERVAL_S)
+
+
+async def delete_topic(cluster: Cluster, node: int, name: str = TOPIC) -> None:
+    request = DeleteTopicsRequest(topics=[], topic_names=[name], timeout_ms=30_000)
+    async with cluster.asking(node) as connection:
+        response = await connection.ask(request, 5)
+    assert response.responses[0].error_code == NONE, response
+
+
+class Unavailable:
+    """An object store that fails every request that changes it."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    async def _fail(self, *_: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        raise ObjectStoreError("503 Slow Down")
+
+    create = put = delete = open_writer = _fail
 
 
 def tier_of(broker: Broker) -> TieredStorage:
