@@ -36,6 +36,7 @@ from trioka.protocol.internal_records.remote_log import (
     RemotePartitionDeleteMetadataRecord,
 )
 from trioka.protocol.lazy_dataclass import frozen
+from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.protocol.schema import Entry
 from trioka.storage.checkpoint import EpochEntry
 
@@ -67,15 +68,6 @@ NEXT_STATES: Final = {
     SegmentState.COPY_SEGMENT_FINISHED: {SegmentState.COPY_SEGMENT_FINISHED, SegmentState.DELETE_SEGMENT_STARTED},
     SegmentState.DELETE_SEGMENT_STARTED: {SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED},
 }
-
-
-class TopicIdPartition(NamedTuple):
-    topic: str
-    topic_id: bytes
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 @frozen
@@ -337,10 +329,10 @@ def subject_of(record: Entry) -> TopicIdPartition | None:
     """The partition that a record is about; None for a record of a snapshot, which names no partition."""
     if isinstance(record, RemoteLogSegmentMetadataRecord | RemoteLogSegmentMetadataUpdateRecord):
         named = record.remote_log_segment_id.topic_id_partition
-        return TopicIdPartition(named.name, named.id, named.partition)
+        return TopicIdPartition(named.id, named.name, named.partition)
     if isinstance(record, RemotePartitionDeleteMetadataRecord):
         deleted = record.topic_id_partition
-        return TopicIdPartition(deleted.name, deleted.id, deleted.partition)
+        return TopicIdPartition(deleted.id, deleted.name, deleted.partition)
     return None
 
 

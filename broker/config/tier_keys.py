@@ -106,6 +106,19 @@ REMOTE_LOG_METADATA_MANAGER_CLASS_PATH = broker_key("remote.log.metadata.manager
 REMOTE_LOG_METADATA_MANAGER_IMPL_PREFIX = broker_key("remote.log.metadata.manager.impl.prefix",
     String(check=not_empty), "rlmm.config.", MEDIUM, effect=JAVA,
     doc="Prefix of the keys that are passed to remote.log.metadata.manager.class.name.")
+REMOTE_LOG_METADATA_TOPIC_NUM_PARTITIONS = broker_key("rlmm.config.remote.log.metadata.topic.num.partitions",
+    Int(min=1), 50, LOW, hidden=True,
+    doc="Number of partitions of `__remote_log_metadata` when it is created. It must not be changed later.")
+REMOTE_LOG_METADATA_TOPIC_REPLICATION_FACTOR = broker_key(
+    "rlmm.config.remote.log.metadata.topic.replication.factor", Int(min=1), 3, LOW, hidden=True,
+    doc="Number of replicas of `__remote_log_metadata` when it is created.")
+REMOTE_LOG_METADATA_TOPIC_RETENTION_MS = broker_key("rlmm.config.remote.log.metadata.topic.retention.ms",
+    Long(min=-1), -1, LOW, hidden=True,
+    doc="Time in milliseconds for which `__remote_log_metadata` keeps its records; it must be longer than any topic "
+        "keeps its segments in the object store.")
+REMOTE_LOG_METADATA_TOPIC_MIN_ISR = broker_key("rlmm.config.remote.log.metadata.topic.min.isr", Int(min=1), 2, LOW,
+    hidden=True,
+    doc="min.insync.replicas of `__remote_log_metadata`, at most its number of replicas.")
 REMOTE_LOG_STORAGE_MANAGER_CLASS_NAME = broker_key("remote.log.storage.manager.class.name",
     String(check=not_empty), None, MEDIUM, effect=JAVA,
     doc="Java class that stores remote segments.")

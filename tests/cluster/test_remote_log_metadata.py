@@ -13,7 +13,6 @@ from trioka.cluster.remote_log_metadata import (
     RemotePartition,
     RemoteSegment,
     SegmentState,
-    TopicIdPartition,
     epoch_record,
     partition_delete_record,
     read_segment,
@@ -25,9 +24,10 @@ from trioka.protocol.internal_records.remote_log import (
     RemoteLogSegmentMetadataRecord,
     RemoteLogSegmentMetadataUpdateRecord,
 )
+from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.storage.checkpoint import EpochEntry
 
-ABOUT = TopicIdPartition("orders", bytes(range(16)), 3)
+ABOUT = TopicIdPartition(bytes(range(16)), "orders", 3)
 IDS = count(1)
 FINISHED, DELETING = SegmentState.COPY_SEGMENT_FINISHED, SegmentState.DELETE_SEGMENT_STARTED
 DELETED = SegmentState.DELETE_SEGMENT_FINISHED
