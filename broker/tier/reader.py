@@ -31,15 +31,13 @@ from trioka.cluster.remote_log_metadata import (
     RemoteLogMetadata,
     RemotePartition,
     RemoteSegment,
-    TopicIdPartition,
     lineage_of,
 )
 from trioka.protocol.errors import CorruptMessage, KafkaStorageError, ProtocolError
 from trioka.protocol.remote_segment import object_key
 from trioka.protocol.remote_segment.json_fields import UnsupportedManifest
 from trioka.protocol.remote_segment.manifest import MAX_MANIFEST_BYTES, SegmentManifest
-from trioka.protocol.remote_segment.object_key import ObjectSuffix
-from trioka.storage.log import Log
+from trioka.protocol.remote_segment.object_key import ObjectSuffix, TopicIdPartition
 
 from ..config.tier_keys import (
     REMOTE_FETCH_MAX_WAIT_MS,
@@ -54,6 +52,7 @@ from .copy_quota import CopyQuota
 from .loading_cache import LoadingCache, StartSoon
 from .object_store import ObjectNotFound, ObjectStore, ObjectStoreError
 from .remote_index import RemoteIndex, check_manifest, read_indexes, remote_index
+from .remote_read import RemotePlace, RemoteRead, RemoteReadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,31 +78,6 @@ class Loss(Enum):
 
     MISSING = "an object is missing"
     DAMAGED = "an object is damaged"
-
-
-class RemoteRead(NamedTuple):
-    """Whole batches, and the offset behind them. Without batches: the reader continues at `next_offset`, which is the
-    local log start if nothing before it is left."""
-
-    records: memoryview
-    next_offset: int
-    aborted: "tuple[tuple[int, int], ...]" = ()  # producer id and first offset of each aborted transaction
-
-
-class RemotePlace(NamedTuple):
-    """A partition, and its log here."""
-
-    about: TopicIdPartition
-    log: Log
-
-
-class RemoteReadRequest(NamedTuple):
-    place: RemotePlace
-    offset: int
-    end_offset: int
-    max_bytes: int
-    at_least_one: bool
-    is_committed: bool
 
 
 class RangeKey(NamedTuple):
@@ -136,7 +110,7 @@ class RemoteReader:
         self,
         config: "Callable[[], Config]",
         start_soon: StartSoon,
-        store: ObjectStore,
+        store: Callable[[], ObjectStore],
         image: RemoteLogMetadata,
         on_lost: Callable[[TopicIdPartition, RemoteSegment, Loss], None],
         may_skip: Callable[[TopicIdPartition], bool],
@@ -320,7 +294,7 @@ class RemoteReader:
     async def _load_range(self, key: RangeKey) -> memoryview:
         await self.quota.acquire(key.size)
         async with self._requests():
-            data = await self._store.get_range(key.object_key, key.number * RANGE_BYTES, key.size)
+            data = await self._store().get_range(key.object_key, key.number * RANGE_BYTES, key.size)
         if len(data) != key.size:
             raise CorruptMessage(f"{key.object_key} has {len(data)} of {key.size} bytes at {key.number * RANGE_BYTES}")
         return data
@@ -332,9 +306,9 @@ class RemoteReader:
     async def load_indexes(self, name: object_key.RemoteSegment) -> tuple[SegmentManifest, memoryview]:
         """The manifest, and the object with the indexes. Raises ObjectStoreError, or ProtocolError for damage."""
         async with self._requests():
-            data = await self._store.get(name.key(ObjectSuffix.MANIFEST), max_bytes=MAX_MANIFEST_BYTES)
+            data = await self._store().get(name.key(ObjectSuffix.MANIFEST), max_bytes=MAX_MANIFEST_BYTES)
             manifest = await trio.to_thread.run_sync(lambda: check_manifest(bytes(data), name))
-            indexes = await self._store.get(name.key(ObjectSuffix.INDEXES), max_bytes=max(manifest.indexes.size, 1))
+            indexes = await self._store().get(name.key(ObjectSuffix.INDEXES), max_bytes=max(manifest.indexes.size, 1))
         return manifest, indexes
 
     def _requests(self) -> trio.CapacityLimiter:
@@ -399,8 +373,7 @@ def _extract_from(views: list[memoryview], skipped: int, limit: int, wanted: Wan
 
 def object_name(about: TopicIdPartition, segment: RemoteSegment) -> object_key.RemoteSegment:
     """The names of the segment's objects."""
-    place = object_key.TopicIdPartition(about.topic_id, about.topic, about.partition)
-    return object_key.RemoteSegment(place, segment.start_offset, segment.segment_id)
+    return object_key.RemoteSegment(about, segment.start_offset, segment.segment_id)
 
 
 def _with_transactions(reading: _Reading) -> "Iterator[RemoteSegment]":

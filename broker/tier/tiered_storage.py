@@ -19,7 +19,7 @@ from trioka.cluster.partition import random_uuid
 from trioka.cluster.remote_log_codec import REMOTE_LOG_METADATA_TOPIC
 from trioka.cluster.remote_log_metadata import RemoteSegment
 from trioka.cluster.remote_log_plan import Cause, Policy, tiered_end
-from trioka.protocol.errors import KafkaError
+from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.storage.local_retention import enforce_local
 from trioka.storage.log import Log
@@ -28,11 +28,14 @@ from ..config import tier_keys, topic_keys, trioka_keys
 from ..replication.partitions import Replica
 from .copy_quota import CopyQuota
 from .deletion import TopicDeletions
+from .fetch_reads import FetchReads
 from .log_facts import facts_of, id_of, policy_of
 from .metadata_topic import RemoteLogMetadataTopic
 from .object_store import ObjectStore, ObjectStoreError
 from .ownership import Ownership
 from .partition_task import PartitionTask
+from .reader import RemoteReader
+from .segment_losses import open_reader
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -68,6 +71,7 @@ class TieredStorage:
         self.copy_quota = CopyQuota(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
         self.tasks: dict[TopicIdPartition, PartitionTask] = {}
         self.topic: RemoteLogMetadataTopic
+        self._reader: RemoteReader | None = None
         self.deletions: TopicDeletions
         self._create_topic = create_topic
         self._nursery: trio.Nursery | None = None
@@ -134,6 +138,17 @@ class TieredStorage:
         else:
             log.info("%s: deleting offset %d to %d: %s", about, segment.start_offset, segment.end_offset, cause.value)
 
+    @property
+    def reader(self) -> RemoteReader:
+        """KafkaStorageError while the broker starts."""
+        if self._reader is None:
+            raise KafkaStorageError("the remote log metadata is not loaded yet")
+        return self._reader
+
+    def fetch_reads(self) -> FetchReads:
+        """The reads of one Fetch."""
+        return FetchReads(self)
+
     # -- the broker ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -141,6 +156,7 @@ class TieredStorage:
         async with trio.open_nursery() as nursery:
             self.topic = RemoteLogMetadataTopic(self.broker, nursery, self._on_replayed)
             self.deletions = TopicDeletions(self, nursery)
+            self._reader = open_reader(self, nursery)
             self._nursery = nursery
             nursery.start_soon(self._own)
             nursery.start_soon(self._create_topic_when_needed)
