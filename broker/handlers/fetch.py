@@ -369,9 +369,7 @@ class _PartitionReader:
         if self.asker >= 0:
             raise OffsetMovedToTieredStorage(f"{cached.fetch_offset} is before {replica.log.local_log_start_offset}")
         if self.broker.tier is None:
-            raise KafkaStorageError(
-                f"{replica.log.name}: {cached.fetch_offset} is in an object store; none is configured"
-            )
+            raise KafkaStorageError(f"{replica.log.name}: {cached.fetch_offset} is remote, and no store is configured")
         if self.remote is None:
             self.remote = self.broker.tier.fetch_reads()
         place = (replica, cached.fetch_offset, upto, limit, self.found_bytes == 0, self.committed)

@@ -17,7 +17,7 @@ from trioka.cluster.configs import topic_resource
 from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.partition import random_uuid
 from trioka.cluster.remote_log_codec import REMOTE_LOG_METADATA_TOPIC
-from trioka.cluster.remote_log_metadata import RemoteSegment
+from trioka.cluster.remote_log_metadata import RemoteSegment, lineage_of
 from trioka.cluster.remote_log_plan import Cause, Policy, tiered_end
 from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
@@ -26,15 +26,18 @@ from trioka.storage.log import Log
 
 from ..config import tier_keys, topic_keys, trioka_keys
 from ..replication.partitions import Replica
+from .batch_range import TimedRecord
 from .copy_quota import CopyQuota
 from .deletion import TopicDeletions
 from .fetch_reads import FetchReads
+from .follower_history import FollowerHistory, history_at
 from .log_facts import facts_of, id_of, policy_of
 from .metadata_topic import RemoteLogMetadataTopic
 from .object_store import ObjectStore, ObjectStoreError
 from .ownership import Ownership
 from .partition_task import PartitionTask
 from .reader import RemoteReader
+from .remote_read import RemotePlace
 from .segment_losses import open_reader
 
 if TYPE_CHECKING:
@@ -148,6 +151,19 @@ class TieredStorage:
     def fetch_reads(self) -> FetchReads:
         """The reads of one Fetch."""
         return FetchReads(self)
+
+    def last_tiered_offset(self, replica: Replica) -> int:
+        """-1 if nothing of this log's history is in the object store, or nothing is known."""
+        partition = self.topic.image.partition(replica.topic_id, replica.index) if self._nursery is not None else None
+        return -1 if partition is None else partition.highest_offset(lineage_of(replica.log))
+
+    async def offset_for_timestamp(self, replica: Replica, timestamp: int) -> TimedRecord | None:
+        """The first record at or after the time, if it is before the local log start."""
+        return await self.reader.offset_for_timestamp(RemotePlace(id_of(replica), replica.log), timestamp)
+
+    async def history_at(self, replica: Replica, offset: int, epoch: int) -> FollowerHistory:
+        """What a follower needs to begin behind the segment with this record."""
+        return await history_at(self, replica, offset, epoch)
 
     # -- the broker ----------------------------------------------------------------------------------------------------
 
