@@ -270,7 +270,7 @@ class FetchFastPath(FastPath):
                 return None
             log = replica.log
             high_watermark, log_start = log.high_watermark, log.log_start_offset
-            if not log_start <= offset <= log.log_end_offset:
+            if not log.local_log_start_offset <= offset <= log.log_end_offset:
                 return None
             stable = log.last_stable_offset
             upto = stable if self._is_committed else high_watermark

@@ -22,7 +22,7 @@ nothing. Consumers may also read from a follower, up to its high watermark (KIP-
 v4 read_committed · v5 log start · v7 sessions · v9 leader epochs · v12 diverging epochs · v13 ids · v16 leader hints
 """
 
-from collections.abc import Container, Coroutine, Hashable
+from collections.abc import Container, Coroutine, Hashable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +34,9 @@ from trioka.protocol.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
     KafkaError,
+    KafkaStorageError,
     NotLeaderOrFollower,
+    OffsetMovedToTieredStorage,
     OffsetOutOfRange,
     TopicAuthorizationFailed,
     UnknownLeaderEpoch,
@@ -50,7 +52,7 @@ from ..api import handles
 from ..metadata.leader_hints import LeaderHints
 from ..network.connection import FETCH_KEY, PENDING
 from ..network.request_quotas import charge_fetch, fetch_limits
-from ..replication.fetch_results import Result, divergence, empty_result, failed_result
+from ..replication.fetch_results import Result, divergence, empty_result, error_response, failed_result
 from ..replication.fetch_session_cache import FIRST_VERSION_BY_ID, CachedPartition, FetchContext
 from ..replication.follower_session import ChangedPartitions
 from ..replication.parked_follower import ParkedFollower, is_caught_up
@@ -61,6 +63,7 @@ from ..security.guard import TOPIC
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call, Pending
+    from ..tier.fetch_reads import FetchReads
 
 AbortedTransaction = Result.AbortedTransaction
 
@@ -71,31 +74,6 @@ FIRST_VERSION_WITH_RACKS: Final = 11  # the first version whose consumers may be
 FIRST_VERSION_WITH_LEADERS: Final = 16
 NOT_LED_HERE: Final = (NotLeaderOrFollower, FencedLeaderEpoch)
 MAX_WARM_ATTEMPTS: Final = 2
-
-
-def error_response(request: FetchRequest, error: KafkaError) -> FetchResponse:
-    """Errors are reported per partition before v13, and never for topics given by id."""
-    return FetchResponse(
-        throttle_time_ms=0,
-        error_code=error.code,
-        responses=[
-            FetchResponse.Topic(
-                topic=topic.topic,
-                partitions=[
-                    Result(
-                        partition_index=cached.partition,
-                        error_code=error.code,
-                        high_watermark=-1,
-                        aborted_transactions=[],
-                        records=b"",
-                    )
-                    for cached in topic.partitions
-                ],
-            )
-            for topic in request.topics
-            if topic.topic
-        ],
-    )
 
 
 def _authorized(
@@ -122,7 +100,7 @@ def fetch(
     reading = (new or PartitionReader)(broker, context, request, call, asker)
     is_awaited = reading.note_for_reads()
     results = reading.read_all()
-    if reading.cold:
+    if reading.cold or reading.remote:
         reading.notify_waiting()
         return _fetch_uncached(broker, reading)
     if reading.reads.begin():
@@ -175,12 +153,14 @@ def _wait_for_reads(reading: "PartitionReader", call: "Call", deadline: float) -
 
 
 async def _fetch_uncached(broker: "Broker", reading: "PartitionReader") -> FetchResponse:
-    """A worker thread loads what is not in memory, while other clients are served. The response then has the records
-    that are there, even if they are fewer than min_bytes: the request has waited long enough."""
+    """Worker threads load what is not in memory or only in the object store, while other clients are served. The
+    response then has the records that are there, even if they are fewer than min_bytes: it has waited long enough."""
     # First an index, then the records that it points to. Pages that are evicted again meanwhile are read all the same.
     for _ in range(MAX_WARM_ATTEMPTS):
         cold, reading.cold = reading.cold, []
         assert cold is not None
+        if reading.remote is not None:
+            await reading.remote.run()
         await broker.cold_reads.warm(cold)
         results = reading.read_all()
         if not reading.cold and not reading.reads.begin():
@@ -216,6 +196,7 @@ class PartitionReader:
         "noted",
         "rack",
         "reads",
+        "remote",
         "replicas",
         "sent",
         "unfinished",
@@ -247,6 +228,7 @@ class PartitionReader:
         self.reads = RequestReads(broker)
         self.sent: list[tuple[Replica, int]] = []  # replicas with records in the result, and their bytes
         self.cold: list[UncachedRange] | None = []  # ranges that are not in memory; None: read them anyway
+        self.remote: FetchReads | None = None  # records that are only in the object store
         self.unfinished: list[CachedPartition] = []  # partitions that a follower's next fetch must read again
         self.watch: ChangedPartitions | None = None if asker < 0 else self._watch(context)
         if self.watch is not None:
@@ -403,6 +385,8 @@ class PartitionReader:
                     self.must_answer = True  # consumers may wait for the high watermark at the follower
             return self._nothing(cached, log)
         limit = min(cached.max_bytes, self.left)
+        if offset < log.local_log_start_offset:
+            return self._read_remote(cached, replica, upto, limit)
         found = take(log, offset, limit, upto)
         if found is not None:
             if found[1] >= upto:
@@ -423,8 +407,16 @@ class PartitionReader:
             self._reach_end(replica)
         return self._found(cached, replica, log.files.for_response(read.records), read.next_offset)
 
-    def _found(self, cached: CachedPartition, replica: Replica, records: RecordBytes, next_offset: int) -> Result:
-        """The result with these records, which end before `next_offset`."""
+    def _found(
+        self,
+        cached: CachedPartition,
+        replica: Replica,
+        records: RecordBytes,
+        next_offset: int,
+        aborted: Sequence[tuple[int, int]] | None = None,
+    ) -> Result:
+        """The result with these records, which end before `next_offset`. `aborted` transactions: those of the log, if
+        None."""
         log, size = replica.log, len(records)
         self.found_bytes += size
         self.left -= size
@@ -434,13 +426,40 @@ class PartitionReader:
             self.sent.append((replica, size))
         result = empty_result(cached, log)
         result.records = records  # type: ignore[misc]
-        if self.committed:
+        if self.committed and aborted is None:
             found = log.aborted_transactions(cached.fetch_offset, next_offset)
+            aborted = [(each.producer_id, each.first_offset) for each in sorted(found, key=attrgetter("first_offset"))]
+        if self.committed:
             result.aborted_transactions = [  # type: ignore[misc]
-                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in sorted(found, key=attrgetter("first_offset"))
+                AbortedTransaction(producer_id=producer_id, first_offset=first) for producer_id, first in aborted or ()
             ]
         return result
+
+    def _read_remote(self, cached: CachedPartition, replica: Replica, upto: int, limit: int) -> Result:
+        """The result of a read from the object store, which runs before the next attempt if it did not yet."""
+        if self.asker >= 0:
+            raise OffsetMovedToTieredStorage(f"{cached.fetch_offset} is before {replica.log.local_log_start_offset}")
+        if self.broker.tier is None:
+            raise KafkaStorageError(f"{replica.log.name}: {cached.fetch_offset} is remote, and no store is configured")
+        if self.remote is None:
+            self.remote = self.broker.tier.fetch_reads()
+        place = (replica, cached.fetch_offset, upto, limit, self.found_bytes == 0, self.committed)
+        read = self.remote.result(*place)
+        if read is None:
+            self.left -= limit  # the bytes that this partition would have taken
+            return self._nothing(cached, replica.log)
+        if len(read.records):
+            if read.next_offset >= upto:
+                self._reach_end(replica)
+            return self._found(cached, replica, read.records, read.next_offset, read.aborted)
+        local = replica.log.local_log_start_offset
+        if local <= read.next_offset < upto:  # nothing before the local log is left
+            found = replica.log.read(local, limit, upto=upto, at_least_one=self.found_bytes == 0)
+            if found.records is not None:
+                if found.next_offset >= upto:
+                    self._reach_end(replica)
+                return self._found(cached, replica, replica.log.files.for_response(found.records), found.next_offset)
+        return self._nothing(cached, replica.log)
 
     def _end_for_follower(self, cached: CachedPartition, replica: Replica) -> int:
         """Records the follower's position, and returns the offset up to which it may read. A follower outside the ISR

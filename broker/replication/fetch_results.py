@@ -1,4 +1,5 @@
-"""Results of a Fetch for one partition: without records, with an error, or where a follower's log diverges."""
+"""Results of a Fetch for one partition: without records, with an error, or where a follower's log diverges; and the
+whole response for an error."""
 
 from typing import Final
 
@@ -9,7 +10,7 @@ from trioka.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from trioka.protocol.messages.fetch import FetchResponse
+from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.storage.log import Log
 
 from .fetch_session_cache import CachedPartition
@@ -22,6 +23,31 @@ BEFORE_THE_LOG: Final = (TopicAuthorizationFailed, UnknownTopicId, UnknownTopicO
 NO_DIVERGENCE: Final = Result.DivergingEpoch()
 NO_CURRENT_LEADER: Final = Result.CurrentLeader()
 NO_SNAPSHOT: Final = Result.SnapshotId()
+
+
+def error_response(request: FetchRequest, error: KafkaError) -> FetchResponse:
+    """Errors are reported per partition before v13, and never for topics given by id."""
+    return FetchResponse(
+        throttle_time_ms=0,
+        error_code=error.code,
+        responses=[
+            FetchResponse.Topic(
+                topic=topic.topic,
+                partitions=[
+                    Result(
+                        partition_index=cached.partition,
+                        error_code=error.code,
+                        high_watermark=-1,
+                        aborted_transactions=[],
+                        records=b"",
+                    )
+                    for cached in topic.partitions
+                ],
+            )
+            for topic in request.topics
+            if topic.topic
+        ],
+    )
 
 
 def divergence(log: Log, cached: CachedPartition) -> Result.DivergingEpoch | None:
