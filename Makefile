@@ -10,6 +10,7 @@
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.trioka-setup
+RUN_STAMP := $(VENV)/.trioka-run
 WORKERS ?= 2
 UV      := $(shell command -v uv 2>/dev/null)
 
@@ -30,23 +31,37 @@ help: ## print these targets
 	@echo 'make <target>, where <target> is one of:'
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-setup: $(STAMP) ## make .venv with everything in it, the trioka command too
+setup: $(STAMP) ## install everything into .venv, the trioka command too
 	@:
 
-# The stamp is older than its sources only if the requirements or the project's metadata changed, so a second
-# `make setup` does nothing.
-$(STAMP): requirements/dev.txt pyproject.toml hatch_build.py protocol/_record_walk.c
-	@$(BIN)/python -c '$(PROBE)' >/dev/null 2>&1 || $(MAKE) --no-print-directory fresh-venv
 ifneq ($(UV),)
-	@uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
-	@uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+PIP_INSTALL := uv pip install --quiet --python $(BIN)/python
+HAS_PIP     := :
 else
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+HAS_PIP     := $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
 endif
+
+# $(1) is the file of requirements, $(2) a description of what is installed.
+define install
+	@$(BIN)/python -c '$(PROBE)' >/dev/null 2>&1 || $(MAKE) --no-print-directory fresh-venv
+	@echo 'installing $(2)'
+	@$(HAS_PIP)
+	@$(PIP_INSTALL) --require-hashes -r $(1)
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 	@echo 'ready: $(BIN)/trioka'
+endef
+
+# A stamp is older than its sources only if the requirements or the project's metadata changed, so a second
+# `make setup` does nothing. `make run` needs a few packages only; after `make setup` it has them already.
+SOURCES := pyproject.toml hatch_build.py protocol/_record_walk.c
+
+$(STAMP): requirements/dev.txt $(SOURCES)
+	$(call install,$<,what trioka and its tests need (1.2 GB; a minute or two))
+
+$(RUN_STAMP): requirements/run.txt $(SOURCES)
+	$(call install,$<,what a broker needs (75 MB))
 
 .PHONY: fresh-venv
 fresh-venv:
@@ -55,10 +70,10 @@ ifneq ($(UV),)
 	@found="$(PYTHON)"; uv venv --quiet --python "$${found:-3.11}" $(VENV)
 else
 	@found="$(PYTHON)"; test -n "$$found" || { echo 'trioka needs Python 3.11 or newer with its venv module, or uv, and found neither on the PATH (Debian, Ubuntu: apt install python3-venv); another interpreter is named by `make PYTHON=/path/to/python`.' >&2; exit 1; }; \
-	echo "making $(VENV) with $$found: a minute or two, once"; "$$found" -m venv $(VENV)
+	echo "creating $(VENV) with $$found"; "$$found" -m venv $(VENV)
 endif
 
-run: $(STAMP) ## start trioka
+run: $(if $(wildcard $(STAMP)),$(STAMP),$(RUN_STAMP)) ## start trioka; installs only what a broker needs
 	@$(BIN)/trioka dev
 
 test: check ## check, then all tests and compat tests
@@ -132,7 +147,7 @@ bench-cluster: $(STAMP) ## three nodes beside three of Apache Kafka: replicated 
 docs: $(STAMP) ## regenerate the generated pages of docs/
 	@$(BIN)/python docs/generate.py
 
-lock: ## pin and hash requirements/dev.txt and pipeline/installation/java.txt again (needs uv); ARGS=--upgrade takes newer versions
+lock: ## pin and hash requirements/dev.txt, requirements/run.txt and pipeline/installation/java.txt again (needs uv); ARGS=--upgrade takes newer versions
 	@test -n "$(UV)" || { echo 'make lock needs uv on the PATH: it pins for every platform at once, which pip cannot.' >&2; exit 1; }
-	@for name in requirements/dev pipeline/installation/java; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	@for name in requirements/dev requirements/run pipeline/installation/java; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header $(ARGS) $$name.in -o $$name.txt >/dev/null || exit 1; done

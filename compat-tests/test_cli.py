@@ -227,7 +227,7 @@ def _lag_is_the_same(both: Both) -> None:
     assert {ended.code for ended in both.run("lag", "--all", "--max", "6")} == {Exit.UNHEALTHY}
     assert {ended.code for ended in both.run("lag", "readers", "--max-time", "0ms")} == {Exit.UNHEALTHY}
     for ended in both.run("lag", "readers", "--sample", "100ms", "-o", "json"):
-        assert (ended.rows[0]["in_per_s"], ended.rows[0]["out_per_s"], ended.rows[0]["status"]) == (0, 0, "stuck")
+        assert (ended.rows[0]["in_per_s"], ended.rows[0]["out_per_s"], ended.rows[0]["status"]) == (0, 0, "lagging")
 
 
 def test_a_group_reads_on_where_it_stopped(both: Both, home: Path) -> None:

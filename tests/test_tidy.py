@@ -79,6 +79,7 @@ def test_requirements_and_pyproject_agree(project: dict[str, Any]) -> None:
     "path",
     [
         "requirements/dev.txt",
+        "requirements/run.txt",
         "pipeline/installation/java.txt",
         *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("compat-tests/spark/pyspark-*.txt")),
     ],

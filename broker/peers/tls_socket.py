@@ -7,6 +7,7 @@ thread.
 
 import errno
 import ssl
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -36,7 +37,8 @@ class TlsSocket:
                 await self._flush()
                 await self._receive_encrypted()
             except ssl.SSLError as error:
-                await self._flush()  # sends the alert, which tells the other node the reason
+                with suppress(OSError):  # the other node may have closed the connection; its reason is `error`
+                    await self._flush()  # sends the alert, which tells the other node the reason
                 raise _not_secured(error) from None
             else:
                 break

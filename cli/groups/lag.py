@@ -4,7 +4,9 @@
 
 TIME-LAG is the age of the first unread record, so it stays correct when writes stop. LOSES-DATA-IN is the time until
 retention deletes that record. IN/s, OUT/s and CATCH-UP need two samples: they are shown with `-w`, and with `--sample
-2s`. With `--max` or `--max-time` the command ends with exit code 10 if a partition exceeds the limit.
+2s`. A partition is `stuck` if its group has committed nothing new for `STUCK_S`; within less time a consumer with the
+usual commit interval of 5 s may just not have committed. With `--max` or `--max-time` the command ends with exit code
+10 if a partition exceeds the limit.
 """
 
 import time
@@ -21,9 +23,10 @@ from ..client.offsets import EARLIEST, LATEST, committed, list_offsets, written_
 from ..configs import TOPIC, described
 from ..options import Duration, with_kafka, with_name_arguments, with_output
 from ..terminal.failure import Exit
-from ..terminal.output import Column, flush, show, write_stderr, write_stdout
+from ..terminal.output import Column, clear_terminal, flush, show, write_stderr, write_stdout
 
 WATCH_S: Final = 2.0
+STUCK_S: Final = 6.0
 FOR_EVER: Final = -1
 
 COLUMNS: Final = (
@@ -51,13 +54,16 @@ class LagSample(NamedTuple):
     first: int | None
 
 
+Samples = Mapping[tuple[str, TopicPartition], LagSample]
+
+
 @click.command("lag")
 @with_name_arguments("group", required=False)
-@click.option("--all", "everything", is_flag=True, help="every group")
-@click.option("--watch", "-w", is_flag=True, help="again and again, with rates")
-@click.option("--sample", type=Duration(), metavar="TIME", help="look twice, so far apart, to know the rates")
-@click.option("--max", "max_lag", type=int, metavar="N", help="exit code 10 above so many records")
-@click.option("--max-time", type=Duration(), metavar="TIME", help="exit code 10 above such a time lag")
+@click.option("--all", "everything", is_flag=True, help="all groups; the default without a name")
+@click.option("--watch", "-w", is_flag=True, help="repeat until Ctrl-C, with rates")
+@click.option("--sample", type=Duration(), metavar="TIME", help="take two samples with this interval, for the rates")
+@click.option("--max", "max_lag", type=int, metavar="N", help="exit code 10 if a partition has a larger lag")
+@click.option("--max-time", type=Duration(), metavar="TIME", help="exit code 10 if a partition has a larger time lag")
 @with_output
 @with_kafka
 def lag(
@@ -70,23 +76,27 @@ def lag(
     max_time: int | None,
     output: str,
 ) -> int:
-    """How far groups are behind."""
-    if bool(names) == everything:
-        raise click.UsageError("name a group, or say --all.")
-    before: dict[tuple[str, TopicPartition], LagSample] | None = None
+    """The lag of groups: of those named, or of all."""
+    if names and everything:
+        raise click.UsageError("name groups, or use --all, not both.")
+    before: Samples | None = None
     looked = time.monotonic()
+    progressed: dict[tuple[str, TopicPartition], float] = {}
     interval_s = WATCH_S if sample is None else sample / 1000
     if sample is not None and not watch:
         before = _look(kafka, _states(kafka, names))
+        note_progress(progressed, None, before, looked)
         time.sleep(interval_s)
     while True:
         kafka.forget()
         states = _states(kafka, names)
         now = _look(kafka, states)
         seconds, looked = time.monotonic() - looked, time.monotonic()
-        rows = _rows(kafka, states, now, before, seconds)
+        note_progress(progressed, before, now, looked)
+        rows = _rows(kafka, states, now, before, seconds, {key: looked - at for key, at in progressed.items()})
         if watch and output in ("table", "wide"):
-            write_stdout(f"\n{time.strftime('%H:%M:%S')}")
+            clear_terminal()
+            write_stdout(f"{time.strftime('%H:%M:%S')}")
         # With one group in the request, its name would repeat in every line.
         show(rows, COLUMNS[len(names) == 1 and output in ("table", "wide") :], output, name="group")
         flush()
@@ -126,9 +136,10 @@ def _look(kafka: Kafka, states: Iterable[GroupState]) -> dict[tuple[str, TopicPa
 def _rows(
     kafka: Kafka,
     states: Iterable[GroupState],
-    now: Mapping[tuple[str, TopicPartition], LagSample],
-    before: Mapping[tuple[str, TopicPartition], LagSample] | None,
+    now: Samples,
+    before: Samples | None,
     seconds: float,
+    idle_s: Mapping[tuple[str, TopicPartition], float],
 ) -> list[dict[str, Any]]:
     readers = {state.group: state.readers() for state in states}
     ages = _unread_since(kafka, now)
@@ -152,9 +163,19 @@ def _rows(
             "member": None if reader is None else reader.member,
             **rates(look, None if before is None else before.get((group, place)), seconds),
         }
-        row["status"] = status(look, row, has_reader=reader is not None)
+        row["status"] = status(look, row, has_reader=reader is not None, idle_s=idle_s.get((group, place), 0.0))
         rows.append(row)
     return rows
+
+
+def note_progress(
+    progressed: dict[tuple[str, TopicPartition], float], before: Samples | None, now: Samples, at: float
+) -> None:
+    """Notes when each partition was last known to make progress: at its first sample, and at each new commit."""
+    for key, sample in now.items():
+        last = None if before is None else before.get(key)
+        if key not in progressed or last is None or last.committed != sample.committed:
+            progressed[key] = at
 
 
 def rates(now: LagSample, before: LagSample | None, seconds: float) -> dict[str, float | int | None]:
@@ -171,15 +192,15 @@ def rates(now: LagSample, before: LagSample | None, seconds: float) -> dict[str,
     return {"in_per_s": round(arrives, 1), "out_per_s": round(leaves, 1), "catch_up_ms": catch_up}
 
 
-def status(look: LagSample, row: Mapping[str, Any], *, has_reader: bool) -> str:
-    """One word: the most urgent state."""
+def status(look: LagSample, row: Mapping[str, Any], *, has_reader: bool, idle_s: float) -> str:
+    """One word: the most urgent state. `idle_s` is the time since the last progress, as far as it was sampled."""
     if look.committed is None or look.end is None:
         return "unknown"
     if look.first is not None and look.committed < look.first:
         return "lost"  # records were deleted before they were read
     if look.committed >= look.end:
         return "ok"
-    if row["out_per_s"] == 0:
+    if row["out_per_s"] == 0 and idle_s >= STUCK_S:
         return "stuck"
     return "lagging" if has_reader else "unread"
 

@@ -47,7 +47,9 @@ class StartCommand(NamedTuple):
 LOG_FORMATS: Final = ("auto", "human", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FLAGS: Final = (
-    Flag("--log-format", str, "auto", "FORMAT", "auto: for people on a terminal, else JSON", LOG_FORMATS),
+    Flag(
+        "--log-format", str, "auto", "FORMAT", "auto is human on a terminal, otherwise json; default auto", LOG_FORMATS
+    ),
     Flag("--log-level", str, "warning", "LEVEL", f"one of {', '.join(LOG_LEVELS)}; default warning", LOG_LEVELS),
 )
 
@@ -55,22 +57,25 @@ START_COMMANDS: Final[Mapping[str, StartCommand]] = {
     "dev": StartCommand(
         "one broker to develop with, or a cluster",
         (
-            Flag("--nodes", int, 1, "N", "default 1; more are processes of their own, at the ports that follow"),
-            Flag("--port", int, DEFAULT_PORT, "N", f"default {DEFAULT_PORT}; 0 takes any that is free"),
-            Flag("--http-port", str, None, "N|off", "of metrics and health; by default 1000 more than --port"),
-            Flag("--data", str, None, "DIR", "keep the data here; in memory without it"),
-            Flag("--topic", tuple, None, "NAME:PARTS", "create it if it is not there; may be said again"),
-            Flag("--tls", bool, None, "", "with TLS: makes a CA, a certificate and a client.properties"),
-            Flag("--sasl", bool, None, "", "with logins: makes a user with a random password, and enforces ACLs"),
-            Flag("--demo", bool, None, "", "with orders that come in, and a group that reads them"),
+            Flag("--nodes", int, 1, "N", "the number of nodes, each a process with the next port; default 1"),
+            Flag("--port", int, DEFAULT_PORT, "N", f"default {DEFAULT_PORT}; 0 takes a free port"),
+            Flag("--host", str, "127.0.0.1", "HOST", "the address to listen on; default 127.0.0.1"),
+            Flag("--advertise", str, None, "HOST[:PORT]", "the address that clients connect to; default --host"),
+            Flag("--http-port", str, None, "N|off", "the port of metrics and health; default --port plus 1000"),
+            Flag("--data", str, None, "DIR", "keep the data in this directory; default: in memory"),
+            Flag("--topic", tuple, None, "NAME:PARTS", "create this topic if it does not exist; repeatable"),
+            Flag("--set", tuple, None, "KEY=VALUE", "set a configuration key; repeatable"),
+            Flag("--tls", bool, None, "", "use TLS: create a CA, a certificate and a client.properties"),
+            Flag("--sasl", bool, None, "", "require logins: create a user with a random password, enforce ACLs"),
+            Flag("--demo", bool, None, "", "produce sample orders all the time, and read them by a group"),
             *LOG_FLAGS,
         ),
     ),
     "serve": StartCommand(
         "one broker from Kafka's own server.properties",
         (
-            Flag("--override", tuple, None, "KEY=VALUE", "instead of what the file says; may be said again"),
-            Flag("--check", bool, None, "", "only say what is wrong with the configuration"),
+            Flag("--override", tuple, None, "KEY=VALUE", "set a key, overriding the file; repeatable"),
+            Flag("--check", bool, None, "", "only check the configuration"),
             *LOG_FLAGS,
         ),
         "server.properties",

@@ -24,14 +24,27 @@ SIGNALLED: Final = 128
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--nodes", type=int, default=1, metavar="N", help="default 1; more are a cluster")
-@click.option("--topic", "topics", multiple=True, metavar="NAME:PARTS", help="create it first; may be said again")
-@click.option("--data", metavar="DIR", help="keep the data here; in memory without it")
+@click.option("--nodes", type=int, default=1, metavar="N", help="the number of nodes; default 1")
+@click.option("--topic", "topics", multiple=True, metavar="NAME:PARTS", help="create this topic first; repeatable")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="set a configuration key; repeatable")
+@click.option("--host", metavar="HOST", help="the address to listen on; default 127.0.0.1")
+@click.option("--advertise", metavar="HOST[:PORT]", help="the address that clients connect to; default --host")
+@click.option("--data", metavar="DIR", help="keep the data in this directory; default: in memory")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARG]...")
-def run(nodes: int, topics: tuple[str, ...], data: str | None, command: tuple[str, ...]) -> int:
-    """Runs CMD with a broker; KAFKA_BOOTSTRAP_SERVERS says where it is."""
+def run(
+    nodes: int,
+    topics: tuple[str, ...],
+    pairs: tuple[str, ...],
+    host: str | None,
+    advertise: str | None,
+    data: str | None,
+    command: tuple[str, ...],
+) -> int:
+    """Runs CMD with a broker, whose address is in KAFKA_BOOTSTRAP_SERVERS."""
     signal.signal(signal.SIGTERM, _end)
-    arguments = [word for topic in topics for word in ("--topic", topic)] + (["--data", data] if data else [])
+    arguments = [f"--topic={topic}" for topic in topics] + [f"--set={pair}" for pair in pairs]
+    given = {"host": host, "advertise": advertise, "data": data}
+    arguments += [f"--{name}={value}" for name, value in given.items() if value]
     broker = subprocess.Popen(
         [sys.executable, "-m", "trioka", "dev", "--nodes", str(nodes), "--port", "0", "--http-port", "off", *arguments],
         stdout=subprocess.PIPE,
@@ -59,7 +72,7 @@ def _address(broker: "subprocess.Popen[str]") -> str:
         found += re.findall(r"^ +(?:Kafka|Node \d+) +(\S+:\d+)", line)
         if found and line.lstrip().startswith("Try "):
             return ",".join(found)
-    raise CannotStart("the broker did not start; what it said stands above")
+    raise CannotStart("the broker did not start; the reason is above")
 
 
 def _beside(address: str, command: tuple[str, ...]) -> int:

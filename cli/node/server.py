@@ -9,10 +9,10 @@ with a traceback.
 import gc
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from trioka import __version__
 
 from ..terminal.failure import CannotStart, Failure
+from . import temp_folders
 from .flags import DEFAULT_PORT
 from .gc_policy import freeze_startup_objects
+from .sd_notify import READY, STOPPING, notify
 
 if TYPE_CHECKING:
     import trio
@@ -38,7 +40,11 @@ if TYPE_CHECKING:
 
 HTTP_PORT_ABOVE: Final = 1000  # offset of the port of metrics and health from Kafka's port
 MAX_PORT: Final = 65535
-FAST_FOLDER: Final = "/dev/shm"  # a file system in memory: the same file operations, without disk I/O
+LOOPBACK: Final = "127.0.0.1"
+WILDCARDS: Final = ("0.0.0.0", "::")
+TEMP_PREFIX: Final = "trioka-dev-"
+TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+ADVERTISED: Final = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:/,]+)(?::(?P<port>\d{1,5}))?")
 
 
 class DevRun(NamedTuple):
@@ -47,6 +53,16 @@ class DevRun(NamedTuple):
     topics: Mapping[str, int]
     is_demo: bool = False
     security: "DevSecurity | None" = None
+    endpoint: "Endpoint | None" = None
+
+
+class Endpoint(NamedTuple):
+    """Where clients connect: the address to listen on, and the advertised one. Port 0 is any free port."""
+
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
 
 
 # -- dev ---------------------------------------------------------------------------------------------------------------
@@ -64,19 +80,51 @@ def _dev(options: Mapping[str, Any]) -> None:
     if options["nodes"] != 1:
         _dev_cluster(options, topics)
         return
-    temporary = None if options["data"] else tempfile.mkdtemp(prefix="trioka-", dir=_fast_folder())
+    environment, overrides = _layers(options["set"], "--set")
+    endpoint = _endpoint(options)
+    temporary = None if options["data"] else temp_folders.new_folder(TEMP_PREFIX)
     try:
-        data = os.path.abspath(options["data"] or temporary or "data")
+        data = os.path.abspath(options["data"] or f"{temporary}/data")
         security = None
         if is_secured:
             security = _prepare(Path(data), options)
-        properties = _dev_properties(options["port"], data, security)
+        properties = _dev_properties(endpoint, data, security)
         properties["trioka.http.listeners"] = _http_listeners(options["port"], options["http_port"])
-        dev = DevRun(topics, is_demo=options["demo"], security=security)
-        _run(properties, {}, {}, dev=dev, options=options)
+        dev = DevRun(topics, is_demo=options["demo"], security=security, endpoint=endpoint)
+        _run(properties, environment, overrides, dev=dev, options=options)
     finally:
         if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+            temp_folders.remove(temporary)
+
+
+def _endpoint(options: Mapping[str, Any]) -> Endpoint:
+    host, port = options["host"], options["port"]
+    if re.fullmatch(r"\[?[0-9a-zA-Z_.:-]+\]?", host) is None:
+        raise CannotStart(f"--host {host} must be a name or an address, such as 0.0.0.0.")
+    host = host.strip("[]")
+    advertised, advertised_port = "localhost" if host == LOOPBACK else host, port
+    if options["advertise"] is not None:
+        found = ADVERTISED.fullmatch(options["advertise"])
+        if found is None or int(found["port"] or 0) > MAX_PORT:
+            raise CannotStart(f"--advertise {options['advertise']} must be HOST or HOST:PORT.")
+        advertised, advertised_port = found["host"].strip("[]"), int(found["port"] or port)
+    elif host in WILDCARDS:
+        raise CannotStart(f"--host {host} needs --advertise HOST: the name by which clients reach this machine.")
+    return Endpoint(host, port, advertised, advertised_port)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _layers(pairs: Sequence[str], flag: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The configuration in KAFKA_ variables, and that of the command line."""
+    from trioka.broker.config.properties import PropertiesError, parse_environment, parse_overrides
+
+    try:
+        return parse_environment(os.environ), parse_overrides(pairs)
+    except PropertiesError as error:
+        raise CannotStart(str(error).replace("The override", flag, 1)) from None
 
 
 def _prepare(data: Path, options: Mapping[str, Any]) -> "DevSecurity":
@@ -88,13 +136,14 @@ def _prepare(data: Path, options: Mapping[str, Any]) -> "DevSecurity":
         raise CannotStart(f"{error.filename or data} cannot be written: {error.strerror}.") from None
 
 
-def _dev_properties(port: int, data: str, security: "DevSecurity | None") -> dict[str, str]:
+def _dev_properties(endpoint: Endpoint, data: str, security: "DevSecurity | None") -> dict[str, str]:
     name = "PLAINTEXT" if security is None else security.access.protocol
+    advertised = f"{_bracketed(endpoint.advertised_host)}:{endpoint.advertised_port}"
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
-        "listeners": f"{name}://127.0.0.1:{port},CONTROLLER://127.0.0.1:0",
-        "advertised.listeners": f"{name}://localhost:{port}",
+        "listeners": f"{name}://{_bracketed(endpoint.host)}:{endpoint.port},CONTROLLER://{LOOPBACK}:0",
+        "advertised.listeners": f"{name}://{advertised}",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": "1@127.0.0.1:9093",
         "log.dirs": data,
@@ -110,10 +159,13 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     """A cluster whose nodes end with this process."""
     from ..cluster.local_cluster import run_in_foreground
 
+    if (options["host"], options["advertise"]) != (LOOPBACK, None):
+        raise CannotStart("--host and --advertise are for one node, without --nodes.")
+    _layers(options["set"], "--set")  # the nodes read both; a mistake is reported once, before they start
     gc.enable()  # this process only supervises the nodes, but possibly for long
     started = time.perf_counter()
     data, http = options["data"], options["http_port"]
-    temporary = None if data else tempfile.mkdtemp(prefix="trioka-", dir=_fast_folder())
+    temporary = None if data else temp_folders.new_folder(TEMP_PREFIX)
 
     def say(found: "LocalCluster") -> None:
         addresses = {f"Node {node.id}": ("127.0.0.1", node.port) for node in found.nodes.values()}
@@ -128,7 +180,8 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
         is_counted = http is not None and http.isdigit() and http != "0"
         return _http_listeners(port, str(int(http) + number) if is_counted else http)
 
-    log_flags = ["--log-format", options["log_format"], "--log-level", options["log_level"]]
+    words = ["--log-format", options["log_format"], "--log-level", options["log_level"]]
+    words += [word for pair in options["set"] for word in ("--override", pair)]
     try:
         run_in_foreground(
             Path(str(data or temporary)),
@@ -137,11 +190,11 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
             topics,
             say,
             http=listeners,
-            words=log_flags,
+            words=words,
         )
     finally:
         if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+            temp_folders.remove(temporary)
 
 
 def _http_listeners(port: int, requested: str | None) -> str:
@@ -158,13 +211,12 @@ def _http_listeners(port: int, requested: str | None) -> str:
 
 def _topic(text: str) -> tuple[str, int]:
     name, _, partitions = text.partition(":")
-    if not name or not (partitions or "1").isdigit() or int(partitions or "1") < 1:
+    if not name or not (partitions or "1").isdecimal() or int(partitions or "1") < 1:
         raise CannotStart(f"--topic {text} must be NAME or NAME:PARTITIONS, such as orders:3.")
+    if TOPIC_NAME.fullmatch(name) is None:
+        rule = "letters, digits, '.', '_' and '-', at most 249 of them"
+        raise CannotStart(f"--topic {text!r}: the name of a topic has {rule}.")
     return name, int(partitions or "1")
-
-
-def _fast_folder() -> str | None:
-    return FAST_FOLDER if os.access(FAST_FOLDER, os.W_OK) else None
 
 
 # -- serve -------------------------------------------------------------------------------------------------------------
@@ -172,13 +224,13 @@ def _fast_folder() -> str | None:
 
 def _serve(options: Mapping[str, Any]) -> None:
     from trioka.broker.config.exposed_files import exposed_files
-    from trioka.broker.config.properties import parse_environment, parse_overrides, parse_properties
+    from trioka.broker.config.properties import parse_properties
 
     try:
         file: Mapping[str, str] = {}
         if options["file"] is not None:
             file = parse_properties(Path(options["file"]).read_bytes())
-        environment, overrides = parse_environment(os.environ), parse_overrides(options["override"])
+        environment, overrides = _layers(options["override"], "The override")
         for warning in exposed_files(options["file"], file):
             print(f"note: {warning}", file=sys.stderr)
         _run(file, environment, overrides, is_check=options["check"], options=options)
@@ -296,11 +348,15 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
                 http = _http_text(http_server)
                 secured = {each.name: each.protocol.name for each in loaded.node.listeners if each.protocol}
                 security = None if dev is None else dev.security
-                _report_ready(broker.addresses, http, loaded.node.log_dirs, dev is not None, took, secured, security)
+                addresses, log_dirs = _advertised(broker, dev), loaded.node.log_dirs
+                _report_ready(addresses, http, log_dirs, dev is not None, took, secured, security)
+                notify(READY)
                 for port in () if http_server is None else http_server.ports_in_use:
                     print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
                 if dev is not None and dev.is_demo:
-                    _start_demo([("127.0.0.1", port) for _, port in broker.addresses.values()])
+                    _start_demo(
+                        [(LOOPBACK if host in WILDCARDS else host, port) for host, port in broker.addresses.values()]
+                    )
                 from trioka.broker.network.scheduling import request_short_timeslice
 
                 request_short_timeslice()
@@ -332,6 +388,14 @@ def _start_demo(servers: Sequence[tuple[str, int]]) -> None:
     Demo(servers).start()
 
 
+def _advertised(broker: "Broker", dev: DevRun | None) -> Mapping[str, tuple[str, int]]:
+    """The addresses for clients, by listener."""
+    if dev is None or dev.endpoint is None:
+        return broker.addresses
+    at = dev.endpoint
+    return {name: (at.advertised_host, at.advertised_port or port) for name, (_, port) in broker.addresses.items()}
+
+
 def _http_text(http_server: "HttpServer | None") -> str | None:
     if http_server is None:
         return None
@@ -345,6 +409,7 @@ async def _mind(
     """Handle signals: the first one lets requests finish; the second does not wait for them. Both stop cleanly."""
     await anext(signals)
     signalled.set()  # a signal before the broker is ready cancels the start
+    notify(STOPPING)
     broker.stop()
     await anext(signals)
     scope.cancel()
@@ -360,25 +425,43 @@ def _report_ready(
     security: "DevSecurity | None" = None,
 ) -> None:
     """Print that the broker is ready. `secured` are the protocols of listeners that are not PLAINTEXT, by name."""
-    in_memory = is_dev and log_dirs[0].startswith(FAST_FOLDER)
-    kept = "in memory (keep data: --data ./data)" if in_memory else f"data in {', '.join(log_dirs)}"
-    lines = [f"trioka {__version__} · ready in {seconds:.2f} s · {kept} · Ctrl-C stops"]
+    lines = [f"trioka {__version__} · ready in {seconds:.2f} s · {_kept(is_dev, log_dirs)} · Ctrl-C stops"]
     for name, (host, port) in addresses.items():
-        host = "localhost" if host == "127.0.0.1" else host
+        host = "localhost" if host == LOOPBACK else _bracketed(host)
         label = "Kafka" if len(addresses) == 1 else name
         access = secured.get(name, "any Kafka client, no auth")
         lines.append(f"  {label:<8} {f'{host}:{port}':<26}{access}")
     if http is not None:
         lines.append(f"  Metrics  {http:<33}health /readyz")
     if is_dev:
-        first = next(iter(addresses.values()))[1]
-        at = "" if first == DEFAULT_PORT else f" -b localhost:{first}"
+        host, first = next(iter(addresses.values()))
+        host = "localhost" if host == LOOPBACK else _bracketed(host)
+        at = "" if (host, first) == ("localhost", DEFAULT_PORT) else f" -b {host}:{first}"
         if security is not None:
-            lines += security.lines(f"localhost:{first}")
+            lines += security.lines(f"{host}:{first}")
             at += f" --command-config {security.client_file}"
-        message = "echo '{\"id\":1}'"
-        lines.append(f"  Try      {message} | trioka produce{at} orders      then    trioka consume{at} orders")
+        message, program = "echo '{\"id\":1}'", _program()
+        lines.append(f"  Try      {message} | {program} produce{at} orders      then    {program} consume{at} orders")
     _say("\n".join(lines) + "\n")
+
+
+def _kept(is_dev: bool, log_dirs: Sequence[str]) -> str:
+    """Where the data is, and how much of it fits into memory."""
+    if not (is_dev and f"/{TEMP_PREFIX}" in log_dirs[0]):
+        return f"data in {', '.join(log_dirs)}"
+    if not log_dirs[0].startswith(temp_folders.FAST_FOLDER):
+        return f"data in {log_dirs[0]} until it stops (keep data: --data ./data)"
+    free_gb = temp_folders.free_bytes(temp_folders.FAST_FOLDER) / 1e9
+    return f"in memory, {free_gb:.1f} GB fit (keep data: --data ./data)"
+
+
+def _program() -> str:
+    """How to call `trioka` in another terminal: by its path if it is not on the PATH."""
+    own = Path(sys.executable).with_name("trioka")
+    found = shutil.which("trioka")
+    if found is not None and (not own.exists() or Path(found).resolve() == own.resolve()):
+        return "trioka"
+    return str(own) if own.exists() else f"{sys.executable} -m trioka"
 
 
 def _say(text: str) -> None:

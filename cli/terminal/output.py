@@ -2,8 +2,8 @@
 prints.
 
 A table is for users: capitals, two blanks between the columns, no borders. On a terminal rich draws it with its width
-and colours; a pipe gets plain lines with raw numbers, and rich is not loaded. The other formats are for programs: json
-and yaml contain all fields, csv the columns, name one name per line.
+and colours; a pipe gets plain lines with raw numbers, whose units are in the titles, and rich is not loaded. The other
+formats are for programs: json and yaml contain all fields, csv the columns, name one name per line.
 """
 
 import csv
@@ -78,6 +78,11 @@ def is_stderr_terminal() -> bool:
     return sys.stderr.isatty()
 
 
+def clear_terminal() -> None:
+    """Before a table that replaces the last one. Into a pipe an empty line separates the two."""
+    write_stdout("" if not is_terminal() else "\x1b[H\x1b[2J\x1b[3J\x1b[A")
+
+
 class _Status:
     """Whether the terminal's last line is a status line, which the next one replaces."""
 
@@ -131,7 +136,7 @@ def _table(rows: list[Row], columns: Sequence[Column], *, is_wide: bool) -> None
     if is_terminal():
         _draw(rows, columns, is_wide=is_wide)
         return
-    lines = [[column.title for column in columns]]
+    lines = [[f"{column.title}({column.kind})" if column.kind else column.title for column in columns]]
     lines += [[_text(row.get(column.key), "") for column in columns] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     for line in lines:

@@ -1,6 +1,7 @@
 """Three nodes that log in to each other, or present certificates. The quorum, replication, forwarding and heartbeats
 use secured listeners; a node with a wrong password or without a certificate does not get in."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -109,12 +110,23 @@ async def replace_store(broker: Broker, path: Path, text: str) -> None:
 
 
 async def connects_again(cluster: Cluster, certificates: set[bytes]) -> None:
-    """Nodes open all connections to each other anew. Returns when they have presented these certificates."""
+    """Nodes open all connections to each other anew. Returns when they have presented these certificates. One that was
+    opened while a node loaded its stores may have presented an older one; it is dropped, too."""
+    drop(cluster, lambda _: True)
+
+    def have_presented() -> bool:
+        drop(cluster, lambda certificate: certificate not in certificates)
+        return presented(cluster) == certificates
+
+    await cluster.until(have_presented)
+
+
+def drop(cluster: Cluster, which: Callable[[bytes | None], bool]) -> None:
     for broker in cluster.up:
         for channel in list(broker.network._channels.values()):
-            if channel.connection.tls is not None:
+            tls = channel.connection.tls
+            if tls is not None and which(tls.peer_certificate):
                 broker.network._drop(channel)
-    await cluster.until(lambda: presented(cluster) == certificates)
 
 
 def presented(cluster: Cluster) -> set[bytes | None]:

@@ -48,6 +48,7 @@ SOCKET_FILES = frozenset(
         "broker/security/tls_context.py",
         "broker/security/issuer_keys.py",
         "cli/client/connection.py",
+        "cli/node/sd_notify.py",
         "cli/client/tls.py",
         "cli/client/tls_probe.py",
         "cli/cluster/scrub_report.py",

@@ -21,6 +21,19 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 DAY: datetime.timedelta = datetime.timedelta(days=1)
 
 
+SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Identity(NamedTuple):
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
@@ -90,6 +103,12 @@ def _signed(
         .not_valid_after(now + days[1] * DAY)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     )
+    # Python 3.13 verifies by X509_STRICT, which wants key usage and identifiers.
+    issuer_key = (authority.key if authority else key).public_key()
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+    if is_authority:
+        builder = builder.add_extension(SIGNS_CERTIFICATES, critical=True)
     if usage:
         builder = builder.add_extension(x509.ExtendedKeyUsage(usage), critical=False)
     if names:

@@ -208,7 +208,7 @@ async def test_a_leader_whose_damage_is_not_committed_gives_way_to_who_is_eligib
         await cluster.until(lambda: leader(cluster) == b)
         assert a not in (*partition(cluster).isr, *partition(cluster).eligible_leader_replicas)
         cluster.heal()
-        await cluster.until(lambda: are_the_same(cluster, a, b) and not replica(cluster, a).log.quarantine)
+        await cluster.until(lambda: not replica(cluster, a).log.quarantine and are_the_same(cluster, a, b))
         assert await read(cluster, b) == (NONE, [0, 1, 0, 1, 2, 0, 1, 2, 3])
         await cluster.until(lambda: partition(cluster).directory(a) != LOST_DIRECTORY)
         # Nobody else has this one: it serves what is whole, and says what is not.

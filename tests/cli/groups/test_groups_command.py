@@ -15,7 +15,7 @@ from trioka.cli.client.cluster_client import Kafka, TopicPartition
 from trioka.cli.client.offsets import CommittedOffset
 from trioka.cli.client.settings import find_settings
 from trioka.cli.groups import reset, undo
-from trioka.cli.groups.lag import LagSample, rates, status
+from trioka.cli.groups.lag import LagSample, note_progress, rates, status
 from trioka.cli.groups.reset import MOVES, Target, target_of
 from trioka.cli.terminal.failure import Exit, Failure
 
@@ -111,19 +111,50 @@ def test_rates_need_two_looks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "out", "has_reader", "word"),
+    ("look", "out", "has_reader", "idle_s", "word"),
     [
-        (LagSample(None, 10, 0), None, True, "unknown"),
-        (LagSample(3, 10, 5), None, True, "lost"),
-        (LagSample(10, 10, 0), None, False, "ok"),
-        (LagSample(5, 10, 0), None, True, "lagging"),
-        (LagSample(5, 10, 0), None, False, "unread"),
-        (LagSample(5, 10, 0), 0, True, "stuck"),
-        (LagSample(5, 10, 0), 3.0, True, "lagging"),
+        (LagSample(None, 10, 0), None, True, 9, "unknown"),
+        (LagSample(3, 10, 5), None, True, 9, "lost"),
+        (LagSample(10, 10, 0), None, False, 9, "ok"),
+        (LagSample(5, 10, 0), None, True, 0, "lagging"),
+        (LagSample(5, 10, 0), None, False, 9, "unread"),
+        (LagSample(5, 10, 0), 0, True, 6, "stuck"),
+        (LagSample(5, 10, 0), 0, True, 5.9, "lagging"),
+        (LagSample(5, 10, 0), 3.0, True, 9, "lagging"),
     ],
 )
-def test_one_word_says_how_a_partition_is_read(look: LagSample, out: float | None, has_reader: bool, word: str) -> None:
-    assert status(look, {"out_per_s": out}, has_reader=has_reader) == word
+def test_one_word_says_how_a_partition_is_read(
+    look: LagSample, out: float | None, has_reader: bool, idle_s: float, word: str
+) -> None:
+    assert status(look, {"out_per_s": out}, has_reader=has_reader, idle_s=idle_s) == word
+
+
+def test_a_group_is_stuck_only_after_several_samples_without_a_commit() -> None:
+    key = ("g", TopicPartition("t", 0))
+    progressed: dict[tuple[str, TopicPartition], float] = {}
+    samples = [{key: LagSample(committed, 10, 0)} for committed in (3, 3, 5, 5, 5, 5)]
+    before, idle = None, []
+    for number, sample in enumerate(samples):
+        note_progress(progressed, before, sample, 2.0 * number)
+        idle.append(2.0 * number - progressed[key])
+        before = sample
+    assert idle == [0, 2, 0, 2, 4, 6]
+
+
+def test_lag_without_a_name_shows_all_groups(at: str, home: Path) -> None:
+    assert command("topics", "create", "lagging", at=at).code == Exit.OK
+    for group in ("one", "two"):
+        reset = ("groups", "reset-offsets", group, "--topic", "lagging", "--to-latest", "-y")
+        assert command(*reset, at=at).code == Exit.OK
+    ended = command("lag", at=at)
+    assert ended.code == Exit.OK
+    first, *rows = [line.split() for line in ended.out.splitlines()]
+    assert first[:6] == ["GROUP", "TOPIC", "PART", "COMMITTED", "END", "LAG"]
+    assert {"TIME-LAG(ms)", "LOSES-DATA-IN(ms)"} <= set(first)
+    assert {"one", "two"} <= {row[0] for row in rows}
+    both = command("lag", "one", "--all", at=at)
+    assert both.code == Exit.USAGE
+    assert "not both" in both.stderr
 
 
 def test_nothing_to_undo_is_said(at: str, home: Path) -> None:

@@ -281,3 +281,11 @@ def stored(settings: dict[str, str], count: int) -> list[int]:
             ends += 1
     consumer.close()
     return found
+
+
+def test_the_certificates_of_the_page_pass_a_strict_verification(tmp_path: Path) -> None:
+    """That of Python 3.13, with which many clients verify them."""
+    Machine(tmp_path, {}).follow(chapters()["Certificates"])
+    command = ["openssl", "verify", "-x509_strict", "-CAfile", "ca.pem", "server.crt"]
+    verified = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert verified.returncode == 0, verified.stdout + verified.stderr

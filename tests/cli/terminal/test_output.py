@@ -29,8 +29,8 @@ def shown(how: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_table_in_a_pipe_has_capitals_two_blanks_and_raw_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown("table", capsys) == 'NAME    SIZE\norders  1200\na, "b"  -\n'
-    assert shown("wide", capsys).splitlines()[:2] == ["NAME    SIZE  ISR", "orders  1200  1,2"]
+    assert shown("table", capsys) == 'NAME    SIZE(bytes)\norders  1200\na, "b"  -\n'
+    assert shown("wide", capsys).splitlines()[:2] == ["NAME    SIZE(bytes)  ISR", "orders  1200         1,2"]
 
 
 def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +122,7 @@ def test_a_suggestion_is_made_only_if_something_is_near() -> None:
         ("topics create", "name a topic"),
         ("topics list -o tabel", "'tabel' is not one of"),
         ("topics describe x -b a:b", "'a:b' is no address"),
-        ("lag", "name a group, or say --all"),
+        ("lag billing --all", "name groups, or use --all"),
         ("topics list --timeout soon", "'soon' is no length of time"),
         ("topics create x -c cleanup.policy", "must be KEY=VALUE"),
         ("consume x -o yesterday -b localhost:1", "nothing listens"),
