@@ -1,7 +1,7 @@
 """The forty attacks of the security tests, by number, and the tests that carry them out.
 
-Some attacks have parts that are tested elsewhere, where the part is: the exchange of SCRAM, a TLS transport, the keys of
-a configuration. This file runs nothing; it finds out when a test of the list is no longer there.
+Some attacks have parts that are tested elsewhere, where the part is: the exchange of SCRAM, a TLS transport, the keys
+of a configuration. This file runs nothing; it finds out when a test of the list is no longer there.
 """
 
 import ast
