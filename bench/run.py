@@ -29,6 +29,8 @@ BENCHMARKS = {
     "wakeup_latency": "a round trip on a machine at rest, by where the one who answers sleeps",
     "gil_switching": "what a client waits for while other threads of the broker compute (minutes; needs Go)",
     "replication": "a record that three brokers must have: CPU of all three, in one process",
+    "authorizer": "what access control lists cost the fast paths (half a minute)",
+    "linearizable_reads": "three nodes: a linearizable read, beside a Produce with acks=all (half a minute)",
     "failover": "three nodes: replicated writes, kills, stops, beside Apache Kafka (minutes; needs Go and Java)",
     "side_by_side": "the whole broker, beside Apache Kafka (minutes; needs Go and Java)",
 }

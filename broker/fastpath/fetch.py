@@ -270,15 +270,15 @@ class FetchFastPath(FastPath):
                 return None
             log = replica.log
             high_watermark, log_start = log.high_watermark, log.log_start_offset
-            if not log.local_log_start_offset <= offset <= log.log_end_offset:
-                return None
             stable = log.last_stable_offset
             upto = stable if self._is_committed else high_watermark
+            if not log.local_log_start_offset <= offset <= log.log_end_offset:
+                return None
+            if replica.is_linearizable and offset >= upto:
+                return None
             records: RecordBytes | None = None
             size = 0
             if offset >= upto or (left <= 0 and found):
-                if replica.is_linearizable and offset >= upto:
-                    return None  # it must wait (replication/linearizable_reads.py)
                 if cached is not None and cached.is_up_to_date(high_watermark, log_start):
                     if several is not None:
                         several.append((replica, 0))
@@ -294,9 +294,8 @@ class FetchFastPath(FastPath):
                     if part is None:
                         return None
                     records = log.files.for_response(part)
-                if replica.is_linearizable and following >= upto:
-                    return None
-                if self._is_committed and log.aborted_transactions(offset, following):
+                is_at_end = replica.is_linearizable and following >= upto
+                if is_at_end or (self._is_committed and log.aborted_transactions(offset, following)):
                     return None
                 size = len(records)
                 found += size

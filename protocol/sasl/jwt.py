@@ -108,6 +108,8 @@ def split(token: str) -> tuple[dict[str, Any], bytes, bytes]:
     """The header, the signed bytes, and the signature; InvalidToken if the form is not that of a signed JWT."""
     if len(token) > MAX_TOKEN_BYTES:
         raise InvalidToken(f"it has {len(token)} bytes, more than {MAX_TOKEN_BYTES}")
+    if not token.isascii():
+        raise InvalidToken("it has other characters than ASCII")
     segments = token.split(".", SEGMENTS)
     if len(segments) != SEGMENTS:
         raise InvalidToken(f"it has not {SEGMENTS} segments")

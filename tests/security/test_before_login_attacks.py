@@ -10,12 +10,14 @@ import pytest
 import trio
 from support.certificates import authority, signed
 from support.requests_by_api import REQUESTS
-from support.sasl import PASSWORDS, PLAIN_JAAS, SASL, SASL_SETTINGS, SaslClient
+from support.sasl import CLOSED_S, PASSWORDS, PLAIN_JAAS, SASL, SASL_SETTINGS, SaslClient
 from support.serving import HOST, on_trio_patiently, running_broker
 from support.tls_broker import tls_settings
 
+from trioka.broker import broker as broker_module
 from trioka.broker.api import BROKER, SUPPORTED_APIS
 from trioka.broker.broker import Broker
+from trioka.broker.security import pre_auth
 from trioka.protocol.messages.metadata import MetadataRequest
 from trioka.protocol.sasl.jaas import SCRAM_MODULE
 
@@ -146,3 +148,27 @@ async def send_tagged_fields(client: SaslClient, size: int) -> int:
                 sent += len(part)
         assert await client.is_closed()
     return sent
+
+
+@pytest.mark.parametrize("listener", [SASL, SECURE])
+@on_trio_patiently
+async def test_attack_8_a_client_that_does_not_go_on_is_closed(
+    tmp_path: Path, listener: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of the time for a login, whatever it has sent: a frame in part, a handshake, a byte now and then."""
+    monkeypatch.setattr(broker_module, "IDLE_CHECK_S", 0.02)
+    async with attacked(tmp_path) as found:
+        monkeypatch.setattr(pre_auth, "MAX_LOGIN_S", 0.5)
+        async with found.client(listener) as client:
+            await client.send((512 * 1024).to_bytes(4) + HEADER)
+            assert await client.is_closed()
+        async with found.client(listener) as client:
+            await client.handshake("PLAIN")
+            assert await client.is_closed()
+        async with found.client(listener) as client:
+            await client.send((512 * 1024).to_bytes(4) + HEADER)
+            with suppress(trio.BrokenResourceError), trio.fail_after(CLOSED_S):
+                while True:
+                    await client.send(b"\x01\x00")
+                    await trio.sleep(0.01)
+        monkeypatch.undo()

@@ -9,7 +9,7 @@ import pytest
 import trio
 from security.sasl_client import SETTINGS, USERS, BearerExchange, by_password, log_in, logged_in
 from security.test_issuer_keys import Issuer, issuer
-from security.tokens import AUDIENCE, ISSUER, claims, key_set, rsa_jwk, rsa_key, signed
+from security.tokens import AUDIENCE, ISSUER, claims, key_set, other_rsa_key, rsa_jwk, rsa_key, signed
 from support.serving import ClientConnection, on_trio, running_broker
 
 from trioka.broker.broker import Broker
@@ -208,6 +208,23 @@ async def test_a_refused_bearer_token_gets_a_challenge_and_then_an_error(tmp_pat
                 response = await bearer_login(connection, token)
                 assert (response.error_code, response.error_message) == (FAILED, '{"status":"invalid_token"}')
                 assert await is_closed(connection)
+
+
+@on_trio
+async def test_attack_32_nobody_is_asked_for_the_key_that_a_token_brings_or_names(tmp_path: Path) -> None:
+    async with issuer() as server, issuer() as trap, running_broker(tmp_path, **oauth(server)) as broker:
+        for header in (
+            {"jku": trap.url},
+            {"x5u": trap.url, "kid": None},
+            {"jwk": rsa_jwk(other_rsa_key())},
+            {"x5c": ["MAA="]},
+            {"jku": trap.url, "kid": "unknown"},
+        ):
+            async with ClientConnection(broker, "PLAIN") as connection:
+                response = await bearer_login(connection, signed(fresh(), key=other_rsa_key(), header=header))
+                assert (response.error_code, response.error_message) == (FAILED, '{"status":"invalid_token"}')
+                assert await is_closed(connection)
+        assert trap.requests == 0
 
 
 @on_trio

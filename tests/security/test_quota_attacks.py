@@ -84,6 +84,22 @@ async def test_a_second_topic_of_a_thousand_partitions_is_refused(tmp_path: Path
 
 
 @on_trio_patiently
+async def test_a_client_of_an_old_version_is_only_made_to_wait(tmp_path: Path) -> None:
+    """Before version 6 there is no THROTTLING_QUOTA_EXCEEDED."""
+    async with running_broker(tmp_path) as broker:
+        await set_quota(broker, ANONYMOUS, controller_mutation_rate=1.0)
+        async with ClientConnection(broker) as client:
+            first = await client.ask(create("first"), 5)
+            assert first.topics[0].error_code == 0
+            (connection,) = broker.network.connections
+            assert not connection.may_read
+            assert 900_000 < first.throttle_time_ms <= 989_000
+        async with ClientConnection(broker) as other:
+            second = await other.ask(create("second"), 5)
+            assert second.topics[0].error_code == 0 and second.throttle_time_ms > first.throttle_time_ms
+
+
+@on_trio_patiently
 async def test_a_flood_of_connections_is_let_in_at_the_rate_of_its_address(tmp_path: Path) -> None:
     rate = 20
     async with running_broker(tmp_path) as broker:

@@ -144,6 +144,45 @@ async def test_attack_51_a_transaction_does_not_keep_a_right(tmp_path: Path) -> 
         assert log.log_end_offset == end  # neither a record nor a marker
 
 
+@on_trio
+async def test_attack_51_a_right_that_was_taken_away_stays_away_after_a_snapshot_and_a_restart(tmp_path: Path) -> None:
+    allowed = rule(AclResourceType.TOPIC, TOPIC, AclOperation.WRITE)
+    async with guarded(tmp_path, allowed) as (broker, client):
+        assert await produce(client) == 0
+        await add_rules(broker, rule(AclResourceType.TOPIC, TOPIC, AclOperation.WRITE, AclPermission.DENY))
+        assert await produce(client) == TOPIC_DENIED
+        snapshot = await broker.quorum.take_snapshot()
+        assert snapshot is not None
+        assert await produce(client) == TOPIC_DENIED
+    async with running_broker(tmp_path, **SETTINGS) as broker, SaslClient(broker) as client:
+        assert (await client.log_in("PLAIN", "alice", PASSWORDS["alice"])).error_code == 0
+        assert await produce(client) == TOPIC_DENIED
+        assert broker.partitions.get(TOPIC, 0).log.log_end_offset == 1
+
+
+@on_trio
+async def test_attack_51_a_fetch_that_waits_is_answered_as_by_kafka_and_the_next_is_refused(tmp_path: Path) -> None:
+    """Rights are checked when a request arrives, in both brokers."""
+    async with guarded(tmp_path, rule(AclResourceType.TOPIC, TOPIC, AclOperation.READ)) as (broker, client):
+        waiting = fetch_in_session(0, -1, (TOPIC, 0))
+        waiting.max_wait_ms, waiting.min_bytes = 20_000, 1  # type: ignore[misc]
+        answers: list[Any] = []
+
+        async def wait() -> None:
+            answers.append(await client.ask(waiting, 12))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            while not len(broker.purgatory):
+                await trio.sleep(0.001)
+            await remove_rules(broker, AclResourceType.TOPIC)
+            assert (await ask(broker, REQUESTS[0](9, lambda _: bytes(16)), 9)).responses
+        (partition,) = answers[0].responses[0].partitions
+        assert partition.error_code == 0 and partition.records
+        (partition,) = (await client.ask(fetch_in_session(0, -1, (TOPIC, 0)), 12)).responses[0].partitions
+        assert partition.error_code == TOPIC_DENIED and not partition.records
+
+
 @on_cluster
 async def test_attack_51_on_three_brokers_each_refuses_once_it_knows(tmp_path: Path) -> None:
     settings: dict[str, Any] = {

@@ -44,6 +44,7 @@ AUTHORITY = authority()
 SERVER = signed(AUTHORITY)
 OTHER = "OTHER"
 EMPTY_RECORDS = 100_000
+KEY_UPDATES = 100
 NEVER_S = 1000.0
 QUEUED = 5
 MISTAKE_S = 3.0  # the rules need less than one
@@ -231,6 +232,28 @@ def test_records_without_content_end_the_connection(
         with contextlib.suppress(ConnectionError):
             raw.sendall(b"".join(writer.record(b"") for _ in range(EMPTY_RECORDS)))
         until(lambda: not broker.network.connections)
+    assert is_served(broker, client_tls(AUTHORITY, None, tmp_path))
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_requests_for_new_keys_without_end_disturb_nobody(
+    broker: Broker, tls: ssl.SSLContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TLS 1.3, attack 45: one client reads the answers and is served; for the other, little is kept."""
+    with tls_socket(broker, tls) as reader, tls_socket(broker, tls) as writer:
+        for _ in range(KEY_UPDATES):
+            assert call_openssl("SSL_key_update", reader, 1) == 1
+            reader.sendall(HELLO)
+            assert read_frame(reader)
+        writer.settimeout(TIMEOUT_S)
+        with contextlib.suppress(ConnectionError, ssl.SSLError, TimeoutError):
+            for _ in range(100 * KEY_UPDATES):
+                assert call_openssl("SSL_key_update", writer, 1) == 1
+                writer.sendall(HELLO[:1])  # it sends the update, too
+        held = [each.outgoing_bytes for each in broker.network.connections]
+        assert all(size <= 1 << 20 for size in held)
+        reader.sendall(HELLO)
+        assert read_frame(reader)
     assert is_served(broker, client_tls(AUTHORITY, None, tmp_path))
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 

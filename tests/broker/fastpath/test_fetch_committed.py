@@ -153,12 +153,7 @@ def test_reading_what_is_committed(tmp_path: Path, rule: Rule) -> None:
 
 MISTAKES = [
     ("upto = stable if self._is_committed else high_watermark", "upto = high_watermark", RULES[0]),
-    (
-        "                if self._is_committed and log.aborted_transactions(offset, following):\n"
-        "                    return None\n",
-        "",
-        RULES[0],
-    ),
+    ("self._is_committed and log.aborted_transactions(offset, following)", "False", RULES[0]),
     ("aborted_transactions=[] if is_committed else None", "aborted_transactions=None", RULES[0]),
     ("aborted_transactions=[] if is_committed else None", "aborted_transactions=[]", RULES[2]),
     (

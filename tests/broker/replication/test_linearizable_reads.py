@@ -364,8 +364,8 @@ MISTAKES = (
     ),
     (
         fast_fetch,
-        "if replica.is_linearizable and following >= upto: return None",
-        "pass",
+        "is_at_end = replica.is_linearizable and following >= upto",
+        "is_at_end = False",
         a_repeated_fetch_at_the_end_waits_too,
     ),
     (
