@@ -157,6 +157,8 @@ class SimBroker:
         self.epoch = -1  # in which it believes to lead; -1: it follows
         self.epoch_record_at: int | None = None
         self.fetched_in = -1  # the last epoch in which it fetched
+        self.starts = dict.fromkeys(NODES, 0)  # of its followers, as of their fetches in its epoch
+        self.isr = set(NODES)  # as the controller has confirmed it
         self.jobs: list[Running] = []
         self.missing: set[bytes] = set()
 
@@ -186,6 +188,9 @@ class SimBroker:
         return LogFacts(
             lineage=self.lineage(),
             log_start_offset=self.log_start,
+            replicated_log_start_offset=min(
+                self.log_start, *(self.starts[node] for node in self.isr if node != self.node), self.log_start
+            ),
             local_start_offset=self.local_start,
             high_watermark=min(self.high_watermark, len(self.log)),
             last_stable_offset=min(last_stable_offset, self.high_watermark, len(self.log)),
@@ -277,6 +282,7 @@ class TierWorld:
         if follower is leader or not follower.is_up:
             return
         follower.fetched_in = self.epoch
+        leader.starts[follower.node] = follower.log_start
         agreed = 0
         for mine, theirs in zip(follower.log, leader.log, strict=False):
             if mine != theirs:
@@ -307,12 +313,13 @@ class TierWorld:
         leader = self._leading
         self.high_watermark = max(self.high_watermark, min(len(self.brokers[node].log) for node in self.isr))
         leader.high_watermark = self.high_watermark
-        if self.random.random() < 0.7:
+        if self._is_fair or self.random.random() < 0.25:  # otherwise a transaction is open
             self.stable = self.high_watermark
         for broker in self.brokers:
             is_there = broker.is_up and broker.fetched_in == self.epoch and len(broker.log) >= self.high_watermark
             if is_there and broker.log[: self.high_watermark] == leader.log[: self.high_watermark]:
                 self.isr.add(broker.node)
+        leader.isr = set(self.isr)
         slow = self.random.choice(NODES)
         if not self._is_fair and slow != self.leader and len(self.isr) > 2 and self.random.random() < 0.1:
             self.isr.discard(slow)
@@ -348,6 +355,7 @@ class TierWorld:
         leader.epoch, leader.epoch_record_at = self.epoch, None
         leader.high_watermark = max(leader.high_watermark, min(self.high_watermark, len(leader.log)))
         leader.missing.clear()
+        leader.starts, leader.isr = dict.fromkeys(NODES, 0), set(self.isr)
         for broker in self.brokers:
             if broker is not leader and broker.epoch >= 0 and (self._is_fair or self.random.random() < 0.5):
                 broker.epoch = -1  # the others do not know yet, and go on
@@ -659,10 +667,13 @@ class TierWorld:
             self._replay(leader)
             self._notice_missing()
             self._decide_by(leader)
-            if not leader.jobs and self._is_ready(leader):
+            has_started = leader.log_start == leader.facts(self.stable).replicated_log_start_offset
+            if not leader.jobs and self._is_ready(leader) and has_started:
                 break
             for running in list(leader.jobs):
                 self._work_on(leader, running)
+            for broker in self.brokers:
+                self._fetch_by(broker)
             self._check()
         else:
             raise Violation("TI5: the leader never comes to rest")
