@@ -12,12 +12,10 @@ enter memory before they are compared with their checksum, and must not be sent 
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, suppress
-from functools import partial
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from trioka.protocol.batch import HEADER_SIZE, read_header
-from trioka.protocol.errors import CorruptMessage
 
 from .batch_scan import CHUNK_BYTES, NO_EPOCH, BadBatch, ScannedBatch, find_next_batch, scan
 from .disk import drop_page_cache
@@ -146,19 +144,3 @@ class SegmentScrub:
         known = log.quarantine.damages
         log.quarantine.add(self.found)
         return [damage for damage in self.found if damage not in known]
-
-
-def verify(log: "Log") -> Iterator[Damage]:
-    """Checks every byte of every segment again; yields (and notes) new damage. It reads all of the log, so it pauses
-    after each segment, and may be abandoned there."""
-    for segment in list(log.segments):
-        known = log.quarantine.damages
-        segment.checked.cut(0)
-        end = log.segments.expected_end(segment, log.log_end_offset)
-        with suppress(CorruptMessage):
-            log.ask(segment, partial(_check_all, end=end))
-        yield from (damage for damage in log.quarantine.damages if damage not in known)
-
-
-def _check_all(segment: Segment, end: int) -> None:
-    segment.check(0, segment.size, end)

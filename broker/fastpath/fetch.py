@@ -41,7 +41,8 @@ from trioka.storage.small_read import take
 
 from ..config.network_keys import FETCH_MAX_BYTES
 from ..counters.latency import FETCH
-from ..handlers.fetch import READ_COMMITTED, READ_UNCOMMITTED, Result
+from ..handlers.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from ..handlers.fetch_results import Result
 from ..network.request_quotas import fetch_response_bytes
 from ..replication.fetch_session_cache import (
     FINAL_EPOCH,

@@ -17,22 +17,28 @@ from trioka.cluster.configs import topic_resource
 from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.partition import random_uuid
 from trioka.cluster.remote_log_codec import REMOTE_LOG_METADATA_TOPIC
-from trioka.cluster.remote_log_metadata import RemoteSegment
+from trioka.cluster.remote_log_metadata import RemoteSegment, lineage_of
 from trioka.cluster.remote_log_plan import Cause, Policy, tiered_end
-from trioka.protocol.errors import KafkaError
+from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.storage.local_retention import enforce_local
 from trioka.storage.log import Log
 
 from ..config import tier_keys, topic_keys, trioka_keys
 from ..replication.partitions import Replica
+from .batch_range import TimedRecord
 from .copy_quota import CopyQuota
 from .deletion import TopicDeletions
+from .fetch_reads import FetchReads
+from .follower_history import FollowerHistory, history_at
 from .log_facts import facts_of, id_of, policy_of
 from .metadata_topic import RemoteLogMetadataTopic
 from .object_store import ObjectStore, ObjectStoreError
 from .ownership import Ownership
 from .partition_task import PartitionTask
+from .reader import RemoteReader
+from .remote_read import RemotePlace
+from .segment_losses import open_reader
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -68,6 +74,7 @@ class TieredStorage:
         self.copy_quota = CopyQuota(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
         self.tasks: dict[TopicIdPartition, PartitionTask] = {}
         self.topic: RemoteLogMetadataTopic
+        self._reader: RemoteReader | None = None
         self.deletions: TopicDeletions
         self._create_topic = create_topic
         self._nursery: trio.Nursery | None = None
@@ -134,6 +141,30 @@ class TieredStorage:
         else:
             log.info("%s: deleting offset %d to %d: %s", about, segment.start_offset, segment.end_offset, cause.value)
 
+    @property
+    def reader(self) -> RemoteReader:
+        """KafkaStorageError while the broker starts."""
+        if self._reader is None:
+            raise KafkaStorageError("the remote log metadata is not loaded yet")
+        return self._reader
+
+    def fetch_reads(self) -> FetchReads:
+        """The reads of one Fetch."""
+        return FetchReads(self)
+
+    def last_tiered_offset(self, replica: Replica) -> int:
+        """-1 if nothing of this log's history is in the object store, or nothing is known."""
+        partition = self.topic.image.partition(replica.topic_id, replica.index) if self._nursery is not None else None
+        return -1 if partition is None else partition.highest_offset(lineage_of(replica.log))
+
+    async def offset_for_timestamp(self, replica: Replica, timestamp: int) -> TimedRecord | None:
+        """The first record at or after the time, if it is before the local log start."""
+        return await self.reader.offset_for_timestamp(RemotePlace(id_of(replica), replica.log), timestamp)
+
+    async def history_at(self, replica: Replica, offset: int, epoch: int) -> FollowerHistory:
+        """What a follower needs to begin behind the segment with this record."""
+        return await history_at(self, replica, offset, epoch)
+
     # -- the broker ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -141,6 +172,7 @@ class TieredStorage:
         async with trio.open_nursery() as nursery:
             self.topic = RemoteLogMetadataTopic(self.broker, nursery, self._on_replayed)
             self.deletions = TopicDeletions(self, nursery)
+            self._reader = open_reader(self, nursery)
             self._nursery = nursery
             nursery.start_soon(self._own)
             nursery.start_soon(self._create_topic_when_needed)

@@ -5,13 +5,13 @@ from types import ModuleType
 import pytest
 from mutants.plant import Rule, assert_noticed, within
 from support.compacted_log import COMPACT, DAY_MS, DIRECTORY, NOW, Pair, Partition, filled
+from support.log_fixtures import verify
 
 from trioka.protocol.batch import headers, records
 from trioka.protocol.compression import Codec
 from trioka.storage import cleaner
 from trioka.storage.batch_scan import BadBatch
 from trioka.storage.log_config import LogConfig
-from trioka.storage.scrub import verify
 from trioka.storage.txn_index import AbortedTransaction
 
 

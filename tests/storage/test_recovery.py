@@ -2,14 +2,13 @@
 made again."""
 
 import pytest
-from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, batch, open_log, read_all, reopen, values
+from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, batch, open_log, read_all, reopen, values, verify
 
 from trioka.protocol.errors import CorruptMessage
 from trioka.storage.disk import Disk
 from trioka.storage.index_rebuild import epochs_of
 from trioka.storage.log import Log
 from trioka.storage.quarantine import FILE_NAME, MAX_RANGES, Damage, merge, read_damages, write_damages
-from trioka.storage.scrub import verify
 from trioka.storage.segment import Segment
 from trioka.testing.disks.memory_disk import MemoryDisk
 

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 from mutants.plant import assert_noticed, planted
 from support.crash_enumeration import CrashFound, Promise, crash_everywhere, fail_each_operation
-from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, batch, open_log, reopen, values
+from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, batch, open_log, reopen, values, verify
 
 from trioka.protocol.batch import build_marker, check_crc, headers
 from trioka.protocol.errors import CorruptMessage
@@ -17,7 +17,6 @@ from trioka.storage.batch_scan import BadBatch
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.quarantine import Damage, read_damages
-from trioka.storage.scrub import verify
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 COUNT = 30

@@ -19,7 +19,11 @@ from trioka.storage.retention import DeletionReason, Retention, SegmentAge
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 TIERED = LogConfig(
-    segment_bytes=700, index_interval_bytes=200, file_delete_delay_ms=0, remote_storage=True, local_retention_bytes=0
+    segment_bytes=700,
+    index_interval_bytes=200,
+    file_delete_delay_ms=0,
+    remote_storage=True,
+    local_retention_bytes=0,
 )
 PATH = "/logs"
 NOW = 1_000_000

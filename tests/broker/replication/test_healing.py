@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 from support.broker_cluster import Cluster, on_cluster, running_cluster
+from support.log_fixtures import verify
 from support.replicated_topics import Producer, are_the_same, create, fetch, partition, read, replica, wait_leader
 
 from trioka.cluster.acls import AclOperation, AclPermission, AclResourceType
@@ -16,7 +17,6 @@ from trioka.protocol.errors import NONE, CorruptMessage, TopicAuthorizationFaile
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.storage.log import Log
 from trioka.storage.quarantine import Damage
-from trioka.storage.scrub import verify
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 PATIENT: dict[str, Any] = {"replica_lag_time_max_ms": 30_000, "log_segment_bytes": 1_048_576}

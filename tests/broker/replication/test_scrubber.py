@@ -11,6 +11,7 @@ import pytest
 import trio
 from mutants.plant import planted
 from support.broker_cluster import Cluster, on_cluster, running_cluster
+from support.log_fixtures import verify
 from support.replicated_topics import TOPIC, Producer, create, fetch, partition, replica, wait_leader
 from support.serving import ClientConnection, on_trio, running_broker
 
@@ -23,7 +24,7 @@ from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 from trioka.storage.log import Log
-from trioka.storage.scrub import SegmentScrub, verify
+from trioka.storage.scrub import SegmentScrub
 from trioka.storage.segment import BatchPosition, Segment
 
 SCRUBBING: dict[str, Any] = {
