@@ -276,7 +276,7 @@ class TieredStorage:
         """Deletes local segments that are in the object store, of a leader or a follower."""
         its_log = replica.log
         if not its_log.closed and its_log.config.remote_storage:
-            end = tiered_end(facts_of(its_log), self.topic.partition(about))
+            end = tiered_end(facts_of(replica), self.topic.partition(about))
             enforce_local(its_log, tiered_end=end, now_ms=self.now_ms())
 
     def enforce_all_local_retention(self) -> None:
