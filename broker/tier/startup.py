@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.remote_log_codec import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 
 from ..config import tier_keys

@@ -16,9 +16,9 @@ import trio
 from trioka.cluster.configs import topic_resource
 from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.partition import random_uuid
-from trioka.cluster.remote_log_codec import REMOTE_LOG_METADATA_TOPIC
 from trioka.cluster.remote_log_metadata import RemoteSegment, lineage_of
 from trioka.cluster.remote_log_plan import Cause, Policy, tiered_end
+from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.storage.local_retention import enforce_local
@@ -39,6 +39,7 @@ from .partition_task import PartitionTask
 from .reader import RemoteReader
 from .remote_read import RemotePlace
 from .segment_losses import open_reader
+from .sweep import OrphanSweep
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -73,6 +74,7 @@ class TieredStorage:
         self.read_limiter = trio.CapacityLimiter(READ_THREADS)
         self.copy_quota = CopyQuota(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
         self.tasks: dict[TopicIdPartition, PartitionTask] = {}
+        self.sweep = OrphanSweep(self)
         self.topic: RemoteLogMetadataTopic
         self._reader: RemoteReader | None = None
         self.deletions: TopicDeletions
@@ -176,6 +178,7 @@ class TieredStorage:
             self._nursery = nursery
             nursery.start_soon(self._own)
             nursery.start_soon(self._create_topic_when_needed)
+            nursery.start_soon(self.sweep.run)
             for replica in self.broker.partitions:
                 self._refresh(replica)
 

@@ -98,13 +98,6 @@ MUTANTS: tuple[Mistake, ...] = (
         "if end < segment.next_offset:",
     ),
     _plan(
-        "two segments are spare because of each other",
-        0,
-        "_deletions",
-        "elif not is_deleting and _is_spare(remote, facts.lineage, segment, first, end):",
-        "elif _is_spare(remote, facts.lineage, segment, first, end):",
-    ),
-    _plan(
         "spare segments stay",
         0,
         "_deletions",
@@ -203,13 +196,6 @@ MUTANTS: tuple[Mistake, ...] = (
         "Lineage.usable_end",
         "at = segment.start_offset",
         "return segment.next_offset",
-    ),
-    _image(
-        "an epoch that began elsewhere counts",
-        0,
-        "Lineage.usable_end",
-        "if first > max(start, at) or until <= at:",
-        "if until <= at:",
     ),
     _habit("a new leader writes no record of its epoch", 0, writes_no_epoch_record=True),
     _habit("the sweep does not know copies in progress", 0, sweeps_started=True),

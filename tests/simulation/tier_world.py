@@ -687,6 +687,8 @@ class TierWorld:
             if segment_id not in self.truth.segments and each.content != TOMBSTONE:
                 raise Violation(f"TI5: an orphan is left: the {kind.value} of a segment at {each.segment.start_offset}")
         for segment in self.truth.segments.values():
+            if segment.segment_id in self.store.expired:
+                raise Violation(f"TI12: the segment at {segment.start_offset} lost objects, and stays")
             if not segment.is_finished:
                 raise Violation(f"TI5: a segment stays in state {segment.state.name}")
         lineage = leader.lineage()
