@@ -28,6 +28,7 @@ from ..config import tier_keys, topic_keys, trioka_keys
 from ..replication.partitions import Replica
 from .batch_range import TimedRecord
 from .copy_quota import CopyQuota
+from .counts import TierCounts
 from .deletion import TopicDeletions
 from .fetch_reads import FetchReads
 from .follower_history import FollowerHistory, history_at
@@ -50,18 +51,6 @@ CREATE_RETRY_S: Final = 1.0
 READ_THREADS: Final = 4  # that read segments to be copied
 
 
-class TierCounts:
-    """Since the start; read by metrics."""
-
-    def __init__(self) -> None:
-        self.copied_bytes = self.copied_segments = 0
-        self.copy_requests = self.copy_errors = 0
-        self.delete_requests = self.delete_errors = 0
-        self.requests = self.errors = 0  # to the object store, except reads
-        self.missing_segments = 0
-        self.swept_objects = 0
-
-
 class TieredStorage:
     def __init__(self, broker: "Broker", store: ObjectStore, create_topic: Callable[[], Awaitable[None]]) -> None:
         self.broker = broker
@@ -81,6 +70,11 @@ class TieredStorage:
         self._create_topic = create_topic
         self._nursery: trio.Nursery | None = None
         self._needs_topic = trio.Event()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the metadata is replayed: shortly after the start."""
+        return self._nursery is not None
 
     # -- for tasks -----------------------------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ ABOUT = TopicIdPartition(bytes(range(16)), "orders", 0)
 NODES = range(3)
 RECORD_BYTES = 10
 HOUR_MS = 60 * 60 * 1000
-EVENT_MS = HOUR_MS // 2  # so that orphans become a day old within a run
+EVENT_MS = 2 * HOUR_MS  # so that orphans become a day old within a run
 SUFFIXES = {
     ObjectKind.MANIFEST: ObjectSuffix.MANIFEST,
     ObjectKind.INDEXES: ObjectSuffix.INDEXES,
@@ -97,6 +97,7 @@ class FaultProfile:
     unclean: float = 0.15  # how often, in comparison
     kill: float = 1.0
     elect: float = 1.0
+    replace: float = 0.3  # a replica by a new, empty one
     expire: float = 0.2  # objects that a lifecycle rule deletes
     deletes_topic: bool = False  # at the end
 
@@ -108,12 +109,13 @@ class FaultProfile:
             unclean=random.choice([0.0, 0.15, 0.4]),
             kill=random.choice([0.0, 1.0]),
             elect=random.choice([0.5, 1.0, 3.0]),
+            replace=random.choice([0.0, 0.3]),
             expire=random.choice([0.0, 0.0, 0.4]),
             deletes_topic=random.random() < 0.3,
         )
 
 
-CALM = {"failures": 0.0, "unclean": 0.0, "kill": 0.0, "expire": 0.0, "deletes_topic": False}
+CALM = {"failures": 0.0, "unclean": 0.0, "kill": 0.0, "replace": 0.0, "expire": 0.0, "deletes_topic": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +255,7 @@ class TierWorld:
             self._elect: profile.elect,
             self._elect_unclean: profile.unclean,
             self._kill: profile.kill,
+            self._replace: profile.replace,
             self._expire: profile.expire,
             self._notice_missing: 2 * profile.expire,
         }
@@ -369,6 +372,13 @@ class TierWorld:
         if not broker.is_up:
             self.isr.discard(broker.node)
             broker.epoch, broker.jobs = -1, []
+
+    def _replace(self) -> None:
+        """A replica on a new disk knows nothing, and replays from the start."""
+        node = self.random.choice(NODES)
+        if node != self.leader and len(self.isr - {node}) > 1:
+            self.isr.discard(node)
+            self.brokers[node] = SimBroker(node)
 
     # -- the metadata topic --------------------------------------------------------------------------------------------
 

@@ -132,6 +132,13 @@ async def until_copied(cluster: Cluster, name: str = TOPIC) -> int:
     return closed_end(cluster, node, name)
 
 
+async def until_local_start(cluster: Cluster, name: str = TOPIC) -> None:
+    """Waits until no replica has a closed segment on its disk."""
+    end = closed_end(cluster, await wait_leader(cluster, name), name)
+    logs = [replica(cluster, node, name).log for node in cluster.brokers]
+    await cluster.until(lambda: all(log.local_log_start_offset == end for log in logs))
+
+
 def objects(store: Path, name: str = TOPIC) -> dict[str, int]:
     """The objects of a topic in a directory, by key: their size."""
     found = [path for path in store.rglob("*") if path.is_file() and "#" not in path.name]

@@ -22,6 +22,7 @@ from support.tiered_topics import (
     tier_of,
     tiered,
     until_copied,
+    until_local_start,
 )
 
 from trioka.broker.tier.log_facts import id_of
@@ -107,7 +108,8 @@ async def test_a_topic_that_is_deleted_while_the_store_hangs_is_deleted_later(tm
         for node, broker in cluster.brokers.items():
             tier_of(broker).store = Unavailable(stores[node])
         await delete_topic(cluster, 1)
-        await cluster.until(lambda: any(tier_of(each).counts.delete_errors for each in cluster.brokers.values()))
+        tiers = [tier_of(broker) for broker in cluster.brokers.values()]
+        await cluster.until(lambda: any(tier.counts.total().delete_errors for tier in tiers))
         assert len(complete(store)) == len(objects(store)) / 3 > 0
         for node, broker in cluster.brokers.items():
             tier_of(broker).store = stores[node]
@@ -186,12 +188,7 @@ async def test_brokers_without_a_replica_of_the_metadata_topic_write_and_replay_
             await fill(cluster, 8, name)
         for name in ("a", "b", "c"):
             await until_copied(cluster, name)
-            node = await wait_leader(cluster, name)
-            end = closed_end(cluster, node, name)
-            for each in (1, 2, 3):
-                await cluster.until(
-                    lambda its=replica(cluster, each, name).log, end=end: its.local_log_start_offset == end
-                )  # type: ignore[misc]
+            await until_local_start(cluster, name)
 
 
 @on_cluster
