@@ -17,7 +17,7 @@ its first entry, was below the log's start when the segment was uploaded.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from trioka.protocol.lazy_dataclass import frozen
@@ -78,9 +78,7 @@ def find_lineage(manifests: Iterable[SegmentManifest], chain_of: ChainOf) -> Lin
             continue
         chain = chain_of(manifest)
         if not lineage.chain or agrees(lineage, chain):
-            # The older part is kept: a later upload may not know it any more, because the log's start had moved.
-            older = [entry for entry in lineage.chain if not chain or entry.start_offset < chain[0].start_offset]
-            lineage = Lineage(chain=_joined(older, chain), end_offset=manifest.next_offset)
+            lineage = Lineage(chain=_continued(lineage, chain), end_offset=manifest.next_offset)
     return lineage
 
 
@@ -97,11 +95,11 @@ def agrees(lineage: Lineage, chain: Chain) -> bool:
     return all(epoch_at(lineage.chain, point) == epoch_at(chain, point) for point in points)
 
 
-def _joined(older: Sequence[LeaderEpoch], chain: Chain) -> Chain:
-    """Two chains that agree; the first entry of the later one may repeat the epoch of the older one."""
-    if older and older[-1].epoch == chain[0].epoch:
-        chain = chain[1:]
-    return (*older, *chain)
+def _continued(lineage: Lineage, chain: Chain) -> Chain:
+    """The lineage's own chain, and behind its end that of a segment that agrees with it."""
+    last = lineage.chain[-1].epoch if lineage.chain else UNKNOWN_EPOCH
+    behind = (entry for entry in chain if entry.start_offset >= lineage.end_offset and entry.epoch > last)
+    return (*lineage.chain, *behind)
 
 
 def usable_range(manifest: SegmentManifest, lineage: Lineage) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 A batch's CRC covers neither its base offset nor its leader epoch. Both are compared with what they must be: offsets
 follow one another up to the end offset of the manifest, and the epoch is that of the lineage. Offsets that are missing
 between two batches are possible (the topic was compacted once), and could as well be a damaged base offset: then the
-checksum of the whole object decides. So a damaged bit raises `DamagedSegment`, wherever it is.
+whole object is checked. So a damaged bit raises `DamagedSegment`, wherever it is.
 
 Memory: the ranges in flight (ranges.py), and one batch, which is at most as large as the segment.
 """
@@ -48,6 +48,7 @@ class SegmentReader:
         end_offset: int | None = None,
         start: OffsetPosition | None = None,
         read_to: int | None = None,
+        may_have_gaps: bool = False,
     ) -> Iterator[Batch]:
         """The batches that have offsets from `start_offset` up to `end_offset`, exclusive.
 
@@ -57,17 +58,17 @@ class SegmentReader:
         manifest = self._manifest
         first = manifest.start_offset if start_offset is None else start_offset
         end = manifest.next_offset if end_offset is None else end_offset
+        to_end = end >= manifest.next_offset
         position = 0 if start is None else start.position
         expected = manifest.start_offset if start is None else None
-        may_have_gaps = False
         with Ranges(self._store, self._key, position, manifest.size, read_to=read_to) as ranges:
             window = Window(ranges)
-            while position < manifest.size and (expected is None or expected < end):
+            while position < manifest.size and (to_end or expected is None or expected < end):
                 header = self._header(window, position)
                 if expected is not None and header.base_offset > expected and not may_have_gaps:
                     self.check_object()
                     may_have_gaps = True
-                if expected is not None and header.base_offset >= end:
+                if not to_end and expected is not None and header.base_offset >= end:
                     return
                 self._check(header, window.view, position, expected, start)
                 if header.next_offset > first:
@@ -80,8 +81,11 @@ class SegmentReader:
             self.check_object()
 
     def check_object(self) -> None:
-        """DamagedSegment unless the whole object has the checksum of the manifest, if that has one."""
+        """DamagedSegment unless the whole object has the checksum of the manifest. If that has none, it must be
+        readable to its end: a wrong offset then overlaps with the next batch."""
         if self._manifest.content is None:
+            for _ in SegmentReader(self._store, self._manifest).batches(may_have_gaps=True):
+                pass
             return
         crc = 0
         with Ranges(self._store, self._key, 0, self._manifest.size) as ranges:

@@ -7,18 +7,16 @@ its few retries `RETRY_TIMEOUT_S`: a reader of an archive can be started again.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from types import ModuleType
+from typing import Any, Final, NamedTuple
 
 from .errors import ArchiveError, DamagedSegment, InvalidUrl, MissingObject, StoreUnavailable
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 TIMEOUT_S: Final = 60
 CONNECT_TIMEOUT_S: Final = 10
 RETRY_TIMEOUT_S: Final = 90
 MAX_RETRIES: Final = 4
-URL_SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss", "file", "memory")
+URL_SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss", "file")
 
 
 class StoredObject(NamedTuple):
@@ -32,31 +30,27 @@ class ReadOnlyStore:
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         self.url = url
         self.options = dict(options or {})
-        self._store = open_store(url, self.options)
+        self._obstore = load_obstore()
+        self.store_error: type[Exception] = self._obstore.exceptions.BaseError
+        self._store = _open(self._obstore, url, self.options)
 
     def directories(self, prefix: str) -> list[str]:
         """The names directly below `prefix`, which is empty or ends with a slash, that have objects below them."""
-        import obstore
-
-        with _named(self.url, prefix):
-            found = obstore.list_with_delimiter(self._store, prefix=prefix or None)
+        with _named(self, prefix):
+            found = self._obstore.list_with_delimiter(self._store, prefix=prefix or None)
             return sorted(path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
 
     def objects(self, prefix: str) -> Iterator[StoredObject]:
         """All objects below `prefix`, in any order."""
-        import obstore
-
-        with _named(self.url, prefix):
-            for chunk in obstore.list(self._store, prefix=prefix or None):
+        with _named(self, prefix):
+            for chunk in self._obstore.list(self._store, prefix=prefix or None):
                 for found in chunk:
                     yield StoredObject(found["path"], found["size"])
 
     def read(self, key: str, *, limit: int) -> bytes:
         """A whole object of at most `limit` bytes."""
-        import obstore
-
-        with _named(self.url, key):
-            result = obstore.get(self._store, key)
+        with _named(self, key):
+            result = self._obstore.get(self._store, key)
             size = result.meta["size"]
             if size > limit:
                 raise DamagedSegment(f"{self.url}: {key} has {size} bytes, the limit is {limit}")
@@ -64,32 +58,34 @@ class ReadOnlyStore:
 
     def read_range(self, key: str, start: int, size: int) -> memoryview:
         """Up to `size` bytes: fewer if the object ends before."""
-        import obstore
-
-        with _named(self.url, key):
-            return memoryview(obstore.get_range(self._store, key, start=start, length=size))
+        with _named(self, key):
+            return memoryview(self._obstore.get_range(self._store, key, start=start, length=size))
 
     def size_of(self, key: str) -> int:
-        import obstore
-
-        with _named(self.url, key):
-            size: int = obstore.head(self._store, key)["size"]
+        with _named(self, key):
+            size: int = self._obstore.head(self._store, key)["size"]
             return size
 
 
-def open_store(url: str, options: Mapping[str, str]) -> "ObjectStore":
+def load_obstore() -> ModuleType:
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as error:
+        raise ArchiveError("reading an archive needs obstore: pip install 'trioka[archive]'") from error
+    return obstore
+
+
+def _open(obstore: ModuleType, url: str, options: Mapping[str, str]) -> Any:
     """`options` are obstore's configuration (`region`, `endpoint`, `access_key_id` …) and `allow_http`, which a store
     without TLS needs."""
     scheme = url.partition("://")[0]
     if scheme not in URL_SCHEMES or "://" not in url:
         raise InvalidUrl(f"{url!r} is not the URL of a store: s3://bucket/prefix, gs://…, az://… or file:///directory")
-    try:
-        from obstore.store import from_url
-    except ImportError as error:
-        raise ArchiveError("reading an archive needs obstore: pip install 'trioka[archive]'") from error
     own = dict(options)
     extra: dict[str, Any] = {}
-    if scheme not in ("file", "memory"):
+    if scheme != "file":
         extra = {
             "client_options": {
                 "timeout": timedelta(seconds=TIMEOUT_S),
@@ -100,24 +96,22 @@ def open_store(url: str, options: Mapping[str, str]) -> "ObjectStore":
             "config": own or None,
         }
     elif own:
-        raise InvalidUrl(f"{url}: a {scheme} store has no option {next(iter(own))!r}")
+        raise InvalidUrl(f"{url}: a directory has no option {next(iter(own))!r}")
     try:
-        return from_url(url, **extra)
-    except Exception as error:
+        return obstore.store.from_url(url, **extra)
+    except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
         raise InvalidUrl(f"{url}: {_first_line(error)}") from error
 
 
 @contextmanager
-def _named(url: str, key: str) -> Iterator[None]:
+def _named(store: "ReadOnlyStore", key: str) -> Iterator[None]:
     """Errors of the store as those of the archive, with the name of the object."""
-    from obstore.exceptions import BaseError
-
     try:
         yield
     except FileNotFoundError as error:
-        raise MissingObject(f"{url}: there is no object {key}") from error
-    except (BaseError, OSError) as error:
-        raise StoreUnavailable(f"{url}: {key or 'the list'}: {_first_line(error)}") from error
+        raise MissingObject(f"{store.url}: there is no object {key}") from error
+    except (store.store_error, OSError) as error:
+        raise StoreUnavailable(f"{store.url}: {key or 'the list'}: {_first_line(error)}") from error
 
 
 def _first_line(error: BaseException) -> str:
