@@ -6,28 +6,12 @@ from types import ModuleType
 
 import pytest
 from mutants.plant import Rule, assert_noticed, within
+from support.archive_manifests import made_up_manifest
 
 from trioka.archive import lineage as lineage_module
 from trioka.archive.lineage import Chain
-from trioka.protocol.remote_segment.indexes import IndexRange, IndexRanges, LeaderEpoch
-from trioka.protocol.remote_segment.manifest import SegmentContent, SegmentManifest, Uploader
-from trioka.protocol.remote_segment.object_key import RemoteSegment, TopicIdPartition
-
-PLACE = TopicIdPartition(b"t" * 16, "orders", 0)
-NOTHING = IndexRange(0, 0)
-RANGES = IndexRanges(
-    offset=NOTHING, timestamp=NOTHING, producer_snapshot=NOTHING, leader_epoch=NOTHING, transaction=None
-)
-CONTENT = SegmentContent(
-    crc32c=0,
-    indexes_crc32c=0,
-    min_timestamp_ms=0,
-    records=1,
-    batches=1,
-    control_batches=0,
-    codecs=frozenset(),
-    retention_until_ms=None,
-)
+from trioka.protocol.remote_segment.indexes import LeaderEpoch
+from trioka.protocol.remote_segment.manifest import SegmentManifest
 
 
 class Bucket:
@@ -42,18 +26,7 @@ class Bucket:
         whole = tuple(LeaderEpoch(*entry) for entry in chain.items() if entry[1] < end)
         before = [entry for entry in whole if entry.start_offset <= start]
         own = [LeaderEpoch(before[-1].epoch, start)] + [entry for entry in whole if entry.start_offset > start]
-        manifest = SegmentManifest(
-            segment=RemoteSegment(PLACE, start, len(self.manifests).to_bytes(16)),
-            end_offset=end - 1,
-            max_timestamp_ms=0,
-            broker_id=0,
-            event_timestamp_ms=0,
-            leader_epochs=tuple(own),
-            size=1,
-            indexes=RANGES,
-            uploader=Uploader(cluster_id="c", incarnation=1, leader_epoch=uploader),
-            content=CONTENT,
-        )
+        manifest = made_up_manifest(start, end, own, uploader=uploader, number=len(self.manifests))
         self.manifests.append(manifest)
         self.chains[manifest.segment.segment_id] = whole
         return manifest
