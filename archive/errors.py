@@ -13,6 +13,10 @@ class StoreUnavailable(ArchiveError):
     """The object store did not answer, or refused the request."""
 
 
+class AccessDenied(ArchiveError):
+    """The object store does not accept the credentials, or they may not read the object."""
+
+
 class MissingObject(ArchiveError):
     """An object is not, or no longer, in the store."""
 

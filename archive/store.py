@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from .errors import ArchiveError, DamagedSegment, InvalidUrl, MissingObject, StoreUnavailable
+from .errors import AccessDenied, ArchiveError, DamagedSegment, InvalidUrl, MissingObject, StoreUnavailable
 
 TIMEOUT_S: Final = 60
 CONNECT_TIMEOUT_S: Final = 10
@@ -32,6 +32,8 @@ class ReadOnlyStore:
         self.options = dict(options or {})
         self._obstore = load_obstore()
         self.store_error: type[Exception] = self._obstore.exceptions.BaseError
+        exceptions = self._obstore.exceptions
+        self.access_errors = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
         self._store = _open(self._obstore, url, self.options)
 
     def directories(self, prefix: str) -> list[str]:
@@ -110,6 +112,8 @@ def _named(store: "ReadOnlyStore", key: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise MissingObject(f"{store.url}: there is no object {key}") from error
+    except (*store.access_errors, PermissionError) as error:
+        raise AccessDenied(f"{store.url}: {key or 'the list'}: {_first_line(error)}") from error
     except (store.store_error, OSError) as error:
         raise StoreUnavailable(f"{store.url}: {key or 'the list'}: {_first_line(error)}") from error
 

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-import boto3
 import obstore
-from moto.server import ThreadedMotoServer
 from obstore.store import from_url
 
 BUCKET = "tiered"
@@ -14,6 +12,9 @@ BUCKET = "tiered"
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
     """An empty bucket; the options with which `s3://tiered` reaches it."""
+    import boto3  # both take seconds to load, and most tests use a directory
+    from moto.server import ThreadedMotoServer
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
