@@ -22,7 +22,7 @@ from trioka.protocol.remote_segment.manifest import SegmentManifest
 from trioka.protocol.remote_segment.object_key import ObjectSuffix
 
 from .errors import DamagedSegment, MissingOffsets
-from .lineage import Chain, Hole, Slice, find_lineage, plan
+from .lineage import Chain, Hole, Lineage, Slice, find_lineage, plan
 from .segment_reader import Batch, SegmentReader
 from .store import ReadOnlyStore
 from .transactions import AbortedTransactions, aborted_transactions, stable_end
@@ -63,14 +63,21 @@ ALL_TIMES: Final = TimeRange()
 class ArchivedPartition:
     """A partition as it was when its manifests were listed. Not for several threads at once."""
 
-    def __init__(self, store: ReadOnlyStore, topic: str, partition: int, manifests: Sequence[SegmentManifest]) -> None:
+    def __init__(
+        self,
+        store: ReadOnlyStore,
+        topic: str,
+        partition: int,
+        manifests: Sequence[SegmentManifest],
+        lineage: Lineage | None = None,
+    ) -> None:
         self._store = store
         self.topic = topic
         self.partition = partition
         self.manifests = tuple(manifests)
         self._indexes: OrderedDict[SegmentManifest, SegmentIndexes] = OrderedDict()
         self._stable_end: int | None = None
-        self.lineage = find_lineage(manifests, self._chain)
+        self.lineage = find_lineage(manifests, self._chain) if lineage is None else lineage
         self.slices, self.holes = plan(manifests, self.lineage)
 
     @property

@@ -26,6 +26,10 @@ OpenAtEndOf: TypeAlias = Callable[[Slice], dict[int, int]]
 NO_TRANSACTION: Final = (-1, -1)
 
 
+class SearchIncomplete(Exception):
+    """The slices that were given do not tell which transactions were aborted; there are more."""
+
+
 class AbortedTransactions:
     """Looks up batches of a slice; all transactions that may have records in it must be given."""
 
@@ -58,8 +62,12 @@ def aborted_transactions(
     open_at_end_of: OpenAtEndOf,
     *,
     fail_on_data_loss: bool,
+    has_more: bool = False,
 ) -> list[AbortedTransaction]:
-    """The aborted transactions with records in a slice, from its own index and those of later ones."""
+    """The aborted transactions with records in a slice, from its own index and those of later ones.
+
+    `has_more`: behind these slices are others, and SearchIncomplete is raised if they are needed.
+    """
     upper_bound = slices[number].end_offset
     found: list[AbortedTransaction] = []
     for place in range(number, len(slices)):
@@ -80,6 +88,8 @@ def aborted_transactions(
                 after = slices[place + 1].start_offset
                 raise MissingOffsets(partition.topic, partition.partition, current.end_offset, after)
             return found + lost
+    if has_more:
+        raise SearchIncomplete
     return found
 
 

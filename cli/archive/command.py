@@ -4,8 +4,8 @@
     trioka archive describe s3://bucket/prefix orders  trioka archive verify s3://bucket/prefix
     trioka archive read s3://bucket/prefix orders --from-time -1h
 
-The commands only read. A directory of this machine may be named by its path instead of a URL. Credentials are those that
-obstore finds (environment variables, the machine's own), or come from `--store-option`.
+The commands only read. A directory of this machine may be named by its path instead of a URL. Credentials are those
+that obstore finds (environment variables, the machine's own), or come from `--store-option`.
 """
 
 from collections.abc import Sequence
