@@ -5,7 +5,7 @@ import os
 import pytest
 from simulation.simulators import fingerprint, run
 
-SEEDS = int(os.environ.get("TRIOKA_TIER_SEEDS", "80"))
+SEEDS = int(os.environ.get("TRIOKA_TIER_SEEDS", "160"))
 PARTS = 2
 
 # Violations that were found here, and what they taught.
