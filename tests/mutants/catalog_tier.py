@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mutants.plant import planted
 from simulation.simulators import run
-from simulation.tier_world import Habits
+from simulation.tier_parts import Habits
 
 from trioka.cluster import remote_log_jobs, remote_log_metadata, remote_log_plan, remote_log_sweep
 

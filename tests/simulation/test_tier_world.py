@@ -36,4 +36,3 @@ def test_something_happens() -> None:
     assert sum(world.deletions for world in worlds) > 40
     assert sum(world.cancelled for world in worlds) > 10
     assert sum(world.elections for world in worlds) > 40
-
