@@ -24,7 +24,7 @@ A leader may decide only when it has replayed its own epoch's record (remote_log
 
 from collections.abc import Collection, Iterator
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from trioka.protocol.lazy_dataclass import frozen
 from trioka.storage.checkpoint import EpochEntry
@@ -151,13 +151,21 @@ def next_expiry_ms(remote: RemotePartition, policy: Policy) -> int | None:
     return remote.finished[0].max_timestamp_ms + policy.retention_ms + 1
 
 
-def oldest_not_copied(facts: LogFacts, remote: RemotePartition) -> LocalSegment | None:
-    """The first closed segment whose records are not all in the object store."""
-    for segment in facts.segments:
-        start = facts.log_start_offset
-        if segment.next_offset > start and not _is_covered(facts, remote, segment, start):
-            return segment
-    return None
+class NotCopied(NamedTuple):
+    """What of a log is not in the object store. `closed_` counts closed segments; `bytes` also the active one."""
+
+    closed_segments: int
+    closed_bytes: int
+    bytes: int
+    oldest_ms: int | None  # the newest timestamp of the oldest such segment; None if all closed ones are there
+
+
+def not_copied(facts: LogFacts, remote: RemotePartition) -> NotCopied:
+    start = facts.log_start_offset
+    lacking = [s for s in facts.segments if s.next_offset > start and not _is_covered(facts, remote, s, start)]
+    size = sum(segment.size_bytes for segment in lacking)
+    oldest_ms = lacking[0].max_timestamp_ms if lacking else None
+    return NotCopied(len(lacking), size, size + facts.active_size_bytes, oldest_ms)
 
 
 def _is_older(timestamp_ms: int, limit_ms: int, now_ms: int) -> bool:

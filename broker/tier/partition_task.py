@@ -188,7 +188,7 @@ class PartitionTask:
         )
 
     async def _copy(self, segment: RemoteSegment, job: Job) -> None:
-        counts = self._tier.counts
+        counts = self._tier.counts.of(self.about.topic)
         async with self._tier.copy_limiter:
             counts.copy_requests += 1
             if await self._run(segment, job, self._tier) is Outcome.DONE:
@@ -201,7 +201,7 @@ class PartitionTask:
                 counts.copy_errors += 1
 
     async def _delete(self, segment: RemoteSegment, job: Job) -> None:
-        counts = self._tier.counts
+        counts = self._tier.counts.of(self.about.topic)
         async with self._tier.delete_limiter:
             counts.delete_requests += 1
             if await self._run(segment, job, self._tier) is None:

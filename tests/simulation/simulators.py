@@ -13,7 +13,7 @@ from simulation import (
     replication_parts,
     rot_world,
     storage_world,
-    tier_world,
+    tier_parts,
     transaction_world,
 )
 from simulation.brokers_world import BrokersWorld
@@ -107,8 +107,8 @@ WORLDS = {
         trace=StorageWorld.trace,
     ),
     "tier": World(
-        profile=tier_world.FaultProfile.of,
-        calm=tier_world.CALM,
+        profile=tier_parts.FaultProfile.of,
+        calm=tier_parts.CALM,
         begin=TierWorld,
         live=_walk,
         trace=TierWorld.trace,

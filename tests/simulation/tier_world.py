@@ -12,21 +12,28 @@ the bucket alone must give back what was finished (TI7), and a deleted topic lea
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 from random import Random
-from typing import NamedTuple
 
+from simulation.tier_end import check_restore, delete_topic
+from simulation.tier_parts import (
+    ABOUT,
+    NODES,
+    RECORD_BYTES,
+    FaultProfile,
+    Habits,
+    Row,
+    Running,
+    SimBroker,
+    Violation,
+)
 from simulation.tier_store import TOMBSTONE, SimStore
 
 from trioka.cluster import remote_log_jobs, remote_log_plan, remote_log_sweep
 from trioka.cluster.remote_log_jobs import (
     Author,
-    Command,
     CreateManifest,
     CreateTombstone,
     DeleteObjects,
-    Job,
     ManifestKey,
     ObjectKind,
     PutSegment,
@@ -37,26 +44,21 @@ from trioka.cluster.remote_log_jobs import (
     WriteRecord,
 )
 from trioka.cluster.remote_log_metadata import (
-    DELETED_EPOCH,
     Lineage,
-    PartitionDeleteState,
     RemotePartition,
     RemoteSegment,
     SegmentState,
     epoch_record,
-    partition_delete_record,
 )
 from trioka.cluster.remote_log_plan import (
     CancelCopy,
     Cause,
     CopySegment,
-    LocalSegment,
-    LogFacts,
     MoveLogStart,
     Policy,
     Step,
 )
-from trioka.protocol.remote_segment.object_key import ObjectSuffix, TopicIdPartition
+from trioka.protocol.remote_segment.object_key import ObjectSuffix
 from trioka.protocol.remote_segment.object_key import RemoteSegment as SegmentKey
 from trioka.protocol.schema import Entry
 from trioka.storage.checkpoint import EpochEntry
@@ -64,139 +66,14 @@ from trioka.storage.local_retention import decide_local
 from trioka.storage.log_config import LogConfig
 from trioka.storage.retention import SegmentAge
 
-ABOUT = TopicIdPartition(bytes(range(16)), "orders", 0)
-NODES = range(3)
-RECORD_BYTES = 10
 HOUR_MS = 60 * 60 * 1000
-EVENT_MS = HOUR_MS // 2  # so that orphans become a day old within a run
+EVENT_MS = 2 * HOUR_MS  # so that orphans become a day old within a run
+FAIR_STEPS = 4000  # at most, until everything is at rest
 SUFFIXES = {
     ObjectKind.MANIFEST: ObjectSuffix.MANIFEST,
     ObjectKind.INDEXES: ObjectSuffix.INDEXES,
     ObjectKind.DATA: ObjectSuffix.LOG,
 }
-FAIR_STEPS = 4000  # at most, until everything is at rest
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
-
-
-class Row(NamedTuple):
-    """A record: the epoch of its leader, and what it says."""
-
-    epoch: int
-    value: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultProfile:
-    """How bad it is."""
-
-    steps: int = 600
-    failures: float = 0.05  # of requests to the store, and of appends to the metadata topic
-    unclean: float = 0.15  # how often, in comparison
-    kill: float = 1.0
-    elect: float = 1.0
-    expire: float = 0.2  # objects that a lifecycle rule deletes
-    deletes_topic: bool = False  # at the end
-
-    @classmethod
-    def of(cls, seed: int) -> "FaultProfile":
-        random = Random(f"faults of the tier {seed}")
-        return cls(
-            failures=random.choice([0.0, 0.02, 0.1, 0.3]),
-            unclean=random.choice([0.0, 0.15, 0.4]),
-            kill=random.choice([0.0, 1.0]),
-            elect=random.choice([0.5, 1.0, 3.0]),
-            expire=random.choice([0.0, 0.0, 0.4]),
-            deletes_topic=random.random() < 0.3,
-        )
-
-
-CALM = {"failures": 0.0, "unclean": 0.0, "kill": 0.0, "expire": 0.0, "deletes_topic": False}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
-    """Mistakes of the parts around the decisions, which the broker's own code must not make either."""
-
-    writes_no_epoch_record: bool = False
-    sweeps_started: bool = False  # the sweep knows only finished segments
-    sweeps_without_replay: bool = False  # the sweep lists, and does not replay afterwards
-    decides_before_replay: bool = False  # a new leader decides before its epoch's record is read back
-    deletes_locally_what_is_not_covered: bool = False
-
-
-class Running:
-    """A job in progress: its next command, and where the record that it waits for is."""
-
-    def __init__(self, job: Job, segment: RemoteSegment, epoch: int, *, deletes: bool) -> None:
-        self.job = job
-        self.segment = segment
-        self.epoch = epoch
-        self.deletes = deletes
-        self.command: Command = next(job)
-        self.waits_for: int | None = None
-        self.content: tuple[object, ...] = ()
-
-
-class SimBroker:
-    """One replica, with what it has replayed of the metadata topic."""
-
-    def __init__(self, node: int) -> None:
-        self.node = node
-        self.log: list[Row] = []
-        self.borders = [0]  # base offsets of its segments
-        self.local_start = 0
-        self.log_start = 0
-        self.high_watermark = 0  # as it knows it
-        self.image = RemotePartition(ABOUT)
-        self.replayed = 0
-        self.counted: dict[int, bool] = {}
-        self.is_up = True
-        self.epoch = -1  # in which it believes to lead; -1: it follows
-        self.epoch_record_at: int | None = None
-        self.fetched_in = -1  # the last epoch in which it fetched
-        self.starts = dict.fromkeys(NODES, 0)  # of its followers, as of their fetches in its epoch
-        self.isr = set(NODES)  # as the controller has confirmed it
-        self.jobs: list[Running] = []
-        self.missing: set[bytes] = set()
-
-    def lineage(self) -> Lineage:
-        found: list[EpochEntry] = []
-        for offset, row in enumerate(self.log):
-            if not found or found[-1].epoch != row.epoch:
-                found.append(EpochEntry(row.epoch, offset))
-        # As the cache of a real log: nothing from before the log start is known.
-        kept = [entry for entry in found if entry.start_offset > self.log_start]
-        before = [entry for entry in found if entry.start_offset <= self.log_start]
-        if before:
-            kept.insert(0, EpochEntry(before[-1].epoch, self.log_start))
-        return Lineage(tuple(kept), len(self.log))
-
-    def facts(self, last_stable_offset: int) -> LogFacts:
-        borders = [border for border in self.borders if border >= self.local_start or border == self.borders[-1]]
-        closed = tuple(
-            LocalSegment(
-                base_offset=base,
-                next_offset=end,
-                size_bytes=(end - base) * RECORD_BYTES,
-                max_timestamp_ms=self.log[end - 1].value,
-            )
-            for base, end in pairwise(borders)
-        )
-        return LogFacts(
-            lineage=self.lineage(),
-            log_start_offset=self.log_start,
-            replicated_log_start_offset=min(
-                self.log_start, *(self.starts[node] for node in self.isr if node != self.node), self.log_start
-            ),
-            local_start_offset=self.local_start,
-            high_watermark=min(self.high_watermark, len(self.log)),
-            last_stable_offset=min(last_stable_offset, self.high_watermark, len(self.log)),
-            segments=closed,
-            active_size_bytes=(len(self.log) - borders[-1]) * RECORD_BYTES,
-        )
 
 
 class TierWorld:
@@ -217,7 +94,7 @@ class TierWorld:
         self.now_ms = 0
         self.events = self.copies = self.deletions = self.cancelled = self.elections = self.swept = 0
         self._values = self._ids = 0
-        self._is_fair = self._is_deleted = False
+        self._is_fair = self.is_deleted = False
         self._take(0)
 
     def trace(self) -> object:
@@ -248,18 +125,19 @@ class TierWorld:
             self._work: 20,
             self._replay_some: 12,
             self._trim: 3,
-            self._sweep: 1,
+            self.sweep: 1,
             self.store.step: 1,
             self._elect: profile.elect,
             self._elect_unclean: profile.unclean,
             self._kill: profile.kill,
+            self._replace: profile.replace,
             self._expire: profile.expire,
             self._notice_missing: 2 * profile.expire,
         }
         return self.random.choices(list(chances), list(chances.values()))[0]
 
     @property
-    def _leading(self) -> SimBroker:
+    def leading(self) -> SimBroker:
         return self.brokers[self.leader]
 
     # -- the log -------------------------------------------------------------------------------------------------------
@@ -267,7 +145,7 @@ class TierWorld:
     def _append(self) -> None:
         for _ in range(self.random.randrange(1, 4)):
             self._values += 1
-            self._leading.log.append(Row(self.epoch, self._values))
+            self.leading.log.append(Row(self.epoch, self._values))
 
     def _roll(self) -> None:
         broker = self.random.choice(self.brokers)
@@ -278,7 +156,7 @@ class TierWorld:
         self._fetch_by(self.random.choice(self.brokers))
 
     def _fetch_by(self, follower: SimBroker) -> None:
-        leader = self._leading
+        leader = self.leading
         if follower is leader or not follower.is_up:
             return
         follower.fetched_in = self.epoch
@@ -310,7 +188,7 @@ class TierWorld:
         broker.borders = [border for border in broker.borders if border <= end] or [end]
 
     def _advance(self) -> None:
-        leader = self._leading
+        leader = self.leading
         self.high_watermark = max(self.high_watermark, min(len(self.brokers[node].log) for node in self.isr))
         leader.high_watermark = self.high_watermark
         if self._is_fair or self.random.random() < 0.25:  # otherwise a transaction is open
@@ -341,7 +219,7 @@ class TierWorld:
         end = len(broker.log)
         self.high_watermark = self.stable = broker.high_watermark = end
         self.start = min(self.start, end)
-        self._replay(broker)
+        self.replay(broker)
         for offset in range(self.start, broker.local_start):  # history may be lost with the other replicas
             if self.truth.segment_at(broker.lineage(), offset) is None:
                 self.lost.add(offset)
@@ -351,7 +229,7 @@ class TierWorld:
         self.epoch += 1
         self.leader = node
         self.isr.add(node)
-        leader = self._leading
+        leader = self.leading
         leader.epoch, leader.epoch_record_at = self.epoch, None
         leader.high_watermark = max(leader.high_watermark, min(self.high_watermark, len(leader.log)))
         leader.missing.clear()
@@ -370,9 +248,16 @@ class TierWorld:
             self.isr.discard(broker.node)
             broker.epoch, broker.jobs = -1, []
 
+    def _replace(self) -> None:
+        """A replica on a new disk knows nothing, and replays from the start."""
+        node = self.random.choice(NODES)
+        if node != self.leader and len(self.isr - {node}) > 1:
+            self.isr.discard(node)
+            self.brokers[node] = SimBroker(node)
+
     # -- the metadata topic --------------------------------------------------------------------------------------------
 
-    def _write(self, record: Entry, epoch: int) -> int:
+    def write(self, record: Entry, epoch: int) -> int:
         """The offset of the record. RecordNotWritten, and it may be there all the same."""
         fails = not self._is_fair and self.random.random() < self.profile.failures / 2
         if fails and self.random.random() < 0.5:
@@ -383,14 +268,14 @@ class TierWorld:
             raise RecordNotWritten("timeout after the append")
         return len(self.records) - 1
 
-    def _replay(self, broker: SimBroker, count: int | None = None) -> None:
+    def replay(self, broker: SimBroker, count: int | None = None) -> None:
         end = len(self.records) if count is None else min(len(self.records), broker.replayed + count)
         for offset in range(broker.replayed, end):
             broker.counted[offset] = broker.image.replay(*self.records[offset])
         broker.replayed = end
 
     def _replay_some(self) -> None:
-        self._replay(self.random.choice(self.brokers), self.random.choice((1, 3, None)))
+        self.replay(self.random.choice(self.brokers), self.random.choice((1, 3, None)))
 
     # -- decisions and jobs --------------------------------------------------------------------------------------------
 
@@ -404,7 +289,7 @@ class TierWorld:
 
     def _decide_by(self, broker: SimBroker) -> None:
         """What a leader, or who believes to be one, does next."""
-        if broker.epoch < 0 or not broker.is_up or self._is_deleted:
+        if broker.epoch < 0 or not broker.is_up or self.is_deleted:
             return
         if not self._is_ready(broker):
             return
@@ -429,7 +314,7 @@ class TierWorld:
         if broker.epoch_record_at is None:
             record = epoch_record(ABOUT, broker_id=broker.node, now_ms=self.now_ms)
             try:
-                broker.epoch_record_at = self._write(record, broker.epoch)
+                broker.epoch_record_at = self.write(record, broker.epoch)
             except RecordNotWritten:
                 return False
         return broker.counted.get(broker.epoch_record_at, False)
@@ -480,9 +365,9 @@ class TierWorld:
     def _work(self) -> None:
         running = [(broker, job) for broker in self.brokers if broker.is_up for job in broker.jobs]
         if running:
-            self._work_on(*self.random.choice(running))
+            self.work_on(*self.random.choice(running))
 
-    def _work_on(self, broker: SimBroker, running: Running) -> None:
+    def work_on(self, broker: SimBroker, running: Running) -> None:
         """One command of a job, whoever leads meanwhile."""
         try:
             result = self._execute(broker, running)
@@ -499,7 +384,7 @@ class TierWorld:
         command = running.command
         if isinstance(command, WriteRecord):
             if running.waits_for is None:
-                running.waits_for = self._write(command.record, command.epoch)
+                running.waits_for = self.write(command.record, command.epoch)
             if running.waits_for >= broker.replayed:
                 return None
             offset, running.waits_for = running.waits_for, None
@@ -558,11 +443,11 @@ class TierWorld:
 
     # -- the sweep -----------------------------------------------------------------------------------------------------
 
-    def _sweep(self) -> None:
-        broker = self._leading
+    def sweep(self) -> None:
+        broker = self.leading
         listed = list(self._listed())
         if not self.habits.sweeps_without_replay:
-            self._replay(broker)
+            self.replay(broker)
         known = set(broker.image.segments)
         if self.habits.sweeps_started:
             known = {segment.segment_id for segment in broker.image.finished}
@@ -599,7 +484,7 @@ class TierWorld:
 
     def _notice_missing(self) -> None:
         """A reader of the leader gets a 404, again after some seconds."""
-        leader = self._leading
+        leader = self.leading
         for segment in leader.image.finished:
             if segment.segment_id in self.store.expired:
                 leader.missing.add(segment.segment_id)
@@ -607,7 +492,7 @@ class TierWorld:
     # -- what must hold ------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        leader, lineage = self._leading, self._leading.lineage()
+        leader, lineage = self.leading, self.leading.lineage()
         for segment in self.truth.finished:
             if lineage.usable_end(segment) > max(self.stable, self.start) > segment.start_offset:
                 raise Violation(f"TI1: {segment.start_offset}–{segment.end_offset} is tiered, stable is {self.stable}")
@@ -654,24 +539,25 @@ class TierWorld:
             if broker.node != self.leader:
                 broker.epoch, broker.jobs = -1, []
         if self.profile.deletes_topic:
-            self._delete_topic()
+            self.is_deleted = True
+            delete_topic(self)
             return
         for _ in range(40):
             for broker in self.brokers:
                 self._fetch_by(broker)
             self._advance()
         self.stable = self.high_watermark
-        leader = self._leading
+        leader = self.leading
         for _ in range(FAIR_STEPS):
             self._advance_clock()
-            self._replay(leader)
+            self.replay(leader)
             self._notice_missing()
             self._decide_by(leader)
             has_started = leader.log_start == leader.facts(self.stable).replicated_log_start_offset
             if not leader.jobs and self._is_ready(leader) and has_started:
                 break
             for running in list(leader.jobs):
-                self._work_on(leader, running)
+                self.work_on(leader, running)
             for broker in self.brokers:
                 self._fetch_by(broker)
             self._check()
@@ -681,12 +567,14 @@ class TierWorld:
 
     def _check_at_rest(self, leader: SimBroker) -> None:
         self.now_ms += 2 * remote_log_sweep.ORPHAN_AGE_MS
-        self._sweep()
+        self.sweep()
         self._check()
         for (segment_id, kind), each in self.store.objects.items():
             if segment_id not in self.truth.segments and each.content != TOMBSTONE:
                 raise Violation(f"TI5: an orphan is left: the {kind.value} of a segment at {each.segment.start_offset}")
         for segment in self.truth.segments.values():
+            if segment.segment_id in self.store.expired:
+                raise Violation(f"TI12: the segment at {segment.start_offset} lost objects, and stays")
             if not segment.is_finished:
                 raise Violation(f"TI5: a segment stays in state {segment.state.name}")
         lineage = leader.lineage()
@@ -696,59 +584,4 @@ class TierWorld:
                 raise Violation(f"TI10: the segment at {segment.start_offset} is spare, and stays")
         if leader.log_start < leader.local_start and self.truth.segment_at(lineage, leader.log_start) is None:
             raise Violation(f"TI9: the log starts at {leader.log_start}, which cannot be read")
-        self._check_restore(leader, lineage)
-
-    def _check_restore(self, leader: SimBroker, lineage: Lineage) -> None:
-        """The bucket alone: the chain of the segment whose uploader led last decides, others may only continue it."""
-        whole = [
-            (each.content, self.store.objects[segment_id, ObjectKind.DATA].content)
-            for (segment_id, kind), each in self.store.objects.items()
-            if kind is ObjectKind.MANIFEST and each.content != TOMBSTONE and segment_id not in self.store.expired
-        ]
-        found: dict[int, Row] = {}
-        for manifest, rows in whole:
-            segment = manifest[1]
-            assert isinstance(segment, RemoteSegment)
-            for offset, row in enumerate(rows, start=segment.start_offset):
-                if offset < lineage.usable_end(segment):
-                    assert isinstance(row, Row)
-                    found[offset] = row
-        for segment in self.truth.finished:
-            if segment.segment_id in self.store.expired:
-                continue
-            for offset in range(max(segment.start_offset, leader.log_start), lineage.usable_end(segment)):
-                if found.get(offset) != leader.log[offset]:
-                    raise Violation(f"TI7: {offset} cannot be restored")
-
-    def _delete_topic(self) -> None:
-        """As the leader of the metadata partition does it (broker/tier/deletion.py)."""
-        self._is_deleted = True
-        broker = self._leading
-        broker.jobs = []
-        self._replay(broker)
-        for state in (PartitionDeleteState.DELETE_PARTITION_MARKED, PartitionDeleteState.DELETE_PARTITION_STARTED):
-            self._write(partition_delete_record(ABOUT, state, broker_id=0, now_ms=0), DELETED_EPOCH)
-        self._replay(broker)
-        for segment in list(broker.image.segments.values()):
-            author = Author(broker_id=broker.node, epoch=DELETED_EPOCH, now_ms=self.now_ms)
-            is_started = segment.state is SegmentState.COPY_SEGMENT_STARTED
-            make = remote_log_jobs.cancel_copy if is_started else remote_log_jobs.delete_segment
-            running = Running(make(ABOUT, segment, author), segment, DELETED_EPOCH, deletes=True)
-            broker.jobs.append(running)
-            while running in broker.jobs:
-                self._work_on(broker, running)
-                self._replay(broker)
-        for segment in list(broker.image.segments.values()):  # adopted on the way
-            author = Author(broker_id=broker.node, epoch=DELETED_EPOCH, now_ms=self.now_ms)
-            running = Running(
-                remote_log_jobs.delete_segment(ABOUT, segment, author), segment, DELETED_EPOCH, deletes=True
-            )
-            broker.jobs.append(running)
-            while running in broker.jobs:
-                self._work_on(broker, running)
-                self._replay(broker)
-        self.now_ms += 2 * remote_log_sweep.ORPHAN_AGE_MS
-        self._sweep()
-        left = [each for each in self.store.objects.values() if each.content != TOMBSTONE]
-        if left or self.truth.segments:
-            raise Violation(f"TI5: a deleted topic leaves {len(left)} objects")
+        check_restore(self, leader, lineage)
