@@ -109,6 +109,11 @@ FAILED_LEAVE_S: Final = 3.0
 STOP_S: Final = 1.0  # how long requests in progress may take when the broker stops
 
 
+def client_id_of(node_id: int) -> str:
+    """In requests of this node to others."""
+    return f"trioka-{node_id}"
+
+
 class Broker:
     def __init__(self, config: Config, node: Node, *, disk: Disk, clock: Clock, random: Random) -> None:
         self.config = config
@@ -129,7 +134,7 @@ class Broker:
         self.metadata_response_cache = MetadataResponseCache()
         self.dispatch = Dispatch(self)
         self.controller_dispatch = Dispatch(self, CONTROLLER)
-        self.client_id = f"trioka-{node.id}"
+        self.client_id = client_id_of(node.id)
         self.node_security = NodeSecurity(node, lambda: self.config)
         self.node_security.check()
         self.peers = Peers(self.client_id, security=self.node_security.of)
@@ -212,6 +217,10 @@ class Broker:
     def registered_features(self) -> list[FeatureRange]:
         """The features in the registration. Clients see only `supported_features`."""
         return [*self.supported_features.values(), *NOT_SERVED.values()]
+
+    def is_client_id_of_broker(self, client_id: str | None) -> bool:
+        """Whether requests with this client id come from a broker. It is no proof of identity."""
+        return any(client_id == client_id_of(registered.broker_id) for registered in self.metadata.brokers)
 
     @property
     def alive(self) -> set[int]:

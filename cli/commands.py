@@ -46,6 +46,9 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "token": LazyCommand("trioka.cli.security.token", "token", "delegation tokens: create, renew, expire, list"),
     "storage": LazyCommand("trioka.cli.node.storage", "storage", "format a node's directories, and look at them"),
     "segments": LazyCommand("trioka.cli.node.segments", "segments", "list, dump and verify log files"),
+    "archive": LazyCommand(
+        "trioka.cli.archive.command", "archive", "tiered topics, read from the object store", "archive"
+    ),
     "bench": LazyCommand("trioka.cli.bench", "bench", "how fast is this broker, from here?"),
     "explain": LazyCommand("trioka.cli.explain", "explain", "what an error code or a config key means"),
     "context": LazyCommand("trioka.cli.context", "context", "names for clusters"),

@@ -25,7 +25,6 @@ from trioka.protocol.schema import Entry
 
 from .remote_log_metadata import NO_EPOCH
 
-REMOTE_LOG_METADATA_TOPIC: Final = "__remote_log_metadata"
 EPOCH_HEADER: Final = "trioka-epoch"
 
 _FRAME_VERSION: Final = 1

@@ -12,6 +12,8 @@ Rules:
   is copied again.
 - A finished segment may go if it lies below the log start, or if its usable part is in other finished segments (it is
   spare). While one deletion runs no other segment counts as spare: two might each be spare because of the other.
+- A segment below the log start goes only when every in-sync replica has that log start: otherwise the next leader would
+  start below it, and a leader that was deposed could delete what the new one still promises.
 - The leader's log start never points at an offset that is neither local nor in the object store.
 
 Which local segments may go is decided in storage/local_retention.py, for leaders and followers; `tiered_end` is its
@@ -22,7 +24,7 @@ A leader may decide only when it has replayed its own epoch's record (remote_log
 
 from collections.abc import Collection, Iterator
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from trioka.protocol.lazy_dataclass import frozen
 from trioka.storage.checkpoint import EpochEntry
@@ -46,6 +48,7 @@ class LocalSegment:
 class LogFacts:
     lineage: Lineage
     log_start_offset: int
+    replicated_log_start_offset: int  # every replica that may lead next starts here or later
     local_start_offset: int
     high_watermark: int
     last_stable_offset: int
@@ -129,7 +132,7 @@ def decide_as_leader(
     log_start, cause = _new_log_start(facts, remote, policy, now_ms)
     if log_start > facts.log_start_offset:
         yield MoveLogStart(offset=log_start, cause=cause)
-    yield from _deletions(facts, remote, policy, log_start, busy, is_deleting, missing)
+    yield from _deletions(facts, remote, policy, busy, is_deleting, missing)
     if policy.copies:
         yield from _copies(facts, remote, log_start)
 
@@ -148,13 +151,21 @@ def next_expiry_ms(remote: RemotePartition, policy: Policy) -> int | None:
     return remote.finished[0].max_timestamp_ms + policy.retention_ms + 1
 
 
-def oldest_not_copied(facts: LogFacts, remote: RemotePartition) -> LocalSegment | None:
-    """The first closed segment whose records are not all in the object store."""
-    for segment in facts.segments:
-        start = facts.log_start_offset
-        if segment.next_offset > start and not _is_covered(facts, remote, segment, start):
-            return segment
-    return None
+class NotCopied(NamedTuple):
+    """What of a log is not in the object store. `closed_` counts closed segments; `bytes` also the active one."""
+
+    closed_segments: int
+    closed_bytes: int
+    bytes: int
+    oldest_ms: int | None  # the newest timestamp of the oldest such segment; None if all closed ones are there
+
+
+def not_copied(facts: LogFacts, remote: RemotePartition) -> NotCopied:
+    start = facts.log_start_offset
+    lacking = [s for s in facts.segments if s.next_offset > start and not _is_covered(facts, remote, s, start)]
+    size = sum(segment.size_bytes for segment in lacking)
+    oldest_ms = lacking[0].max_timestamp_ms if lacking else None
+    return NotCopied(len(lacking), size, size + facts.active_size_bytes, oldest_ms)
 
 
 def _is_older(timestamp_ms: int, limit_ms: int, now_ms: int) -> bool:
@@ -235,22 +246,22 @@ def _deletions(
     facts: LogFacts,
     remote: RemotePartition,
     policy: Policy,
-    log_start: int,
     busy: Collection[bytes],
     is_deleting: bool,
     missing: Collection[bytes],
 ) -> Iterator[DeleteSegment]:
+    log_start = facts.replicated_log_start_offset
     for segment in remote.finished:
         if segment.segment_id in busy:
             continue
         if segment.segment_id in missing:
             yield DeleteSegment(segment=segment, cause=Cause.MISSING)
             is_deleting = True
-        elif policy.deletes_all:
-            yield DeleteSegment(segment=segment, cause=Cause.DISABLED)
         else:
             first, end = max(segment.start_offset, log_start), facts.lineage.usable_end(segment)
-            if end <= first:
+            if policy.deletes_all and min(end, facts.local_start_offset) <= first:
+                yield DeleteSegment(segment=segment, cause=Cause.DISABLED)
+            elif end <= first:
                 yield DeleteSegment(segment=segment, cause=Cause.LOG_START)
             elif not is_deleting and _is_spare(remote, facts.lineage, segment, first, end):
                 yield DeleteSegment(segment=segment, cause=Cause.SPARE)

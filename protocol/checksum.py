@@ -5,11 +5,10 @@ time that the broker takes to start. So the extension is loaded from where the p
 does not lie where it should, in the usual way.
 """
 
-from collections.abc import Callable
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -26,5 +25,10 @@ def _load() -> Any:
     return import_module("crc32c").crc32c
 
 
-crc32c: "Final[Callable[[ReadableBuffer], int]]" = _load()
-"""Of bytes, or of a view of them. Large ones are summed without the interpreter's lock."""
+class Checksum(Protocol):
+    def __call__(self, data: "ReadableBuffer", crc: int = 0, /) -> int: ...
+
+
+crc32c: Final[Checksum] = _load()
+"""Of bytes, or of a view of them, continuing the checksum of what stands before them. Large ones are summed without
+the interpreter's lock."""

@@ -131,19 +131,20 @@ class TopicDeletions:
         if partition.segments:
             return False
         await self._write(about, PartitionDeleteState.DELETE_PARTITION_FINISHED)
+        tier.counts.forget(about.topic)
         return True
 
     async def _delete_segments(self, about: TopicIdPartition, partition: RemotePartition) -> None:
-        tier = self._tier
+        tier, counts = self._tier, self._tier.counts.of(about.topic)
         for segment in list(partition.segments.values()):
             author = Author(broker_id=tier.broker_id, epoch=DELETED_EPOCH, now_ms=tier.now_ms())
             make = cancel_copy if segment.state is SegmentState.COPY_SEGMENT_STARTED else delete_segment
             async with tier.delete_limiter:
-                tier.counts.delete_requests += 1
+                counts.delete_requests += 1
                 try:
                     await JobRunner(tier, about, DELETED_EPOCH).run(make(about, segment, author))
                 except JobFailed:
-                    tier.counts.delete_errors += 1
+                    counts.delete_errors += 1
                     raise
 
     async def _write(self, about: TopicIdPartition, state: PartitionDeleteState) -> None:

@@ -18,8 +18,9 @@ def id_of(replica: Replica) -> TopicIdPartition:
     return TopicIdPartition(replica.topic_id, replica.topic, replica.index)
 
 
-def facts_of(log: Log) -> LogFacts:
+def facts_of(replica: Replica) -> LogFacts:
     """May read indexes of segments that were not used since the start."""
+    log = replica.log
     segments = log.segments
     closed = []
     for segment, following in pairwise(segments):
@@ -35,12 +36,19 @@ def facts_of(log: Log) -> LogFacts:
     return LogFacts(
         lineage=lineage_of(log),
         log_start_offset=log.log_start_offset,
+        replicated_log_start_offset=replicated_log_start(replica),
         local_start_offset=log.local_log_start_offset,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         segments=tuple(segment for segment in closed if segment.size_bytes),
         active_size_bytes=segments.active.size,
     )
+
+
+def replicated_log_start(replica: Replica) -> int:
+    """The lowest log start of the leader and its followers, as of their last fetches."""
+    leadership, start = replica.leadership, replica.log.log_start_offset
+    return start if leadership is None else leadership.low_watermark(start)
 
 
 def policy_of(log: Log, *, deletes_all: bool) -> Policy:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trioka.cluster.remote_log_codec import (
-    REMOTE_LOG_METADATA_TOPIC,
     decode_record,
     encode_record,
     epoch_headers,
@@ -26,6 +25,7 @@ from trioka.cluster.remote_log_codec import (
 )
 from trioka.cluster.remote_log_jobs import RecordNotWritten
 from trioka.cluster.remote_log_metadata import RemoteLogMetadata, RemotePartition, subject_of
+from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol import batch
 from trioka.protocol.errors import NONE, KafkaError, NotLeaderOrFollower, ProtocolError, error_class
 from trioka.protocol.messages.fetch import FetchRequest

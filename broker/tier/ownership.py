@@ -4,7 +4,7 @@
 
 A cluster that is restored from the bucket creates the next incarnation, and its brokers have that number in their
 configuration (trioka.tier.incarnation). A broker that finds a higher incarnation than its own belongs to the cluster
-that was replaced: it stops copying and deleting, so two clusters never delete each other's objects. It still reads.
+that was replaced: it stops copying and deleting (TI11). It still reads.
 """
 
 import json

@@ -40,7 +40,7 @@ from trioka.protocol.remote_segment.object_key import TopicIdPartition
 
 from ..replication.partitions import Replica
 from .jobs import JobFailed, JobRunner
-from .log_facts import facts_of, has_no_aborted, move_log_start
+from .log_facts import facts_of, has_no_aborted, move_log_start, replicated_log_start
 
 if TYPE_CHECKING:
     from .tiered_storage import TieredStorage
@@ -65,15 +65,22 @@ class PartitionTask:
         self._busy: dict[bytes, bool] = {}  # by segment: whether it is being deleted
         self._active = replica.log.segments.active
         self._awaited = inf  # the end of a closed segment that is not committed yet
+        self._awaits_followers = False  # they do not all have the log start yet
         self._failures = 0
         self._retry_at = 0.0
 
     # -- events --------------------------------------------------------------------------------------------------------
 
     def on_notify(self, key: Hashable) -> None:
+        if self._is_due():
+            self.wake()
+
+    def _is_due(self) -> bool:
+        """Called for every append, so it compares a few numbers."""
         its_log = self.replica.log
         if its_log.segments.active is not self._active or its_log.high_watermark >= self._awaited:
-            self.wake()
+            return True
+        return self._awaits_followers and replicated_log_start(self.replica) >= its_log.log_start_offset
 
     def on_notified(self) -> None: ...
 
@@ -121,13 +128,14 @@ class PartitionTask:
 
     def _decide(self, nursery: trio.Nursery) -> float:
         """Starts what is to be done now. Returns the seconds until something expires."""
-        its_log, tier = self.replica.log, self._tier
+        tier = self._tier
         remote, policy, now_ms = tier.topic.partition(self.about), tier.policy_of(self.replica), tier.now_ms()
         try:
-            facts = facts_of(its_log)
+            facts = facts_of(self.replica)
             self._awaited = next(
                 (s.next_offset for s in facts.segments if s.next_offset > facts.last_stable_offset), inf
             )
+            self._awaits_followers = facts.replicated_log_start_offset < facts.log_start_offset
             steps = decide_as_leader(
                 facts,
                 remote,
@@ -180,7 +188,7 @@ class PartitionTask:
         )
 
     async def _copy(self, segment: RemoteSegment, job: Job) -> None:
-        counts = self._tier.counts
+        counts = self._tier.counts.of(self.about.topic)
         async with self._tier.copy_limiter:
             counts.copy_requests += 1
             if await self._run(segment, job, self._tier) is Outcome.DONE:
@@ -193,7 +201,7 @@ class PartitionTask:
                 counts.copy_errors += 1
 
     async def _delete(self, segment: RemoteSegment, job: Job) -> None:
-        counts = self._tier.counts
+        counts = self._tier.counts.of(self.about.topic)
         async with self._tier.delete_limiter:
             counts.delete_requests += 1
             if await self._run(segment, job, self._tier) is None:

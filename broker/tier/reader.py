@@ -53,6 +53,7 @@ from .loading_cache import LoadingCache, StartSoon
 from .object_store import ObjectNotFound, ObjectStore, ObjectStoreError
 from .remote_index import RemoteIndex, check_manifest, read_indexes, remote_index
 from .remote_read import RemotePlace, RemoteRead, RemoteReadRequest
+from .segment_objects import remote_segment_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -236,7 +237,7 @@ class RemoteReader:
         if len(ranges) < WINDOW - 1:
             following = reading.partition.segment_at(reading.lineage, reading.lineage.usable_end(reading.segment))
         if following is not None:
-            name = object_name(reading.request.place.about, following)
+            name = remote_segment_of(reading.request.place.about, following)
             self.indexes.load_ahead(name)
             for key in self._ranges(name, following.size_bytes, 0)[: WINDOW - 1 - len(ranges)]:
                 self.ranges.load_ahead(key)
@@ -363,17 +364,12 @@ class _Reading(NamedTuple):
 
     @property
     def name(self) -> object_key.RemoteSegment:
-        return object_name(self.request.place.about, self.segment)
+        return remote_segment_of(self.request.place.about, self.segment)
 
 
 def _extract_from(views: list[memoryview], skipped: int, limit: int, wanted: Wanted) -> Extract:
     assert not trio.lowlevel.in_trio_run(), "batches would be checked on the event loop"
     return extract(joined(views, skipped, limit), wanted)
-
-
-def object_name(about: TopicIdPartition, segment: RemoteSegment) -> object_key.RemoteSegment:
-    """The names of the segment's objects."""
-    return object_key.RemoteSegment(about, segment.start_offset, segment.segment_id)
 
 
 def _with_transactions(reading: _Reading) -> "Iterator[RemoteSegment]":

@@ -1,11 +1,12 @@
 """Opens the object store of trioka.tier.url when the broker starts. Only a broker with that key imports this module."""
 
 import logging
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.remote_log_codec import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 
 from ..config import tier_keys
@@ -29,12 +30,12 @@ async def open_tiered_storage(broker: "Broker") -> TieredStorage:
     options = store_options(broker.config)
     assert options is not None, "trioka.tier.url is set"
     try:
-        from .obstore_client import open_store
+        client = await trio.to_thread.run_sync(import_module, ".obstore_client", __package__)
     except ImportError:
         raise ObjectStoreRefused(
-            f"trioka.tier.url {options.url} cannot be used: install the package trioka[tier], which has obstore"
+            f"trioka.tier.url {options.url} needs the package obstore: run pip install 'trioka[tier]'."
         ) from None
-    store = open_store(options, trio.CapacityLimiter(STORE_THREADS))
+    store = client.open_store(options, trio.CapacityLimiter(STORE_THREADS))
     await check_conditional_create(store, f"{broker.node_id}-{broker.random.getrandbits(64):016x}")
 
     reported: set[str] = set()

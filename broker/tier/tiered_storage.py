@@ -16,9 +16,9 @@ import trio
 from trioka.cluster.configs import topic_resource
 from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.partition import random_uuid
-from trioka.cluster.remote_log_codec import REMOTE_LOG_METADATA_TOPIC
 from trioka.cluster.remote_log_metadata import RemoteSegment, lineage_of
 from trioka.cluster.remote_log_plan import Cause, Policy, tiered_end
+from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.storage.local_retention import enforce_local
@@ -28,6 +28,7 @@ from ..config import tier_keys, topic_keys, trioka_keys
 from ..replication.partitions import Replica
 from .batch_range import TimedRecord
 from .copy_quota import CopyQuota
+from .counts import TierCounts
 from .deletion import TopicDeletions
 from .fetch_reads import FetchReads
 from .follower_history import FollowerHistory, history_at
@@ -39,6 +40,7 @@ from .partition_task import PartitionTask
 from .reader import RemoteReader
 from .remote_read import RemotePlace
 from .segment_losses import open_reader
+from .sweep import OrphanSweep
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -47,18 +49,6 @@ log = logging.getLogger("trioka.tier")
 
 CREATE_RETRY_S: Final = 1.0
 READ_THREADS: Final = 4  # that read segments to be copied
-
-
-class TierCounts:
-    """Since the start; read by metrics."""
-
-    def __init__(self) -> None:
-        self.copied_bytes = self.copied_segments = 0
-        self.copy_requests = self.copy_errors = 0
-        self.delete_requests = self.delete_errors = 0
-        self.requests = self.errors = 0  # to the object store, except reads
-        self.missing_segments = 0
-        self.swept_objects = 0
 
 
 class TieredStorage:
@@ -73,12 +63,18 @@ class TieredStorage:
         self.read_limiter = trio.CapacityLimiter(READ_THREADS)
         self.copy_quota = CopyQuota(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
         self.tasks: dict[TopicIdPartition, PartitionTask] = {}
+        self.sweep = OrphanSweep(self)
         self.topic: RemoteLogMetadataTopic
         self._reader: RemoteReader | None = None
         self.deletions: TopicDeletions
         self._create_topic = create_topic
         self._nursery: trio.Nursery | None = None
         self._needs_topic = trio.Event()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the metadata is replayed: shortly after the start."""
+        return self._nursery is not None
 
     # -- for tasks -----------------------------------------------------------------------------------------------------
 
@@ -176,6 +172,7 @@ class TieredStorage:
             self._nursery = nursery
             nursery.start_soon(self._own)
             nursery.start_soon(self._create_topic_when_needed)
+            nursery.start_soon(self.sweep.run)
             for replica in self.broker.partitions:
                 self._refresh(replica)
 
@@ -276,7 +273,7 @@ class TieredStorage:
         """Deletes local segments that are in the object store, of a leader or a follower."""
         its_log = replica.log
         if not its_log.closed and its_log.config.remote_storage:
-            end = tiered_end(facts_of(its_log), self.topic.partition(about))
+            end = tiered_end(facts_of(replica), self.topic.partition(about))
             enforce_local(its_log, tiered_end=end, now_ms=self.now_ms())
 
     def enforce_all_local_retention(self) -> None:

@@ -15,7 +15,8 @@ import click
 
 from .decoding import SCHEMAS, Decoder
 
-DECODERS: Final = ("auto", "json", "text", "hex", "base64", *SCHEMAS)
+PLAIN_DECODERS: Final = ("auto", "json", "text", "hex", "base64")
+DECODERS: Final = (*PLAIN_DECODERS, *SCHEMAS)
 _TOKEN: Final = re.compile(r"%(.)|\\(x[0-9a-fA-F]{2}|.)|([^%\\]+)", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
 
@@ -52,6 +53,11 @@ _DECODE: Final[dict[str, Callable[[bytes], Any]]] = {
     "hex": bytes.hex,
     "base64": lambda data: base64.b64encode(data).decode(),
 }
+
+
+def decode_bytes(how: str, data: bytes) -> Any:
+    """A key or a value by one of the `PLAIN_DECODERS`, as something that JSON has."""
+    return _DECODE[how](data)
 
 
 def _plain(value: object) -> object:

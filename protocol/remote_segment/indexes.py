@@ -20,6 +20,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from ..checksum import crc32c
 from ..errors import ProtocolError
 from ..lazy_dataclass import frozen
 from ..primitives import Buffer
@@ -35,7 +36,10 @@ MAX_ABORTED_TRANSACTIONS: Final = 1_000_000
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
+_SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
+_SNAPSHOT_ENTRY: Final = struct.Struct(">q30xq")  # producer id, …, first offset of the open transaction
 _TRANSACTION_ENTRY: Final = struct.Struct(">hqqqq")
+_SNAPSHOT_CRC_FROM: Final = 6
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _MAX_EPOCH: Final = (1 << 31) - 1
 
@@ -260,3 +264,26 @@ def decode_transactions(data: Buffer) -> list[AbortedTransaction]:
         previous = entry.last_offset
         entries.append(entry)
     return entries
+
+
+# --- producers
+
+
+def decode_open_transactions(data: Buffer) -> dict[int, int]:
+    """The producers of a snapshot that have an open transaction, and its first offset.
+
+    | version int16 = 1 | crc32c uint32 of all that follows | count int32 | count × 46 bytes | more, by trioka |
+    """
+    view = memoryview(data)
+    if len(view) < _SNAPSHOT_HEAD.size:
+        raise InvalidIndexes(f"the producer snapshot has {len(view)} bytes")
+    version, crc, count = _SNAPSHOT_HEAD.unpack_from(view)
+    if version != 1:
+        raise InvalidIndexes(f"the producer snapshot has version {version}, not 1")
+    if crc32c(view[_SNAPSHOT_CRC_FROM:]) != crc:
+        raise InvalidIndexes("the producer snapshot fails its checksum")
+    end = _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size
+    if not _SNAPSHOT_HEAD.size <= end <= len(view):
+        raise InvalidIndexes(f"the producer snapshot announces {count} producers in {len(view)} bytes")
+    entries = _SNAPSHOT_ENTRY.iter_unpack(view[_SNAPSHOT_HEAD.size : end])
+    return {producer_id: first_offset for producer_id, first_offset in entries if first_offset >= 0}

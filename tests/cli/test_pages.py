@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.archive_objects import objects_of, sample_log
+from support.archive_stores import put_objects
 from support.command_line import command, home
 from support.doc_commands import commands_in, install_commands, must_end_as_said
 from support.sasl import PASSWORDS, SASL, SASL_SETTINGS
@@ -35,6 +37,8 @@ def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A folder with the files that the pages speak of, and a broker whose data is in it."""
     monkeypatch.chdir(home)
     (home / "server.properties").write_text(PROPERTIES)
+    (home / "tiered").mkdir()
+    put_objects((home / "tiered").as_uri(), objects_of(sample_log(rounds=4)))
     install_commands(home, monkeypatch)
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     with broker_in_thread(
@@ -85,6 +89,7 @@ def test_every_command_of_a_group_is_on_the_page() -> None:
         "acl",
         "quota",
         "token",
+        "archive",
     ):
         listed = command(name, "--help").out.split("Commands:")[1].split("\n")
         inside = [line.split()[0] for line in listed if line.strip()]

@@ -12,8 +12,10 @@ from trioka.broker.broker import Broker
 from trioka.broker.tier.object_store import ObjectStoreError
 from trioka.broker.tier.tiered_storage import TieredStorage
 from trioka.cluster.remote_log_metadata import RemotePartition, RemoteSegment
+from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.batch import build
 from trioka.protocol.errors import NONE, error_class
+from trioka.protocol.messages.delete_records import DeleteRecordsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
@@ -130,6 +132,13 @@ async def until_copied(cluster: Cluster, name: str = TOPIC) -> int:
     return closed_end(cluster, node, name)
 
 
+async def until_local_start(cluster: Cluster, name: str = TOPIC) -> None:
+    """Waits until no replica has a closed segment on its disk."""
+    end = closed_end(cluster, await wait_leader(cluster, name), name)
+    logs = [replica(cluster, node, name).log for node in cluster.brokers]
+    await cluster.until(lambda: all(log.local_log_start_offset == end for log in logs))
+
+
 def objects(store: Path, name: str = TOPIC) -> dict[str, int]:
     """The objects of a topic in a directory, by key: their size."""
     found = [path for path in store.rglob("*") if path.is_file() and "#" not in path.name]
@@ -144,3 +153,28 @@ def complete(store: Path, name: str = TOPIC) -> set[str]:
         stem, _, suffix = key.rpartition(".")
         stems.setdefault(stem, set()).add(suffix)
     return {stem for stem, suffixes in stems.items() if suffixes == {each.value for each in ObjectSuffix}}
+
+
+async def produce_metadata(cluster: Cluster) -> int:
+    """The error for a client that writes to the metadata topic."""
+    record = Record(0, 0, None, b"x")
+    data = ProduceRequest.Topic.Partition(index=0, records=bytes(build([record])))
+    topic = ProduceRequest.Topic(name=REMOTE_LOG_METADATA_TOPIC, partition_data=[data])
+    async with cluster.asking(_metadata_leader(cluster)) as connection:
+        response = await connection.ask(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic]), 9)
+    return int(response.responses[0].partition_responses[0].error_code)
+
+
+async def delete_metadata(cluster: Cluster) -> int:
+    """The error for a client that deletes records of the metadata topic."""
+    partition = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=-1)
+    topic = DeleteRecordsRequest.Topic(name=REMOTE_LOG_METADATA_TOPIC, partitions=[partition])
+    async with cluster.asking(_metadata_leader(cluster)) as connection:
+        response = await connection.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=10_000), 2)
+    return int(response.topics[0].partitions[0].error_code)
+
+
+def _metadata_leader(cluster: Cluster) -> int:
+    topic = cluster[1].metadata.topics.by_name(REMOTE_LOG_METADATA_TOPIC)
+    assert topic is not None
+    return topic.partitions[0].leader

@@ -1,5 +1,6 @@
 """Three nodes with a tiered topic: closed segments go to the object store and from the disks, and survive leaders."""
 
+from os import utime
 from pathlib import Path
 
 import trio
@@ -12,16 +13,24 @@ from support.tiered_topics import (
     closed_end,
     complete,
     create_tiered,
+    delete_metadata,
     delete_topic,
     fill,
     finished,
     objects,
+    produce_metadata,
     tier_of,
     tiered,
     until_copied,
+    until_local_start,
 )
 
 from trioka.broker.tier.log_facts import id_of
+from trioka.broker.tier.ownership import incarnation_key
+from trioka.protocol.errors import InvalidTopic
+from trioka.protocol.primitives import uuid_text
+
+IDS = [uuid_text(bytes([number]) * 16) for number in (1, 2, 3)]
 
 
 def s3_settings(endpoint: str) -> dict[str, object]:
@@ -95,15 +104,15 @@ async def test_a_topic_that_is_deleted_while_the_store_hangs_is_deleted_later(tm
         await create_tiered(cluster)
         await fill(cluster, 12)
         await until_copied(cluster)
-        for broker in cluster.brokers.values():
-            tier = tier_of(broker)
-            tier.store = Unavailable(tier.store)
+        stores = {node: tier_of(broker).store for node, broker in cluster.brokers.items()}
+        for node, broker in cluster.brokers.items():
+            tier_of(broker).store = Unavailable(stores[node])
         await delete_topic(cluster, 1)
-        await cluster.until(lambda: any(tier_of(each).counts.delete_errors for each in cluster.brokers.values()))
+        tiers = [tier_of(broker) for broker in cluster.brokers.values()]
+        await cluster.until(lambda: any(tier.counts.total().delete_errors for tier in tiers))
         assert len(complete(store)) == len(objects(store)) / 3 > 0
-        for broker in cluster.brokers.values():
-            tier = tier_of(broker)
-            tier.store = tier.store.store
+        for node, broker in cluster.brokers.items():
+            tier_of(broker).store = stores[node]
         await cluster.until(lambda: not objects(store))
 
 
@@ -135,13 +144,14 @@ async def test_nothing_is_deleted_locally_while_the_store_is_unavailable_and_all
         await create_tiered(cluster)
         node = await wait_leader(cluster)
         tier = tier_of(cluster[node])
-        tier.store = Unavailable(tier.store)
+        store_of_leader = tier.store
+        tier.store = Unavailable(store_of_leader)
         await fill(cluster, 20)
         await cluster.until(lambda: tier.counts.errors >= 3)
         its_log = replica(cluster, node).log
         assert its_log.local_log_start_offset == 0 and its_log.segments[0].base_offset == 0
         assert not finished(cluster, node)
-        tier.store = tier.store.store
+        tier.store = store_of_leader
         end = await until_copied(cluster)
         await cluster.until(lambda: its_log.local_log_start_offset == end)
         assert len(complete(store)) == len(finished(cluster, node))
@@ -166,3 +176,92 @@ async def test_a_topic_is_copied_to_s3(tmp_path: Path) -> None:
             with trio.fail_after(PATIENCE_S):
                 while any(each.key.startswith("t-") for each in await store.list("")):
                     await trio.sleep(CHECK_INTERVAL_S)
+
+
+@on_cluster
+async def test_brokers_without_a_replica_of_the_metadata_topic_write_and_replay_it_by_requests(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    settings = tiered(store, rlmm_config_remote_log_metadata_topic_replication_factor=1)
+    async with running_cluster(tmp_path, **settings) as cluster:
+        for name in ("a", "b", "c"):  # with replicas of the metadata partition on one node, mostly another one
+            await create_tiered(cluster, name)
+            await fill(cluster, 8, name)
+        for name in ("a", "b", "c"):
+            await until_copied(cluster, name)
+            await until_local_start(cluster, name)
+
+
+@on_cluster
+async def test_a_client_cannot_write_or_delete_remote_log_metadata(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, **tiered(tmp_path / "store")) as cluster:
+        await create_tiered(cluster)
+        await fill(cluster, 8)
+        await until_copied(cluster)
+        written = await produce_metadata(cluster)
+        assert written == InvalidTopic.code
+        deleted = await delete_metadata(cluster)
+        assert deleted == InvalidTopic.code
+
+
+@on_cluster
+async def test_a_sweep_deletes_old_orphans_and_keeps_segments_and_what_is_young(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    async with running_cluster(tmp_path, **tiered(store)) as cluster:
+        await create_tiered(cluster)
+        await fill(cluster, 8)
+        await until_copied(cluster)
+        known = set(objects(store))
+        folder = (store / next(iter(known))).parent
+        old = [folder / f"{0:020d}-{segment}.{suffix}" for segment in IDS[:2] for suffix in ("log", "indexes")]
+        young = folder / f"{0:020d}-{IDS[2]}.log"
+        foreign = folder / "notes.txt"
+        for path in (*old, young, foreign):
+            path.write_bytes(b"left over")
+        for path in (*(store / key for key in known), *old, foreign):
+            utime(path, (1, 1))
+        swept = 0
+        for broker in cluster.brokers.values():
+            swept += await tier_of(broker).sweep.sweep()
+        assert swept == len(old)
+        assert set(objects(store)) == known | {str(path.relative_to(store)) for path in (young, foreign)}
+        assert len(complete(store)) == len(finished(cluster, 1))
+
+
+@on_cluster
+async def test_a_sweep_keeps_complete_segments_without_records(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    async with running_cluster(tmp_path, **tiered(store)) as cluster:
+        await create_tiered(cluster)
+        await fill(cluster, 8)
+        await until_copied(cluster)
+        for broker in cluster.brokers.values():
+            broker_image = tier_of(broker).topic.image
+            for partition in broker_image:
+                broker_image.forget(partition.id.topic_id, partition.id.partition)
+                break
+        before = objects(store)
+        for key in before:
+            utime(store / key, (1, 1))
+        for broker in cluster.brokers.values():
+            assert await tier_of(broker).sweep.sweep() == 0
+        assert objects(store) == before
+
+
+@on_cluster
+async def test_a_superseded_cluster_neither_copies_nor_deletes(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    async with running_cluster(tmp_path, **tiered(store)) as cluster:
+        await create_tiered(cluster, retention_bytes=2 * SEGMENT_BYTES)
+        await fill(cluster, 8)
+        await until_copied(cluster)
+        (store / incarnation_key(cluster.cluster_id, 2)).write_text("{}")
+        for broker in cluster.brokers.values():
+            await tier_of(broker).ownership.check()
+        before = objects(store)
+        await fill(cluster, 20)
+        node = await wait_leader(cluster)
+        await cluster.until(lambda: tier_of(cluster[node]).counts.errors)
+        assert objects(store) == before
+        assert replica(cluster, node).log.segments[0].base_offset <= max(
+            each.next_offset for each in finished(cluster, node)
+        )

@@ -1,0 +1,104 @@
+"""Records as Arrow batches, for Parquet, Spark and Iceberg; with the columns of Spark's Kafka source.
+
+    key BINARY · value BINARY · topic STRING · partition INT · offset BIGINT · timestamp TIMESTAMP · timestampType INT
+    · headers ARRAY<STRUCT<key STRING, value BINARY>> · leaderEpoch INT
+
+A record without a timestamp (-1) has null. pyarrow is imported when the first batch is made.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from .errors import ArchiveError
+from .records import ArchivedRecord, TimestampType
+
+if TYPE_CHECKING:
+    import pyarrow
+
+BATCH_ROWS: Final = 20_000
+BATCH_BYTES: Final = 16 * 1024 * 1024
+"""Of keys and values; a batch ends with the record that reaches either limit."""
+
+MAX_TIMESTAMP_MS: Final = (1 << 63) // 1000 - 1
+"""Arrow, Spark and Iceberg count microseconds."""
+
+NO_TIMESTAMP: Final = -1
+TIMESTAMP_TYPES: Final = {TimestampType.CREATE_TIME: 0, TimestampType.LOG_APPEND_TIME: 1}
+
+
+def record_schema() -> "pyarrow.Schema":
+    pa = load_pyarrow()
+    header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+    return pa.schema(
+        [
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("topic", pa.string(), nullable=False),
+            pa.field("partition", pa.int32(), nullable=False),
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+            pa.field("timestampType", pa.int32(), nullable=False),
+            pa.field("headers", pa.list_(pa.field("element", header, nullable=False))),
+            pa.field("leaderEpoch", pa.int32(), nullable=False),
+        ]
+    )
+
+
+def load_pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ArchiveError("this needs pyarrow: pip install 'trioka[archive]'") from error
+    return pyarrow
+
+
+def record_batches(topic: str, batches: Iterable[Sequence[ArchivedRecord]]) -> Iterator["pyarrow.RecordBatch"]:
+    """Arrow batches of bounded size. A batch of Kafka's that is larger is cut."""
+    schema = record_schema()
+    gathered: list[ArchivedRecord] = []
+    size = 0
+    for batch in batches:
+        for record in batch:
+            gathered.append(record)
+            size += len(record.key or b"") + len(record.value or b"")
+            if len(gathered) >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield record_batch(schema, topic, gathered)
+                gathered, size = [], 0
+    if gathered:
+        yield record_batch(schema, topic, gathered)
+
+
+def record_batch(schema: "pyarrow.Schema", topic: str, records: Sequence[ArchivedRecord]) -> "pyarrow.RecordBatch":
+    pa = load_pyarrow()
+    columns = {
+        "key": [record.key for record in records],
+        "value": [record.value for record in records],
+        "topic": [topic] * len(records),
+        "partition": [record.partition for record in records],
+        "offset": [record.offset for record in records],
+        "timestamp": [_microseconds(record) for record in records],
+        "timestampType": [TIMESTAMP_TYPES[record.timestamp_type] for record in records],
+        "headers": [
+            [{"key": _text(key), "value": value} for key, value in record.headers] or None for record in records
+        ],
+        "leaderEpoch": [record.leader_epoch for record in records],
+    }
+    return pa.RecordBatch.from_arrays([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+
+
+def _microseconds(record: ArchivedRecord) -> int | None:
+    if record.timestamp == NO_TIMESTAMP:
+        return None
+    if record.timestamp > MAX_TIMESTAMP_MS:
+        place = f"partition {record.partition}, offset {record.offset}"
+        raise ArchiveError(f"{place}: the timestamp {record.timestamp} ms is beyond what a column of timestamps holds")
+    return record.timestamp * 1000
+
+
+def _text(key: str) -> str:
+    """A header's key; bytes that are not UTF-8 become U+FFFD, as in Kafka's clients."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return key

@@ -1,0 +1,88 @@
+"""The bytes of an object from a position on: ranges of 4 MiB, read ahead by threads, joined only where needed."""
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from .errors import DamagedSegment
+from .store import ReadOnlyStore
+
+RANGE_BYTES: Final = 4 * 1024 * 1024
+RANGES_IN_FLIGHT: Final = 4
+
+
+class Ranges:
+    """Pieces of an object, in order. The first is read alone: whoever wants a few records stops there. Behind
+    `read_to`, where the caller expects to be done, nothing is read ahead."""
+
+    def __init__(self, store: ReadOnlyStore, key: str, start: int, end: int, *, read_to: int | None = None) -> None:
+        self._store = store
+        self._key = key
+        self._next = start
+        self._end = end
+        self._read_to = end if read_to is None else read_to
+        self._window = 1
+        self._pool = ThreadPoolExecutor(RANGES_IN_FLIGHT, thread_name_prefix="archive-range")
+        self._in_flight: deque[Future[memoryview]] = deque()
+
+    def __enter__(self) -> "Ranges":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        while piece := self.take():
+            yield piece
+
+    def take(self) -> memoryview:
+        """The next piece; empty at the end."""
+        while self._next < self._end and len(self._in_flight) < self._window:
+            if self._in_flight and self._next >= self._read_to:
+                break
+            # Pieces end at multiples of their size, so that readers of different offsets share them in caches.
+            stop = min((self._next // RANGE_BYTES + 1) * RANGE_BYTES, self._end)
+            self._in_flight.append(self._pool.submit(self._read, self._next, stop))
+            self._next = stop
+        self._window = RANGES_IN_FLIGHT
+        return self._in_flight.popleft().result() if self._in_flight else memoryview(b"")
+
+    def _read(self, start: int, stop: int) -> memoryview:
+        found = self._store.read_range(self._key, start, stop - start)
+        if len(found) != stop - start:
+            raise DamagedSegment(f"{self._store.url}: {self._key} ends at byte {start + len(found)}, before {stop}")
+        return found
+
+
+class Window:
+    """A view that begins at the reader's position and grows on demand. Only what lies in two ranges is copied."""
+
+    __slots__ = ("_after", "_ranges", "view")
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._ranges = ranges
+        self._after = memoryview(b"")
+        self.view = memoryview(b"")
+
+    def grow(self, size: int) -> bool:
+        """Makes `view` at least `size` bytes long; False if the object ends before."""
+        if len(self.view) >= size:
+            return True
+        parts, have = [self.view], len(self.view)
+        while have < size:
+            piece = self._after or self._ranges.take()
+            self._after = memoryview(b"")
+            if not piece:
+                break
+            take = min(size - have, len(piece))
+            if have == 0:
+                take = len(piece)  # nothing to join: the whole piece is the view
+            parts.append(piece[:take])
+            self._after = piece[take:]
+            have += take
+        self.view = parts[-1] if not parts[0] and len(parts) == 2 else memoryview(b"".join(parts))
+        return have >= size
+
+    def skip(self, size: int) -> None:
+        self.view = self.view[size:]

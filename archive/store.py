@@ -1,0 +1,123 @@
+"""The object store, read only: obstore with deadlines, and its errors by meaning.
+
+obstore's own retries of a refused connection take up to three minutes. Here a request may take `TIMEOUT_S`, and with
+its few retries `RETRY_TIMEOUT_S`: a reader of an archive can be started again.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from .errors import AccessDenied, ArchiveError, DamagedSegment, InvalidUrl, MissingObject, StoreUnavailable
+
+TIMEOUT_S: Final = 60
+CONNECT_TIMEOUT_S: Final = 10
+RETRY_TIMEOUT_S: Final = 90
+MAX_RETRIES: Final = 4
+URL_SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss", "file")
+
+
+class StoredObject(NamedTuple):
+    key: str
+    size: int
+
+
+class ReadOnlyStore:
+    """The objects below a URL. Keys are relative to it. Safe in several threads."""
+
+    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+        self.url = url
+        self.options = dict(options or {})
+        self._obstore = load_obstore()
+        self.store_error: type[Exception] = self._obstore.exceptions.BaseError
+        exceptions = self._obstore.exceptions
+        self.access_errors = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+        self._store = _open(self._obstore, url, self.options)
+
+    def directories(self, prefix: str) -> list[str]:
+        """The names directly below `prefix`, which is empty or ends with a slash, that have objects below them."""
+        with _named(self, prefix):
+            found = self._obstore.list_with_delimiter(self._store, prefix=prefix or None)
+            return sorted(path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
+
+    def objects(self, prefix: str) -> Iterator[StoredObject]:
+        """All objects below `prefix`, in any order."""
+        with _named(self, prefix):
+            for chunk in self._obstore.list(self._store, prefix=prefix or None):
+                for found in chunk:
+                    yield StoredObject(found["path"], found["size"])
+
+    def read(self, key: str, *, limit: int) -> bytes:
+        """A whole object of at most `limit` bytes."""
+        with _named(self, key):
+            result = self._obstore.get(self._store, key)
+            size = result.meta["size"]
+            if size > limit:
+                raise DamagedSegment(f"{self.url}: {key} has {size} bytes, the limit is {limit}")
+            return bytes(result.bytes())
+
+    def read_range(self, key: str, start: int, size: int) -> memoryview:
+        """Up to `size` bytes: fewer if the object ends before."""
+        with _named(self, key):
+            return memoryview(self._obstore.get_range(self._store, key, start=start, length=size))
+
+    def size_of(self, key: str) -> int:
+        with _named(self, key):
+            size: int = self._obstore.head(self._store, key)["size"]
+            return size
+
+
+def load_obstore() -> ModuleType:
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as error:
+        raise ArchiveError("reading an archive needs obstore: pip install 'trioka[archive]'") from error
+    return obstore
+
+
+def _open(obstore: ModuleType, url: str, options: Mapping[str, str]) -> Any:
+    """`options` are obstore's configuration (`region`, `endpoint`, `access_key_id` …) and `allow_http`, which a store
+    without TLS needs."""
+    scheme = url.partition("://")[0]
+    if scheme not in URL_SCHEMES or "://" not in url:
+        raise InvalidUrl(f"{url!r} is not the URL of a store: s3://bucket/prefix, gs://…, az://… or file:///directory")
+    own = dict(options)
+    extra: dict[str, Any] = {}
+    if scheme != "file":
+        extra = {
+            "client_options": {
+                "timeout": timedelta(seconds=TIMEOUT_S),
+                "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+                "allow_http": own.pop("allow_http", "false").lower() == "true",
+            },
+            "retry_config": {"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=RETRY_TIMEOUT_S)},
+            "config": own or None,
+        }
+    elif own:
+        raise InvalidUrl(f"{url}: a directory has no option {next(iter(own))!r}")
+    try:
+        return obstore.store.from_url(url, **extra)
+    except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
+        raise InvalidUrl(f"{url}: {_first_line(error)}") from error
+
+
+@contextmanager
+def _named(store: "ReadOnlyStore", key: str) -> Iterator[None]:
+    """Errors of the store as those of the archive, with the name of the object."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingObject(f"{store.url}: there is no object {key}") from error
+    except (*store.access_errors, PermissionError) as error:
+        raise AccessDenied(f"{store.url}: {key or 'the list'}: {_first_line(error)}") from error
+    except (store.store_error, OSError) as error:
+        raise StoreUnavailable(f"{store.url}: {key or 'the list'}: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    """Without the debug output that obstore appends."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,0 +1,1 @@
+"""`trioka archive`: tiered topics read from the object store, without a broker."""

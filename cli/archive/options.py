@@ -1,0 +1,131 @@
+"""The URL of an archive, what to read of it, and its errors as those of a command."""
+
+import functools
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from trioka.archive import Archive, ArchivedTopic
+from trioka.archive.errors import (
+    AccessDenied,
+    AmbiguousTopic,
+    ArchiveError,
+    DamagedSegment,
+    InvalidUrl,
+    MissingObject,
+    MissingOffsets,
+    StoreUnavailable,
+    UnknownPartition,
+)
+
+from ..terminal.failure import Exit, Failure
+from ..terminal.time_parsing import parse_moment_ms
+
+R = TypeVar("R")
+
+EXIT_CODES: Final[tuple[tuple[type[ArchiveError], Exit], ...]] = (
+    (InvalidUrl, Exit.USAGE),
+    (AmbiguousTopic, Exit.USAGE),
+    (StoreUnavailable, Exit.UNREACHABLE),
+    (AccessDenied, Exit.UNAUTHORISED),
+    (UnknownPartition, Exit.NOT_FOUND),
+    (MissingObject, Exit.UNHEALTHY),
+    (MissingOffsets, Exit.UNHEALTHY),
+    (DamagedSegment, Exit.UNHEALTHY),
+)
+
+
+class Place(NamedTuple):
+    """TOPIC or TOPIC:PARTITION of the command line."""
+
+    topic: str
+    partition: int | None
+
+
+def with_archive(function: Callable[..., R]) -> Callable[..., R]:
+    """Adds the URL and the options of the store, and passes on the `archive`."""
+
+    @click.argument("url")
+    @click.option(
+        "--store-option", "options", multiple=True, metavar="KEY=VALUE", help="of the store: region, endpoint, …"
+    )
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, url: str, options: tuple[str, ...], **keywords: Any) -> R:
+        pairs = dict(_pair(option) for option in options)
+        with explained(), Archive(_url(url), pairs) as archive:
+            return function(*arguments, archive=archive, **keywords)
+
+    return wrapped
+
+
+def with_topic_id(function: Callable[..., R]) -> Callable[..., R]:
+    return click.option("--topic-id", metavar="ID", help="of a topic whose name was used several times")(function)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Errors of the archive as failures with an exit code."""
+    try:
+        yield
+    except ArchiveError as error:
+        code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), Exit.FAILED)
+        hints = ["name one of them: --topic-id ID"] if isinstance(error, AmbiguousTopic) else []
+        raise Failure(str(error), exit_code=code, hints=hints) from None
+
+
+def parse_place(text: str) -> Place:
+    topic, colon, partition = text.rpartition(":")
+    if not colon:
+        return Place(text, None)
+    if not topic or not partition.isascii() or not partition.isdigit():
+        raise click.UsageError(f"{text} is not TOPIC or TOPIC:PARTITION.")
+    return Place(topic, int(partition))
+
+
+def partitions_of(archive: Archive, topic: ArchivedTopic, place: Place | None) -> list[int]:
+    """The partitions that a place means; all of the topic without one."""
+    if place is not None and place.partition is not None:
+        return [place.partition]
+    found = archive.catalog.partitions(topic)
+    if not found:
+        raise UnknownPartition(f"{archive.url} has no partition of {topic.name}")
+    return found
+
+
+def parse_offsets(text: str | None) -> tuple[int | None, int | None] | None:
+    """`10:20`, `10:`, `:20`."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{0,19}):(\d{0,19})", text)
+    if found is None or text == ":":
+        raise click.UsageError(f"--offsets {text} must be START:END, START: or :END; END is exclusive.")
+    start, end = (int(each) if each else None for each in found.groups())
+    return start, end
+
+
+def parse_times(start: str | None, end: str | None) -> tuple[int | None, int | None] | None:
+    if start is None and end is None:
+        return None
+    now_ms = int(time.time() * 1000)
+    try:
+        first, last = (None if each is None else parse_moment_ms(each, now_ms) for each in (start, end))
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    return first, last
+
+
+def _url(text: str) -> str:
+    """A directory of this machine may be named by its path."""
+    return Path(text).resolve().as_uri() if "://" not in text and Path(text).is_dir() else text
+
+
+def _pair(option: str) -> tuple[str, str]:
+    key, equals, value = option.partition("=")
+    if not equals or not key:
+        raise click.UsageError(f"--store-option {option} must be KEY=VALUE.")
+    return key, value
