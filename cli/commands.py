@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "archive": LazyCommand(
         "trioka.cli.archive.command", "archive", "tiered topics, read from the object store", "archive"
     ),
+    "table": LazyCommand("trioka.cli.table.command", "table", "tiered topics as Iceberg tables", "table"),
     "bench": LazyCommand("trioka.cli.bench", "bench", "how fast is this broker, from here?"),
     "explain": LazyCommand("trioka.cli.explain", "explain", "what an error code or a config key means"),
     "context": LazyCommand("trioka.cli.context", "context", "names for clusters"),

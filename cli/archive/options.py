@@ -56,8 +56,8 @@ def with_archive(function: Callable[..., R]) -> Callable[..., R]:
     )
     @functools.wraps(function)
     def wrapped(*arguments: Any, url: str, options: tuple[str, ...], **keywords: Any) -> R:
-        pairs = dict(_pair(option) for option in options)
-        with explained(), Archive(_url(url), pairs) as archive:
+        pairs = parse_pairs("--store-option", options)
+        with explained(), Archive(archive_url(url), pairs) as archive:
             return function(*arguments, archive=archive, **keywords)
 
     return wrapped
@@ -119,13 +119,17 @@ def parse_times(start: str | None, end: str | None) -> tuple[int | None, int | N
     return first, last
 
 
-def _url(text: str) -> str:
+def archive_url(text: str) -> str:
     """A directory of this machine may be named by its path."""
     return Path(text).resolve().as_uri() if "://" not in text and Path(text).is_dir() else text
 
 
-def _pair(option: str) -> tuple[str, str]:
-    key, equals, value = option.partition("=")
-    if not equals or not key:
-        raise click.UsageError(f"--store-option {option} must be KEY=VALUE.")
-    return key, value
+def parse_pairs(name: str, options: tuple[str, ...]) -> dict[str, str]:
+    """Values of an option that is given as KEY=VALUE, several times."""
+    pairs = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"{name} {option} must be KEY=VALUE.")
+        pairs[key] = value
+    return pairs
