@@ -62,6 +62,7 @@ START_COMMANDS: Final[Mapping[str, StartCommand]] = {
             Flag("--topic", tuple, None, "NAME:PARTS", "create it if it is not there; may be said again"),
             Flag("--tls", bool, None, "", "with TLS: makes a CA, a certificate and a client.properties"),
             Flag("--sasl", bool, None, "", "with logins: makes a user with a random password, and enforces ACLs"),
+            Flag("--gateway", bool, None, "", "with `trioka gateway`, gRPC and HTTP, as a process of its own"),
             Flag("--demo", bool, None, "", "with orders that come in, and a group that reads them"),
             *LOG_FLAGS,
         ),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ..cluster.local_cluster import LocalCluster
     from .dev_security import DevSecurity
+    from .gateway_process import GatewayProcess
 
 HTTP_PORT_ABOVE: Final = 1000  # offset of the port of metrics and health from Kafka's port
 MAX_PORT: Final = 65535
@@ -47,6 +48,8 @@ class DevRun(NamedTuple):
     topics: Mapping[str, int]
     is_demo: bool = False
     security: "DevSecurity | None" = None
+    has_gateway: bool = False
+    any_port: bool = False
 
 
 # -- dev ---------------------------------------------------------------------------------------------------------------
@@ -72,7 +75,13 @@ def _dev(options: Mapping[str, Any]) -> None:
             security = _prepare(Path(data), options)
         properties = _dev_properties(options["port"], data, security)
         properties["trioka.http.listeners"] = _http_listeners(options["port"], options["http_port"])
-        dev = DevRun(topics, is_demo=options["demo"], security=security)
+        dev = DevRun(
+            topics,
+            is_demo=options["demo"],
+            security=security,
+            has_gateway=options["gateway"],
+            any_port=options["port"] == 0,
+        )
         _run(properties, {}, {}, dev=dev, options=options)
     finally:
         if temporary is not None:
@@ -109,18 +118,24 @@ def _dev_properties(port: int, data: str, security: "DevSecurity | None") -> dic
 def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     """A cluster whose nodes end with this process."""
     from ..cluster.local_cluster import run_in_foreground
+    from .gateway_process import GatewayProcess
 
     gc.enable()  # this process only supervises the nodes, but possibly for long
     started = time.perf_counter()
     data, http = options["data"], options["http_port"]
     temporary = None if data else tempfile.mkdtemp(prefix="trioka-", dir=_fast_folder())
 
-    def say(found: "LocalCluster") -> None:
+    gateways: list[GatewayProcess] = []
+
+    def report(found: "LocalCluster") -> None:
         addresses = {f"Node {node.id}": ("127.0.0.1", node.port) for node in found.nodes.values()}
         where = next(iter(found.metrics.values()), None)
         _report_ready(addresses, where, [str(data or temporary)], True, time.perf_counter() - started)
         if options["demo"]:
             _start_demo(found.servers)
+        if options["gateway"]:
+            servers = ",".join(f"{host}:{port}" for host, port in found.servers)
+            gateways.append(GatewayProcess(servers, any_port=options["port"] == 0))
 
     def listeners(number: int) -> str:
         """The HTTP listeners of the nodes; their ports are consecutive, as Kafka's are."""
@@ -135,11 +150,13 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
             options["nodes"],
             options["port"],
             topics,
-            say,
+            report,
             http=listeners,
             words=log_flags,
         )
     finally:
+        for gateway in gateways:
+            gateway.stop()
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -201,7 +218,7 @@ def _run(
     is_check: bool = False,
 ) -> None:
     started = time.perf_counter()
-    _set_up_logging(options["log_format"], options["log_level"])
+    set_up_logging(options["log_format"], options["log_level"])
     from trioka.broker.config.layers import ConfigError
     from trioka.broker.config.server import load
     from trioka.broker.security.listener_check import check_security
@@ -259,7 +276,7 @@ def _single(error: Exception) -> Iterator[Exception]:
         yield error
 
 
-def _set_up_logging(form: str, level: str) -> None:
+def set_up_logging(form: str, level: str) -> None:
     from trioka.broker.logs.formatters import HumanFormatter, JsonFormatter, RepeatFilter
 
     is_human = form == "human" or (form == "auto" and sys.stderr.isatty())
@@ -283,7 +300,8 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             signalled = trio.Event()
-            nursery.start_soon(_mind, signals, signalled, broker, nursery.cancel_scope)
+            gateways: list[GatewayProcess] = []
+            nursery.start_soon(_mind, signals, signalled, broker, nursery.cancel_scope, gateways)
             http_server = open_http_server(loaded.config)
             if http_server is not None:
                 nursery.start_soon(http_server.serve, broker)
@@ -301,6 +319,8 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
                     print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
                 if dev is not None and dev.is_demo:
                     _start_demo([("127.0.0.1", port) for _, port in broker.addresses.values()])
+                if dev is not None and dev.has_gateway:
+                    gateways.append(_gateway_of(broker, dev))
                 from trioka.broker.network.scheduling import request_short_timeslice
 
                 request_short_timeslice()
@@ -332,6 +352,14 @@ def _start_demo(servers: Sequence[tuple[str, int]]) -> None:
     Demo(servers).start()
 
 
+def _gateway_of(broker: "Broker", dev: DevRun) -> "GatewayProcess":
+    from .gateway_process import GatewayProcess
+
+    port = next(iter(broker.addresses.values()))[1]
+    client_file = None if dev.security is None else str(dev.security.client_file)
+    return GatewayProcess(f"localhost:{port}", client_file=client_file, any_port=dev.any_port)
+
+
 def _http_text(http_server: "HttpServer | None") -> str | None:
     if http_server is None:
         return None
@@ -340,11 +368,21 @@ def _http_text(http_server: "HttpServer | None") -> str | None:
 
 
 async def _mind(
-    signals: AsyncIterator[int], signalled: "trio.Event", broker: "Broker", scope: "trio.CancelScope"
+    signals: AsyncIterator[int],
+    signalled: "trio.Event",
+    broker: "Broker",
+    scope: "trio.CancelScope",
+    gateways: "Sequence[GatewayProcess]",
 ) -> None:
-    """Handle signals: the first one lets requests finish; the second does not wait for them. Both stop cleanly."""
+    """Handle signals: the first one lets requests finish; the second does not wait for them. Both stop cleanly. A
+    gateway stops before the broker, so that the calls that it serves can end."""
     await anext(signals)
     signalled.set()  # a signal before the broker is ready cancels the start
+    if gateways:
+        from trio import to_thread
+
+        for gateway in gateways:
+            await to_thread.run_sync(gateway.stop)
     broker.stop()
     await anext(signals)
     scope.cancel()
@@ -378,10 +416,10 @@ def _report_ready(
             at += f" --command-config {security.client_file}"
         message = "echo '{\"id\":1}'"
         lines.append(f"  Try      {message} | trioka produce{at} orders      then    trioka consume{at} orders")
-    _say("\n".join(lines) + "\n")
+    say("\n".join(lines) + "\n")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     """Print a line; the parent process may have closed the pipe after the first one, which must not end the broker."""
     try:
         sys.stdout.write(text)
