@@ -14,7 +14,7 @@ from trioka import __version__
 from trioka.gateway.cluster_access import ClusterAccess, Login
 from trioka.gateway.process.http import CannotListen
 from trioka.gateway.process.run import Ready, run
-from trioka.gateway.settings import GRPC_LISTENER, HTTP_LISTENER, METRICS_LISTENER, Settings, SettingsError
+from trioka.gateway.settings import GRPC_LISTENER, HTTP_LISTENER, METRICS_LISTENER, REGISTRY, Settings, SettingsError
 
 from .client.settings import Settings as ClusterSettings
 from .node.flags import LOG_FORMATS, LOG_LEVELS
@@ -31,6 +31,7 @@ LISTENERS: Final = ((GRPC_LISTENER, "grpc"), (HTTP_LISTENER, "http"), (METRICS_L
 @click.option("--grpc", metavar="HOST:PORT|off", help=f"{GRPC_LISTENER}; default 127.0.0.1:50051")
 @click.option("--http", metavar="HOST:PORT|off", help=f"{HTTP_LISTENER}; default 127.0.0.1:8082")
 @click.option("--metrics", metavar="HOST:PORT|off", help=f"{METRICS_LISTENER}; default 127.0.0.1:9464")
+@click.option("--registry", is_flag=True, help="with the schema registry, at the address of --http")
 @click.option("--override", multiple=True, metavar="KEY=VALUE", help="instead of what the file says; may be repeated")
 @click.option(
     "--log-format", type=click.Choice(LOG_FORMATS), default="auto", metavar="FORMAT", help="auto, human, json"
@@ -39,6 +40,7 @@ LISTENERS: Final = ((GRPC_LISTENER, "grpc"), (HTTP_LISTENER, "http"), (METRICS_L
 def gateway(
     settings: ClusterSettings,
     file: str | None,
+    registry: bool,
     override: tuple[str, ...],
     log_format: str,
     log_level: str,
@@ -49,6 +51,8 @@ def gateway(
     set_up_logging(log_format, log_level)
     given = _given(file, override)
     given |= {key: value for key, name in LISTENERS if (value := listeners[name]) is not None}
+    if registry:
+        given[REGISTRY] = "true"
     try:
         checked, access = Settings(given), access_of(settings)
         run(checked, access, lambda ready: _report(ready, access, time.perf_counter() - started))

@@ -5,8 +5,13 @@ from collections.abc import Sequence
 from .cluster_access import ClusterAccess
 from .process.metrics import Metrics
 from .process.part import Part
-from .settings import Settings
+from .settings import REGISTRY, Settings
 
 
 def parts_of(settings: Settings, access: ClusterAccess, metrics: Metrics) -> Sequence[Part]:
-    return []
+    parts: list[Part] = []
+    if settings.flag(REGISTRY):
+        from .registry.part import RegistryPart
+
+        parts.append(RegistryPart(settings, access))
+    return parts

@@ -74,6 +74,12 @@ def file_name(text: str) -> str | None:
     return text or None
 
 
+def topic_name(text: str) -> str:
+    if re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text) is None or text in (".", ".."):
+        raise ValueError("must be the name of a topic")
+    return text
+
+
 GRPC_LISTENER: Final = "grpc.listener"
 HTTP_LISTENER: Final = "http.listener"
 METRICS_LISTENER: Final = "metrics.listener"
@@ -93,6 +99,9 @@ REQUEST_TIMEOUT_MS: Final = "cluster.request.timeout.ms"
 HTTP_MAX_CONNECTIONS: Final = "http.max.connections"
 HTTP_MAX_BODY_BYTES: Final = "http.max.body.bytes"
 SHUTDOWN_GRACE_MS: Final = "shutdown.grace.ms"
+REGISTRY: Final = "registry"
+REGISTRY_TOPIC: Final = "registry.topic"
+REGISTRY_REPLICAS: Final = "registry.topic.replication.factor"
 
 _MAX_INT32: Final = 0x7FFFFFFF
 
@@ -159,6 +168,14 @@ DECLARED: Final[tuple[Setting, ...]] = (
         "Connections of the HTTP listener; a further one is answered 503.",
     ),
     Setting(HTTP_MAX_BODY_BYTES, between(KIB, 1024 * MIB), str(16 * MIB), "Largest body of an HTTP request."),
+    Setting(REGISTRY, boolean, "false", "Whether this gateway serves the schema registry; --registry sets it."),
+    Setting(REGISTRY_TOPIC, topic_name, "_schemas", "The topic that keeps the schemas: one partition, compacted."),
+    Setting(
+        REGISTRY_REPLICAS,
+        between(1, 32767),
+        "3",
+        "Replicas of that topic if the registry creates it; as many as there are brokers, if those are fewer.",
+    ),
     Setting(
         SHUTDOWN_GRACE_MS, between(0, 3_600_000), "10000", "How long a stop waits for calls; then they are cancelled."
     ),

@@ -63,6 +63,7 @@ START_COMMANDS: Final[Mapping[str, StartCommand]] = {
             Flag("--tls", bool, None, "", "with TLS: makes a CA, a certificate and a client.properties"),
             Flag("--sasl", bool, None, "", "with logins: makes a user with a random password, and enforces ACLs"),
             Flag("--gateway", bool, None, "", "with `trioka gateway`, gRPC and HTTP, as a process of its own"),
+            Flag("--registry", bool, None, "", "with a schema registry, in the process of --gateway"),
             Flag("--demo", bool, None, "", "with orders that come in, and a group that reads them"),
             *LOG_FLAGS,
         ),

@@ -49,6 +49,7 @@ class DevRun(NamedTuple):
     is_demo: bool = False
     security: "DevSecurity | None" = None
     has_gateway: bool = False
+    has_registry: bool = False
     any_port: bool = False
 
 
@@ -79,7 +80,8 @@ def _dev(options: Mapping[str, Any]) -> None:
             topics,
             is_demo=options["demo"],
             security=security,
-            has_gateway=options["gateway"],
+            has_gateway=options["gateway"] or options["registry"],
+            has_registry=options["registry"],
             any_port=options["port"] == 0,
         )
         _run(properties, {}, {}, dev=dev, options=options)
@@ -133,9 +135,9 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
         _report_ready(addresses, where, [str(data or temporary)], True, time.perf_counter() - started)
         if options["demo"]:
             _start_demo(found.servers)
-        if options["gateway"]:
+        if options["gateway"] or options["registry"]:
             servers = ",".join(f"{host}:{port}" for host, port in found.servers)
-            gateways.append(GatewayProcess(servers, any_port=options["port"] == 0))
+            gateways.append(GatewayProcess(servers, any_port=options["port"] == 0, has_registry=options["registry"]))
 
     def listeners(number: int) -> str:
         """The HTTP listeners of the nodes; their ports are consecutive, as Kafka's are."""
@@ -357,7 +359,9 @@ def _gateway_of(broker: "Broker", dev: DevRun) -> "GatewayProcess":
 
     port = next(iter(broker.addresses.values()))[1]
     client_file = None if dev.security is None else str(dev.security.client_file)
-    return GatewayProcess(f"localhost:{port}", client_file=client_file, any_port=dev.any_port)
+    return GatewayProcess(
+        f"localhost:{port}", client_file=client_file, any_port=dev.any_port, has_registry=dev.has_registry
+    )
 
 
 def _http_text(http_server: "HttpServer | None") -> str | None:

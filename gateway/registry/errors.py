@@ -58,7 +58,9 @@ def version_soft_deleted(subject: str, version: int) -> RegistryError:
 
 
 def version_not_soft_deleted(subject: str, version: int) -> RegistryError:
-    text = f"Subject '{subject}' version {version} must be deleted without permanent=true before it is deleted for good."
+    text = (
+        f"Subject '{subject}' version {version} must be deleted without permanent=true before it is deleted for good."
+    )
     return RegistryError(40407, text)
 
 
@@ -86,9 +88,7 @@ def invalid_level(text: object) -> RegistryError:
 
 
 def invalid_mode(text: object) -> RegistryError:
-    return RegistryError(
-        42204, f"Invalid mode '{text}': it must be READWRITE, READONLY, READONLY_OVERRIDE or IMPORT."
-    )
+    return RegistryError(42204, f"Invalid mode '{text}': it must be READWRITE, READONLY, READONLY_OVERRIDE or IMPORT.")
 
 
 def not_permitted(message: str) -> RegistryError:

@@ -17,10 +17,12 @@ and MODE without a subject are those of all subjects; older versions wrote `"sub
 Fields that this registry does not know, such as rule sets, are kept when a value is written again.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 SCHEMA_TYPES: Final = (JSON, PROTOBUF, AVRO)
@@ -131,6 +133,19 @@ def clear_subject_record(subject: str | None) -> Record:
 def context_record(context: str) -> Record:
     named = {"tenant": "default", "context": context}
     return Record(dump({"keytype": CONTEXT, **named, "magic": 0}), dump(named))
+
+
+def guid_of(schema: StoredSchema) -> str | None:
+    """Confluent's identity of a schema in all contexts and registries: MD5 of its text and its references, as a UUID.
+
+    None with metadata or rules: what of them is counted is not known here.
+    """
+    if schema.metadata is not None or schema.unknown.get("ruleSet") is not None:
+        return None
+    digest = hashlib.md5(schema.text.encode("utf-8", "replace"), usedforsecurity=False)
+    for each in schema.references:
+        digest.update(each.name.encode() + each.subject.encode() + each.version.to_bytes(4, "big"))
+    return str(UUID(bytes=digest.digest()))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

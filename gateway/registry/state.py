@@ -2,8 +2,8 @@
 
 `RegistryState.replay` is the only writer, on a start as after an own write. Requests look things up here.
 
-- A soft-deleted version is found by its id and, with `deleted=true`, by its version. A DELETE_SUBJECT record deletes all
-  versions up to its own.
+- A soft-deleted version is found by its id and, with `deleted=true`, by its version. A DELETE_SUBJECT record deletes
+  all versions up to its own.
 - A tombstone removes a version for good; its id is removed with the last version that has it.
 - An id is never given twice, as long as a record that had it is in the topic.
 """

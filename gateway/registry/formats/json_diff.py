@@ -19,8 +19,8 @@ import re2
 
 MAX_COMPARISONS: Final = 20_000  # of two places; alternatives within alternatives multiply
 ANNOTATIONS: Final = frozenset(
-    ("$id", "id", "$schema", "$comment", "$anchor", "$defs", "definitions", "title", "description", "default", "examples",
-     "deprecated", "readOnly", "writeOnly", "format", "contentEncoding", "contentMediaType")
+    ("$id", "id", "$schema", "$comment", "$anchor", "$defs", "definitions", "title", "description", "default",
+     "examples", "deprecated", "readOnly", "writeOnly", "format", "contentEncoding", "contentMediaType")
 )  # fmt: skip
 SUMS: Final = ("oneOf", "anyOf")
 PROPERTIES: Final = ("additionalProperties", "unevaluatedProperties")

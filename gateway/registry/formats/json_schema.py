@@ -34,7 +34,9 @@ class JsonSchema(ParsedSchema):
         self.document = SchemaDocument(root, documents)
         for ref in self.document.references():
             if self.document.resolve(ref) is None:
-                raise InvalidSchema(f"The schema refers to '{ref[:200]}', which is neither in it nor in its references.")
+                raise InvalidSchema(
+                    f"The schema refers to '{ref[:200]}', which is neither in it nor in its references."
+                )
         try:
             self.text = self.identity = dump_json(root)
         except ValueError as error:

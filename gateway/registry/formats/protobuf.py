@@ -55,7 +55,7 @@ class ProtobufSchema(ParsedSchema):
         self.identity = base64.b64encode(self.descriptor.SerializeToString(deterministic=True)).decode()
 
     def normalized(self) -> str:
-        """Printed from the descriptor. A schema with options of its own stays as it is: only its text has their names."""
+        """Printed from the descriptor. A schema with options of its own stays: only its text has their names."""
         return self.text if _has_unknown_options(self.descriptor) else print_file(self.descriptor, is_sorted=True)
 
     def unreadable(self, writer: ParsedSchema) -> list[str]:

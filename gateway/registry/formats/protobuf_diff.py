@@ -8,9 +8,9 @@ were independent. A difference is named as in Confluent's registry.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
-Field = FieldDescriptorProto
 # Types of one group have the same form on the wire, and a value that fits both is read as it was written.
 WIRE_GROUPS: Final = (
     (Field.TYPE_INT32, Field.TYPE_INT64, Field.TYPE_UINT32, Field.TYPE_UINT64, Field.TYPE_BOOL, Field.TYPE_ENUM),

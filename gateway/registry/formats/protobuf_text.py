@@ -27,7 +27,7 @@ SCALARS: Final = {
 
 
 def print_file(file: FileDescriptorProto, *, is_sorted: bool = False) -> str:
-    """`is_sorted` puts imports, options, messages and enums into the order of their names, fields into their numbers'."""
+    """`is_sorted`: imports, options, messages and enums in the order of names, fields in that of numbers."""
     return "\n".join(_Printer(file, is_sorted).lines()) + "\n"
 
 
@@ -131,7 +131,7 @@ class _Printer:
         return "optional " if field.proto3_optional or self._syntax == PROTO2 else ""
 
     def _type(self, field: FieldDescriptorProto) -> str:
-        return SCALARS.get(field.type, field.type_name)
+        return SCALARS.get(field.type) or str(field.type_name)
 
     def _enum(self, enum: EnumDescriptorProto, indent: str) -> Iterator[str]:
         inner = indent + INDENT
