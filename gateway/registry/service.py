@@ -80,9 +80,9 @@ class RegistryService:
     def register(self, subject: str, query: "Query", body: object) -> dict[str, Any]:
         subject, request, normalize = checked_subject(subject), schema_request(body), query.flag("normalize")
         done = self._store.write(lambda state: register(state, subject, request, normalize=normalize))
-        found = described(done.schema, done.schema.text)
-        del found["subject"]
-        return found
+        found = described(done.schema, "")
+        # Not the text: clients keep what a response has in the place of what they sent, which may be a descriptor.
+        return {name: found[name] for name in ("id", "version", "guid") if name in found}
 
     def lookup(self, subject: str, query: "Query", body: object) -> dict[str, Any]:
         subject, request = checked_subject(subject), schema_request(body)
