@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from .cluster_access import ClusterAccess
 from .process.metrics import Metrics
 from .process.part import Part
+from .services.part import GrpcServices
 from .settings import Settings
 
 
 def parts_of(settings: Settings, access: ClusterAccess, metrics: Metrics) -> Sequence[Part]:
-    return []
+    return [GrpcServices(settings, access, metrics)]
