@@ -1,16 +1,28 @@
 """LogService: each method finds the caller's clients and hands over to producing, reading or subscribing."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
+import grpc
+
 from ..clients import CallerClients
+from ..failures import Refused
 from ..process.metrics import Metrics
 from ..producing.requests import ProduceRequests
 from ..producing.sequences import StreamOrder
 from ..producing.stream import Limit, ProduceStream
 from ..reading.consume import Consumption
 from ..reading.read import Reading
-from ..settings import MAX_MESSAGE_BYTES, MAX_UNACKNOWLEDGED_BYTES, MAX_UNACKNOWLEDGED_RECORDS, Settings
+from ..settings import (
+    MAX_MESSAGE_BYTES,
+    MAX_SUBSCRIPTIONS,
+    MAX_UNACKNOWLEDGED_BYTES,
+    MAX_UNACKNOWLEDGED_RECORDS,
+    Settings,
+)
+from ..subscribing.member import CLOSE_S
+from ..subscribing.subscription import Subscription
 from ..v1 import log_pb2, log_pb2_grpc
 from .call import Calls
 
@@ -28,6 +40,9 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         self._max_bytes = settings.number(MAX_UNACKNOWLEDGED_BYTES)
         self._long_calls: set[Drainable] = set()
         self._is_draining = False
+        self._max_members = settings.number(MAX_SUBSCRIPTIONS)
+        self._members: set[Subscription] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
 
     def drain(self) -> None:
         self._is_draining = True
@@ -60,6 +75,47 @@ class LogService(log_pb2_grpc.LogServiceServicer):
                 yield response
 
         await self._calls.stream("Consume", context, work)
+
+    async def Subscribe(self, _orders: Any, context: Any) -> None:
+        async def work(clients: CallerClients) -> AsyncGenerator[log_pb2.SubscribeResponse, None]:
+            if len(self._members) >= self._max_members:
+                raise Refused(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"{self._max_members} subscriptions are open (subscribe.max.streams); try again later",
+                    retriable=True,
+                )
+            subscription = Subscription(
+                context,
+                clients,
+                self._metrics,
+                max_records=self._max_records,
+                max_bytes=self._max_bytes,
+                max_message_bytes=self._max_message_bytes,
+            )
+            self._members.add(subscription)
+            try:
+                async for response in self._long(subscription, subscription.responses()):
+                    yield response
+            finally:
+                self._keep_until_closed(subscription)
+
+        await self._calls.stream("Subscribe", context, work)
+
+    def _keep_until_closed(self, subscription: Subscription) -> None:
+        """A member leaves its group in its thread; until then it counts."""
+        member = subscription.member
+        if member is None:
+            self._members.discard(subscription)
+            return
+        leaving = asyncio.create_task(asyncio.to_thread(member.thread.join, CLOSE_S))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        leaving.add_done_callback(lambda _task: self._members.discard(subscription))
+
+    async def stop(self) -> None:
+        """Wait until members have left their groups."""
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
     async def Read(self, request: log_pb2.ReadRequest, context: Any) -> log_pb2.ReadResponse:
         async def work(clients: CallerClients) -> log_pb2.ReadResponse:

@@ -16,7 +16,8 @@ from ..cluster_access import ClusterAccess
 from ..kafka.cluster import Cluster
 from ..process.metrics import Metrics
 from ..settings import REQUEST_TIMEOUT_MS, Settings
-from ..v1 import log_pb2, log_pb2_grpc
+from ..v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
+from .admin_service import AdminService
 from .call import Calls
 from .log_service import LogService
 
@@ -32,6 +33,7 @@ class GrpcServices:
         self._clients = Clients(access, settings, metrics)
         calls = Calls(access, self._clients, metrics)
         self._log = LogService(calls, settings, metrics)
+        self._admin = AdminService(calls)
         self._cluster = Cluster(access, timeout_s=min(LOOK_S, settings.seconds(REQUEST_TIMEOUT_MS)))
         self._last_answer: float | None = None
         self._reason = "The cluster has not answered yet."
@@ -45,8 +47,9 @@ class GrpcServices:
 
     def add_to(self, server: grpc.aio.Server) -> Sequence[str]:
         log_pb2_grpc.add_LogServiceServicer_to_server(self._log, server)  # type: ignore[no-untyped-call]
-        services = log_pb2.DESCRIPTOR.services_by_name
-        return [each.full_name for each in services.values()]
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(self._admin, server)  # type: ignore[no-untyped-call]
+        files = (log_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR)
+        return [service.full_name for file in files for service in file.services_by_name.values()]
 
     def not_ready(self) -> str | None:
         if self._last_answer is not None and time.monotonic() - self._last_answer < STALE_S:
@@ -62,6 +65,7 @@ class GrpcServices:
             with suppress(asyncio.CancelledError):
                 await self._watch
         self._cluster.close()
+        await self._log.stop()
         await self._clients.close()
 
     async def _look(self) -> None:
