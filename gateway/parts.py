@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from .cluster_access import ClusterAccess
 from .process.metrics import Metrics
 from .process.part import Part
+from .services.part import GrpcServices
 from .settings import REGISTRY, Settings
 
 
 def parts_of(settings: Settings, access: ClusterAccess, metrics: Metrics) -> Sequence[Part]:
-    parts: list[Part] = []
+    parts: list[Part] = [GrpcServices(settings, access, metrics)]
     if settings.flag(REGISTRY):
         from .registry.part import RegistryPart
 

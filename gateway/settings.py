@@ -92,6 +92,7 @@ MAX_STREAMS: Final = "grpc.max.streams.per.connection"
 MAX_CALLS: Final = "grpc.max.concurrent.calls"
 MAX_UNACKNOWLEDGED_RECORDS: Final = "stream.max.unacknowledged.records"
 MAX_UNACKNOWLEDGED_BYTES: Final = "stream.max.unacknowledged.bytes"
+MAX_SUBSCRIPTIONS: Final = "subscribe.max.streams"
 MAX_PRINCIPALS: Final = "cluster.max.principals"
 MAX_PRODUCER_NAMES: Final = "producer.max.names"
 COMMIT_INTERVAL_MS: Final = "producer.commit.interval.ms"
@@ -146,6 +147,12 @@ DECLARED: Final[tuple[Setting, ...]] = (
         between(KIB, 1024 * MIB),
         str(32 * MIB),
         "Bytes that one stream may hold: a reader that stops, and requests that are not yet written.",
+    ),
+    Setting(
+        MAX_SUBSCRIPTIONS,
+        between(1, 10_000),
+        "100",
+        "Open Subscribe calls: each is a member of a group, with threads of its own.",
     ),
     Setting(
         MAX_PRINCIPALS,
