@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "explain": LazyCommand("trioka.cli.explain", "explain", "what an error code or a config key means"),
     "context": LazyCommand("trioka.cli.context", "context", "names for clusters"),
     "completion": LazyCommand("trioka.cli.terminal.completion", "completion", "for bash, zsh and fish"),
+    "schemas": LazyCommand("trioka.cli.schemas.command", "schemas", "list, show, add, check, delete, in a registry"),
     "gateway": LazyCommand("trioka.cli.gateway", "gateway", "gRPC and HTTP in front of any Kafka", "gateway"),
     "spark": LazyCommand("trioka.pipeline.spark_commands", "spark", "Spark with Kafka, set up", "spark"),
     "pipeline": LazyCommand(
@@ -66,6 +67,7 @@ ALIASES: Final = {
     "acls": "acl",
     "quotas": "quota",
     "tokens": "token",
+    "schema": "schemas",
     "pipelines": "pipeline",
 }
 

@@ -14,5 +14,5 @@ def parts_of(settings: Settings, access: ClusterAccess, metrics: Metrics) -> Seq
     if settings.flag(REGISTRY):
         from .registry.part import RegistryPart
 
-        parts.append(RegistryPart(settings, access))
+        parts.append(RegistryPart(settings, access, metrics))
     return parts

@@ -7,7 +7,7 @@ threads, of which there are `THREADS`; more wait. Every refusal is `{"error_code
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from .access import RegistryAccess
 from .errors import RegistryError
 from .service import Query, RegistryService
 
@@ -33,6 +34,11 @@ class Endpoint(NamedTuple):
     method: str
     path: tuple[str, ...]  # ANY stands for a parameter
     handle: Handler
+
+    @property
+    def is_write(self) -> bool:
+        """Lookups and tests are sent by POST, too."""
+        return self.method in ("PUT", "DELETE") or (self.method, self.path) == ("POST", ("subjects", ANY, "versions"))
 
 
 def _endpoint(method: str, path: str, handle: Handler) -> Endpoint:
@@ -97,8 +103,8 @@ def find_endpoint(method: str, path: bytes) -> tuple[Endpoint, list[str]]:
 
 
 class RegistryApp:
-    def __init__(self, service: RegistryService) -> None:
-        self._service = service
+    def __init__(self, service: RegistryService, access: RegistryAccess) -> None:
+        self._service, self._access = service, access
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="registry")
 
     def close(self) -> None:
@@ -110,15 +116,19 @@ class RegistryApp:
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
+        loop = asyncio.get_running_loop()
         try:
             raw_path: bytes = request.scope.get("raw_path") or request.url.path.encode()
             endpoint, parameters = find_endpoint(request.method, raw_path)
+            if self._service.not_ready() is not None:  # the topic may not exist, and then nobody has rights to it
+                await loop.run_in_executor(self._threads, self._service.wait_until_ready)
+            await self._access.check(request.headers.get("authorization"), is_write=endpoint.is_write)
             body = await _body(request) if endpoint.method in ("POST", "PUT") else None
             query = Query(request.query_params)
-            loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._threads, endpoint.handle, self._service, parameters, query, body)
         except RegistryError as error:
-            return _json({"error_code": error.code, "message": error.message}, error.status)
+            headers = {"WWW-Authenticate": 'Basic realm="Kafka"'} if error.code == 401 else None
+            return _json({"error_code": error.code, "message": error.message}, error.status, headers)
         except RuntimeError as error:
             if "shutdown" not in str(error):  # of the pool of threads
                 raise
@@ -128,10 +138,10 @@ class RegistryApp:
         return _json(found, 200)
 
 
-def _json(found: Any, status: int) -> Response:
+def _json(found: Any, status: int, headers: Mapping[str, str] | None = None) -> Response:
     # ensure_ascii: a message may repeat half a surrogate pair, which UTF-8 cannot carry
     content = json.dumps(found, separators=(",", ":"))
-    return Response(content, status_code=status, media_type=CONTENT_TYPE)
+    return Response(content, status_code=status, headers=headers, media_type=CONTENT_TYPE)
 
 
 async def _body(request: Request) -> Any:

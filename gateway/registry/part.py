@@ -6,8 +6,11 @@ from collections.abc import Sequence
 import grpc.aio
 from starlette.routing import BaseRoute, Route
 
+from ..clients import Clients
 from ..cluster_access import ClusterAccess
+from ..process.metrics import Metrics
 from ..settings import REGISTRY_REPLICAS, REGISTRY_TOPIC, REQUEST_TIMEOUT_MS, Settings
+from .access import RegistryAccess
 from .http import ROOTS, RegistryApp
 from .service import RegistryService
 from .store import SchemaStore
@@ -16,7 +19,7 @@ from .store import SchemaStore
 class RegistryPart:
     name = "registry"
 
-    def __init__(self, settings: Settings, access: ClusterAccess) -> None:
+    def __init__(self, settings: Settings, access: ClusterAccess, metrics: Metrics) -> None:
         topic = settings.text(REGISTRY_TOPIC)
         assert topic is not None
         self._store = SchemaStore(
@@ -25,7 +28,8 @@ class RegistryPart:
             replicas=settings.number(REGISTRY_REPLICAS),
             timeout_s=settings.seconds(REQUEST_TIMEOUT_MS),
         )
-        self._app = RegistryApp(RegistryService(self._store))
+        self._clients = Clients(access, settings, metrics)
+        self._app = RegistryApp(RegistryService(self._store), RegistryAccess(access, self._clients, topic))
 
     async def start(self) -> None:
         self._store.start()
@@ -46,3 +50,4 @@ class RegistryPart:
     async def stop(self) -> None:
         await asyncio.to_thread(self._store.stop)
         await asyncio.to_thread(self._app.close)
+        await self._clients.close()

@@ -27,6 +27,12 @@ class RegistryService:
         self._store.catch_up()
         return self._store.read(look)
 
+    def not_ready(self) -> str | None:
+        return self._store.not_ready()
+
+    def wait_until_ready(self) -> None:
+        self._store.read(lambda state: None)
+
     # -- subjects ------------------------------------------------------------------------------------------------------
 
     def subjects(self, query: "Query") -> list[str]:
