@@ -4,7 +4,7 @@
 # quicker; without it, `python -m venv` and pip do the same work with the same pinned and hashed requirements.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-unit test-fast test-package test-all check coverage sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs lock
+.PHONY: help setup run test test-unit test-fast test-package test-all check coverage sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs proto check-proto lock
 .DELETE_ON_ERROR:
 
 VENV    := .venv
@@ -132,6 +132,12 @@ bench-cluster: $(STAMP) ## three nodes beside three of Apache Kafka: replicated 
 
 docs: $(STAMP) ## write the generated pages of docs/ anew
 	@$(BIN)/python docs/generate.py
+
+proto: $(STAMP) ## write gateway/v1 anew, from gateway/proto
+	@$(BIN)/python gateway/proto/generate.py
+
+check-proto: ## buf's lint of gateway/proto, and whether it breaks what was released (fetches buf from npm once)
+	@gateway/proto/check.sh
 
 lock: ## pin and hash requirements/dev.txt and pipeline/installation/java.txt anew (needs uv); ARGS=--upgrade takes newer versions
 	@test -n "$(UV)" || { echo 'make lock needs uv on the PATH: it pins for every platform at once, which pip cannot.' >&2; exit 1; }

@@ -138,15 +138,15 @@ async def list_group_offsets(
     )
     (group,) = response.groups
     _raise(group.error_code, f"group {request.group!r}")
-    found = [
-        admin_pb2.GroupOffset(
+    found = {
+        (topic.name, each.partition_index): admin_pb2.GroupOffset(
             topic=topic.name, partition=each.partition_index, offset=each.committed_offset, metadata=each.metadata or ""
         )
         for topic in group.topics
         for each in topic.partitions
         if each.error_code == NONE and each.committed_offset >= 0
-    ]
-    return admin_pb2.ListGroupOffsetsResponse(offsets=sorted(found, key=lambda each: (each.topic, each.partition)))
+    }
+    return admin_pb2.ListGroupOffsetsResponse(offsets=[found[place] for place in sorted(found)])
 
 
 async def commit_group_offsets(

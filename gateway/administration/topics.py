@@ -22,12 +22,12 @@ BY_NAME: Final = 5  # the last version of DeleteTopics that names topics by name
 
 async def list_topics(cluster: Cluster, request: admin_pb2.ListTopicsRequest) -> admin_pb2.ListTopicsResponse:
     response = await cluster.refresh(None)
-    found = [
-        admin_pb2.TopicSummary(name=each.name, partitions=len(each.partitions), internal=each.is_internal)
+    found = {
+        each.name: admin_pb2.TopicSummary(name=each.name, partitions=len(each.partitions), internal=each.is_internal)
         for each in response.topics
         if each.error_code == NONE and (request.internal or not each.is_internal)
-    ]
-    return admin_pb2.ListTopicsResponse(topics=sorted(found, key=lambda each: each.name))
+    }
+    return admin_pb2.ListTopicsResponse(topics=[found[name] for name in sorted(found)])
 
 
 async def describe_topic(cluster: Cluster, request: admin_pb2.DescribeTopicRequest) -> admin_pb2.DescribeTopicResponse:

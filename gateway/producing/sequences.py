@@ -13,6 +13,7 @@ that comes late, after a higher one, is refused, and not mistaken for a duplicat
 A transaction takes several requests. `plan` decides about each; `committed` is called when the transaction is.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
@@ -40,18 +41,22 @@ class Sequences:
 
     def plan(self, sequences: Sequence[int]) -> list[Verdict]:
         """What becomes of these requests if they are written in one transaction, in this order."""
-        known, upcoming, chosen = set(self._written), self._next, set[int]()
+        upcoming, chosen = self._next, set[int]()
         verdicts = []
         for sequence in sequences:
             if sequence >= upcoming:
                 verdicts.append(Verdict.WRITE)
                 upcoming = sequence + 1
                 chosen.add(sequence)
-            elif sequence < self._floor or sequence in known or sequence in chosen:
+            elif sequence < self._floor or sequence in chosen or self._was_written(sequence):
                 verdicts.append(Verdict.DUPLICATE)
             else:
                 verdicts.append(Verdict.OUT_OF_ORDER)
         return verdicts
+
+    def _was_written(self, sequence: int) -> bool:
+        at = bisect_left(self._written, sequence)
+        return at < len(self._written) and self._written[at] == sequence
 
     def committed(self, sequences: Sequence[int]) -> None:
         """These were written; they are those of one `plan` that are to be written, in their order."""

@@ -211,7 +211,8 @@ def record_of(message: Message) -> types_pb2.Record:
     key, value, offset = message.key(), message.value(), message.offset()
     _, timestamp_ms = message.timestamp()
     record = types_pb2.Record(key=_bytes(key), value=_bytes(value), timestamp_ms=timestamp_ms, offset=offset)
-    for name, content in message.headers() or ():
+    headers: Any = message.headers() or ()
+    for name, content in headers:
         record.headers.append(types_pb2.Header(key=name, value=_bytes(content)))
     return record
 
