@@ -35,7 +35,15 @@ RECREATED: Final = (errors.UnknownTopicId.code, errors.InconsistentTopicId.code)
 class Consumption:
     """One Consume call. `drain` ends it at the next message."""
 
-    def __init__(self, cluster: Cluster, request: log_pb2.ConsumeRequest, *, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        request: log_pb2.ConsumeRequest,
+        *,
+        max_message_bytes: int,
+        begin: Mapping[int, int] | None = None,
+    ) -> None:
+        """`begin` are positions of some partitions, which count instead of the request's start."""
         _check(request)
         self._cluster = cluster
         self._request = request
@@ -49,6 +57,7 @@ class Consumption:
             limit=request.limit,
         )
         self._queue: asyncio.Queue[log_pb2.ConsumeResponse | BaseException | _Returned] = asyncio.Queue(QUEUED_MESSAGES)
+        self._given = {} if begin is None else begin
         self._positions: dict[int, int] = {}
         self._ends: Mapping[int, int] | None = None
         self._readers: set[asyncio.Task[None]] = set()
@@ -95,6 +104,7 @@ class Consumption:
         self._positions = await start_positions(
             self._cluster, request.topic, partitions, request.start, self._isolation
         )
+        self._positions |= {each: self._given[each] for each in partitions if each in self._given}
         return topic
 
     async def _next(self, drained: "asyncio.Task[bool]") -> "log_pb2.ConsumeResponse | BaseException | _Returned":
