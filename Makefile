@@ -4,7 +4,7 @@
 # `python -m venv` and pip install the same pinned and hashed requirements.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-unit test-fast test-package test-all check coverage sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs lock
+.PHONY: help setup run test test-unit test-fast test-package test-all check coverage sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs proto check-proto lock
 .DELETE_ON_ERROR:
 
 VENV    := .venv
@@ -146,6 +146,12 @@ bench-cluster: $(STAMP) ## three nodes beside three of Apache Kafka: replicated 
 
 docs: $(STAMP) ## regenerate the generated pages of docs/
 	@$(BIN)/python docs/generate.py
+
+proto: $(STAMP) ## generate gateway/v1 from gateway/proto
+	@$(BIN)/python gateway/proto/generate.py
+
+check-proto: ## buf's lint of gateway/proto, and whether it breaks what was released (fetches buf from npm once)
+	@gateway/proto/check.sh
 
 lock: ## pin and hash requirements/dev.txt, requirements/run.txt and pipeline/installation/java.txt again (needs uv); ARGS=--upgrade takes newer versions
 	@test -n "$(UV)" || { echo 'make lock needs uv on the PATH: it pins for every platform at once, which pip cannot.' >&2; exit 1; }

@@ -54,6 +54,8 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "explain": LazyCommand("trioka.cli.explain", "explain", "what an error code or a config key means"),
     "context": LazyCommand("trioka.cli.context", "context", "names for clusters"),
     "completion": LazyCommand("trioka.cli.terminal.completion", "completion", "for bash, zsh and fish"),
+    "schemas": LazyCommand("trioka.cli.schemas.command", "schemas", "list, show, add, check, delete, in a registry"),
+    "gateway": LazyCommand("trioka.cli.gateway", "gateway", "gRPC and HTTP in front of any Kafka", "gateway"),
     "spark": LazyCommand("trioka.pipeline.spark_commands", "spark", "Spark with Kafka, set up", "spark"),
     "pipeline": LazyCommand(
         "trioka.pipeline.pipeline_commands", "pipeline", "pipelines of Spark, run and watched", "spark"
@@ -69,6 +71,7 @@ ALIASES: Final = {
     "acls": "acl",
     "quotas": "quota",
     "tokens": "token",
+    "schema": "schemas",
     "pipelines": "pipeline",
 }
 

@@ -32,6 +32,7 @@ from .process import ProcessHost
 from .runner import HasEnded, Host, Unresponsive
 
 if TYPE_CHECKING:
+    from .registry import TestRegistry
     from .secured import Secured
 
 HOST: Final = "127.0.0.1"
@@ -48,6 +49,7 @@ class Broker(ApiFaults):
         self._is_process = process
         self._folder: str | None = None
         self._host: Host | None = None
+        self._registry: TestRegistry | None = None
         self._port = 0
         self.clock = Clock(self)
 
@@ -107,6 +109,9 @@ class Broker(ApiFaults):
 
     def close(self) -> None:
         """Stop the broker and remove its data."""
+        registry, self._registry = self._registry, None
+        if registry is not None:
+            registry.stop()
         try:
             self.stop()
         finally:
@@ -125,6 +130,20 @@ class Broker(ApiFaults):
         if self._port == 0:
             raise Unresponsive("the broker is not running: use it in a `with`, or call start()")
         return f"{HOST}:{self._port}"
+
+    @property
+    def registry_url(self) -> str:
+        """The address of a schema registry on this broker, for the serializers of Confluent's clients and others. It is
+        started by the first use, in a process of its own, and needs `trioka[gateway]`. With `sasl` the address contains
+        the login.
+        """
+        if self._registry is None:
+            from .registry import TestRegistry
+
+            servers, folder = self.bootstrap_servers, self._folder
+            assert folder is not None
+            self._registry = TestRegistry(servers, folder, None if self._secured is None else self._secured.access)
+        return self._registry.url
 
     @property
     def _home(self) -> Host:

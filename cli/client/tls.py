@@ -44,21 +44,49 @@ def client_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-def _trusting(texts: Mapping[str, str]) -> ssl.SSLContext:
-    """A context that trusts the trust store, or the system's trust store if none is named."""
+def librdkafka_tls(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same trust and identity as the settings of a client of librdkafka, with PEM texts instead of files."""
+    texts = {name: text.strip() for name, text in properties.items() if text.strip()}
+    check_host = properties.get("ssl.endpoint.identification.algorithm", "https").strip() != ""
+    found = {"ssl.endpoint.identification.algorithm": "https" if check_host else "none"}
+    trusted, identity = _trusted(texts), _identity(texts)
+    if trusted is not None:
+        found["ssl.ca.pem"] = "".join(map(ssl.DER_cert_to_PEM_cert, trusted))
+    if identity is not None:
+        found |= {
+            "ssl.certificate.pem": "".join(ssl.DER_cert_to_PEM_cert(each.der) for each in identity.chain),
+            "ssl.key.pem": identity.key_pem,
+        }
+        if identity.key_password:
+            found["ssl.key.password"] = identity.key_password
+    return found
+
+
+def _trusted(texts: Mapping[str, str]) -> list[bytes] | None:
+    """The certificates of the trust store, in DER; None for the system's."""
     where = TRUSTED_INLINE if TRUSTED_INLINE in texts else f"{TRUST_STORE} {texts.get(TRUST_STORE)}"
     try:
         if TRUSTED_INLINE in texts:
-            trusted = pem_certificates(texts[TRUSTED_INLINE])
-        elif TRUST_STORE in texts:
-            trusted = trust_store(read_file(texts[TRUST_STORE]), texts.get("ssl.truststore.password"))
-        else:
-            return ssl.create_default_context()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(cadata=b"".join(each.der for each in trusted))
-    except (StoreError, ssl.SSLError) as error:
-        why = str(error) if isinstance(error, StoreError) else "has a certificate that OpenSSL refuses"
-        raise _unusable(f"{where} {why}") from None
+            return [each.der for each in pem_certificates(texts[TRUSTED_INLINE])]
+        if TRUST_STORE in texts:
+            stored = trust_store(read_file(texts[TRUST_STORE]), texts.get("ssl.truststore.password"))
+            return [each.der for each in stored]
+    except StoreError as error:
+        raise _unusable(f"{where} {error}") from None
+    return None
+
+
+def _trusting(texts: Mapping[str, str]) -> ssl.SSLContext:
+    """A context that trusts the trust store, or the system's trust store if none is named."""
+    trusted = _trusted(texts)
+    if trusted is None:
+        return ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=b"".join(trusted))
+    except ssl.SSLError:
+        where = TRUSTED_INLINE if TRUSTED_INLINE in texts else f"{TRUST_STORE} {texts.get(TRUST_STORE)}"
+        raise _unusable(f"{where} has a certificate that OpenSSL refuses") from None
     return context
 
 

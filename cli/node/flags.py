@@ -67,6 +67,8 @@ START_COMMANDS: Final[Mapping[str, StartCommand]] = {
             Flag("--set", tuple, None, "KEY=VALUE", "set a configuration key; repeatable"),
             Flag("--tls", bool, None, "", "use TLS: create a CA, a certificate and a client.properties"),
             Flag("--sasl", bool, None, "", "require logins: create a user with a random password, enforce ACLs"),
+            Flag("--gateway", bool, None, "", "start `trioka gateway` too, gRPC and HTTP, as its own process"),
+            Flag("--registry", bool, None, "", "start the gateway with a schema registry"),
             Flag("--demo", bool, None, "", "produce sample orders all the time, and read them by a group"),
             *LOG_FLAGS,
         ),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ..cluster.local_cluster import LocalCluster
     from .dev_security import DevSecurity
+    from .gateway_process import GatewayProcess
 
 HTTP_PORT_ABOVE: Final = 1000  # offset of the port of metrics and health from Kafka's port
 MAX_PORT: Final = 65535
@@ -54,6 +55,9 @@ class DevRun(NamedTuple):
     is_demo: bool = False
     security: "DevSecurity | None" = None
     endpoint: "Endpoint | None" = None
+    has_gateway: bool = False
+    has_registry: bool = False
+    any_port: bool = False
 
 
 class Endpoint(NamedTuple):
@@ -90,7 +94,15 @@ def _dev(options: Mapping[str, Any]) -> None:
             security = _prepare(Path(data), options)
         properties = _dev_properties(endpoint, data, security)
         properties["trioka.http.listeners"] = _http_listeners(options["port"], options["http_port"])
-        dev = DevRun(topics, is_demo=options["demo"], security=security, endpoint=endpoint)
+        dev = DevRun(
+            topics,
+            is_demo=options["demo"],
+            security=security,
+            endpoint=endpoint,
+            has_gateway=options["gateway"] or options["registry"],
+            has_registry=options["registry"],
+            any_port=options["port"] == 0,
+        )
         _run(properties, environment, overrides, dev=dev, options=options)
     finally:
         if temporary is not None:
@@ -158,6 +170,7 @@ def _dev_properties(endpoint: Endpoint, data: str, security: "DevSecurity | None
 def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     """A cluster whose nodes end with this process."""
     from ..cluster.local_cluster import run_in_foreground
+    from .gateway_process import GatewayProcess
 
     if (options["host"], options["advertise"]) != (LOOPBACK, None):
         raise CannotStart("--host and --advertise are for one node, without --nodes.")
@@ -167,12 +180,17 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     data, http = options["data"], options["http_port"]
     temporary = None if data else temp_folders.new_folder(TEMP_PREFIX)
 
-    def say(found: "LocalCluster") -> None:
+    gateways: list[GatewayProcess] = []
+
+    def report(found: "LocalCluster") -> None:
         addresses = {f"Node {node.id}": ("127.0.0.1", node.port) for node in found.nodes.values()}
         where = next(iter(found.metrics.values()), None)
         _report_ready(addresses, where, [str(data or temporary)], True, time.perf_counter() - started)
         if options["demo"]:
             _start_demo(found.servers)
+        if options["gateway"] or options["registry"]:
+            servers = ",".join(f"{host}:{port}" for host, port in found.servers)
+            gateways.append(GatewayProcess(servers, any_port=options["port"] == 0, has_registry=options["registry"]))
 
     def listeners(number: int) -> str:
         """The HTTP listeners of the nodes; their ports are consecutive, as Kafka's are."""
@@ -188,11 +206,13 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
             options["nodes"],
             options["port"],
             topics,
-            say,
+            report,
             http=listeners,
             words=words,
         )
     finally:
+        for gateway in gateways:
+            gateway.stop()
         if temporary is not None:
             temp_folders.remove(temporary)
 
@@ -253,7 +273,7 @@ def _run(
     is_check: bool = False,
 ) -> None:
     started = time.perf_counter()
-    _set_up_logging(options["log_format"], options["log_level"])
+    set_up_logging(options["log_format"], options["log_level"])
     from trioka.broker.config.layers import ConfigError
     from trioka.broker.config.server import load
     from trioka.broker.security.listener_check import check_security
@@ -311,7 +331,7 @@ def _single(error: Exception) -> Iterator[Exception]:
         yield error
 
 
-def _set_up_logging(form: str, level: str) -> None:
+def set_up_logging(form: str, level: str) -> None:
     from trioka.broker.logs.formatters import HumanFormatter, JsonFormatter, RepeatFilter
 
     is_human = form == "human" or (form == "auto" and sys.stderr.isatty())
@@ -335,7 +355,8 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             signalled = trio.Event()
-            nursery.start_soon(_mind, signals, signalled, broker, nursery.cancel_scope)
+            gateways: list[GatewayProcess] = []
+            nursery.start_soon(_mind, signals, signalled, broker, nursery.cancel_scope, gateways)
             http_server = open_http_server(loaded.config)
             if http_server is not None:
                 nursery.start_soon(http_server.serve, broker)
@@ -354,9 +375,9 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
                 for port in () if http_server is None else http_server.ports_in_use:
                     print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
                 if dev is not None and dev.is_demo:
-                    _start_demo(
-                        [(LOOPBACK if host in WILDCARDS else host, port) for host, port in broker.addresses.values()]
-                    )
+                    _start_demo([_reachable(address) for address in broker.addresses.values()])
+                if dev is not None and dev.has_gateway:
+                    gateways.append(_gateway_of(broker, dev))
                 from trioka.broker.network.scheduling import request_short_timeslice
 
                 request_short_timeslice()
@@ -396,6 +417,25 @@ def _advertised(broker: "Broker", dev: DevRun | None) -> Mapping[str, tuple[str,
     return {name: (at.advertised_host, at.advertised_port or port) for name, (_, port) in broker.addresses.items()}
 
 
+def _reachable(address: tuple[str, int]) -> tuple[str, int]:
+    """Where a process of this machine reaches a listener."""
+    host, port = address
+    return (LOOPBACK if host in WILDCARDS else host), port
+
+
+def _gateway_of(broker: "Broker", dev: DevRun) -> "GatewayProcess":
+    from .gateway_process import GatewayProcess
+
+    host, port = _reachable(next(iter(broker.addresses.values())))
+    client_file = None if dev.security is None else str(dev.security.client_file)
+    return GatewayProcess(
+        f"{_bracketed('localhost' if host == LOOPBACK else host)}:{port}",
+        client_file=client_file,
+        any_port=dev.any_port,
+        has_registry=dev.has_registry,
+    )
+
+
 def _http_text(http_server: "HttpServer | None") -> str | None:
     if http_server is None:
         return None
@@ -404,12 +444,22 @@ def _http_text(http_server: "HttpServer | None") -> str | None:
 
 
 async def _mind(
-    signals: AsyncIterator[int], signalled: "trio.Event", broker: "Broker", scope: "trio.CancelScope"
+    signals: AsyncIterator[int],
+    signalled: "trio.Event",
+    broker: "Broker",
+    scope: "trio.CancelScope",
+    gateways: "Sequence[GatewayProcess]",
 ) -> None:
-    """Handle signals: the first one lets requests finish; the second does not wait for them. Both stop cleanly."""
+    """Handle signals: the first one lets requests finish; the second does not wait for them. Both stop cleanly. A
+    gateway stops before the broker, so that the calls that it serves can end."""
     await anext(signals)
     signalled.set()  # a signal before the broker is ready cancels the start
     notify(STOPPING)
+    if gateways:
+        from trio import to_thread
+
+        for gateway in gateways:
+            await to_thread.run_sync(gateway.stop)
     broker.stop()
     await anext(signals)
     scope.cancel()
@@ -442,7 +492,7 @@ def _report_ready(
             at += f" --command-config {security.client_file}"
         message, program = "echo '{\"id\":1}'", _program()
         lines.append(f"  Try      {message} | {program} produce{at} orders      then    {program} consume{at} orders")
-    _say("\n".join(lines) + "\n")
+    say("\n".join(lines) + "\n")
 
 
 def _kept(is_dev: bool, log_dirs: Sequence[str]) -> str:
@@ -464,7 +514,7 @@ def _program() -> str:
     return str(own) if own.exists() else f"{sys.executable} -m trioka"
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     """Print a line; the parent process may have closed the pipe after the first one, which must not end the broker."""
     try:
         sys.stdout.write(text)

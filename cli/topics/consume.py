@@ -55,7 +55,7 @@ class Window(NamedTuple):
 )
 @click.option("--decode", type=click.Choice(DECODERS), default="auto", metavar="HOW", help=", ".join(DECODERS))
 @click.option("--schema", metavar="FILE", help="of --decode avro (.avsc) or protobuf (as protoc writes it)")
-@click.option("--registry", metavar="URL", help="of --decode avro: where the schemas of the values are")
+@click.option("--registry", metavar="URL", help="of --decode registry or avro: where the schemas are")
 @click.option("--message", metavar="NAME", help="of --decode protobuf: which message the values are")
 @click.option("--framed", "is_framed", is_flag=True, help="of --schema: a schema id stands before each value")
 @click.option("--grep", metavar="RE", help="only records whose key or value matches")
@@ -89,9 +89,9 @@ def consume(
         pattern = None if grep is None else re.compile(grep.encode())
     except re.error as error:
         raise click.UsageError(f"--grep {grep} is no regular expression: {error}.") from None
-    decoder = decoder_for(decode, **schemas) if decode in SCHEMAS else None
+    decoder = decoder_for(decode, **schemas, timeout_s=settings.timeout_s) if decode in SCHEMAS else None
     if decoder is None and any(schemas.values()):
-        raise click.UsageError("a schema goes with --decode avro or --decode protobuf.")
+        raise click.UsageError("a schema goes with --decode avro, protobuf or registry.")
     printer = Printer(form, decode, decoder)
     with settings.kafka() as kafka:
         places = [

@@ -1,6 +1,7 @@
 """Decodes values by their schema, for `consume --decode avro` and `--decode protobuf`.
 
-    --decode avro --registry http://localhost:8081       each value names its schema by an id (0, and four bytes)
+    --decode registry --registry http://localhost:8082   values and keys name their schemas by ids, of any type
+    --decode avro --registry http://localhost:8082       each value names its schema by an id (0, and four bytes)
     --decode avro --schema order.avsc [--framed]         one schema for all; with --framed an id precedes each value
     --decode protobuf --schema order.desc --message shop.Order [--framed]
 
@@ -20,14 +21,16 @@ from trioka.pipeline.errors import InvalidPipeline
 from trioka.pipeline.formats.framing import Undecodable, framed
 from trioka.pipeline.installation.cache import Unreachable
 
+from ..client.registry_client import RegistryClient
 from ..terminal.failure import Exit, Failure
 from ..terminal.output import write_stderr
+from .registry_decoding import RegistryDecoder
 
 if TYPE_CHECKING:
     from trioka.pipeline.formats.avro import AvroDecoder
 
-AVRO, PROTOBUF = "avro", "protobuf"
-SCHEMAS: Final = (AVRO, PROTOBUF)
+AVRO, PROTOBUF, REGISTRY = "avro", "protobuf", "registry"
+SCHEMAS: Final = (AVRO, PROTOBUF, REGISTRY)
 MAX_SCHEMA_BYTES: Final = 16 << 20
 KEPT: Final = 1000  # cached schemas of a registry; a full cache is cleared
 
@@ -35,10 +38,12 @@ Decode: TypeAlias = Callable[[bytes], Any]
 
 
 class Decoder:
-    """Called with a value. It never raises for a bad value: `failures` counts those."""
+    """Called with a value. It never raises for a bad value: `failures` counts those. `decodes_keys` says whether keys
+    that begin with a schema id have one."""
 
-    def __init__(self, decode: Decode) -> None:
+    def __init__(self, decode: Decode, *, decodes_keys: bool = False) -> None:
         self._decode = decode
+        self.decodes_keys = decodes_keys
         self.failures = 0
         self.first = ""
 
@@ -59,13 +64,17 @@ class Decoder:
         return Exit.PARTLY
 
 
-def decoder_for(how: str, schema: str | None, registry: str | None, message: str | None, is_framed: bool) -> Decoder:
+def decoder_for(
+    how: str, schema: str | None, registry: str | None, message: str | None, is_framed: bool, timeout_s: float
+) -> Decoder:
     """The decoder of one of `SCHEMAS`."""
+    if how == REGISTRY:
+        return _by_registry(schema, registry, message, is_framed, timeout_s)
     if registry is not None and (schema is not None or how == PROTOBUF):
         raise click.UsageError(
             "say --schema or --registry, not both."
             if how == AVRO
-            else "a registry keeps Protobuf as text, which only protoc reads: name what it writes with --schema."
+            else "Protobuf of a registry is decoded by --decode registry; --decode protobuf takes a --schema."
         )
     if schema is None and registry is None:
         raise click.UsageError(f"--decode {how} needs --schema FILE{' or --registry URL' if how == AVRO else ''}.")
@@ -76,6 +85,16 @@ def decoder_for(how: str, schema: str | None, registry: str | None, message: str
     except ImportError as error:
         what = f"--decode {how} needs '{error.name}', which is not installed"
         raise Failure(what, hints=["install it: pip install 'trioka[decode]'"]) from None
+
+
+def _by_registry(
+    schema: str | None, registry: str | None, message: str | None, is_framed: bool, timeout_s: float
+) -> Decoder:
+    if schema is not None or message is not None or is_framed:
+        raise click.UsageError(
+            "--decode registry finds schema and message by the record itself: only --registry goes with it."
+        )
+    return Decoder(RegistryDecoder(RegistryClient(registry, timeout_s)), decodes_keys=True)
 
 
 def _avro(schema: str | None, registry: str | None, is_framed: bool) -> Decode:

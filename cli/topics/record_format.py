@@ -18,6 +18,7 @@ from .decoding import SCHEMAS, Decoder
 PLAIN_DECODERS: Final = ("auto", "json", "text", "hex", "base64")
 DECODERS: Final = (*PLAIN_DECODERS, *SCHEMAS)
 _TOKEN: Final = re.compile(r"%(.)|\\(x[0-9a-fA-F]{2}|.)|([^%\\]+)", re.DOTALL)
+ID_BYTES: Final = 4  # of a schema, after a zero byte
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
 
 
@@ -73,10 +74,12 @@ def _dumped(value: Any) -> str:
 
 class Printer:
     """`form` is "json", "raw", a format, or None for one value per line. With a `decoder`, values are decoded by their
-    schema; keys are not, because they rarely have one."""
+    schema; keys are if the decoder does that and they begin with the id of one."""
 
     def __init__(self, form: str | None, decode: str, decoder: Decoder | None = None) -> None:
         self._decode = _DECODE[decode] if decoder is None else _auto
+        if decoder is not None and decoder.decodes_keys:
+            self._decode = lambda data: decoder(data) if data[:1] == b"\0" and len(data) > ID_BYTES else _auto(data)
         self._decode_value: Callable[[bytes], Any] = self._decode if decoder is None else decoder
         self._is_plain = decode in ("auto", "text")  # then values are written unchanged
         self._pieces: list[Callable[[Any], bytes]] | None = None

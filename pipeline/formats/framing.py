@@ -25,12 +25,19 @@ def framed(value: bytes) -> tuple[int, bytes]:
 
 
 def without_message_path(data: bytes) -> bytes:
+    return message_path(data)[1]
+
+
+def message_path(data: bytes) -> tuple[list[int], bytes]:
+    """The indexes that lead to the message in its file, and the data after them."""
     count, at = _varint(data, 0)
     if not 0 <= count <= MAX_PATH:
         raise Undecodable("the path to the message is damaged")
+    path = []
     for _ in range(count):
-        _, at = _varint(data, at)
-    return data[at:]
+        index, at = _varint(data, at)
+        path.append(index)
+    return path or [0], data[at:]
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -105,6 +105,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("cli/node/run.py", "ctypes"): "only Linux can end a child with its parent",
     ("cli/client/settings.py", "."): "only a login needs its hashes",
     ("cli/client/settings.py", ".."): "only a client.properties needs the broker's reader of properties",
+    ("cli/gateway.py", "."): "only a properties file and TLS need the broker's readers of them",
     ("cli/context.py", "."): "only a context with a client.properties needs the broker's reader of properties",
     ("cli/node/dev_security.py", "."): "only --tls needs cryptography, which may not be installed",
     (

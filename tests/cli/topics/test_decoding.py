@@ -130,12 +130,12 @@ def test_what_cannot_be_decoded_is_shown_in_base64_and_counted(at: str, registry
         ("--decode protobuf --schema order.desc", Exit.USAGE, "which needs it"),
         ("--decode avro --schema order.avsc --message a.B", Exit.USAGE, "--message names a Protobuf message"),
         ("--decode avro --schema order.avsc --registry http://x", Exit.USAGE, "not both"),
-        ("--decode protobuf --message a.B --registry http://x", Exit.USAGE, "only protoc reads"),
+        ("--decode protobuf --message a.B --registry http://x", Exit.USAGE, "decoded by --decode registry"),
         ("--decode avro --schema wrong", Exit.USAGE, "wrong: is not an Avro schema"),
         ("--decode avro --schema absent", Exit.NOT_FOUND, "absent cannot be read"),
         ("--decode protobuf --schema wrong --message a.B", Exit.USAGE, "is not a FileDescriptorSet"),
         ("--decode protobuf --schema order.desc --message a.B", Exit.USAGE, "there is no 'a.B', but shop.Order"),
-        ("--schema order.avsc", Exit.USAGE, "a schema goes with --decode avro or --decode protobuf"),
+        ("--schema order.avsc", Exit.USAGE, "a schema goes with --decode avro, protobuf or registry"),
     ],
 )
 def test_a_schema_that_makes_no_sense_is_one_sentence(
@@ -152,7 +152,7 @@ def test_without_the_libraries_it_is_said_what_to_install(
     monkeypatch.setitem(sys.modules, "fastavro", None)
     monkeypatch.delitem(sys.modules, "trioka.pipeline.formats.avro", raising=False)
     with pytest.raises(Failure, match="--decode avro needs 'fastavro'") as failed:
-        decoding.decoder_for("avro", schemas["order.avsc"], None, None, False)
+        decoding.decoder_for("avro", schemas["order.avsc"], None, None, False, 10.0)
     assert "pip install 'trioka[decode]'" in str(failed.value)
 
 

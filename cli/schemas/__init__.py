@@ -1,0 +1,1 @@
+"""`trioka schemas`: the subjects and schemas of a registry."""

@@ -1,0 +1,194 @@
+"""Clients of other projects on the schema registry: confluent-kafka and python-schema-registry-client.
+
+They register, evolve and look up schemas of all formats, with references, and records go through the broker in the
+frames that their serializers write.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from toolchains import unavailable
+
+from trioka.gateway.registry.formats.protobuf import MAIN, compile_files
+from trioka.pipeline.installation.cache import Unavailable
+from trioka.testing import Broker
+
+sys.path.insert(0, "tests")
+from support.gateway import GatewayUnderTest
+
+try:
+    from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+    from schema_registry.client import SchemaRegistryClient as OtherClient
+    from schema_registry.client.schema import AvroSchema as OtherAvro
+    from schema_registry.client.schema import JsonSchema as OtherJson
+    from schema_registry.serializers import AvroMessageSerializer
+
+    MISSING = None
+except ImportError as error:
+    MISSING = f"{error.name} is not installed."
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # clients that do not close their connections
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def url(kafka: Broker) -> Iterator[str]:
+    if MISSING is not None:
+        unavailable(Unavailable(MISSING))
+    with GatewayUnderTest(kafka.bootstrap_servers, "--registry") as gateway:
+        yield gateway.http
+
+
+@pytest.fixture
+def client(url: str) -> "SchemaRegistryClient":
+    return SchemaRegistryClient({"url": url})
+
+
+def avro(*fields: dict[str, Any]) -> str:
+    return json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": list(fields)})
+
+
+ID = {"name": "id", "type": "int"}
+NOTE = {"name": "note", "type": ["null", "string"], "default": None}
+
+
+def through(kafka: Broker, topic: str, data: bytes) -> bytes:
+    """What a consumer gets of it."""
+    kafka.produce(topic, data)
+    value = kafka.consume(topic)[0].value
+    assert isinstance(value, bytes)
+    return value
+
+
+def test_avro_records_are_written_and_read_by_a_later_schema(kafka: Broker, client: "SchemaRegistryClient") -> None:
+    kafka.create_topic("avro")
+    context = SerializationContext("avro", MessageField.VALUE)
+    data = AvroSerializer(client, avro(ID))({"id": 7}, context)
+    AvroSerializer(client, avro(ID, NOTE))({"id": 8, "note": "x"}, context)
+    assert client.get_versions("avro-value") == [1, 2]
+    read = AvroDeserializer(client, avro(ID, NOTE))(through(kafka, "avro", data), context)
+    assert read == {"id": 7, "note": None}
+
+
+def test_avro_references_are_followed(kafka: Broker, client: "SchemaRegistryClient") -> None:
+    kafka.create_topic("avro-ref")
+    client.register_schema("shop.Order", Schema(avro(ID), "AVRO"))
+    reference = SchemaReference("shop.Order", "shop.Order", 1)
+    schema = Schema(json.dumps({"type": "array", "items": "shop.Order"}), "AVRO", [reference])
+    context = SerializationContext("avro-ref", MessageField.VALUE)
+    data = AvroSerializer(client, schema)([{"id": 1}, {"id": 2}], context)
+    assert AvroDeserializer(client)(through(kafka, "avro-ref", data), context) == [{"id": 1}, {"id": 2}]
+
+
+def test_json_records_are_written_and_read_with_references(kafka: Broker, client: "SchemaRegistryClient") -> None:
+    kafka.create_topic("json")
+    client.register_schema("money", Schema('{"$id":"http://shop/money.json","type":"number"}', "JSON"))
+    text = json.dumps(
+        {
+            "$id": "http://shop/order.json",
+            "title": "Order",
+            "type": "object",
+            "properties": {"price": {"$ref": "money.json"}},
+            "additionalProperties": False,
+        }
+    )
+    schema = Schema(text, "JSON", [SchemaReference("http://shop/money.json", "money", 1)])
+    context = SerializationContext("json", MessageField.VALUE)
+    data = JSONSerializer(schema, client)({"price": 2.5}, context)
+    read = JSONDeserializer(schema, schema_registry_client=client)(through(kafka, "json", data), context)
+    assert read == {"price": 2.5}
+    narrower = text.replace("additionalProperties", "maxProperties").replace("false", "0")
+    with pytest.raises(SchemaRegistryError) as caught:
+        client.register_schema("json-value", Schema(narrower, "JSON", schema.references))
+    assert (caught.value.http_status_code, caught.value.error_code) == (409, 409)
+
+
+ITEM = 'syntax = "proto3"; package shop; message Item { string name = 1; }'
+ORDER = """syntax = "proto3";
+package shop;
+import "shop/item.proto";
+import "google/protobuf/timestamp.proto";
+message Order { int32 id = 1; repeated Item items = 2; google.protobuf.Timestamp at = 3; }
+"""
+
+
+def protobuf_class(text: str) -> Any:
+    """The class of messages shop.Order, as generated code has it."""
+    pool = DescriptorPool()
+    for name, descriptor in compile_files({"shop/item.proto": ITEM, MAIN: text}).items():
+        if name == MAIN:
+            descriptor.name = "shop/order.proto"
+        pool.Add(descriptor)
+    return GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+
+
+def test_protobuf_records_are_written_and_read_with_their_imports(
+    kafka: Broker, client: "SchemaRegistryClient"
+) -> None:
+    kafka.create_topic("proto")
+    context = SerializationContext("proto", MessageField.VALUE)
+    first, second = protobuf_class(ORDER), protobuf_class(ORDER.replace("int32 id", "string note = 4; int32 id"))
+    data = ProtobufSerializer(first, client)(first(id=7, items=[{"name": "x"}]), context)
+    ProtobufSerializer(second, client)(second(note="later"), context)  # the serializer registers imports, too
+    assert client.get_versions("proto-value") == [1, 2]
+    read = ProtobufDeserializer(second, {}, client)(through(kafka, "proto", data), context)
+    assert (read.id, read.items[0].name, read.note) == (7, "x", "")
+    found = client.get_version("proto-value", 1).schema
+    assert (found.schema_type, found.references[0].name) == ("PROTOBUF", "shop/item.proto")
+    assert client.get_versions("shop/item.proto") == [1]
+    changed = protobuf_class(ORDER.replace("int32 id", "string id"))
+    with pytest.raises(SchemaRegistryError) as caught:
+        ProtobufSerializer(changed, client)(changed(), context)
+    assert caught.value.http_status_code == 409
+
+
+def test_levels_deletions_and_lookups_of_confluents_client(client: "SchemaRegistryClient") -> None:
+    number = client.register_schema("life", Schema(avro(ID), "AVRO"))
+    assert client.get_schema(number).schema_str == client.get_version("life", "latest").schema.schema_str
+    assert client.lookup_schema("life", Schema(avro(ID), "AVRO")).version == 1
+    assert client.test_compatibility("life", Schema(avro({"name": "id", "type": "string"}), "AVRO")) is False
+    client.set_compatibility("life", "FULL")
+    assert client.get_compatibility("life") == "FULL"
+    assert client.delete_version("life", 1) == 1
+    assert client.delete_subject("life", permanent=True) == [1]
+    with pytest.raises(SchemaRegistryError) as caught:
+        client.get_latest_version("life")
+    assert caught.value.http_status_code == 404
+
+
+def test_python_schema_registry_client_registers_evolves_and_reads(kafka: Broker, url: str) -> None:
+    client = OtherClient(url=url)
+    first, second = OtherAvro(avro(ID)), OtherAvro(avro(ID, NOTE))
+    number = client.register("other", first)
+    assert client.register("other", first) == number
+    assert client.test_compatibility("other", second)
+    assert not client.test_compatibility("other", OtherAvro(avro({"name": "id", "type": "string"})))
+    assert client.check_version("other", first).version == 1
+    client.update_compatibility("NONE", subject="other")
+    assert client.get_compatibility("other") == "NONE"
+    assert client.register("other", second) > number
+    assert client.get_versions("other") == [1, 2]
+    kafka.create_topic("other")
+    serializer = AvroMessageSerializer(client)
+    data = serializer.encode_record_with_schema("other", second, {"id": 1, "note": "x"})
+    assert serializer.decode_message(through(kafka, "other", data)) == {"id": 1, "note": "x"}
+    client.register("other-json", OtherJson('{"type":"object"}'))
+    assert client.get_by_id(number) is not None
+    assert client.delete_version("other", 1) == 1
+    assert client.delete_subject("other") == [2]
+    assert "other" not in client.get_subjects()

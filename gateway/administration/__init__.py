@@ -1,0 +1,1 @@
+"""Topics, groups and offsets: requests of AdminService as requests of Kafka's protocol."""

@@ -1,0 +1,18 @@
+"""The parts of a gateway, in the order in which their routes are tried. A new part is added here."""
+
+from collections.abc import Sequence
+
+from .cluster_access import ClusterAccess
+from .process.metrics import Metrics
+from .process.part import Part
+from .services.part import GrpcServices
+from .settings import REGISTRY, Settings
+
+
+def parts_of(settings: Settings, access: ClusterAccess, metrics: Metrics) -> Sequence[Part]:
+    parts: list[Part] = [GrpcServices(settings, access, metrics)]
+    if settings.flag(REGISTRY):
+        from .registry.part import RegistryPart
+
+        parts.append(RegistryPart(settings, access, metrics))
+    return parts

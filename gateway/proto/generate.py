@@ -1,0 +1,67 @@
+"""Writes gateway/v1 from the .proto files: `make proto`. A test compares the files with what this would write.
+
+The generated modules import each other as `trioka.v1.…`, after the package in the .proto files. `trioka` is the name
+of the installed package, so they live in `trioka.gateway.v1`, and their imports are rewritten to relative ones. The
+names in the descriptors, which are on the wire, stay.
+
+`python gateway/proto/generate.py --released` also writes released.binpb, the descriptor that `make check-proto` and a
+test compare with: whatever is in it stays compatible. Write it when a version is released.
+"""
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import grpc_tools
+from grpc_tools import protoc
+
+PROTO: Final = Path(__file__).resolve().parent
+TARGET: Final = PROTO.parent / "v1"
+RELEASED: Final = PROTO / "released.binpb"
+NAMES: Final = ("types", "log", "admin")
+SERVICES: Final = ("log", "admin")
+INIT: Final = (
+    '"""Generated from gateway/proto/trioka/v1 by `make proto`: messages, and the stubs of clients and servers."""\n'
+)
+
+
+def _protoc(*words: str) -> None:
+    well_known = Path(grpc_tools.__file__).parent / "_proto"
+    files = [f"trioka/v1/{name}.proto" for name in NAMES]
+    code = protoc.main(["protoc", f"-I{PROTO}", f"-I{well_known}", *words, *files])
+    if code:
+        raise SystemExit(f"protoc failed with exit code {code}.")
+
+
+def generated() -> dict[str, str]:
+    """The files of gateway/v1 by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        _protoc(f"--python_out={folder}", f"--pyi_out={folder}", f"--grpc_python_out={folder}")
+        found = {"__init__.py": INIT}
+        for path in sorted(Path(folder, "trioka", "v1").iterdir()):
+            if path.name.endswith("_grpc.py") and path.name.removesuffix("_pb2_grpc.py") not in SERVICES:
+                continue
+            found[path.name] = re.sub(r"(?m)^from trioka\.v1 import ", "from . import ", path.read_text())
+    return found
+
+
+def descriptor() -> bytes:
+    """The descriptors of all files, as `protoc --descriptor_set_out` writes them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "v1.binpb")
+        _protoc(f"--descriptor_set_out={path}", "--include_imports")
+        return path.read_bytes()
+
+
+def main() -> None:
+    TARGET.mkdir(exist_ok=True)
+    for name, text in generated().items():
+        (TARGET / name).write_text(text)
+    if "--released" in sys.argv[1:]:
+        RELEASED.write_bytes(descriptor())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Reading records: by Fetch and ListOffsets of gateway/kafka, without a group."""

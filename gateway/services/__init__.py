@@ -1,0 +1,1 @@
+"""The gRPC services: LogService and AdminService of gateway/proto/trioka/v1."""

@@ -1,0 +1,1 @@
+"""Subscribe: a member of a consumer group, with credit and acknowledgement."""

@@ -1,0 +1,1 @@
+"""Generated from gateway/proto/trioka/v1 by `make proto`: messages, and the stubs of clients and servers."""
