@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -183,10 +184,15 @@ class Writer:
 
     def _poll(self) -> None:
         while not self._is_closed:
-            self._producer.poll(POLL_S)
-        self._producer.flush(CLOSE_S)
-        self._producer.purge()
-        self._producer.poll(0)
+            try:
+                self._producer.poll(POLL_S)
+            except (KafkaException, SystemError) as error:  # SystemError: a callback ran while the former was raised
+                self.is_broken = True
+                LOG.warning("a producer of the gateway has ended and is replaced: %s", error.__cause__ or error)
+        with suppress(KafkaException, SystemError):
+            self._producer.flush(CLOSE_S)
+            self._producer.purge()
+            self._producer.poll(0)
 
     def close(self) -> None:
         """Records that are queued have a few seconds. Returns at once."""
