@@ -8,6 +8,7 @@ Checks before the first write, in this order: the brokers and topics, the schema
 Java and jars, the user's SQL, and whether the table and the checkpoint belong together.
 """
 
+import logging
 import re
 import signal
 import threading
@@ -23,7 +24,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 
 from ..declaration.model import Declaration, Source, TopicSink
-from ..errors import InvalidPipeline, PipelineFailed, ResourceUnreachable
+from ..errors import InvalidPipeline, PipelineFailed, ResourceUnreachable, first_sentence
 from ..installation.cache import Unreachable
 from ..sources.broker_view import BrokerView
 from ..sources.offsets import Commit, Ends, to_json
@@ -35,13 +36,15 @@ from .checkpoint import DEAD_LETTERS, RECORDS, Checkpoint
 from .group_progress import GroupProgress
 from .late import LateRows
 from .session import LOCAL_MASTER, is_local, session, source_options
-from .stages import Stages, check_schema, first_sentence
+from .stages import Stages, check_schema
 from .state import state_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.5
+# PySpark's own log of errors in queries, each with its stack.
+PYSPARK_ERRORS = "DataFrameQueryContextLogger"
 NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large")
 NO_REGISTRY = re.compile(r"Unreachable: (The schema registry .*)")
 NO_BROKER = ("org.apache.kafka.common.errors.TimeoutException", "Failed to get records", "DisconnectException")
@@ -103,26 +106,38 @@ def check_topics(declared: Declaration, view: BrokerView) -> dict[str, list[int]
 @contextmanager
 def spark_for(declared: Declaration, master: str, settings: Mapping[str, str] | None) -> Iterator[SparkSession]:
     """A session with the pipeline's settings; it ends with the `with`, unless it existed before."""
+    catalogs = catalog_settings(declared)
+    with spark_with(
+        f"trioka pipeline {declared.name}", master, settings, catalogs=catalogs, warehouse=_warehouse(declared)
+    ) as spark:
+        yield spark
+
+
+@contextmanager
+def spark_with(
+    name: str, master: str, settings: Mapping[str, str] | None, *, catalogs: Mapping[str, str], warehouse: str
+) -> Iterator[SparkSession]:
+    """A session with these settings and catalogs; it ends with the `with`, unless it existed before."""
     # an active session belongs to a thread, this to the process
     was_there = SparkContext._active_spark_context is not None
-    catalogs = catalog_settings(declared)
     result = {"spark.sql.streaming.metricsEnabled": "false", **catalogs, **(settings or {})}
     if is_local(master):
         # With a cluster's default of shuffle partitions, a laptop would have two hundred state stores.
         result = {"spark.sql.shuffle.partitions": "4", **result}
-    warehouse = Path(_warehouse(declared))
-    is_made_here = bool(catalogs) and not warehouse.exists()
+    folder = Path(warehouse)
+    is_made_here = bool(catalogs) and not folder.exists()
     interrupted = signal.getsignal(signal.SIGINT)
     spark = session(
-        f"trioka pipeline {declared.name}",
+        name,
         master=master,
         iceberg=bool(catalogs),
-        warehouse=warehouse,
+        warehouse=folder,
         settings=result,
     )
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)  # PySpark has installed its own handler
     spark.sparkContext.setLogLevel("OFF")  # errors are raised, and reported in one sentence
+    logging.getLogger(PYSPARK_ERRORS).setLevel(logging.CRITICAL)
     for key, value in catalogs.items():  # a session that existed before does not have these
         if key.startswith("spark.sql.catalog."):
             spark.conf.set(key, value)
@@ -133,7 +148,7 @@ def spark_for(declared: Declaration, master: str, settings: Mapping[str, str] | 
             spark.stop()
         if is_made_here:
             with suppress(OSError):  # not empty if it has tables, which it has unless an error came first
-                warehouse.rmdir()
+                folder.rmdir()
 
 
 def _warehouse(declared: Declaration) -> str:
@@ -254,16 +269,21 @@ def failures(declared: Declaration) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        text = str(error)
-        if any(word in text for word in NO_ROOM):
-            raise ResourceUnreachable(
-                f"No space is left for the checkpoint {declared.checkpoint} or for Spark's own files."
-            ) from None
-        if any(word in text for word in NO_BROKER):
-            raise Unreachable(f"The brokers at {declared.source.bootstrap} stopped answering.") from None
-        if (registry := NO_REGISTRY.search(text)) is not None:
-            raise Unreachable(registry[1]) from None
-        message = first_sentence(error)[:MAX_REASON_CHARS]
-        if isinstance(error, AnalysisException) and not isinstance(error, StreamingQueryException):
-            raise InvalidPipeline(message) from None
-        raise PipelineFailed(f"The pipeline {declared.name} stopped: {message}") from error
+        raise explained(
+            error, f"The pipeline {declared.name}", declared.checkpoint, declared.source.bootstrap
+        ) from error
+
+
+def explained(error: Exception, subject: str, checkpoint: str, brokers: str) -> PipelineFailed | Unreachable:
+    """An error of Spark as one of the three kinds of errors: one sentence with the cause."""
+    text = str(error)
+    if any(word in text for word in NO_ROOM):
+        return ResourceUnreachable(f"No space is left for the checkpoint {checkpoint} or for Spark's own files.")
+    if any(word in text for word in NO_BROKER):
+        return Unreachable(f"The brokers at {brokers} stopped answering.")
+    if (registry := NO_REGISTRY.search(text)) is not None:
+        return Unreachable(registry[1])
+    message = first_sentence(error)[:MAX_REASON_CHARS]
+    if isinstance(error, AnalysisException) and not isinstance(error, StreamingQueryException):
+        return InvalidPipeline(message)
+    return PipelineFailed(f"{subject} stopped: {message}")

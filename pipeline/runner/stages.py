@@ -7,7 +7,6 @@ A judged record has its fields as columns, its Kafka metadata in columns that be
 is null if it was decoded and every rule holds. A record with a reason is a dead letter, with its original bytes.
 """
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -18,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from ..declaration.model import Avro, Declaration, Decoding, Json, Protobuf
-from ..errors import InvalidPipeline
+from ..errors import InvalidPipeline, first_sentence
 from ..formats import avro, protobuf
 from ..formats.decimals import is_rounded, texts_of
 from ..formats.framing import Undecodable
@@ -44,13 +43,13 @@ class Stages:
 
     def refused(self, records: DataFrame) -> DataFrame:
         """The dead letters: the reason, the origin, and the record."""
-        wrong = self._judged(records).where(F.col(REASON).isNotNull())
+        wrong = self.judged(records).where(F.col(REASON).isNotNull())
         return wrong.select(F.substring(F.col(REASON), 1, MAX_REASON_CHARS).alias("reason"), *METADATA, VALUE)
 
     def accepted(self, records: DataFrame) -> DataFrame:
         """The rows for the sink."""
         declared = self.declared
-        rows = self._judged(records)
+        rows = self.judged(records)
         if declared.may_refuse:
             rows = rows.where(F.col(REASON).isNull())
         rows = rows.drop(REASON, VALUE)
@@ -69,13 +68,13 @@ class Stages:
         with sentences("aggregate"):
             return self._aggregated(rows)
 
-    def _judged(self, records: DataFrame) -> DataFrame:
+    def judged(self, records: DataFrame) -> DataFrame:
         named = records.select(*(F.col(name.removeprefix("kafka_")).alias(name) for name in (*METADATA, VALUE)))
         judged = self._decode(named)
         reason = F.col(REASON)
         for name, rule in self.declared.rules.items():
             with sentences(f"validate.'{name}'"):
-                holds = F.coalesce(_attempted(judged.sparkSession, F.expr(rule)), F.lit(False))
+                holds = F.coalesce(attempted(judged.sparkSession, F.expr(rule)), F.lit(False))
                 judged.select(holds)  # Spark analyses the rule now, while it is known which one it is
                 reason = F.coalesce(reason, F.when(~holds, F.lit(f"it breaks the rule '{name}'")))
         return judged.withColumn(REASON, reason)
@@ -96,7 +95,7 @@ class Stages:
         )
 
 
-def _attempted(spark: SparkSession, column: Column) -> Column:
+def attempted(spark: SparkSession, column: Column) -> Column:
     """Null for a row where the column cannot be computed: a cast, an overflow. Spark's own `try_` functions are built
     on this; only the JVM's interface can apply it to any expression.
     """
@@ -114,16 +113,6 @@ def sentences(key: str) -> Iterator[None]:
         yield
     except (AnalysisException, ParseException) as error:
         raise InvalidPipeline(f"{key}: {first_sentence(error)}") from None
-
-
-def first_sentence(error: Exception) -> str:
-    """The first paragraph of an error of Spark, which has the reason; a plan or a stack follows it."""
-    explained = itertools.takewhile(lambda line: not line.startswith("\tat "), str(error).split(";\n")[0].splitlines())
-    lines = [line.strip() for line in explained if line.strip()]
-    text = " ".join(lines)
-    for mark in (" SQLSTATE", " == SQL", " === "):
-        text = text.split(mark)[0]
-    return text.rstrip(".;") + "."
 
 
 # -- decoding ----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -125,6 +125,18 @@ class IcebergTable:
     def exists(self) -> bool:
         name = f"{self._sink.catalog}.{self._sink.table}"
         return _load(lambda: bool(self._spark.catalog.tableExists(name)))
+
+    def ensure(self, schema: Any, *, properties: Mapping[str, str], comment: str | None = None) -> None:
+        """Create the table if it is missing. `schema` is a StructType or a DDL text."""
+        if self.exists():
+            return
+        given = self._spark.createDataFrame([], schema).schema
+        columns = StructType([StructField(one.name, one.dataType, nullable=True) for one in given])
+        self._create(columns, {**properties, **({"comment": comment} if comment else {})})
+
+    def snapshot(self) -> int | None:
+        """The id of the current snapshot; None without one."""
+        return self._metadata().get("current-snapshot-id") if self.exists() else None
 
     def commits(self) -> list[Commit]:
         return commits_of(self._metadata(), self._sink.target) if self.exists() else []
@@ -224,7 +236,7 @@ class IcebergTable:
         session = self._spark._jsparkSession
         return _load(lambda: jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, self._name))
 
-    def _create(self, schema: StructType) -> None:
+    def _create(self, schema: StructType, properties: Mapping[str, str] | None = None) -> None:
         """Create the namespace and the table; another query or pipeline may create them at the same time."""
         namespace = ".".join(f"`{part}`" for part in (self._sink.catalog, *self._sink.table.split(".")[:-1]))
         for left in reversed(range(CREATE_ATTEMPTS)):
@@ -234,6 +246,8 @@ class IcebergTable:
                 if self._sink.partition_by:
                     empty = empty.partitionedBy(*(F.col(name) for name in self._sink.partition_by))
                 empty = empty.tableProperty("commit.retry.num-retries", COMMIT_RETRIES)
+                for key, value in (properties or {}).items():
+                    empty = empty.tableProperty(key, value)
                 empty.tableProperty(STAGING_ENABLED, "true").create()
                 return
             except (Py4JJavaError, AnalysisException):
