@@ -14,6 +14,7 @@ A row for which a condition is false, null or cannot be computed breaks the rule
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any, Literal
 
 from trioka.protocol.lazy_dataclass import frozen
@@ -31,6 +32,15 @@ class Expectation:
     name: str
     condition: str
     action: Action
+
+
+@frozen
+class Counts:
+    """`broken` counts the rows that break each rule; a row may break several. `refused` rows are not in the table."""
+
+    records: int
+    refused: int
+    broken: dict[str, int] = field(default_factory=dict)
 
 
 @frozen

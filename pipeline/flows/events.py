@@ -10,12 +10,14 @@ flows:
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 from trioka.protocol.lazy_dataclass import frozen
+
+from ..expectations.rules import Counts
 
 EVENTS_FILE = "events.jsonl"
 # The log is kept and one older one beside it; whoever needs more sends the lines elsewhere.
@@ -76,6 +78,13 @@ def report_of(progress: Mapping[str, Any], flow: str) -> BatchReport:
         late=sum(int(one.get("numRowsDroppedByWatermark", 0)) for one in progress.get("stateOperators", [])),
         refused=0,
     )
+
+
+def completed(report: BatchReport, counts: Counts | None, *, is_new: bool) -> BatchReport:
+    """The report with what was counted by the rules."""
+    if counts is None:
+        return replace(report, is_new=is_new)
+    return replace(report, refused=counts.refused, broken=counts.broken, is_new=is_new)
 
 
 class EventLog:

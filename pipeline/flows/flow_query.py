@@ -14,12 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from trioka.protocol.lazy_dataclass import frozen
 
 from ..errors import InvalidPipeline
-from ..expectations.judge import Counts, judged
+from ..expectations.judge import beyond, judged, letters_of
+from ..expectations.rules import Counts
 from ..graph.analysis import kafka_sources
 from ..graph.elements import Flow
 from ..runner.checkpoint import RECORDS, Checkpoint
@@ -168,7 +168,8 @@ class FlowQuery:
         confirm = partial(self._ids, commit.end)
         with judged(batch, self.flow.rules, self.flow.name) as found:
             if found.refused is not None and self._dead_letters is not None and not self._dead_letters.holds(commit):
-                self._dead_letters.deliver(beyond(found.refused, self._written_before), commit, confirm)
+                letters = letters_of(beyond(found.refused, self._written_before), self.flow.name)
+                self._dead_letters.deliver(letters, commit, confirm)
             self._target.deliver(found.accepted, commit, confirm)
             return True, found.counts
 
@@ -193,15 +194,6 @@ class FlowQuery:
                 progress.__exit__()
         for topics in self._topics.values():
             topics.__exit__()
-
-
-def beyond(letters: DataFrame, written: Ends) -> DataFrame:
-    """The dead letters that a table does not have yet, by the offsets of their records."""
-    for topic, ones in written.items():
-        for partition, end in ones.items():
-            is_of = (F.col("kafka_topic") == topic) & (F.col("kafka_partition") == partition)
-            letters = letters.where(~F.coalesce(is_of & (F.col("kafka_offset") < end), F.lit(False)))
-    return letters
 
 
 def _without(line: str, topics: set[str]) -> str:

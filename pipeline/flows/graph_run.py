@@ -26,7 +26,7 @@ from ..graph.spec import GraphSpec
 from ..installation.cache import Unavailable
 from ..runner.checkpoint import Checkpoint, local_path
 from ..runner.run import explained
-from .events import BatchReport, EventLog, report_of
+from .events import EventLog, completed, report_of
 from .flow_query import FlowQuery, Say
 from .materialized import MaterializedViews
 from .metrics import Metrics
@@ -211,7 +211,7 @@ class GraphRun:
             batch = query.batches.pop(int(values["batchId"]), None)
             if batch is None:  # no records, or reported before
                 continue
-            report = _completed(report_of(values, name), batch.counts, is_new=batch.is_new)
+            report = completed(report_of(values, name), batch.counts, is_new=batch.is_new)
             self._say(f"{self._graph.name}.{report.line()}")
             self._metrics.count(report)
             self._events.write(report.as_event())
@@ -254,12 +254,6 @@ def _named(failure: Exception, flow: str) -> Exception:
     if flow in text:
         return failure
     return type(failure)(f"The flow {flow}: {text}")
-
-
-def _completed(report: BatchReport, counts: Any, *, is_new: bool) -> BatchReport:
-    if counts is None:
-        return replace(report, is_new=is_new)
-    return replace(report, refused=counts.refused, broken=counts.broken, is_new=is_new)
 
 
 def _summary(failed: Mapping[str, str]) -> str:

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ..errors import InvalidPipeline, first_sentence
-from ..expectations.judge import check_rules
-from ..runner.stages import REASON
+from ..expectations.columns import REASON
+from ..expectations.judge import check_rule
 from .elements import Flow, Graph, Output
 from .order import Cycle, levels
 from .spec import GraphSpec
@@ -118,7 +118,8 @@ def _analyse_flow(found: Analysis, flow: Flow, prepare: Prepare) -> None:
             f"{flow.place}: the function of the flow '{flow.name}' returns {type(rows).__name__}, not a DataFrame."
         )
     _check_kind(flow, output, rows)
-    check_rules(rows, flow.rules, flow.place)
+    for rule in flow.rules:
+        check_rule(rows, rule, f"{flow.place}: the expectation '{rule.name}'")
     schema = rows.schema
     if output.kind == "temporary view":
         rows.createOrReplaceTempView(f"`{output.name}`")

@@ -14,7 +14,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,20 +26,13 @@ from ..declaration.model import Declaration, Source, TopicSink
 from ..errors import InvalidPipeline, PipelineFailed, ResourceUnreachable, first_sentence
 from ..installation.cache import Unreachable
 from ..sources.broker_view import BrokerView
-from ..sources.offsets import Commit, Ends, to_json
-from ..sources.start_offsets import StartOffsets
-from ..sources.topics import Topics
-from ..tables.delivery import Delivery, catalog_settings, dead_letters_of, rows_of
-from . import checkpoint as checkpoints
-from .checkpoint import DEAD_LETTERS, RECORDS, Checkpoint
-from .group_progress import GroupProgress
-from .late import LateRows
-from .session import LOCAL_MASTER, is_local, session, source_options
-from .stages import Stages, check_schema
-from .state import state_of
+from ..sources.offsets import Ends, to_json
+from ..tables.delivery import catalog_settings
+from .session import is_local, session, source_options
+from .stages import check_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
+    pass
 
 POLL_S = 0.5
 # PySpark's own log of errors in queries, each with its stack.
@@ -55,23 +47,6 @@ Say = Callable[[str], None]
 
 def silent(_: str) -> None:
     """The observer of callers that need only the errors."""
-
-
-def run(
-    declared: Declaration,
-    *,
-    once: bool = False,
-    master: str = LOCAL_MASTER,
-    settings: Mapping[str, str] | None = None,
-    say: Say = silent,
-    stop: threading.Event | None = None,
-    began: Callable[[], None] = lambda: None,
-) -> None:
-    """Run until `stop` is set or an error occurs; with `once`, until the records that exist now have been read."""
-    look(declared)
-    checkpoints.probe(declared.checkpoint)
-    with spark_for(declared, master, settings) as spark, failures(declared):
-        Run(spark, declared, say).run(once=once, stop=stop or threading.Event(), began=began)
 
 
 def look(declared: Declaration) -> dict[str, list[int]]:
@@ -177,90 +152,6 @@ def _which(source: Source) -> dict[str, str]:
         # Connectors differ in whether a pattern must match the whole name; this one always requires it.
         return {"subscribePattern": f"^(?:{source.pattern})$"}
     return {"subscribe": ",".join(source.topics)}
-
-
-class Run:
-    """One run of a pipeline in a session."""
-
-    def __init__(self, spark: SparkSession, declared: Declaration, say: Say) -> None:
-        self._spark = spark
-        self._declared = declared
-        self._say = say
-        self._checkpoint = Checkpoint(spark, declared.checkpoint)
-        self._stages = Stages(declared)
-        self._late = LateRows(self._checkpoint, say)
-        self._failure: Exception | None = None
-        self._queries: dict[str, StreamingQuery] = {}
-
-    def run(self, *, once: bool, stop: threading.Event, began: Callable[[], None]) -> None:
-        declared = self._declared
-        placeholder = self._stages.accepted(stream_of(self._spark, declared.source, {}))  # enough to check the plan
-        state = state_of(placeholder)
-        rows = rows_of(declared, is_stateful=state.is_kept)
-        rows.analyse(placeholder)
-        self._checkpoint.take()
-        try:
-            with Topics(declared.source.bootstrap, self._checkpoint) as topics:
-                starts = StartOffsets(self._spark, declared, self._checkpoint, topics, state).find()
-                records, others = (
-                    stream_of(self._spark, declared.source, starts[one]) for one in (RECORDS, DEAD_LETTERS)
-                )
-                with GroupProgress(declared.source.bootstrap, declared.group, self._say) as progress:
-                    mode = "update" if declared.aggregation and declared.aggregation.emits_updates else "append"
-                    self._start(RECORDS, self._stages.accepted(records), rows, mode, once, topics, progress)
-                    if (dead_letters := dead_letters_of(declared)) is not None:
-                        refused = self._stages.refused(others)
-                        self._start(DEAD_LETTERS, refused, dead_letters, "append", once, topics, None)
-                    began()
-                    self._wait(stop)
-        finally:
-            with suppress(PySparkException, Py4JError, OSError):  # the JVM may have ended, which released everything
-                for query in self._queries.values():
-                    query.stop()
-                self._late.end(self._queries.get(RECORDS))
-                self._checkpoint.release()
-
-    def _start(
-        self,
-        name: str,
-        rows: DataFrame,
-        delivery: Delivery,
-        mode: str,
-        once: bool,
-        topics: Topics,
-        progress: GroupProgress | None,
-    ) -> None:
-        declared = self._declared
-
-        def deliver(batch: DataFrame, number: int) -> None:
-            try:
-                start, end = self._checkpoint.batch(name, number)
-                run_id = self._checkpoint.run_id(name)
-                ids = topics.confirm(end)
-                commit = Commit(pipeline=declared.name, run=run_id, batch=number, start=start, end=end, topics=ids)
-                is_new = delivery.deliver(batch, commit, partial(topics.confirm, end))
-            except Exception as failure:
-                # Keep the Python exception: Java would return a long text, which Spark itself may fail to parse.
-                self._failure = failure
-                raise RuntimeError("the batch was not delivered") from None
-            if progress is not None:
-                progress.tell(end)
-            self._say(f"{name}: batch {number}{'' if is_new else ' was there already'}")
-
-        writer = rows.writeStream.queryName(f"{declared.name} {name}").outputMode(mode).foreachBatch(deliver)
-        writer = writer.option("checkpointLocation", self._checkpoint.of(name))
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=declared.every)
-        self._queries[name] = writer.start()
-
-    def _wait(self, stop: threading.Event) -> None:
-        """Wait until all queries have ended, one has failed, or a stop is requested."""
-        while not stop.wait(POLL_S):
-            for query in self._queries.values():
-                if (failure := query.exception()) is not None:
-                    raise self._failure or failure
-            self._late.look(self._queries[RECORDS])
-            if not any(query.isActive for query in self._queries.values()):
-                return
 
 
 @contextmanager

@@ -54,4 +54,4 @@ def read_topic(
         },
         bootstrap=address,
     )
-    return Stages(declared).judged(records)
+    return Stages(declared).decoded(records)

@@ -22,8 +22,8 @@ from ..declaration.model import (
     TopicSink,
 )
 from ..errors import InvalidPipeline
+from ..expectations.columns import sentences
 from ..runner.session import iceberg_settings, sink_options
-from ..runner.stages import sentences
 from ..sources.offsets import Commit
 from .sinks import Confirm, IcebergTable, ParquetTable, Table
 
@@ -45,6 +45,11 @@ class Delivery:
         self._keys = keys
         self._is_stateful = is_stateful
         self._is_dead = is_dead
+
+    def holds(self, spark: SparkSession, commit: Commit) -> bool:
+        """Whether the target is known to have this batch."""
+        table = table_of(spark, self._sink, self._keys)
+        return table is not None and table.holds(commit)
 
     def deliver(self, rows: DataFrame, commit: Commit, confirm: Confirm = always) -> bool:
         """Deliver the rows; False if they had been delivered before. `confirm` is called after the rows were read, as
