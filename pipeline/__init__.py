@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .changes.auto_cdc import create_auto_cdc_flow
+    from .changes.debezium import debezium
     from .expectations.rules import (
         dead_letters,
         expect,
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 __all__ = [
     "GraphPipeline",
     "Pipeline",
+    "create_auto_cdc_flow",
     "dead_letters",
+    "debezium",
     "expect",
     "expect_all",
     "expect_all_or_drop",
@@ -33,6 +37,8 @@ __all__ = [
 _MODULES = {
     "GraphPipeline": "graph_pipeline",
     "Pipeline": "pipeline",
+    "create_auto_cdc_flow": "changes.auto_cdc",
+    "debezium": "changes.debezium",
     "read_topic": "sources.read_topic",
     **dict.fromkeys(
         (

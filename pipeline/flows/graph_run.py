@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from ..changes.merge import ChangesTarget, table_schema
 from ..errors import InvalidPipeline, PipelineFailed
 from ..expectations.judge import DEAD_LETTER_SCHEMA
 from ..graph.analysis import Analysis, analyse, kafka_sources
@@ -150,6 +151,10 @@ class GraphRun:
         output = self._graph.output(flow.target)
         if output.kind == "sink":
             return SparkSink(output)
+        if flow.changes is not None:
+            changed = ChangesTarget(self._spark, self._tables.sink(output), flow.changes)
+            changed.prepare(table_schema(self._analysis.frames[flow.name], flow))
+            return changed
         table = TableTarget(self._spark, self._tables.sink(output))
         self._refuse_unknown_rows(table)
         return table

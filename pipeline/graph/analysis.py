@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from ..changes.merge import table_schema
 from ..errors import InvalidPipeline, first_sentence
 from ..expectations.columns import REASON
 from ..expectations.judge import check_rule
@@ -123,7 +124,9 @@ def _analyse_flow(found: Analysis, flow: Flow, prepare: Prepare) -> None:
     schema = rows.schema
     if output.kind == "temporary view":
         rows.createOrReplaceTempView(f"`{output.name}`")
-    elif flow.changes is None and output.is_table:
+    elif flow.changes is not None:
+        prepare(output, table_schema(rows, flow))
+    elif output.is_table:
         kept = StructType([one for one in schema.fields if one.name != REASON])
         prepare(output, kept)
     found.frames[flow.name] = rows
