@@ -3,6 +3,7 @@
 Every message consists of whole sentences that name the key, the file or the address; none is a traceback.
 """
 
+import itertools
 from collections.abc import Sequence
 
 
@@ -26,3 +27,13 @@ class ResourceUnreachable(PipelineFailed):
     """A resource cannot be reached or has no space: a broker, a registry, a Java, a disk."""
 
     exit_code = 3
+
+
+def first_sentence(error: Exception) -> str:
+    """The first paragraph of an error of Spark, which has the reason; a plan or a stack follows it."""
+    explained = itertools.takewhile(lambda line: not line.startswith("\tat "), str(error).split(";\n")[0].splitlines())
+    lines = [line.strip() for line in explained if line.strip()]
+    text = " ".join(lines)
+    for mark in (" SQLSTATE", " == SQL", " === "):
+        text = text.split(mark)[0]
+    return text.rstrip(".;") + "."

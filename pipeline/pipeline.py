@@ -26,6 +26,7 @@ from .installation.cache import Unavailable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .graph.drawing import Drawing
     from .sources.broker_view import Lag
 
 LOCAL_MASTER = "local[*]"
@@ -80,13 +81,26 @@ class Pipeline:
         say: Callable[[str], None] = lambda _: None,
         stop: threading.Event | None = None,
         began: Callable[[], None] = lambda: None,
+        events: Path | None = None,
     ) -> None:
         """Run until `stop` is set; with `once`, until the records that exist now have been read. Calls `began` when the
-        stream runs.
+        stream runs. `events` is a file for the log of batches.
         """
-        from .runner.run import run
+        from .runner.declared_run import run
 
-        run(self.declared, once=once, master=master, settings=settings, say=say, stop=stop, began=began)
+        run(self.declared, once=once, master=master, settings=settings, say=say, stop=stop, began=began, events=events)
+
+    def analyse(self, *, master: str = LOCAL_MASTER, settings: Mapping[str, str] | None = None) -> None:
+        """Let Spark analyse SQL, rules and the sink's columns, without reading or writing anything."""
+        from .runner.declared_run import analyse
+
+        analyse(self.declared, master, settings)
+
+    def drawing(self) -> "Drawing":
+        """The pipeline as a graph: its topics, its table, and its dead letters."""
+        from .declaration.drawing import drawing_of
+
+        return drawing_of(self.declared)
 
     def backfill(
         self,

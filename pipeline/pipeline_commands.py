@@ -1,6 +1,7 @@
-"""`trioka pipeline`: declared pipelines on Spark.
+"""`trioka pipeline`: declared pipelines on Spark. FILE is the short form (TOML), a graph, or a folder with one.
 
-    trioka pipeline check FILE              print its errors, or its plan
+    trioka pipeline check FILE              print its errors, or its plan; --sql: analysed by Spark
+    trioka pipeline graph FILE              its tables, views and sinks as text or SVG
     trioka pipeline run FILE                until Ctrl-C; --once: until all existing records were read
     trioka pipeline backfill FILE           a bounded range, in parallel to the stream
     trioka pipeline lag FILE                the lag of its group
@@ -11,48 +12,17 @@ resource, 130 and 143 for Ctrl-C and SIGTERM before the stream runs. A stream th
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from .errors import InvalidPipeline, PipelineFailed
-from .installation.cache import Unavailable
-from .pipeline import LOCAL_MASTER, Pipeline
+from .command_options import BOOTSTRAP, CONF, DEBUG, FILE, MASTER, explained, settings_of, talk, use_brokers
+from .errors import InvalidPipeline
+from .graph.spec import is_graph
+from .graph_pipeline import GraphPipeline
+from .pipeline import Pipeline
 from .runner.late import late_sentence
 from .runner.signals import Signals
-from .spark_commands import Failed, one_sentence
-
-FILE = click.argument("file", type=click.Path(path_type=Path))
-BOOTSTRAP = click.option(
-    "--bootstrap-server", "bootstrap", metavar="HOST:PORT,…", help="Brokers, instead of those in the file."
-)
-MASTER = click.option("--master", default=LOCAL_MASTER, show_default=True, help="Any Spark master.")
-CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark.")
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Convert each error to its sentences and its exit code."""
-    with one_sentence():
-        try:
-            yield
-        except PipelineFailed as failure:
-            raise Failed("\nerror: ".join(str(failure).splitlines()) or "it failed", failure.exit_code) from None
-        except ModuleNotFoundError as missing:
-            raise Unavailable(f"'{missing.name}' is not installed: pip install 'trioka[spark]'.") from None
-
-
-def talk(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def settings_of(conf: tuple[str, ...]) -> dict[str, str]:
-    wrong = [one for one in conf if "=" not in one]
-    if wrong:
-        raise click.UsageError(f"--conf {wrong[0]} must be KEY=VALUE.")
-    return dict(one.split("=", 1) for one in conf)
 
 
 @click.group()
@@ -63,11 +33,40 @@ def pipeline() -> None:
 @pipeline.command()
 @FILE
 @BOOTSTRAP
+@DEBUG
 @click.option("--offline", is_flag=True, help="Do not ask the brokers whether the topics are there.")
-def check(file: Path, bootstrap: str | None, offline: bool) -> None:
+@click.option("--sql", is_flag=True, help="Let Spark analyse SQL and rules, too. A graph is always analysed.")
+def check(file: Path, bootstrap: str | None, debug: bool, offline: bool, sql: bool) -> None:
     """Say everything that is wrong with FILE, or print its plan."""
-    with explained():
-        click.echo(Pipeline.read(file, bootstrap=bootstrap).plan(asked=not offline))
+    with explained(debug=debug):
+        if is_graph(file):
+            with use_brokers(bootstrap):
+                click.echo(GraphPipeline.read(file).drawing().text())
+            return
+        read = Pipeline.read(file, bootstrap=bootstrap)
+        text = read.plan(asked=not offline)
+        if sql:
+            read.analyse()
+        click.echo(text)
+
+
+@pipeline.command()
+@FILE
+@BOOTSTRAP
+@DEBUG
+@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Write a picture to this file.")
+def graph(file: Path, bootstrap: str | None, debug: bool, svg: Path | None) -> None:
+    """Draw the tables, views, sinks and topics of FILE."""
+    with explained(debug=debug), use_brokers(bootstrap):
+        drawing = GraphPipeline.read(file).drawing() if is_graph(file) else Pipeline.read(file).drawing()
+        if svg is None:
+            click.echo(drawing.text())
+            return
+        try:
+            svg.write_text(drawing.svg())
+        except OSError as error:
+            raise InvalidPipeline(f"{svg} cannot be written: {error.strerror}.") from None
+        talk(f"the picture is {svg}")
 
 
 @pipeline.command()
@@ -75,13 +74,46 @@ def check(file: Path, bootstrap: str | None, offline: bool) -> None:
 @BOOTSTRAP
 @MASTER
 @CONF
+@DEBUG
 @click.option("--once", is_flag=True, help="Read all that is there now, then end.")
-def run(file: Path, bootstrap: str | None, master: str, conf: tuple[str, ...], once: bool) -> None:
+@click.option("--events", type=click.Path(path_type=Path, dir_okay=False), help="Write events as JSON to this file.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), default=0, help="Serve Prometheus metrics (graphs).")
+def run(
+    file: Path,
+    bootstrap: str | None,
+    master: str,
+    conf: tuple[str, ...],
+    debug: bool,
+    once: bool,
+    events: Path | None,
+    metrics_port: int,
+) -> None:
     """Run the pipeline in FILE until Ctrl-C."""
-    with explained(), Signals() as signals:
-        declared = Pipeline.read(file, bootstrap=bootstrap)
+    with explained(debug=debug), Signals() as signals:
         settings = settings_of(conf)
-        declared.run(once=once, master=master, settings=settings, say=talk, stop=signals.stop, began=signals.streaming)
+        if is_graph(file):
+            with use_brokers(bootstrap):
+                GraphPipeline.read(file).run(
+                    once=once,
+                    master=master,
+                    settings=settings,
+                    say=talk,
+                    stop=signals.stop,
+                    began=signals.streaming,
+                    events=events,
+                    metrics_port=metrics_port,
+                )
+        else:
+            declared = Pipeline.read(file, bootstrap=bootstrap)
+            declared.run(
+                once=once,
+                master=master,
+                settings=settings,
+                say=talk,
+                stop=signals.stop,
+                began=signals.streaming,
+                events=events,
+            )
         if signals.stop.is_set():
             talk("stopped; the next start goes on from the last batch")
 

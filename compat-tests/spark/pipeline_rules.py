@@ -9,9 +9,13 @@ import os
 from collections.abc import Callable
 from types import ModuleType
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark.pipelines import PipelineHarness
+from trioka.pipeline.errors import PipelineFailed
+from trioka.pipeline.expectations import judge
+from trioka.pipeline.expectations.rules import Expectation
 from trioka.pipeline.runner import backfill, stages
 from trioka.pipeline.runner.run import spark_for
 from trioka.pipeline.sources.offsets import Commit
@@ -44,6 +48,26 @@ def refused_records_stop_nothing(module: ModuleType, workshop: PipelineHarness, 
     stages = module.Stages(declared)
     assert [row["kafka_offset"] for row in stages.accepted(given).collect()] == [0]
     assert sorted(row["kafka_offset"] for row in stages.refused(given).collect()) == [1, 2, 3, 4]
+
+
+def rows_are_judged_and_counted(module: ModuleType, workshop: PipelineHarness, spark: SparkSession) -> None:
+    columns = "id INT, text STRING, kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT"
+    rows = spark.createDataFrame(
+        [(id, text, "t", 0, id) for id, text in enumerate(("1", "x", "-1", None, "7"))], columns
+    )
+    number = Expectation(name="a number", condition="cast(text AS INT) > 0", action="drop")
+    whole = Expectation(name="whole", condition="cast(text AS INT) IS NOT NULL", action="warn")
+    small = Expectation(name="small", condition="text < '5'", action="warn")
+    with module.judged(rows, [number, small, whole], "flow") as found:
+        assert sorted(row["id"] for row in found.accepted.collect()) == [0, 4]
+        assert (found.counts.records, found.counts.refused) == (5, 3)
+        assert found.counts.broken == {"a number": 3, "small": 3, "whole": 2}
+        letters = module.letters_of(module.beyond(found.refused, {"t": {0: 2}}), "flow").collect()
+        assert sorted(row["kafka_offset"] for row in letters) == [2, 3]
+    strict = Expectation(name="small ids", condition="id < 4", action="fail")
+    failing = module.judged(rows, [strict], "flow")
+    with pytest.raises(PipelineFailed, match="'small ids' of the flow flow fails for 1 of 5 rows"), failing:
+        pass
 
 
 def no_decimal_is_rounded(module: ModuleType, workshop: PipelineHarness, spark: SparkSession) -> None:
@@ -111,9 +135,18 @@ ALL: list[tuple[Rule, ModuleType, list[tuple[str, str]]]] = [
         refused_records_stop_nothing,
         stages,
         [
-            ("_attempted(judged.sparkSession, F.expr(rule))", "F.expr(rule)"),
             ('"mode": "PERMISSIVE"', '"mode": "FAILFAST"'),
             ("rows.where(F.col(REASON).isNull())", "rows"),
+        ],
+    ),
+    (
+        rows_are_judged_and_counted,
+        judge,
+        [
+            ("attempted(rows.sparkSession, F.expr(rule.condition))", "F.expr(rule.condition)"),
+            ('if rule.action == "drop":', "if True:"),
+            ('if rule.action == "fail" and counts.broken[rule.name]:', "if False:"),
+            ('is_of & (F.col("kafka_offset") < end)', "is_of"),
         ],
     ),
     (

@@ -93,7 +93,6 @@ def test_a_lost_checkpoint_is_made_anew_from_the_table(workshop: PipelineHarness
     values = {"name": topic, "source": {"topics": [topic]}, "decode": JSON, "sink": TABLE, "dead_letters": dead}
     workshop.run(**values, checkpoint="first")
     workshop.send(topic, [*map(order, range(20, 30)), b"["])
-    shutil.rmtree(next((workshop.folder / "dead").glob("commit=*")))  # as if it had died before its first dead letter
     workshop.run(**values, checkpoint="second")
     assert ids(workshop.parquet()) == list(range(30))
     assert sorted(row["kafka_value"] for row in workshop.parquet("dead")) == [b"[", b"{"]

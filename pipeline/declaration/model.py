@@ -13,6 +13,7 @@ from typing import Literal
 
 from trioka.protocol.lazy_dataclass import frozen
 
+from ..expectations.rules import Expectation
 from .ddl import Field
 
 # Topic → partition → offset: the format of positions in Spark and in commits.
@@ -199,7 +200,7 @@ class Declaration:
     every: str
     source: Source
     decoding: Decoding
-    rules: Mapping[str, str]
+    rules: tuple[Expectation, ...]
     sql: str | None
     watermark: Watermark | None
     distinct_by: tuple[str, ...]
@@ -215,4 +216,4 @@ class Declaration:
     @property
     def may_refuse(self) -> bool:
         """Whether a record can become a dead letter."""
-        return self.decoding.format != "raw" or bool(self.rules)
+        return self.decoding.format != "raw" or any(rule.action == "drop" for rule in self.rules)

@@ -12,6 +12,7 @@ It describes a declaration and, if the brokers were queried, the topics.
 
 from collections.abc import Mapping
 
+from ..expectations.rules import Expectation
 from .model import Avro, Declaration, Decoding, Discard, Json, Protobuf, Sink
 
 LABEL_WIDTH = 14
@@ -21,7 +22,7 @@ EXACTLY_ONCE = ("parquet", "iceberg")
 def plan(declared: Declaration, topics: Mapping[str, int] | None = None) -> str:
     """The plan as text. `topics` are the partition counts of the topics, if known."""
     lines = [("source", _source(declared, topics)), ("decode", _decoding(declared.decoding))]
-    lines += [("validate", f"{name}: {rule}") for name, rule in declared.rules.items()]
+    lines += [("validate", _rule(rule)) for rule in declared.rules]
     if declared.sql is not None:
         lines.append(("transform", " ".join(declared.sql.split())))
     if declared.watermark is not None:
@@ -47,6 +48,11 @@ def _source(declared: Declaration, topics: Mapping[str, int] | None) -> str:
         "" if source.max_records_per_batch is None else f", at most {source.max_records_per_batch} records in a batch"
     )
     return f"{names} on {source.bootstrap}, from {source.start}{most}{least}"
+
+
+def _rule(rule: Expectation) -> str:
+    text = f"{rule.name}: {rule.condition}"
+    return text if rule.action == "drop" else f"{text} (else {rule.action})"
 
 
 def _decoding(decoding: Decoding) -> str:

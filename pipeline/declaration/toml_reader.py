@@ -12,9 +12,10 @@ import tomllib
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import InvalidPipeline
+from ..expectations.rules import Action, Expectation
 from ..sources.bootstrap import DEFAULT_BOOTSTRAP, InvalidAddress, addresses
 from .ddl import InvalidSchema, parse
 from .model import (
@@ -109,7 +110,7 @@ class _Reading:
             every=self.top.interval("every", "10 seconds") or "",
             source=source,
             decoding=self.decoding(source),
-            rules=self.top.table_of_texts("validate"),
+            rules=self.rules(),
             sql=self.sql(),
             watermark=watermark,
             distinct_by=distinct_by,
@@ -283,6 +284,24 @@ class _Reading:
             message=section.needed_text("message", '"shop.Order"'),
             is_framed=section.choice("framing", ("none", "confluent"), "none") == "confluent",
         )
+
+    def rules(self) -> tuple[Expectation, ...]:
+        """`name = "SQL"` drops, `name = { sql = "SQL", action = "warn" }` says what to do."""
+        section = self.top.section("validate")
+        found = []
+        for name, value in section.values.items():
+            if isinstance(value, str | bool | int | float):
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                section.raw(name)
+                found.append(Expectation(name=name, condition=text, action="drop"))
+                continue
+            inner = section.section(name)
+            condition = inner.needed_text("sql", '"amount > 0"')
+            action = inner.choice("action", ("warn", "drop", "fail"), "drop")
+            inner.unread()
+            if action in ("warn", "drop", "fail"):
+                found.append(Expectation(name=name, condition=condition, action=cast(Action, action)))
+        return tuple(found)
 
     # -- between source and sink ---------------------------------------------------------------------------------------
 

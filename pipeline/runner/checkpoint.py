@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from ..declaration.model import Positions
 from ..errors import InvalidPipeline, ResourceUnreachable
-from ..sources.offsets import Ends, from_json, nearest, to_json
+from ..sources.offsets import Ends, from_json, positions_of_log, to_json
 from ..tables.folder import Folder
 
 RECORDS = "records"
@@ -41,6 +41,8 @@ LOCK_PATIENCE_S = 30.0
 LOCK_POLL_S = 0.2
 # Enough for the first files of a checkpoint; with less space a run does not start.
 PROBE_BYTES = 256 << 10
+# What Spark writes when a batch without a watermark is finished.
+EMPTY_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
 def local_path(address: str) -> Path | None:
@@ -87,7 +89,7 @@ def offsets_reached(address: str) -> Ends:
     if path is None or not (path / RECORDS / "commits").is_dir():
         return {}
     done = [int(one.name) for one in (path / RECORDS / "commits").iterdir() if one.name.isdigit()]
-    return _end_of((path / RECORDS / "offsets" / str(max(done))).read_text()) if done else {}
+    return positions_of_log((path / RECORDS / "offsets" / str(max(done))).read_text()) if done else {}
 
 
 def late_rows(address: str) -> int:
@@ -96,15 +98,6 @@ def late_rows(address: str) -> int:
     if path is None or not (path / LATE).exists():
         return 0
     return int(json.loads((path / LATE).read_text())["rows"])
-
-
-def _end_of(logged: str) -> Ends:
-    """Spark's offset log: a version, the batch's metadata, and a line of offsets for each source.
-
-    SQL that uses the records more than once (a self-join) makes several sources of one, each with its own offsets; all
-    of them have read up to the smallest. A dash stands for a source that has not begun.
-    """
-    return nearest(from_json(line) for line in logged.splitlines()[2:] if line != "-")
 
 
 class Checkpoint:
@@ -177,10 +170,23 @@ class Checkpoint:
 
     def batch(self, query: str, number: int) -> tuple[Ends, Ends]:
         """The start and end offsets of a batch, which must have begun."""
-        end = _end_of(self._folder.text(query, "offsets", str(number)))
+        end = positions_of_log(self._folder.text(query, "offsets", str(number)))
         if number > 0 and self._folder.exists(query, "offsets", str(number - 1)):
-            return _end_of(self._folder.text(query, "offsets", str(number - 1))), end
+            return positions_of_log(self._folder.text(query, "offsets", str(number - 1))), end
         return self.starts().get(query, {}), end
+
+    def log_entry(self, query: str, number: int) -> str:
+        """What Spark noted of a batch before it ran it; empty for a batch that has not begun."""
+        name = str(number)
+        return self._folder.text(query, "offsets", name) if self._folder.exists(query, "offsets", name) else ""
+
+    def restore(self, query: str, *, run: str, batch: int, log: str) -> None:
+        """Write Spark's checkpoint anew, as after that batch. Without the last file, the checkpoint counts as new."""
+        for name in ("offsets", "commits"):
+            self._folder.make(query, name)
+        self._folder.write(json.dumps({"id": run}), query, "metadata")
+        self._folder.write(EMPTY_COMMIT, query, "commits", str(batch))
+        self._folder.write(log, query, "offsets", str(batch))
 
     def run_id(self, query: str) -> str:
         """The id that Spark gave the query when its checkpoint was new."""

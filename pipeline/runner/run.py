@@ -8,12 +8,12 @@ Checks before the first write, in this order: the brokers and topics, the schema
 Java and jars, the user's SQL, and whether the table and the checkpoint belong together.
 """
 
+import logging
 import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,25 +23,20 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 
 from ..declaration.model import Declaration, Source, TopicSink
-from ..errors import InvalidPipeline, PipelineFailed, ResourceUnreachable
+from ..errors import InvalidPipeline, PipelineFailed, ResourceUnreachable, first_sentence
 from ..installation.cache import Unreachable
 from ..sources.broker_view import BrokerView
-from ..sources.offsets import Commit, Ends, to_json
-from ..sources.start_offsets import StartOffsets
-from ..sources.topics import Topics
-from ..tables.delivery import Delivery, catalog_settings, dead_letters_of, rows_of
-from . import checkpoint as checkpoints
-from .checkpoint import DEAD_LETTERS, RECORDS, Checkpoint
-from .group_progress import GroupProgress
-from .late import LateRows
-from .session import LOCAL_MASTER, is_local, session, source_options
-from .stages import Stages, check_schema, first_sentence
-from .state import state_of
+from ..sources.offsets import Ends, to_json
+from ..tables.delivery import catalog_settings
+from .session import is_local, session, source_options
+from .stages import check_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
+    pass
 
 POLL_S = 0.5
+# PySpark's own log of errors in queries, each with its stack.
+PYSPARK_ERRORS = "DataFrameQueryContextLogger"
 NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large")
 NO_REGISTRY = re.compile(r"Unreachable: (The schema registry .*)")
 NO_BROKER = ("org.apache.kafka.common.errors.TimeoutException", "Failed to get records", "DisconnectException")
@@ -52,23 +47,6 @@ Say = Callable[[str], None]
 
 def silent(_: str) -> None:
     """The observer of callers that need only the errors."""
-
-
-def run(
-    declared: Declaration,
-    *,
-    once: bool = False,
-    master: str = LOCAL_MASTER,
-    settings: Mapping[str, str] | None = None,
-    say: Say = silent,
-    stop: threading.Event | None = None,
-    began: Callable[[], None] = lambda: None,
-) -> None:
-    """Run until `stop` is set or an error occurs; with `once`, until the records that exist now have been read."""
-    look(declared)
-    checkpoints.probe(declared.checkpoint)
-    with spark_for(declared, master, settings) as spark, failures(declared):
-        Run(spark, declared, say).run(once=once, stop=stop or threading.Event(), began=began)
 
 
 def look(declared: Declaration) -> dict[str, list[int]]:
@@ -103,26 +81,38 @@ def check_topics(declared: Declaration, view: BrokerView) -> dict[str, list[int]
 @contextmanager
 def spark_for(declared: Declaration, master: str, settings: Mapping[str, str] | None) -> Iterator[SparkSession]:
     """A session with the pipeline's settings; it ends with the `with`, unless it existed before."""
+    catalogs = catalog_settings(declared)
+    with spark_with(
+        f"trioka pipeline {declared.name}", master, settings, catalogs=catalogs, warehouse=_warehouse(declared)
+    ) as spark:
+        yield spark
+
+
+@contextmanager
+def spark_with(
+    name: str, master: str, settings: Mapping[str, str] | None, *, catalogs: Mapping[str, str], warehouse: str
+) -> Iterator[SparkSession]:
+    """A session with these settings and catalogs; it ends with the `with`, unless it existed before."""
     # an active session belongs to a thread, this to the process
     was_there = SparkContext._active_spark_context is not None
-    catalogs = catalog_settings(declared)
     result = {"spark.sql.streaming.metricsEnabled": "false", **catalogs, **(settings or {})}
     if is_local(master):
         # With a cluster's default of shuffle partitions, a laptop would have two hundred state stores.
         result = {"spark.sql.shuffle.partitions": "4", **result}
-    warehouse = Path(_warehouse(declared))
-    is_made_here = bool(catalogs) and not warehouse.exists()
+    folder = Path(warehouse)
+    is_made_here = bool(catalogs) and not folder.exists()
     interrupted = signal.getsignal(signal.SIGINT)
     spark = session(
-        f"trioka pipeline {declared.name}",
+        name,
         master=master,
         iceberg=bool(catalogs),
-        warehouse=warehouse,
+        warehouse=folder,
         settings=result,
     )
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)  # PySpark has installed its own handler
     spark.sparkContext.setLogLevel("OFF")  # errors are raised, and reported in one sentence
+    logging.getLogger(PYSPARK_ERRORS).setLevel(logging.CRITICAL)
     for key, value in catalogs.items():  # a session that existed before does not have these
         if key.startswith("spark.sql.catalog."):
             spark.conf.set(key, value)
@@ -133,7 +123,7 @@ def spark_for(declared: Declaration, master: str, settings: Mapping[str, str] | 
             spark.stop()
         if is_made_here:
             with suppress(OSError):  # not empty if it has tables, which it has unless an error came first
-                warehouse.rmdir()
+                folder.rmdir()
 
 
 def _warehouse(declared: Declaration) -> str:
@@ -164,106 +154,27 @@ def _which(source: Source) -> dict[str, str]:
     return {"subscribe": ",".join(source.topics)}
 
 
-class Run:
-    """One run of a pipeline in a session."""
-
-    def __init__(self, spark: SparkSession, declared: Declaration, say: Say) -> None:
-        self._spark = spark
-        self._declared = declared
-        self._say = say
-        self._checkpoint = Checkpoint(spark, declared.checkpoint)
-        self._stages = Stages(declared)
-        self._late = LateRows(self._checkpoint, say)
-        self._failure: Exception | None = None
-        self._queries: dict[str, StreamingQuery] = {}
-
-    def run(self, *, once: bool, stop: threading.Event, began: Callable[[], None]) -> None:
-        declared = self._declared
-        placeholder = self._stages.accepted(stream_of(self._spark, declared.source, {}))  # enough to check the plan
-        state = state_of(placeholder)
-        rows = rows_of(declared, is_stateful=state.is_kept)
-        rows.analyse(placeholder)
-        self._checkpoint.take()
-        try:
-            with Topics(declared.source.bootstrap, self._checkpoint) as topics:
-                starts = StartOffsets(self._spark, declared, self._checkpoint, topics, state).find()
-                records, others = (
-                    stream_of(self._spark, declared.source, starts[one]) for one in (RECORDS, DEAD_LETTERS)
-                )
-                with GroupProgress(declared.source.bootstrap, declared.group, self._say) as progress:
-                    mode = "update" if declared.aggregation and declared.aggregation.emits_updates else "append"
-                    self._start(RECORDS, self._stages.accepted(records), rows, mode, once, topics, progress)
-                    if (dead_letters := dead_letters_of(declared)) is not None:
-                        refused = self._stages.refused(others)
-                        self._start(DEAD_LETTERS, refused, dead_letters, "append", once, topics, None)
-                    began()
-                    self._wait(stop)
-        finally:
-            with suppress(PySparkException, Py4JError, OSError):  # the JVM may have ended, which released everything
-                for query in self._queries.values():
-                    query.stop()
-                self._late.end(self._queries.get(RECORDS))
-                self._checkpoint.release()
-
-    def _start(
-        self,
-        name: str,
-        rows: DataFrame,
-        delivery: Delivery,
-        mode: str,
-        once: bool,
-        topics: Topics,
-        progress: GroupProgress | None,
-    ) -> None:
-        declared = self._declared
-
-        def deliver(batch: DataFrame, number: int) -> None:
-            try:
-                start, end = self._checkpoint.batch(name, number)
-                run_id = self._checkpoint.run_id(name)
-                ids = topics.confirm(end)
-                commit = Commit(pipeline=declared.name, run=run_id, batch=number, start=start, end=end, topics=ids)
-                is_new = delivery.deliver(batch, commit, partial(topics.confirm, end))
-            except Exception as failure:
-                # Keep the Python exception: Java would return a long text, which Spark itself may fail to parse.
-                self._failure = failure
-                raise RuntimeError("the batch was not delivered") from None
-            if progress is not None:
-                progress.tell(end)
-            self._say(f"{name}: batch {number}{'' if is_new else ' was there already'}")
-
-        writer = rows.writeStream.queryName(f"{declared.name} {name}").outputMode(mode).foreachBatch(deliver)
-        writer = writer.option("checkpointLocation", self._checkpoint.of(name))
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=declared.every)
-        self._queries[name] = writer.start()
-
-    def _wait(self, stop: threading.Event) -> None:
-        """Wait until all queries have ended, one has failed, or a stop is requested."""
-        while not stop.wait(POLL_S):
-            for query in self._queries.values():
-                if (failure := query.exception()) is not None:
-                    raise self._failure or failure
-            self._late.look(self._queries[RECORDS])
-            if not any(query.isActive for query in self._queries.values()):
-                return
-
-
 @contextmanager
 def failures(declared: Declaration) -> Iterator[None]:
     """Convert an error of Spark to one of the three kinds of errors."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        text = str(error)
-        if any(word in text for word in NO_ROOM):
-            raise ResourceUnreachable(
-                f"No space is left for the checkpoint {declared.checkpoint} or for Spark's own files."
-            ) from None
-        if any(word in text for word in NO_BROKER):
-            raise Unreachable(f"The brokers at {declared.source.bootstrap} stopped answering.") from None
-        if (registry := NO_REGISTRY.search(text)) is not None:
-            raise Unreachable(registry[1]) from None
-        message = first_sentence(error)[:MAX_REASON_CHARS]
-        if isinstance(error, AnalysisException) and not isinstance(error, StreamingQueryException):
-            raise InvalidPipeline(message) from None
-        raise PipelineFailed(f"The pipeline {declared.name} stopped: {message}") from error
+        raise explained(
+            error, f"The pipeline {declared.name}", declared.checkpoint, declared.source.bootstrap
+        ) from error
+
+
+def explained(error: Exception, subject: str, checkpoint: str, brokers: str) -> PipelineFailed | Unreachable:
+    """An error of Spark as one of the three kinds of errors: one sentence with the cause."""
+    text = str(error)
+    if any(word in text for word in NO_ROOM):
+        return ResourceUnreachable(f"No space is left for the checkpoint {checkpoint} or for Spark's own files.")
+    if any(word in text for word in NO_BROKER):
+        return Unreachable(f"The brokers at {brokers} stopped answering.")
+    if (registry := NO_REGISTRY.search(text)) is not None:
+        return Unreachable(registry[1])
+    message = first_sentence(error)[:MAX_REASON_CHARS]
+    if isinstance(error, AnalysisException) and not isinstance(error, StreamingQueryException):
+        return InvalidPipeline(message)
+    return PipelineFailed(f"{subject} stopped: {message}")

@@ -7,32 +7,31 @@ A judged record has its fields as columns, its Kafka metadata in columns that be
 is null if it was decoded and every rule holds. A record with a reason is a dead letter, with its original bytes.
 """
 
-import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, cast
 
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from ..declaration.model import Avro, Declaration, Decoding, Json, Protobuf
 from ..errors import InvalidPipeline
+from ..expectations.columns import MAX_REASON_CHARS, METADATA, REASON, VALUE, sentences
+from ..expectations.judge import check_rule, marked, stopping, without_marks
 from ..formats import avro, protobuf
 from ..formats.decimals import is_rounded, texts_of
 from ..formats.framing import Undecodable
 
 VIEW = "records"
-REASON = "kafka_refused"
 RECORD = "kafka_record"
 CORRUPT = "kafka_corrupt"
-# The metadata columns of the connector, besides the value.
-METADATA = ("kafka_key", "kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp")
-VALUE = "kafka_value"
-MAX_REASON_CHARS = 1000
 
 Decoder = Callable[[DataFrame], DataFrame]
+
+
+def letters(refused: DataFrame) -> DataFrame:
+    """Refused records as dead letters."""
+    return refused.select(F.substring(F.col(REASON), 1, MAX_REASON_CHARS).alias("reason"), *METADATA, VALUE)
 
 
 class Stages:
@@ -44,16 +43,31 @@ class Stages:
 
     def refused(self, records: DataFrame) -> DataFrame:
         """The dead letters: the reason, the origin, and the record."""
-        wrong = self._judged(records).where(F.col(REASON).isNotNull())
-        return wrong.select(F.substring(F.col(REASON), 1, MAX_REASON_CHARS).alias("reason"), *METADATA, VALUE)
+        return letters(self.judged(records).where(F.col(REASON).isNotNull()))
 
     def accepted(self, records: DataFrame) -> DataFrame:
-        """The rows for the sink."""
-        declared = self.declared
-        rows = self._judged(records)
-        if declared.may_refuse:
+        """The rows for the sink. A rule whose action is to fail raises an error in the plan."""
+        rows = stopping(self.judged(records), self.declared.rules)
+        if self.declared.may_refuse:
             rows = rows.where(F.col(REASON).isNull())
-        rows = rows.drop(REASON, VALUE)
+        return self.transformed(rows)
+
+    def judged(self, records: DataFrame) -> DataFrame:
+        """The decoded records with a mark for each rule, and the reason of those that are refused."""
+        decoded = self.decoded(records)
+        for rule in self.declared.rules:
+            check_rule(decoded, rule, f"validate.'{rule.name}'")
+        return marked(decoded, self.declared.rules)
+
+    def decoded(self, records: DataFrame) -> DataFrame:
+        """The decoded records, and the reason why a record could not be decoded."""
+        named = records.select(*(F.col(name.removeprefix("kafka_")).alias(name) for name in (*METADATA, VALUE)))
+        return self._decode(named)
+
+    def transformed(self, accepted: DataFrame) -> DataFrame:
+        """What becomes of records that are not refused."""
+        declared = self.declared
+        rows = without_marks(accepted, declared.rules).drop(REASON, VALUE)
         with sentences("transform.sql"):
             if declared.sql is not None:
                 rows.createOrReplaceTempView(VIEW)
@@ -69,17 +83,6 @@ class Stages:
         with sentences("aggregate"):
             return self._aggregated(rows)
 
-    def _judged(self, records: DataFrame) -> DataFrame:
-        named = records.select(*(F.col(name.removeprefix("kafka_")).alias(name) for name in (*METADATA, VALUE)))
-        judged = self._decode(named)
-        reason = F.col(REASON)
-        for name, rule in self.declared.rules.items():
-            with sentences(f"validate.'{name}'"):
-                holds = F.coalesce(_attempted(judged.sparkSession, F.expr(rule)), F.lit(False))
-                judged.select(holds)  # Spark analyses the rule now, while it is known which one it is
-                reason = F.coalesce(reason, F.when(~holds, F.lit(f"it breaks the rule '{name}'")))
-        return judged.withColumn(REASON, reason)
-
     def _aggregated(self, rows: DataFrame) -> DataFrame:
         aggregation, watermark = self.declared.aggregation, self.declared.watermark
         if aggregation is None:
@@ -94,36 +97,6 @@ class Stages:
             *aggregation.by,
             *aggregation.columns,
         )
-
-
-def _attempted(spark: SparkSession, column: Column) -> Column:
-    """Null for a row where the column cannot be computed: a cast, an overflow. Spark's own `try_` functions are built
-    on this; only the JVM's interface can apply it to any expression.
-    """
-    jvm: Any = spark.sparkContext._jvm
-    tried: Any = column
-    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expressions.expression(tried._jc))
-    return Column(expressions.column(attempt))
-
-
-@contextmanager
-def sentences(key: str) -> Iterator[None]:
-    """Convert Spark's errors in the user's SQL to problems of that key."""
-    try:
-        yield
-    except (AnalysisException, ParseException) as error:
-        raise InvalidPipeline(f"{key}: {first_sentence(error)}") from None
-
-
-def first_sentence(error: Exception) -> str:
-    """The first paragraph of an error of Spark, which has the reason; a plan or a stack follows it."""
-    explained = itertools.takewhile(lambda line: not line.startswith("\tat "), str(error).split(";\n")[0].splitlines())
-    lines = [line.strip() for line in explained if line.strip()]
-    text = " ".join(lines)
-    for mark in (" SQLSTATE", " == SQL", " === "):
-        text = text.split(mark)[0]
-    return text.rstrip(".;") + "."
 
 
 # -- decoding ----------------------------------------------------------------------------------------------------------

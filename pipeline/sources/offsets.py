@@ -29,6 +29,27 @@ def from_json(text: str) -> Ends:
     return {topic: {int(one): at for one, at in ones.items()} for topic, ones in json.loads(text).items()}
 
 
+def positions_of_log(logged: str) -> Ends:
+    """The offsets in an entry of Spark's log of offsets: a version, the batch's metadata, and a line for each source.
+
+    SQL that uses the records more than once (a self-join) makes several sources of one, each with its own offsets; all
+    of them have read up to the smallest. A dash stands for a source that has not begun. A source that is not a topic
+    has a line of another form.
+    """
+    return nearest(from_json(line) for line in logged.splitlines()[2:] if _is_of_topics(line))
+
+
+def _is_of_topics(line: str) -> bool:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and all(
+        isinstance(ones, dict) and all(one.isdigit() and isinstance(at, int) for one, at in ones.items())
+        for ones in found.values()
+    )
+
+
 def farthest(many: Iterable[Positions]) -> Ends:
     """The largest offset of each partition."""
     return _chosen(many, max)
@@ -51,7 +72,9 @@ def _chosen(many: Iterable[Positions], choose: Callable[[int, int], int]) -> End
 
 @frozen
 class Commit:
-    """`run` is the id that Spark gave the query when its checkpoint was new; a backfill has its own name."""
+    """`run` is the id that Spark gave the query when its checkpoint was new; a backfill has its own name. `log` is the
+    batch's entry in Spark's log of offsets, with which a lost checkpoint of a flow is made anew.
+    """
 
     pipeline: str
     run: str
@@ -59,6 +82,7 @@ class Commit:
     start: Positions
     end: Positions
     topics: Mapping[str, str] = field(default_factory=dict)
+    log: str = ""
 
     @property
     def name(self) -> str:
@@ -77,6 +101,7 @@ class Commit:
                 "start": json.loads(to_json(self.start)),
                 "end": json.loads(to_json(self.end)),
                 "topics": dict(self.topics),
+                **({"log": self.log} if self.log else {}),
             }
         )
 
@@ -90,6 +115,7 @@ class Commit:
             start=from_json(json.dumps(found["start"])),
             end=from_json(json.dumps(found["end"])),
             topics=found.get("topics", {}),
+            log=found.get("log", ""),
         )
 
     def ranges(self) -> Mapping[tuple[str, int], tuple[int, int]]:
@@ -131,7 +157,9 @@ def joined(commits: Sequence[Commit]) -> Commit:
             known = start.setdefault(topic, {})
             known[one] = min(since, known.get(one, since))
             end.setdefault(topic, {})[one] = until
-    return Commit(pipeline=last.pipeline, run=last.run, batch=last.batch, start=start, end=end, topics=topics)
+    return Commit(
+        pipeline=last.pipeline, run=last.run, batch=last.batch, start=start, end=end, topics=topics, log=last.log
+    )
 
 
 def is_held(there: Iterable[Commit], commit: Commit) -> bool:

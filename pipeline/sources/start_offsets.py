@@ -31,6 +31,7 @@ class StartOffsets:
         self._checkpoint = checkpoint
         self._topics = topics
         self._state = state
+        self.is_recovered = False
 
     def find(self) -> dict[str, Ends]:
         """The start of each query, stored in the checkpoint. New partitions begin at their first record."""
@@ -67,6 +68,7 @@ class StartOffsets:
                 f"{sink.target} holds rows of this pipeline, but the checkpoint {self._declared.checkpoint} is gone, "
                 "and with it the windows, keys and joins that were open: bring it back, or write to another table."
             )
+        self.is_recovered = True
         dead = [one for one in self._commits(self._declared.dead_letters) if not one.is_backfill]
         return {
             RECORDS: recovered(rows, ids, kept[RECORDS]),

@@ -5,6 +5,7 @@ driver died is delivered again. To identify duplicates, a record in a topic has 
 batch.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,8 +22,8 @@ from ..declaration.model import (
     TopicSink,
 )
 from ..errors import InvalidPipeline
+from ..expectations.columns import sentences
 from ..runner.session import iceberg_settings, sink_options
-from ..runner.stages import sentences
 from ..sources.offsets import Commit
 from .sinks import Confirm, IcebergTable, ParquetTable, Table
 
@@ -44,6 +45,11 @@ class Delivery:
         self._keys = keys
         self._is_stateful = is_stateful
         self._is_dead = is_dead
+
+    def holds(self, spark: SparkSession, commit: Commit) -> bool:
+        """Whether the target is known to have this batch."""
+        table = table_of(spark, self._sink, self._keys)
+        return table is not None and table.holds(commit)
 
     def deliver(self, rows: DataFrame, commit: Commit, confirm: Confirm = always) -> bool:
         """Deliver the rows; False if they had been delivered before. `confirm` is called after the rows were read, as
@@ -140,17 +146,22 @@ def catalog_settings(declared: Declaration) -> dict[str, str]:
 
 
 def _settings_of(sink: IcebergSink) -> dict[str, str]:
-    key = f"spark.sql.catalog.{sink.catalog}"
+    return catalog_of(sink.catalog, sink.warehouse, sink.properties)
+
+
+def catalog_of(catalog: str, warehouse: str | None, properties: Mapping[str, str]) -> dict[str, str]:
+    """Spark's settings for an Iceberg catalog; the given properties take precedence."""
+    key = f"spark.sql.catalog.{catalog}"
     found = {key: "org.apache.iceberg.spark.SparkCatalog"}
-    if sink.warehouse is not None and ":/" in sink.warehouse:
-        found |= {f"{key}.type": "hadoop", f"{key}.warehouse": sink.warehouse}
-    elif sink.warehouse is not None:
-        found |= iceberg_settings(sink.warehouse, sink.catalog)
+    if warehouse is not None and ":/" in warehouse:
+        found |= {f"{key}.type": "hadoop", f"{key}.warehouse": warehouse}
+    elif warehouse is not None:
+        found |= iceberg_settings(warehouse, catalog)
         # The rows, the dead letters and a backfill share the catalog's file, and wait for each other.
         found[f"{key}.uri"] += f"?busy_timeout={CATALOG_WAIT_MS}"
     # Each batch runs in its own session, whose catalog must not return stale cached tables.
     found[f"{key}.cache-enabled"] = "false"
-    return found | {f"{key}.{name}": value for name, value in sink.properties.items()}
+    return found | {f"{key}.{name}": value for name, value in properties.items()}
 
 
 def into(declared: Declaration, target: str) -> Declaration:

@@ -27,7 +27,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -35,7 +35,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, DecimalType, StructField, StructType
 
 from ..declaration.model import IcebergSink, ParquetSink
 from ..errors import InvalidPipeline
@@ -58,6 +58,7 @@ LOAD_RETRY_S = 0.2
 NOT_PUBLISHED = ("org.apache.iceberg.exceptions.ValidationException", "CommitFailedException")
 
 NO_SNAPSHOT = -1
+WIDER = {("bigint", "int"), ("double", "float")}
 
 Confirm = Callable[[], object]
 T = TypeVar("T")
@@ -125,6 +126,18 @@ class IcebergTable:
     def exists(self) -> bool:
         name = f"{self._sink.catalog}.{self._sink.table}"
         return _load(lambda: bool(self._spark.catalog.tableExists(name)))
+
+    def ensure(self, schema: Any, *, properties: Mapping[str, str], comment: str | None = None) -> None:
+        """Create the table if it is missing. `schema` is a StructType or a DDL text."""
+        if self.exists():
+            return
+        given = self._spark.createDataFrame([], schema).schema
+        columns = StructType([StructField(one.name, one.dataType, nullable=True) for one in given])
+        self._create(columns, {**properties, **({"comment": comment} if comment else {})})
+
+    def snapshot(self) -> int | None:
+        """The id of the current snapshot; None without one."""
+        return self._metadata().get("current-snapshot-id") if self.exists() else None
 
     def commits(self) -> list[Commit]:
         return commits_of(self._metadata(), self._sink.target) if self.exists() else []
@@ -224,7 +237,7 @@ class IcebergTable:
         session = self._spark._jsparkSession
         return _load(lambda: jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, self._name))
 
-    def _create(self, schema: StructType) -> None:
+    def _create(self, schema: StructType, properties: Mapping[str, str] | None = None) -> None:
         """Create the namespace and the table; another query or pipeline may create them at the same time."""
         namespace = ".".join(f"`{part}`" for part in (self._sink.catalog, *self._sink.table.split(".")[:-1]))
         for left in reversed(range(CREATE_ATTEMPTS)):
@@ -234,6 +247,8 @@ class IcebergTable:
                 if self._sink.partition_by:
                     empty = empty.partitionedBy(*(F.col(name) for name in self._sink.partition_by))
                 empty = empty.tableProperty("commit.retry.num-retries", COMMIT_RETRIES)
+                for key, value in (properties or {}).items():
+                    empty = empty.tableProperty(key, value)
                 empty.tableProperty(STAGING_ENABLED, "true").create()
                 return
             except (Py4JJavaError, AnalysisException):
@@ -246,21 +261,40 @@ class IcebergTable:
         """The rows with every column of the table. Creates the table if it is missing, and adds its missing columns; a
         column with another type is an error of the user. Columns may be null, because older rows lack added ones.
         """
-        schema = StructType([StructField(one.name, one.dataType, nullable=True) for one in rows.schema])
+        there = self.accept(rows.schema)
+        given = {name.lower() for name in rows.columns}
+        gone = [field for name, field in there.items() if name not in given]
+        return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in gone}) if gone else rows
+
+    def accept(self, given: StructType) -> dict[str, StructField]:
+        """Create the table if it is missing, add its missing columns, and widen types: INT to BIGINT, FLOAT to DOUBLE,
+        a DECIMAL to more digits. Returns the columns that the table had before, by name in lower case.
+        """
+        schema = StructType([StructField(one.name, one.dataType, nullable=True) for one in given])
         if not self.exists():
             self._create(schema)
         there = {field.name.lower(): field for field in _load(lambda: self._spark.table(self._name).schema)}
         new = [field for field in schema if field.name.lower() not in there]
         for field in schema:
             known = there.get(field.name.lower())
-            if known is not None and known.dataType.simpleString() != field.dataType.simpleString():
+            if known is None or known.dataType == field.dataType or is_wider(known.dataType, field.dataType):
+                continue
+            if not is_wider(field.dataType, known.dataType):
                 raise InvalidPipeline(
                     f"The column '{field.name}' is {known.dataType.simpleString()} in {self._sink.target} and "
-                    f"{field.dataType.simpleString()} in the pipeline; only added columns are taken in."
+                    f"{field.dataType.simpleString()} in the pipeline; columns are added and types are widened, and "
+                    "nothing else."
                 )
+            wider = field.dataType.simpleString()
+            self._spark.sql(f"ALTER TABLE {self._name} ALTER COLUMN `{known.name}` TYPE {wider}")
         if new:
             columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in new)
             self._spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({columns})")
-        given = {field.name.lower() for field in schema}
-        gone = [field for name, field in there.items() if name not in given]
-        return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in gone}) if gone else rows
+        return there
+
+
+def is_wider(wide: DataType, narrow: DataType) -> bool:
+    """Whether every value of the narrow type is one of the wide type, and Iceberg widens columns so."""
+    if isinstance(wide, DecimalType) and isinstance(narrow, DecimalType):
+        return wide.scale == narrow.scale and wide.precision >= narrow.precision
+    return (wide.simpleString(), narrow.simpleString()) in WIDER

@@ -250,6 +250,7 @@ def test_without_the_libraries_of_the_extra_it_is_one_sentence(
         "kafka",
         "trioka.pipeline.sources.broker_view",
         "trioka.pipeline.runner.run",
+        "trioka.pipeline.runner.declared_run",
         "trioka.pipeline.runner.backfill",
     ):
         monkeypatch.delitem(sys.modules, name, raising=False)

@@ -1,0 +1,238 @@
+"""Graphs on real Spark against trioka: tables, views and sinks, defined with Spark's decorators and in SQL."""
+
+import json
+import shutil
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.graphs import GraphHarness
+from spark.pipelines import PipelineHarness
+from trioka.pipeline.errors import InvalidPipeline, PipelineFailed
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture
+def graph(workshop: PipelineHarness) -> GraphHarness:
+    return GraphHarness(topics=workshop)
+
+
+def order(id: int, customer: int = 0, amount: float = 1.0) -> dict[str, Any]:
+    return {"id": id, "customer": customer, "amount": amount}
+
+
+def ids(rows: list[dict[str, Any]]) -> list[int]:
+    return sorted(row["id"] for row in rows)
+
+
+SHOP = """
+@dp.temporary_view
+def large_orders():
+    return spark.readStream.table("orders").where("amount > 5")
+
+@dp.table
+@expect("has a customer", "customer IS NOT NULL")
+@expect_or_drop("an amount is above zero", "amount > 0")
+@dead_letters("refused")
+def orders():
+    return read_topic("{topic}", schema="id BIGINT NOT NULL, customer BIGINT, amount DOUBLE", bootstrap=BROKERS)
+
+dp.create_streaming_table("refused")
+dp.create_streaming_table("notable", schema="id BIGINT, why STRING")
+
+@dp.append_flow(target="notable")
+def large():
+    return spark.readStream.table("large_orders").select("id", F.lit("large").alias("why"))
+
+@dp.append_flow(target="notable")
+def of_customer_1():
+    return spark.readStream.table("orders").where("customer = 1").selectExpr("id", "'one' AS why")
+"""
+SHOP_SQL = """
+CREATE MATERIALIZED VIEW totals AS
+  SELECT customer, sum(amount) AS total FROM orders GROUP BY customer; -- a comment; with a semicolon
+
+CREATE STREAMING TABLE ids COMMENT 'only ids';
+CREATE FLOW into_ids AS INSERT INTO ids BY NAME SELECT id FROM STREAM(orders);
+"""
+
+
+def test_tables_views_and_flows_of_python_and_sql_are_filled_in_the_order_of_what_they_read(
+    graph: GraphHarness, topic: str
+) -> None:
+    records = [*(order(id, customer=id % 3, amount=id) for id in range(1, 13)), order(20, amount=-1), b"{"]
+    graph.topics.topic(topic, [*records, {"id": 21, "amount": 2.0}])
+    pipeline = graph.run(SHOP.format(topic=topic), sql=SHOP_SQL)
+    assert ids(graph.rows("orders")) == [*range(1, 13), 21]
+    assert Counter(row["why"] for row in graph.rows("notable")) == {"large": 7, "one": 4}
+    assert {row["customer"]: row["total"] for row in graph.rows("totals")} == {0: 30, 1: 22, 2: 26, None: 2}
+    assert ids(graph.rows("ids")) == ids(graph.rows("orders"))
+    refused = {row["reason"]: row for row in graph.rows("refused")}
+    assert set(refused) == {"it breaks the rule 'an amount is above zero'", "the value is not JSON of the schema"}
+    assert refused["the value is not JSON of the schema"]["kafka_value"] == b"{"
+    assert graph.said("shop.orders: batch 0: 15 records")[0].endswith("lag 0, late 0, refused 2")
+    events = [json.loads(line) for line in (graph.folder / "checkpoints/shop/events.jsonl").read_text().splitlines()]
+    (batch,) = [one for one in events if one["event"] == "batch" and one["flow"] == "orders"]
+    broken = {"the record is decoded": 1, "has a customer": 1, "an amount is above zero": 1}
+    assert (batch["refused"], batch["expectations"]) == (2, broken)
+
+    # A second run reads what came since, and a batch without dead letters writes nothing to their table.
+    graph.topics.send(topic, [order(30, amount=9)])
+    before = len(list((graph.folder / "warehouse/shop/refused/metadata").glob("*.metadata.json")))
+    pipeline.run(once=True)
+    assert ids(graph.rows("orders")) == [*range(1, 13), 21, 30]
+    assert Counter(row["why"] for row in graph.rows("notable")) == {"large": 8, "one": 4}
+    assert len(list((graph.folder / "warehouse/shop/refused/metadata").glob("*.metadata.json"))) == before
+
+    drawn = pipeline.drawing()
+    lines = [" ".join(line.split()) for line in drawn.text().splitlines()]
+    assert f"streaming table orders ← topic {topic}" in lines
+    assert "temporary view large_orders ← orders" in lines
+    assert "materialized view totals ← orders" in lines
+    assert drawn.svg().startswith("<svg") and drawn.svg().count("<rect") == len(drawn.nodes)
+
+
+def test_a_lost_checkpoint_of_a_flow_is_made_anew_from_its_table(
+    graph: GraphHarness, spark: SparkSession, topic: str
+) -> None:
+    graph.topics.topic(topic, [order(id, amount=id) for id in range(10)])
+    pipeline = graph.run(SHOP.format(topic=topic))
+    shutil.rmtree(graph.folder / "checkpoints")
+    graph.topics.send(topic, [order(id, amount=id) for id in range(10, 15)])
+    pipeline.run(once=True)
+    assert ids(graph.rows("orders")) == list(range(1, 15))
+    assert Counter(row["why"] for row in graph.rows("notable")) == {"large": 9}
+    assert [row["reason"] for row in graph.rows("refused")] == ["it breaks the rule 'an amount is above zero'"]
+
+
+def test_a_check_says_all_mistakes_at_once_and_writes_nothing(graph: GraphHarness, topic: str) -> None:
+    graph.topics.topic(topic, [order(1)])
+    pipeline = graph.write(
+        f"""
+        @dp.table
+        @expect_or_drop("no such column", "nothing > 0")
+        def orders():
+            return read_topic("{topic}", schema="id BIGINT NOT NULL", bootstrap=BROKERS)
+
+        @dp.table
+        def hidden():
+            return read_topic("{topic}", schema="id BIGINT", bootstrap=BROKERS).select("id")
+
+        @dp.table
+        def batch():
+            return spark.range(3)
+
+        @dp.materialized_view
+        def wrong():
+            return spark.range(1).select("idd")
+        """
+    )
+    with pytest.raises(InvalidPipeline) as raised:
+        pipeline.drawing()
+    text = str(raised.value)
+    assert len(raised.value.problems) == 4
+    assert "definitions.py:12: the flow 'hidden' leaves out the column kafka_refused" in text
+    assert "the expectation 'no such column': " in text
+    assert "the flow 'batch' reads no stream" in text
+    assert "the flow 'wrong'" in text and "`idd` cannot be resolved" in text
+    assert not (graph.folder / "checkpoints").exists()
+    assert not list((graph.folder / "warehouse").glob("shop*"))
+
+
+def test_a_flow_that_fails_is_named_and_the_rest_goes_on_if_the_policy_says_so(graph: GraphHarness, topic: str) -> None:
+    graph.topics.topic(topic, [order(id, amount=id) for id in range(4)])
+    definitions = f"""
+    def source():
+        return read_topic("{topic}", schema="id BIGINT NOT NULL, amount DOUBLE", bootstrap=BROKERS)
+
+    @dp.table
+    @expect_or_fail("amounts are small", "amount < 3")
+    def strict():
+        return source()
+
+    @dp.table
+    def after_strict():
+        return spark.readStream.table("strict")
+
+    @dp.table
+    def lenient():
+        return source()
+    """
+    with pytest.raises(PipelineFailed) as raised:
+        graph.run(definitions, top='on_failure = "continue"')
+    assert "The flow strict failed: The expectation 'amounts are small' of the flow strict fails for 1 of 4 rows" in (
+        str(raised.value)
+    )
+    assert raised.value.exit_code == 1
+    assert ids(graph.rows("lenient")) == [0, 1, 2, 3]
+    assert graph.said("after_strict: not started, because what it reads has failed")
+    with pytest.raises(PipelineFailed, match="of the flow strict fails for 1 of 4 rows"):
+        graph.run(definitions)
+
+
+def test_a_continuous_run_joins_streams_and_tables_until_it_is_stopped(
+    graph: GraphHarness, topic: str, tmp_path: Path
+) -> None:
+    graph.topics.topic(topic, [order(id, customer=id % 2) for id in range(4)])
+    graph.topics.topic(f"{topic}-names", [{"customer": 0, "name": "Ann"}, {"customer": 1, "name": "Bob"}])
+    pipeline = graph.write(
+        f"""
+        @dp.table
+        def names():
+            return read_topic("{topic}-names", schema="customer BIGINT NOT NULL, name STRING", bootstrap=BROKERS)
+
+        @dp.table
+        def orders():
+            return read_topic("{topic}", schema="id BIGINT NOT NULL, customer BIGINT", bootstrap=BROKERS)
+
+        @dp.table
+        def named_orders():
+            placed = spark.readStream.table("orders").withWatermark("kafka_timestamp", "1 minute").alias("o")
+            known = spark.readStream.table("names").withWatermark("kafka_timestamp", "1 minute").alias("n")
+            return placed.join(known, F.expr("o.customer = n.customer")).selectExpr("id", "name")
+
+        @dp.materialized_view
+        def orders_by_name():
+            return spark.read.table("named_orders").groupBy("name").count()
+        """
+    )
+    stop = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            pipeline.run(stop=stop, say=graph.topics.said.append)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        wait_for(lambda: failed or counts(graph) == {"Ann": 2, "Bob": 2})
+        graph.topics.send(topic, [order(id, customer=0) for id in range(4, 7)])
+        wait_for(lambda: failed or counts(graph) == {"Ann": 5, "Bob": 2})
+    finally:
+        stop.set()
+        thread.join()
+    assert not failed
+
+
+def counts(graph: GraphHarness) -> dict[str, int]:
+    try:
+        return {row["name"]: row["count"] for row in graph.rows("orders_by_name")}
+    except Exception:  # the catalog, the table or its first rows are not there yet
+        return {}
+
+
+def wait_for(happened: Any, seconds: float = 120) -> None:
+    done = threading.Event()
+    for _ in range(int(seconds / 0.2)):
+        if happened():
+            return
+        done.wait(0.2)
+    raise AssertionError("it never happened")

@@ -1,0 +1,1 @@
+"""Change data: rows that insert, update and delete rows of a table."""

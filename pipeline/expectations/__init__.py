@@ -1,0 +1,1 @@
+"""Rules about rows: they warn, drop or fail, and each is counted."""

@@ -1,0 +1,1 @@
+"""Running flows: streaming queries, materialized views, and what they deliver to."""
