@@ -119,6 +119,7 @@ class Nodes:
             "min.insync.replicas": str(in_sync),
             "offsets.topic.replication.factor": str(replicas),
             "transaction.state.log.replication.factor": str(replicas),
+            "rlmm.config.remote.log.metadata.topic.replication.factor": str(replicas),
             "transaction.state.log.min.isr": str(in_sync),
         }
         folder = self.folder_of(number)

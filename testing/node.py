@@ -40,6 +40,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
+    "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "connections.max.idle.ms": str(TEN_YEARS_MS),

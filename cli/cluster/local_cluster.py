@@ -127,6 +127,7 @@ class LocalCluster:
             "min.insync.replicas": in_sync,
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
+            "rlmm.config.remote.log.metadata.topic.replication.factor": replicas,
             "transaction.state.log.min.isr": in_sync,
             # The cluster has no network delay, and the user waits for the result.
             "group.initial.rebalance.delay.ms": 0,

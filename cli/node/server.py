@@ -161,6 +161,7 @@ def _dev_properties(endpoint: Endpoint, data: str, security: "DevSecurity | None
         "log.dirs": data,
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
+        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",  # as in the server.properties of Kafka's distribution
         **({} if security is None else security.settings),
