@@ -63,7 +63,7 @@ def pipeline() -> None:
 @pipeline.command()
 @FILE
 @BOOTSTRAP
-@click.option("--offline", is_flag=True, help="Do not ask the brokers whether the topics are there.")
+@click.option("--offline", is_flag=True, help="Do not check whether the topics exist.")
 def check(file: Path, bootstrap: str | None, offline: bool) -> None:
     """Say everything that is wrong with FILE, or print its plan."""
     with explained():
@@ -75,7 +75,7 @@ def check(file: Path, bootstrap: str | None, offline: bool) -> None:
 @BOOTSTRAP
 @MASTER
 @CONF
-@click.option("--once", is_flag=True, help="Read all that is there now, then end.")
+@click.option("--once", is_flag=True, help="Read all records that are there now, then end.")
 def run(file: Path, bootstrap: str | None, master: str, conf: tuple[str, ...], once: bool) -> None:
     """Run the pipeline in FILE until Ctrl-C."""
     with explained(), Signals() as signals:
@@ -92,8 +92,8 @@ def run(file: Path, bootstrap: str | None, master: str, conf: tuple[str, ...], o
 @MASTER
 @CONF
 @click.option("--from", "since", default="earliest", show_default=True, metavar="POINT")
-@click.option("--to", "until", metavar="POINT", help="Where the stream began, if not said; with --into: the latest.")
-@click.option("--min-partitions", type=click.IntRange(1), help="Read in at least that many parts at once.")
+@click.option("--to", "until", metavar="POINT", help="Default: the start of the stream; with --into: latest.")
+@click.option("--min-partitions", type=click.IntRange(1), help="Read in at least N parallel parts.")
 @click.option("--into", metavar="NAME", help="Another table or topic of the same kind.")
 def backfill(
     file: Path,
