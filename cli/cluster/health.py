@@ -144,7 +144,7 @@ def _show_status(row: dict[str, Any], output: str) -> None:
 
 
 def _status(settings: Settings) -> dict[str, Any]:
-    quorum, lost = None, None
+    quorum, lost = None, _lost_quorum(settings)
     try:
         with settings.kafka() as kafka:
             cluster, known = kafka.cluster(), brokers_of(kafka)
@@ -152,15 +152,13 @@ def _status(settings: Settings) -> dict[str, Any]:
             try:
                 quorum = quorum_of(kafka)
             except Failure as failure:
-                lost = failure.what
+                lost.append(failure.what)
     except Failure as failure:
         fields = dict.fromkeys(("cluster", "brokers", "controller", "epoch", "topics", "partitions"))
-        return {"status": DOWN, **fields, "reasons": [failure.what, *_lost_quorum(settings)]}
+        return {"status": DOWN, **fields, "reasons": [failure.what, *lost]}
     leader = NO_NODE if quorum is None else quorum.leader
-    has_controller = lost is None and (quorum is None or leader != NO_NODE)
-    verdict, reasons = judge(cluster, known, silent, has_controller=has_controller)
-    if not has_controller:
-        reasons[1:1] = [*_lost_quorum(settings), *([] if lost is None else [lost])]
+    verdict, reasons = judge(cluster, known, silent, has_controller=not lost and (quorum is None or leader != NO_NODE))
+    reasons[1:1] = lost
     return {
         "status": verdict,
         "cluster": cluster.cluster_id,
@@ -181,7 +179,7 @@ def _lost_quorum(settings: Settings) -> list[str]:
     running, count = local.controllers_running()
     if 2 * running > count:
         return []
-    return [f"the quorum is lost: {running} of {count} controllers runs; start others: trioka cluster start NODE"]
+    return [f"the quorum is lost: {running} of {count} controllers run; start more: trioka cluster start NODE"]
 
 
 def silent_brokers(kafka: Kafka, known: Iterable[Broker]) -> list[int]:

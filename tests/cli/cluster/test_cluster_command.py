@@ -297,7 +297,7 @@ def test_a_lost_quorum_is_named_and_silent_brokers_show_at_once(cluster: LocalCl
         assert ended.code == Exit.UNHEALTHY
         (row,) = ended.rows
         assert row["status"] == DOWN
-        assert any(each.startswith("the quorum is lost: 1 of 3 controllers runs") for each in row["reasons"]), row
+        assert any(each.startswith("the quorum is lost: 1 of 3 controllers run") for each in row["reasons"]), row
     finally:
         for node in ("2", "3"):
             command("cluster", "start", node)
