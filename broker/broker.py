@@ -368,8 +368,9 @@ class Broker:
             while self.dispatch.running or self.network.is_busy:  # noqa: ASYNC110 - two things, and once in a life
                 await trio.sleep(FINISH_CHECK_S)
 
-    async def create_missing_topics(self, topics: Mapping[str, int]) -> None:
-        """The topics of a request that do not exist yet, with their number of partitions."""
+    async def create_missing_topics(self, topics: Mapping[str, int]) -> dict[str, str]:
+        """Creates those topics that do not exist yet, with these numbers of partitions. Returns the error of each that
+        was not created."""
         wanted = [
             CreateTopicsRequest.Topic(
                 name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=[]
@@ -377,8 +378,7 @@ class Broker:
             for name, partitions in topics.items()
             if self.metadata.topics.by_name(name) is None
         ]
-        if wanted:
-            await create_topics(self, wanted)
+        return await create_topics(self, wanted) if wanted else {}
 
     async def create_internal_topic(self, topic: CreateTopicsRequest.Topic) -> dict[str, str]:
         """Returns the reason if it was not created."""

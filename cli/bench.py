@@ -62,17 +62,21 @@ class Load(NamedTuple):
 
 @click.command("bench")
 @click.argument("what", type=click.Choice(list(LOADS)))
-@click.option("--msgs", type=int, metavar="N", help="so many records in all")
-@click.option("--duration", type=Duration(), metavar="TIME", help="for so long; default 5s")
+@click.option("--msgs", type=int, metavar="N", help="the total number of records")
+@click.option("--duration", type=Duration(), metavar="TIME", help="the duration; default 5s")
 @click.option(
-    "--size", type=click.IntRange(16, 1 << 20), default=1024, metavar="BYTES", help="of a record; default 1024"
+    "--size", type=click.IntRange(16, 1 << 20), default=1024, metavar="BYTES", help="bytes per record; default 1024"
 )
-@click.option("--clients", type=click.IntRange(1, MAX_CLIENTS), default=1, metavar="N", help="at once; default 1")
-@click.option("--rate", type=click.IntRange(1), metavar="N", help="records a second, in all; default as fast as can be")
+@click.option(
+    "--clients", type=click.IntRange(1, MAX_CLIENTS), default=1, metavar="N", help="concurrent clients; default 1"
+)
+@click.option("--rate", type=click.IntRange(1), metavar="N", help="records per second in total; default unlimited")
 @click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", metavar="N", help="all, 1 or 0")
 @click.option("--compression", "-z", type=click.Choice(CODECS), default="none", metavar="CODEC", help=", ".join(CODECS))
-@click.option("--save", type=click.Path(dir_okay=False), metavar="FILE", help="keep the result")
-@click.option("--compare", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="with an older result")
+@click.option("--save", type=click.Path(dir_okay=False), metavar="FILE", help="save the result to this file")
+@click.option(
+    "--compare", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="compare with a saved result"
+)
 @with_output
 @with_settings
 def bench(

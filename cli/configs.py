@@ -99,7 +99,7 @@ def with_resource(function: Callable[..., R]) -> Callable[..., R]:
 
 @config.command("show")
 @with_resource
-@click.option("--all", "everything", is_flag=True, help="defaults too")
+@click.option("--all", "everything", is_flag=True, help="include defaults")
 @with_output
 @with_kafka
 def show_config(kafka: Kafka, resource: Resource | None, everything: bool, output: str) -> None:
@@ -130,7 +130,7 @@ def get(kafka: Kafka, key: str, resource: Resource | None) -> None:
 
 @config.command("set")
 @click.argument("settings_", nargs=-1, required=True, metavar="KEY=VALUE...")
-@click.option("--dry-run", is_flag=True, help="only ask whether it could be set")
+@click.option("--dry-run", is_flag=True, help="only check whether it could be set")
 @with_resource
 @with_kafka
 def set_config(kafka: Kafka, settings_: tuple[str, ...], resource: Resource | None, dry_run: bool) -> None:

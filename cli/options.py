@@ -120,7 +120,9 @@ def with_name_arguments(noun: str, *, required: bool = True) -> Callable[[Callab
 
 def with_execute_option(function: Callable[..., R]) -> Callable[..., R]:
     """Adds `--execute` and `-y`, as `execute`."""
-    option = click.option("--execute", "--yes", "-y", is_flag=True, help="do it; without, only the plan is shown")
+    option = click.option(
+        "--execute", "--yes", "-y", is_flag=True, help="carry out the plan; otherwise it is only shown"
+    )
     return option(function)
 
 

@@ -34,7 +34,7 @@ def pipeline() -> None:
 @FILE
 @BOOTSTRAP
 @DEBUG
-@click.option("--offline", is_flag=True, help="Do not ask the brokers whether the topics are there.")
+@click.option("--offline", is_flag=True, help="Do not check whether the topics exist.")
 @click.option("--sql", is_flag=True, help="Let Spark analyse SQL and rules, too. A graph is always analysed.")
 def check(file: Path, bootstrap: str | None, debug: bool, offline: bool, sql: bool) -> None:
     """Say everything that is wrong with FILE, or print its plan."""
@@ -75,7 +75,7 @@ def graph(file: Path, bootstrap: str | None, debug: bool, svg: Path | None) -> N
 @MASTER
 @CONF
 @DEBUG
-@click.option("--once", is_flag=True, help="Read all that is there now, then end.")
+@click.option("--once", is_flag=True, help="Read all records that are there now, then end.")
 @click.option("--events", type=click.Path(path_type=Path, dir_okay=False), help="Write events as JSON to this file.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), default=0, help="Serve Prometheus metrics (graphs).")
 def run(
@@ -124,8 +124,8 @@ def run(
 @MASTER
 @CONF
 @click.option("--from", "since", default="earliest", show_default=True, metavar="POINT")
-@click.option("--to", "until", metavar="POINT", help="Where the stream began, if not said; with --into: the latest.")
-@click.option("--min-partitions", type=click.IntRange(1), help="Read in at least that many parts at once.")
+@click.option("--to", "until", metavar="POINT", help="Default: the start of the stream; with --into: latest.")
+@click.option("--min-partitions", type=click.IntRange(1), help="Read in at least N parallel parts.")
 @click.option("--into", metavar="NAME", help="Another table or topic of the same kind.")
 def backfill(
     file: Path,

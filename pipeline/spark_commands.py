@@ -59,13 +59,19 @@ def spark_options(command: Command) -> Command:
     for option in reversed(
         (
             click.option("--master", default=session.LOCAL_MASTER, show_default=True, help="Any Spark master."),
-            click.option("--bootstrap-server", "bootstrap", metavar="HOST:PORT,…", help="Ask these brokers first."),
-            click.option("--iceberg", is_flag=True, help="Bring Iceberg, with a catalog of tables."),
             click.option(
-                "--warehouse", default=session.WAREHOUSE, show_default=True, metavar="DIR", help="Where its tables lie."
+                "--bootstrap-server", "bootstrap", metavar="HOST:PORT,…", help="Check that these brokers respond first."
             ),
-            click.option("--avro", is_flag=True, help="Bring from_avro and to_avro."),
-            click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; it wins over ours."),
+            click.option("--iceberg", is_flag=True, help="Add Iceberg, with a catalog of tables."),
+            click.option(
+                "--warehouse",
+                default=session.WAREHOUSE,
+                show_default=True,
+                metavar="DIR",
+                help="The folder of its tables.",
+            ),
+            click.option("--avro", is_flag=True, help="Add from_avro and to_avro."),
+            click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; overrides ours."),
         )
     ):
         command = option(command)
@@ -95,7 +101,7 @@ def submit(file: str, rest: Sequence[str], **options: object) -> None:
 
 
 @spark.command()
-@click.option("--pyspark", metavar="VERSION", help="Of another PySpark than the installed one.")
+@click.option("--pyspark", metavar="VERSION", help="For this PySpark instead of the installed one.")
 @click.option("--iceberg", is_flag=True, help="Iceberg's too.")
 @click.option("--avro", is_flag=True, help="Avro's too.")
 @click.option("--output", "-o", type=click.Choice(["name", "table", "path", "json"]), default="name", show_default=True)

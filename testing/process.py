@@ -6,12 +6,14 @@ it does not outlive a test that is killed; the kernel ends a paused child (it se
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -139,7 +141,12 @@ class ProcessHost:
                     pass
 
     def pause(self) -> None:
+        """Returns when all threads of the process have stopped. If this process is killed, the kernel ends a child that
+        has stopped, and overlooks one that is about to stop."""
         self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        with suppress(ChildProcessError):  # it has ended
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._is_paused = True
 
     def resume(self) -> None:

@@ -80,6 +80,7 @@ def test_requirements_and_pyproject_agree(project: dict[str, Any]) -> None:
     [
         "requirements/dev.txt",
         "requirements/run.txt",
+        "requirements/release.txt",
         "pipeline/installation/java.txt",
         *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("compat-tests/spark/pyspark-*.txt")),
     ],

@@ -292,6 +292,14 @@ def free_ports(host: str, count: int) -> list[int]:
     return ports
 
 
+def is_port_free(host: str, port: int) -> bool:
+    try:
+        socket.create_server((host, port)).close()
+    except OSError:
+        return False
+    return True
+
+
 class ReservedPort:
     """A reserved port: it is bound without listening, so no other process gets it until it is released."""
 

@@ -33,37 +33,68 @@ PS_COLUMNS: Final = (
     Column("DATA", "data", wide=True),
 )
 
-cluster = group("cluster", "A cluster on this machine, and the state of any.")
+cluster = group("cluster", "Starts a cluster on this machine; shows and changes the state of any.")
 for command in (status, under_replicated, brokers, quorum, drain, reassign, elect_leaders):
     cluster.add_command(command)
+
+METRICS_ON_A_FREE_PORT: Final = "127.0.0.1:0"
 
 with_node = click.argument("node", type=int, metavar="NODE")
 
 
 @cluster.command("up")
-@click.option("--nodes", type=click.IntRange(1, MAX_NODES), default=3, metavar="N", help="default 3")
-@click.option("--port", type=int, default=DEFAULT_PORT, metavar="N", help="of the first node; 0 takes free ones")
-def up(nodes: int, port: int) -> None:
-    """Starts a cluster, or what of it does not run."""
+@click.option(
+    "--nodes", type=click.IntRange(1, MAX_NODES), default=3, metavar="N", help="the number of nodes; default 3"
+)
+@click.option("--port", type=int, default=DEFAULT_PORT, metavar="N", help="of the first node; 0 takes free ports")
+@click.option("--override", multiple=True, metavar="KEY=VALUE", help="set a key on all nodes; repeatable")
+@click.option("--metrics", is_flag=True, help="serve metrics and health of each node over HTTP, on free ports")
+def up(nodes: int, port: int, override: tuple[str, ...], metrics: bool) -> None:
+    """Starts a local cluster, or those of its nodes that are not running."""
+    overrides = dict(_override(each) for each in override)
     found = LocalCluster.load(local_folder())
+    is_new = found is None
     if found is None:
-        found = LocalCluster.found(local_folder(), nodes, port)
-    elif len(found.nodes) != nodes:
-        write_stderr(f"the cluster has {len(found.nodes)} nodes; for another one: trioka cluster down --delete-data")
+        found = LocalCluster.found(
+            local_folder(), nodes, port, lambda _: METRICS_ON_A_FREE_PORT if metrics else "", overrides
+        )
+    elif len(found.nodes) != nodes or overrides or metrics:
+        write_stderr(
+            f"the cluster exists, with {len(found.nodes)} nodes and its settings; for another one, run first: "
+            "trioka cluster down --delete-data"
+        )
     started = time.monotonic()
-    for node_id in found.nodes:
-        if found.state(node_id) == STOPPED:
+    stopped = [node_id for node_id in found.nodes if found.state(node_id) == STOPPED]
+    try:
+        found.check_ports(stopped)
+        for node_id in stopped:
             found.spawn(node_id)
-    found.wait_ready([node_id for node_id in found.nodes if found.state(node_id) == RUNNING])
+        found.wait_ready([node_id for node_id in found.nodes if found.state(node_id) == RUNNING])
+        if is_new and metrics:
+            found.wait_metrics()
+    except BaseException:
+        found.stop(stopped)
+        if is_new:
+            found.delete()
+        raise
     addresses = ",".join(f"localhost:{node.port}" for node in found.nodes.values())
     write_stdout(f"{len(found.nodes)} nodes ready in {time.monotonic() - started:.1f} s · {addresses}")
-    write_stderr(f"use it: export KAFKA_BOOTSTRAP_SERVERS={addresses}      look at it: trioka cluster status")
+    for node_id, address in found.metrics.items():
+        write_stderr(f"metrics of node {node_id}: {address}")
+    write_stderr(f"to use it: export KAFKA_BOOTSTRAP_SERVERS={addresses}      its state: trioka cluster status")
+
+
+def _override(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals:
+        raise click.UsageError(f"--override {text} must be KEY=VALUE.")
+    return key.strip(), value.strip()
 
 
 @cluster.command("down")
-@click.option("--delete-data", is_flag=True, help="and forget it, with all that is in it")
+@click.option("--delete-data", is_flag=True, help="and delete the cluster with all its data")
 def down(delete_data: bool) -> None:
-    """Stops all nodes. What they keep stays, for the next `up`."""
+    """Stops all nodes. Their data stays for the next `up`."""
     found = existing_cluster()
     killed = found.stop(found.nodes)
     if killed:
@@ -71,7 +102,7 @@ def down(delete_data: bool) -> None:
     if delete_data:
         found.delete()
     write_stdout(
-        f"{len(found.nodes)} nodes stopped" + (", and nothing is left" if delete_data else f" · data in {found.folder}")
+        f"{len(found.nodes)} nodes stopped" + (" · data deleted" if delete_data else f" · data in {found.folder}")
     )
 
 
@@ -98,10 +129,12 @@ def ps(output: str) -> None:
 
 @cluster.command("logs")
 @with_node
-@click.option("--lines", "-n", type=click.IntRange(1, 1_000_000), default=100, metavar="N", help="default 100")
-@click.option("--follow", "-f", is_flag=True, help="and what comes, until Ctrl-C")
+@click.option(
+    "--lines", "-n", type=click.IntRange(1, 1_000_000), default=100, metavar="N", help="the last N lines; default 100"
+)
+@click.option("--follow", "-f", is_flag=True, help="wait for more, until Ctrl-C")
 def logs(node: int, lines: int, follow: bool) -> None:
-    """What a node has written to its log."""
+    """Prints the log of a node."""
     found = existing_cluster()
     found.node(node)
     path = found.log_of(node)
@@ -119,46 +152,46 @@ def logs(node: int, lines: int, follow: bool) -> None:
 @cluster.command("kill")
 @with_node
 def kill(node: int) -> None:
-    """Ends a node at once, as a power cut would: kill -9."""
+    """Kills a node: kill -9."""
     found = _running(node)
     found.send(node, signal.SIGKILL)
     found.wait_state(node, STOPPED)
-    write_stdout(f"node {node} is dead")
+    write_stdout(f"node {node} killed")
 
 
 @cluster.command("start")
 @with_node
 def start(node: int) -> None:
-    """Starts a node that does not run."""
+    """Starts a node that is not running."""
     found = existing_cluster()
     found.node(node)
     if found.state(node) != STOPPED:
         raise Failure(f"node {node} is {found.state(node)} already", exit_code=Exit.EXISTS)
     found.spawn(node)
     found.wait_ready([node])
-    write_stdout(f"node {node} serves")
+    write_stdout(f"node {node} is ready")
 
 
 @cluster.command("pause")
 @with_node
 def pause(node: int) -> None:
-    """Lets a node stand still, as an overloaded machine would: SIGSTOP."""
+    """Pauses a node, like an overloaded machine: SIGSTOP."""
     found = _running(node)
     found.send(node, signal.SIGSTOP)
     found.wait_state(node, PAUSED)
-    write_stdout(f"node {node} stands still; to go on: trioka cluster resume {node}")
+    write_stdout(f"node {node} paused; to resume it: trioka cluster resume {node}")
 
 
 @cluster.command("resume")
 @with_node
 def resume(node: int) -> None:
-    """Lets a node that was paused go on."""
+    """Resumes a paused node."""
     found = _running(node)
     if found.state(node) != PAUSED:
         raise Failure(f"node {node} is not paused", exit_code=Exit.FAILED)
     found.send(node, signal.SIGCONT)
     found.wait_state(node, RUNNING)
-    write_stdout(f"node {node} goes on")
+    write_stdout(f"node {node} resumed")
 
 
 def _running(node: int) -> LocalCluster:
@@ -166,5 +199,5 @@ def _running(node: int) -> LocalCluster:
     found.node(node)
     if found.state(node) == STOPPED:
         hints = [f"start it: trioka cluster start {node}"]
-        raise Failure(f"node {node} does not run", exit_code=Exit.NOT_FOUND, hints=hints)
+        raise Failure(f"node {node} is not running", exit_code=Exit.NOT_FOUND, hints=hints)
     return found

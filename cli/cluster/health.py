@@ -104,12 +104,12 @@ class Quorum(NamedTuple):
 
 
 @click.command("status")
-@click.option("--watch", "-w", is_flag=True, help="again every two seconds, until Ctrl-C")
-@click.option("--wait-healthy", type=Duration(), metavar="TIME", help="wait until it is, for so long at most")
+@click.option("--watch", "-w", is_flag=True, help="repeat every two seconds, until Ctrl-C")
+@click.option("--wait-healthy", type=Duration(), metavar="TIME", help="wait until the cluster is healthy, at most TIME")
 @with_output
 @with_cluster
 def status(settings: Settings, watch: bool, wait_healthy: int | None, output: str) -> int:
-    """One line: is it well? Exit code 10 if it is not."""
+    """Shows the health of the cluster in one line; exit code 10 if it is unhealthy."""
     until = time.monotonic() + (wait_healthy or 0) / 1000
     with Progress("waiting", "looks") as progress:
         while True:
@@ -144,19 +144,25 @@ def _show_status(row: dict[str, Any], output: str) -> None:
 
 
 def _status(settings: Settings) -> dict[str, Any]:
+    quorum, lost = None, _lost_quorum(settings)
     try:
         with settings.kafka() as kafka:
             cluster, known = kafka.cluster(), brokers_of(kafka)
-            quorum = quorum_of(kafka)
+            silent = silent_brokers(kafka, known)
+            try:
+                quorum = quorum_of(kafka)
+            except Failure as failure:
+                lost.append(failure.what)
     except Failure as failure:
         fields = dict.fromkeys(("cluster", "brokers", "controller", "epoch", "topics", "partitions"))
-        return {"status": DOWN, **fields, "reasons": [failure.what]}
+        return {"status": DOWN, **fields, "reasons": [failure.what, *lost]}
     leader = NO_NODE if quorum is None else quorum.leader
-    verdict, reasons = judge(cluster, known, has_controller=quorum is None or leader != NO_NODE)
+    verdict, reasons = judge(cluster, known, silent, has_controller=not lost and (quorum is None or leader != NO_NODE))
+    reasons[1:1] = lost
     return {
         "status": verdict,
         "cluster": cluster.cluster_id,
-        "brokers": f"{sum(not each.is_fenced for each in known)}/{len(known)}",
+        "brokers": f"{sum(not each.is_fenced and each.id not in silent for each in known)}/{len(known)}",
         "controller": None if leader == NO_NODE else leader,
         "epoch": None if quorum is None else quorum.epoch,
         "topics": len(cluster.topics),
@@ -165,7 +171,34 @@ def _status(settings: Settings) -> dict[str, Any]:
     }
 
 
-def judge(cluster: MetadataResponse, known: Iterable[Broker], *, has_controller: bool) -> tuple[str, list[str]]:
+def _lost_quorum(settings: Settings) -> list[str]:
+    """How many controllers of the local cluster run, if too few do. Clients cannot see the controllers of others."""
+    local = LocalCluster.load(local_folder())
+    if local is None or not {port for _, port in settings.bootstrap} & {node.port for node in local.nodes.values()}:
+        return []
+    running, count = local.controllers_running()
+    if 2 * running > count:
+        return []
+    return [f"the quorum is lost: {running} of {count} controllers run; start more: trioka cluster start NODE"]
+
+
+def silent_brokers(kafka: Kafka, known: Iterable[Broker]) -> list[int]:
+    """The brokers that the controller counts as up and that do not answer here: killed or paused a moment ago, or
+    advertised by an address that cannot be reached."""
+    up = [each for each in known if not each.is_fenced]
+    found = []
+    for number, each in enumerate(up):
+        try:
+            with kafka.budget.share(len(up) - number + 1):
+                kafka.node(each.id)
+        except Failure:
+            found.append(each.id)
+    return found
+
+
+def judge(
+    cluster: MetadataResponse, known: Iterable[Broker], silent: Iterable[int] = (), *, has_controller: bool
+) -> tuple[str, list[str]]:
     """The health of the cluster, and the reasons."""
     every = [(topic.name or "", each) for topic in cluster.topics for each in topic.partitions]
     leaderless = [f"{name}:{each.partition_index}" for name, each in every if each.leader_id == NO_NODE]
@@ -175,12 +208,14 @@ def judge(cluster: MetadataResponse, known: Iterable[Broker], *, has_controller:
     away = [str(each.id) for each in known if each.is_fenced]
     reasons = []
     if not has_controller:
-        reasons.append("there is no controller: nothing can be created or elected")
+        reasons.append("no active controller: topics cannot be created, and leaders cannot be elected")
     if leaderless:
         reasons.append(_examples(leaderless, "without a leader"))
     verdict = DOWN if reasons else HEALTHY
     if away:
-        reasons.append(f"broker {', '.join(away)} is not there")
+        reasons.append(f"broker {', '.join(away)} is down")
+    if names := ", ".join(map(str, silent)):
+        reasons.append(f"broker {names} does not answer")
     if behind:
         reasons.append(f"{_examples(behind, 'under-replicated')}; see: trioka cluster under-replicated")
     return (DEGRADED if verdict == HEALTHY and reasons else verdict), reasons
@@ -215,7 +250,7 @@ def brokers_of(kafka: Kafka) -> list[Broker]:
 @with_output
 @with_cluster
 def brokers(settings: Settings, output: str) -> None:
-    """The brokers, and what each carries."""
+    """Lists the brokers with their replicas."""
     with settings.kafka() as kafka:
         known = brokers_of(kafka)
         partitions = [each for topic in kafka.cluster().topics for each in topic.partitions]
@@ -227,7 +262,7 @@ def brokers(settings: Settings, output: str) -> None:
             "id": each.id,
             "address": f"{each.host}:{each.port}",
             "rack": each.rack,
-            "state": "away" if each.is_fenced else "up",
+            "state": "down" if each.is_fenced else "up",
             "leads": leads[each.id],
             "replicas": replicas[each.id],
             "in_sync": in_sync[each.id],
@@ -241,11 +276,11 @@ def brokers(settings: Settings, output: str) -> None:
 @with_output
 @with_cluster
 def quorum(settings: Settings, output: str) -> None:
-    """The metadata quorum: who leads it, who votes, and how far each has come."""
+    """Shows the metadata quorum: its leader, voters and their progress."""
     with settings.kafka() as kafka:
         found = quorum_of(kafka)
     if found is None:
-        raise Failure("this Kafka tells nothing of a metadata quorum")
+        raise Failure("this cluster does not report a metadata quorum")
     show(found.rows, QUORUM_COLUMNS, output, name="node")
 
 

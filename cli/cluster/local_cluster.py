@@ -21,13 +21,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from trioka.protocol.primitives import uuid_text
 
-from ..client.connection import ConnectionClosed, free_ports
+from ..client.connection import ConnectionClosed, free_ports, is_port_free
 from ..client.contexts import state_folder, write_whole
 from ..client.settings import Settings
+from ..node.port_owner import owner_of
 from ..node.run import die_with_parent
 from ..terminal.failure import CannotStart, Exit, Failure
 from ..topics.command import create_topic
@@ -81,12 +83,25 @@ class LocalCluster:
     def log_of(self, node_id: int) -> Path:
         return self.folder_of(node_id) / "log.txt"
 
+    def controllers_running(self) -> tuple[int, int]:
+        """How many controllers accept connections, and how many there are."""
+        ports = [node.controller_port for node in self.nodes.values() if node.controller_port is not None]
+        running = [node.id for node in self.nodes.values() if node.controller_port and self.state(node.id) == RUNNING]
+        return len(running), len(ports)
+
     # -- files ---------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def found(cls, folder: Path, count: int, port: int, http: Callable[[int], str] = lambda _: "") -> "LocalCluster":
+    def found(
+        cls,
+        folder: Path,
+        count: int,
+        port: int,
+        http: Callable[[int], str] = lambda _: "",
+        overrides: Mapping[str, str] = MappingProxyType({}),
+    ) -> "LocalCluster":
         """A new cluster that is not started. `port` is the first node's, and the others' follow; 0 takes free ports.
-        `http` lists the ports of the nodes' metrics, in order.
+        `http` lists the ports of the nodes' metrics, in order. `overrides` are settings of all nodes.
         """
         controllers = min(count, CONTROLLERS)
         if port:
@@ -101,7 +116,7 @@ class LocalCluster:
         made = cls(folder.absolute(), nodes)
         for node in nodes:
             made.folder_of(node.id).mkdir(parents=True, exist_ok=True)
-            properties = made._properties(node) | {"trioka.http.listeners": http(node.id - 1)}
+            properties = {**made._properties(node), "trioka.http.listeners": http(node.id - 1), **overrides}
             lines = [f"{key}={value}" for key, value in properties.items() if value != ""]
             made.properties_of(node.id).write_text("\n".join(lines) + "\n", encoding="utf-8")
         made._format()
@@ -163,7 +178,9 @@ class LocalCluster:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Failure(f"{path} cannot be read: {error}", hints=["delete its folder and begin anew"]) from None
+            raise Failure(
+                f"{path} cannot be read: {error}", hints=["delete its folder, then start a new cluster"]
+            ) from None
 
     def save(self) -> None:
         write_whole(self.folder / "cluster.json", {"nodes": list(self.nodes.values()), "pids": self.pids})
@@ -183,6 +200,17 @@ class LocalCluster:
         if found is None or str(self.properties_of(node_id)) not in found[1]:
             return STOPPED
         return PAUSED if found[0] == "T" else RUNNING
+
+    def check_ports(self, node_ids: Iterable[int]) -> None:
+        """Fails if a port of a node that is to be started is in use."""
+        for node_id in node_ids:
+            node = self.nodes[node_id]
+            for port in (node.port, node.controller_port):
+                if port is not None and not is_port_free(HOST, port):
+                    raise CannotStart(
+                        f"node {node_id} cannot start: port {port} is taken by {owner_of(port)}; "
+                        "choose another first port with --port."
+                    )
 
     def spawn(self, node_id: int, *, words: Sequence[str] = (), dies_with_this: bool = False) -> None:
         """Start a node in its own session, so that Ctrl-C does not reach it."""
@@ -247,6 +275,12 @@ class LocalCluster:
         except (Failure, ConnectionClosed):
             return set()
 
+    def wait_metrics(self) -> None:
+        """Wait until each node has printed the address of its metrics, which it does just after it is ready."""
+        until = time.monotonic() + READY_S
+        while len(self.metrics) < len(self.nodes) and time.monotonic() < until:
+            time.sleep(LOOK_S)
+
     @property
     def metrics(self) -> dict[int, str]:
         """The metrics address of each node, as its log reports it; a node without one is left out."""
@@ -279,6 +313,7 @@ def run_in_foreground(
         raise CannotStart(f"--nodes {count} must be 1 to {MAX_NODES}")
     signal.signal(signal.SIGTERM, _interrupt)
     found = LocalCluster.load(folder) or LocalCluster.found(folder, count, port, http)
+    found.check_ports(found.nodes)
     try:
         for node_id in found.nodes:
             found.spawn(node_id, words=words, dies_with_this=True)

@@ -59,9 +59,11 @@ def with_reassignment_options(function: Callable[..., R]) -> Callable[..., R]:
         type=Duration(),
         default=WAIT_MS,
         metavar="TIME",
-        help="how long to wait for its end; 0s is not at all",
+        help="how long to wait until it has ended; 0s: do not wait",
     )
-    throttle = click.option("--throttle", type=ByteRate(), metavar="RATE", help="at most so many bytes a second: 50MB")
+    throttle = click.option(
+        "--throttle", type=ByteRate(), metavar="RATE", help="limit in bytes per second, such as 50MB"
+    )
     return with_execute_option(wait(throttle(function)))
 
 
@@ -88,7 +90,7 @@ def drain(settings: Settings, broker: int, output: str, **how: Any) -> int:
 
 
 @click.command("reassign")
-@click.option("--auto", is_flag=True, help="as many replicas and leaders on each broker")
+@click.option("--auto", is_flag=True, help="spread replicas and leaders evenly over the brokers")
 @click.option("--plan", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE")
 @with_reassignment_options
 @with_output
@@ -111,7 +113,9 @@ def reassign(settings: Settings, auto: bool, file: Path | None, output: str, **h
 @click.command("elect-leaders")
 @with_name_arguments("topic", required=False)
 @click.option(
-    "--unclean", is_flag=True, help="any live replica, even if records are lost; only for partitions without a leader"
+    "--unclean",
+    is_flag=True,
+    help="elect any live replica, even if records are lost; only for partitions without a leader",
 )
 @with_output
 @with_cluster

@@ -63,7 +63,7 @@ class Shortfall(NamedTuple):
     type=Duration(),
     default=SAMPLE_MS,
     metavar="TIME",
-    help="look twice, this far apart, if a replica may catch up; 0s: once; default 1s",
+    help="take two samples with this interval if a replica may catch up; 0s: one sample; default 1s",
 )
 @with_output
 @with_cluster
@@ -147,7 +147,7 @@ def shortfall_of(
 def explain_shortfall(node: int, found: Shortfall | None) -> str:
     """The reason for an operator why a broker has under-replicated partitions."""
     if found is None:
-        return f"broker {node} is not there"
+        return f"broker {node} is down"
     if found.bytes == 0:
         return f"broker {node} is up, and has all: it joins in a moment"
     if found.gain is None:

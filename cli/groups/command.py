@@ -84,8 +84,8 @@ def list_groups(kafka: Kafka, output: str, state: str | None) -> None:
 
 @groups.command("describe")
 @with_name_arguments("group")
-@click.option("--members", is_flag=True, help="the members, and what each reads")
-@click.option("--state", "only_state", is_flag=True, help="only the state of the group")
+@click.option("--members", is_flag=True, help="show the members and their partitions")
+@click.option("--state", "only_state", is_flag=True, help="show only the state of the group")
 @click.option("--offsets", is_flag=True, help="the committed offsets (the default)")
 @with_output
 @with_kafka
@@ -116,14 +116,16 @@ def describe(kafka: Kafka, names: tuple[str, ...], output: str, members: bool, o
 @groups.command("reset-offsets")
 @with_name_arguments("group")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="only this topic, or these partitions")
-@click.option("--all-topics", is_flag=True, help="everything that the group has committed")
+@click.option("--all-topics", is_flag=True, help="all partitions that the group has committed")
 @click.option("--to-earliest", is_flag=True, help="to the first record")
 @click.option("--to-latest", is_flag=True, help="to the end")
-@click.option("--to-current", is_flag=True, help="to what is committed; useful with several topics")
+@click.option("--to-current", is_flag=True, help="to the committed offset; useful with several topics")
 @click.option("--to-offset", type=int, metavar="N")
 @click.option("--to-datetime", metavar="TIME", help="to the first record at or after it: 2026-11-16T08:00:00")
-@click.option("--by-duration", type=Duration(), metavar="TIME", help="to the first record since so long: 1h, P1D")
-@click.option("--shift-by", type=int, metavar="N", help="so many records forward, or back if below nought")
+@click.option(
+    "--by-duration", type=Duration(), metavar="TIME", help="to the first record of this duration before now: 1h, P1D"
+)
+@click.option("--shift-by", type=int, metavar="N", help="move by N records; back if N is negative")
 @click.option("--dry-run", is_flag=True, help="only show the plan")
 @with_execute_option
 @with_output

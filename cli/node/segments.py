@@ -93,7 +93,7 @@ def ls(places: tuple[str, ...], data: str, output: str) -> None:
 @segments.command("dump")
 @click.argument("places", nargs=-1, required=True, metavar="FILE|TOPIC:P...")
 @click.option("--data", default="data", metavar="DIR", help="the log directory; default ./data")
-@click.option("--records", is_flag=True, help="the records, instead of their batches")
+@click.option("--records", is_flag=True, help="show the records instead of their batches")
 @with_output
 def dump(places: tuple[str, ...], data: str, records: bool, output: str) -> None:
     """Batches, or with --records the records."""

@@ -26,6 +26,7 @@ from ..terminal.failure import CannotStart, Failure
 from . import temp_folders
 from .flags import DEFAULT_PORT
 from .gc_policy import freeze_startup_objects
+from .port_owner import owner_of
 from .sd_notify import READY, STOPPING, notify
 
 if TYPE_CHECKING:
@@ -311,6 +312,8 @@ def _run(
         if ended is not None:
             hints = ["mend or replace the disk, then start the node again"]
             raise Failure(f"this node has ended: {ended}", hints=hints) from None
+        if isinstance(happened[0], CannotStart):
+            raise happened[0] from None
         known = (DirectoryInUse, ForeignDirectory, NotFormatted, VotersDisagree, CorruptFile, JoinRefused)
         if not all(isinstance(each, (PortInUse, *known, OutOfDescriptors, OSError)) for each in happened):
             raise
@@ -400,7 +403,8 @@ async def _furnish(broker: "Broker", dev: DevRun | None) -> None:
         for reply in decision.replies:
             if reply.outcome.code != NONE:
                 raise CannotStart(f"user {reply.user} was not created: {reply.outcome.message}")
-    await broker.create_missing_topics(dev.topics)
+    for name, error in (await broker.create_missing_topics(dev.topics)).items():
+        raise CannotStart(f"topic {name} was not created: {error}.")
 
 
 def _start_demo(servers: Sequence[tuple[str, int]]) -> None:
@@ -522,29 +526,6 @@ def say(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def owner_of(port: int) -> str:
-    """The process that listens on a port, as far as the system reports it."""
-    wanted = f"{port:04X}"
-    inodes = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            fields = line.split()
-            if fields[3] == "0A" and fields[1].endswith(f":{wanted}"):
-                inodes.add(f"socket:[{fields[9]}]")
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if any(os.readlink(link) in inodes for link in (process / "fd").iterdir()):
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                return f"process {process.name} ({command[:80]})"
-        except OSError:
-            continue
-    return "another process"
 
 
 RUN: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {"dev": _dev, "serve": _serve}

@@ -66,15 +66,15 @@ def random_uuid_command() -> None:
 @storage.command("format")
 @click.option("-t", "--cluster-id", required=True, metavar="ID", help="the same for all nodes of a cluster")
 @click.option("-c", "--config", required=True, metavar="FILE", help="the node's server.properties")
-@click.option("-s", "--standalone", is_flag=True, help="this controller is the first voter, and alone so far")
+@click.option("-s", "--standalone", is_flag=True, help="this controller is the only voter at first")
 @click.option("-I", "--initial-controllers", metavar="LIST", help="the first voters: ID@HOST:PORT:DIRECTORY-ID,…")
-@click.option("-N", "--no-initial-controllers", is_flag=True, help="this node joins a quorum that is there")
+@click.option("-N", "--no-initial-controllers", is_flag=True, help="this node joins an existing quorum")
 @click.option(
-    "-r", "--release-version", metavar="RELEASE", help="begin with the features of this release: 4.0, 3.9-IV0"
+    "-r", "--release-version", metavar="RELEASE", help="start with the features of this release: 4.0, 3.9-IV0"
 )
-@click.option("-f", "--feature", multiple=True, metavar="NAME=LEVEL", help="a feature's level to begin with")
+@click.option("-f", "--feature", multiple=True, metavar="NAME=LEVEL", help="the first level of a feature; repeatable")
 @click.option("-S", "--add-scram", multiple=True, metavar="CREDENTIAL", help="MECHANISM=[name=NAME,password=PASSWORD]")
-@click.option("-g", "--ignore-formatted", is_flag=True, help="leave directories alone that are formatted")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="skip directories that are formatted")
 def format_command(
     cluster_id: str,
     config: str,

@@ -52,7 +52,7 @@ def with_filter(function: Any) -> Any:
             click.option(
                 "--resource-pattern-type",
                 type=words.PATTERN_FILTER,
-                help="match: all rules that hold for the resource; default any",
+                help="match: all rules that apply to the resource; default any",
             ),
             click.option("--operation", metavar="OPERATION", help="such as READ"),
             click.option("--host", metavar="ADDRESS", help="rules for this address"),
@@ -84,10 +84,13 @@ def list_rules(
 @click.argument("principal")
 @click.argument("operations", metavar="OPERATION[,OPERATION]...")
 @click.argument("resource", metavar="TYPE:NAME")
-@click.option("--deny", is_flag=True, help="deny it; a denial wins over everything that allows")
+@click.option("--deny", is_flag=True, help="deny; a denial wins over every rule that allows")
 @click.option("--host", default=ANY_HOST, metavar="ADDRESS", help="only from this address; default *, from everywhere")
 @click.option(
-    "--resource-pattern-type", type=words.PATTERN, default="literal", help="prefixed: all resources that begin so"
+    "--resource-pattern-type",
+    type=words.PATTERN,
+    default="literal",
+    help="prefixed: all resources whose names begin with this",
 )
 @with_kafka
 def add(

@@ -56,8 +56,8 @@ token = group("token", "Delegation tokens.", ls="list", delete="expire")
 
 
 @token.command("create")
-@click.option("--owner", metavar="PRINCIPAL", help="default: the user that is logged in; another needs CREATE_TOKENS")
-@click.option("--renewer", "renewers", multiple=True, metavar="PRINCIPAL", help="may renew it; may be said again")
+@click.option("--owner", metavar="PRINCIPAL", help="default: the current user; another one needs CREATE_TOKENS")
+@click.option("--renewer", "renewers", multiple=True, metavar="PRINCIPAL", help="a user that may renew it; repeatable")
 @click.option("--max-life-time", type=Duration(), metavar="TIME", help="default: as long as the broker allows")
 @with_output
 @with_kafka
@@ -88,7 +88,7 @@ def create(kafka: Kafka, owner: str | None, renewers: tuple[str, ...], max_life_
 
 @token.command("renew")
 @click.argument("token_id")
-@click.option("--renew-time-period", type=Duration(), metavar="TIME", help="default: as the broker has it configured")
+@click.option("--renew-time-period", type=Duration(), metavar="TIME", help="default: the broker's setting")
 @with_kafka
 def renew(kafka: Kafka, token_id: str, renew_time_period: int | None) -> None:
     """Lengthens the life of a token, at most to its last renewal time."""
@@ -115,7 +115,7 @@ def expire(kafka: Kafka, token_id: str, expiry_time_period: int | None) -> None:
 
 
 @token.command("list")
-@click.option("--owner", "owners", multiple=True, metavar="PRINCIPAL", help="may be said again")
+@click.option("--owner", "owners", multiple=True, metavar="PRINCIPAL", help="only tokens of this user; repeatable")
 @with_output
 @with_kafka
 def list_tokens(kafka: Kafka, owners: tuple[str, ...], output: str) -> None:

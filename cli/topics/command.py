@@ -115,13 +115,13 @@ def describe(
 
 @topics.command("create")
 @with_name_arguments("topic")
-@click.option("--partitions", type=int, default=BROKER_DEFAULT, metavar="N", help="default: as the broker has it")
+@click.option("--partitions", type=int, default=BROKER_DEFAULT, metavar="N", help="default: the broker's setting")
 @click.option(
-    "--replication-factor", type=int, default=BROKER_DEFAULT, metavar="N", help="default: as the broker has it"
+    "--replication-factor", type=int, default=BROKER_DEFAULT, metavar="N", help="default: the broker's setting"
 )
 @click.option("--config", "-c", "config", multiple=True, metavar="KEY=VALUE")
 @click.option("--if-not-exists", is_flag=True, help="a topic that exists already is no error")
-@click.option("--dry-run", is_flag=True, help="only ask whether it could be created")
+@click.option("--dry-run", is_flag=True, help="only check whether it could be created")
 @with_kafka
 def create(
     kafka: Kafka,
@@ -165,9 +165,9 @@ def create(
 
 @topics.command("alter")
 @with_name_arguments("topic")
-@click.option("--partitions", type=int, metavar="N", help="how many there shall be; they never become fewer")
+@click.option("--partitions", type=int, metavar="N", help="the new number; it can only grow")
 @click.option("--config", "-c", "config", multiple=True, metavar="KEY=VALUE")
-@click.option("--delete-config", multiple=True, metavar="KEY", help="back to the broker's default")
+@click.option("--delete-config", multiple=True, metavar="KEY", help="reset to the broker's default")
 @with_kafka
 def alter(
     kafka: Kafka,

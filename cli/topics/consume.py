@@ -48,18 +48,18 @@ class Window(NamedTuple):
 @click.option("--offset", "-o", "where", default=None, metavar="WHERE", help="start, end, N, +N, -N, A:B, @TIME, @-1h")
 @click.option("--from-beginning", is_flag=True, help="the same as -o start")
 @click.option("--group", "-g", metavar="GROUP", help="read as a member of a group, and commit")
-@click.option("--max-messages", "-n", "limit", type=int, metavar="N", help="stop after so many")
+@click.option("--max-messages", "-n", "limit", type=int, metavar="N", help="stop after N records")
 @click.option("--exit", "-e", "is_finite", is_flag=True, help="stop at the end")
 @click.option(
     "--format", "-f", "form", default=None, metavar="FORMAT", help="json, raw, or text with %t %p %o %k %s %T %h"
 )
 @click.option("--decode", type=click.Choice(DECODERS), default="auto", metavar="HOW", help=", ".join(DECODERS))
-@click.option("--schema", metavar="FILE", help="of --decode avro (.avsc) or protobuf (as protoc writes it)")
-@click.option("--registry", metavar="URL", help="of --decode registry or avro: where the schemas are")
-@click.option("--message", metavar="NAME", help="of --decode protobuf: which message the values are")
-@click.option("--framed", "is_framed", is_flag=True, help="of --schema: a schema id stands before each value")
+@click.option("--schema", metavar="FILE", help="for --decode avro (.avsc) or protobuf (a descriptor of protoc)")
+@click.option("--registry", metavar="URL", help="for --decode registry or avro: the schema registry")
+@click.option("--message", metavar="NAME", help="for --decode protobuf: the message type of the values")
+@click.option("--framed", "is_framed", is_flag=True, help="for --schema: each value begins with a schema id")
 @click.option("--grep", metavar="RE", help="only records whose key or value matches")
-@click.option("--read-committed", is_flag=True, help="without records of transactions that were not committed")
+@click.option("--read-committed", is_flag=True, help="skip records of transactions that were not committed")
 @with_settings
 def consume(
     settings: Settings,
@@ -82,7 +82,7 @@ def consume(
     if not names:
         raise click.UsageError("name a topic.")
     if where is not None and from_beginning:
-        raise click.UsageError("say -o or --from-beginning, not both.")
+        raise click.UsageError("use -o or --from-beginning, not both.")
     if group is not None and (only or where not in (None, "start", "end")):
         raise click.UsageError("in a group, the group decides: only -o start and -o end can be said, and no partition.")
     try:

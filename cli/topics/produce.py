@@ -33,12 +33,12 @@ CLOSE_S: Final = 5.0
 @click.option("--topic", "-t", "topic_option", metavar="TOPIC")
 @click.option("--key", "-k", metavar="KEY", help="of every record")
 @click.option("--header", "-H", "headers", multiple=True, metavar="KEY:VALUE", help="of every record")
-@click.option("--partition", "-p", type=int, metavar="N", help="default: by key, or any")
-@click.option("--key-separator", "-K", metavar="SEP", help="what stands before it in a line is the key")
+@click.option("--partition", "-p", type=int, metavar="N", help="default: by key")
+@click.option("--key-separator", "-K", metavar="SEP", help="the text before SEP in a line is the key")
 @click.option("--compression", "-z", type=click.Choice(CODECS), default="none", metavar="CODEC", help=", ".join(CODECS))
 @click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), default="all", metavar="N", help="all, 1 or 0")
 @click.option("--file", "-f", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="instead of stdin")
-@click.option("--null", is_flag=True, help="an empty line has no value: on a compacted topic it deletes its key")
+@click.option("--null", is_flag=True, help="an empty value is null, which deletes the key in a compacted topic")
 @with_settings
 def produce(
     settings: Settings,

@@ -56,7 +56,7 @@ def one_look_tells_no_speed_and_nobody_no_size(module: ModuleType) -> None:
         module.explain_shortfall(3, module.Shortfall(0, 0, 0.0)) == "broker 3 is up, and has all: it joins in a moment"
     )
     assert module.explain_shortfall(3, module.Shortfall(5, 1, None)) == "broker 3 is up, and catches up"
-    assert module.explain_shortfall(3, None) == "broker 3 is not there"
+    assert module.explain_shortfall(3, None) == "broker 3 is down"
 
 
 RULES: list[tuple[ModuleType, Rule]] = [

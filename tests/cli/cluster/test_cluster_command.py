@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psutil
 import pytest
 from support.command_line import Ended, command
 
@@ -73,21 +75,21 @@ def test_a_killed_node_is_missed_until_it_is_started(cluster: LocalCluster) -> N
     ended = command("topics", "create", "orders", "--partitions", "3", at=servers(cluster))
     assert ended.code == Exit.OK, ended
     (before,) = rows("status")
-    assert command("cluster", "kill", "2").out == "node 2 is dead\n"
+    assert command("cluster", "kill", "2").out == "node 2 killed\n"
     assert states() == ["running", "stopped", "running"]
     assert command("cluster", "kill", "2").code == Exit.NOT_FOUND
     until(lambda: command("cluster", "status").code == Exit.UNHEALTHY)
     until(lambda: [row["missing"] for row in command("cluster", "under-replicated", "-o", "json").rows] == [[2]] * 3)
     for row in rows("under-replicated", code=Exit.UNHEALTHY):
-        assert row["behind"] is None and row["why"] == "broker 2 is not there"
+        assert row["behind"] is None and row["why"] == "broker 2 is down"
         # Only a controller that has heard of it in its own time knows since when it has not.
         assert row["since_ms"] is None or row["since_ms"] >= 0
     (status,) = rows("status", code=Exit.UNHEALTHY)
     if status["epoch"] == before["epoch"]:
         assert all(row["since_ms"] is not None for row in rows("under-replicated", code=Exit.UNHEALTHY))
     assert (status["status"], status["brokers"]) == (DEGRADED, "2/3")
-    assert "broker 2 is not there" in status["reasons"]
-    assert command("cluster", "start", "2").out == "node 2 serves\n"
+    assert "broker 2 is down" in status["reasons"]
+    assert command("cluster", "start", "2").out == "node 2 is ready\n"
     healthy()
     assert rows("under-replicated") == []
     assert command("cluster", "start", "2").code == Exit.EXISTS
@@ -241,11 +243,78 @@ def known(*fenced: int) -> list[Broker]:
     return [Broker(node, "localhost", 9090 + node, None, node in fenced) for node in (1, 2)]
 
 
+def test_a_taken_port_is_named_with_its_node_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = command("cluster", "up", "--nodes", "1", "--port", str(port))
+    assert ended.code != Exit.OK
+    assert f"node 1 cannot start: port {port} is taken by process {os.getpid()}" in ended.stderr
+    assert LocalCluster.load(local_folder()) is None
+    assert list(tmp_path.rglob("*")) == [tmp_path / "trioka"]
+
+
+def test_a_node_that_does_not_start_stops_the_others_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    ended = command("cluster", "up", "--nodes", "2", "--port", "0", "--override", "num.partitions=no")
+    assert ended.code != Exit.OK
+    assert "num.partitions" in ended.stderr
+    assert LocalCluster.load(local_folder()) is None
+    assert not [each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(each.info["cmdline"])]
+    assert command("cluster", "up", "--override", "x").code == Exit.USAGE
+
+
+def test_a_cluster_has_overrides_and_offers_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    ended = command("cluster", "up", "--nodes", "1", "--port", "0", "--override", "num.partitions=4", "--metrics")
+    try:
+        assert ended.code == Exit.OK, ended
+        found = re.search(r"metrics of node 1: (http://\S+)", ended.stderr)
+        assert found is not None
+        with urllib.request.urlopen(found[1]) as page:
+            assert b"kafka_server_" in page.read()
+        local = LocalCluster.load(local_folder())
+        assert local is not None
+        config = command("config", "get", "num.partitions", "--broker", "1", at=servers(local))
+        assert config.out == "4\n"
+        again = command("cluster", "up", "--nodes", "1", "--metrics")
+        assert again.code == Exit.OK
+        assert "the cluster exists" in again.stderr
+    finally:
+        assert command("cluster", "down", "--delete-data").code == Exit.OK
+
+
+def test_a_lost_quorum_is_named_and_silent_brokers_show_at_once(cluster: LocalCluster) -> None:
+    healthy()
+    try:
+        for node in ("2", "3"):
+            assert command("cluster", "kill", node).code == Exit.OK
+        ended = command("cluster", "status", "--timeout", "5s", "-o", "json")
+        assert ended.code == Exit.UNHEALTHY
+        (row,) = ended.rows
+        assert row["status"] == DOWN
+        assert any(each.startswith("the quorum is lost: 1 of 3 controllers run") for each in row["reasons"]), row
+    finally:
+        for node in ("2", "3"):
+            command("cluster", "start", node)
+    healthy()
+    assert command("cluster", "kill", "2").code == Exit.OK
+    ended = command("cluster", "status", "-o", "json")  # the session of the broker has not ended yet
+    assert (ended.code, ended.rows[0]["brokers"]) == (Exit.UNHEALTHY, "2/3")
+    assert command("cluster", "start", "2").code == Exit.OK
+    healthy()
+
+
 def test_the_worst_decides() -> None:
     whole, behind, without = (1, [1, 2], [1, 2]), (1, [1, 2], [1]), (-1, [1, 2], [2])
     assert judge(result(whole), known(), has_controller=True) == (HEALTHY, [])
     assert judge(result(whole, behind), known(), has_controller=True)[0] == DEGRADED
-    assert judge(result(whole), known(2), has_controller=True) == (DEGRADED, ["broker 2 is not there"])
+    assert judge(result(whole), known(2), has_controller=True) == (DEGRADED, ["broker 2 is down"])
+    assert judge(result(whole), known(), [2], has_controller=True) == (DEGRADED, ["broker 2 does not answer"])
     verdict, reasons = judge(result(behind, without), known(2), has_controller=True)
     assert verdict == DOWN and len(reasons) == 3
     assert judge(result(whole), known(), has_controller=False)[0] == DOWN

@@ -74,6 +74,7 @@ def test_run_passes_addresses_and_keys_to_its_broker() -> None:
         (["--advertise", "a:99999"], "--advertise a:99999 must be HOST or HOST:PORT"),
         (["--set", "num.partitions"], "--set 'num.partitions' must have the form key=value"),
         (["--set", "num.partitions=x"], "num.partitions"),
+        (["--topic", "orders:20000"], "topic orders was not created: "),
         (["--nodes", "3", "--host", "0.0.0.0"], "--host and --advertise are for one node"),
         (["--nodes", "3", "--set", "x"], "--set 'x' must have the form key=value"),
     ],
