@@ -218,6 +218,7 @@ def kafkajs_login() -> list[str | Path]:
 PROGRAMS: Mapping[str, Callable[[], list[str | Path]]] = {
     "franz-go": lambda: go_login("franz"),
     "sarama": lambda: go_login("sarama"),
+    "sarama-v0": lambda: go_login("sarama-v0"),  # SaslHandshake 0, and messages without headers
     "kafkajs": kafkajs_login,  # its connections after the first begin with SaslHandshake
 }
 
