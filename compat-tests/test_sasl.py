@@ -227,7 +227,7 @@ def by_kafka_python(address: str, topic: str, is_over: Callable[[], bool]) -> in
         sasl_plain_password=PASSWORD,
         retries=0,
     )
-    sent = []
+    sent: list[Any] = []
     while not is_over():
         sent.append(producer.send(topic, b"%d" % len(sent)))
         time.sleep(0.001)
