@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -151,6 +151,27 @@ def test_franz_go(place: Place) -> None:
         timeout=2 * PATIENCE_MS / 1000,
     )
     assert done.stdout == LINES
+
+
+def sarama() -> list[str | Path]:
+    return [*toolchains.go_program("login"), "sarama"]
+
+
+def kafkajs() -> list[str | Path]:
+    (node, *_), environment = toolchains.kafkajs()
+    return ["env", f"NODE_PATH={environment['NODE_PATH']}", node, toolchains.CLIENTS / "kafkajs" / "login.js"]
+
+
+@pytest.mark.parametrize("client", [sarama, kafkajs], ids=lambda client: str(client.__name__))
+def test_clients_of_other_languages(place: Place, client: Callable[[], list[str | Path]]) -> None:
+    try:
+        command = client()
+    except Unavailable as missing:
+        toolchains.unavailable(missing)
+    files = [place.trusted] if place.own is None else [place.trusted, place.own]
+    whole = [*command, place.bootstrap, "TLS", "nobody", "greetings", *files]
+    done = subprocess.run(whole, input="", capture_output=True, text=True, timeout=2 * PATIENCE_MS / 1000, check=False)
+    assert done.stdout.strip() == "value", done.stderr
 
 
 def java_stores(place: Place, kind: str, folder: Path) -> list[str]:

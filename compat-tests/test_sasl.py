@@ -5,6 +5,7 @@ import itertools
 import re
 import ssl
 import subprocess
+import time
 from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -35,6 +36,7 @@ from trioka.protocol.sasl.scram import LIBRDKAFKA_ADVICE
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 USER, PASSWORD = "alice", "a,l=ice s3cret"
 TOOL_PASSWORD = "scram-s3cret"  # a comma would separate the parts of a credential on the tool's command line
+SESSION_MS, SESSIONS = 3000, 5
 CONFIGS, TOPICS = "kafka.admin.ConfigCommand", "org.apache.kafka.tools.TopicCommand"
 
 
@@ -195,6 +197,72 @@ def test_java_logs_in(secured: Listener, mechanism: str, tmp_path: Path) -> None
         run_tool(TOPICS, "--bootstrap-server", secured.address, "--command-config", wrong, "--list")
 
 
+def by_confluent(address: str, topic: str, is_over: Callable[[], bool]) -> int:
+    errors: list[object] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+        }
+    )
+    sent = 0
+    while not is_over():
+        producer.produce(topic, b"%d" % sent, on_delivery=lambda error, _: errors.append(error))
+        producer.poll(0.001)
+        sent += 1
+    assert producer.flush(30) == 0
+    assert errors == [None] * sent
+    return sent
+
+
+def by_kafka_python(address: str, topic: str, is_over: Callable[[], bool]) -> int:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=address,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_plain_username=USER,
+        sasl_plain_password=PASSWORD,
+        retries=0,
+    )
+    sent: list[Any] = []
+    while not is_over():
+        sent.append(producer.send(topic, b"%d" % len(sent)))
+        time.sleep(0.001)
+    producer.flush(30)
+    assert all(each.succeeded() for each in sent)
+    producer.close()
+    return len(sent)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("produce", [by_confluent, by_kafka_python], ids=lambda client: str(client.__name__))
+def test_a_client_logs_in_again_while_it_writes(tmp_path: Path, produce: Callable[..., int]) -> None:
+    port, nodes = free_ports("127.0.0.1", 2)
+    address = f"127.0.0.1:{port}"
+    listeners = f"CLIENTS://{address},NODES://127.0.0.1:{nodes}"
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:0",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,NODES:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "NODES",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_{USER}="{PASSWORD}";',
+        "connections.max.reauth.ms": SESSION_MS,
+    }
+    with TriokaProcess(tmp_path, settings) as process:
+        until = time.monotonic() + SESSIONS * SESSION_MS / 1000
+        sent = produce(address, "relogin", lambda: time.monotonic() > until)
+    assert sent > 100
+    text = process.log.read_text()
+    assert "Traceback" not in text and "expired" not in text
+
+
 def run_client(command: list[str | Path], listener: Listener, mechanism: str, topic: str, password: str) -> Any:
     whole = [*command, listener.address, mechanism, USER, topic, *listener.ca]
     return subprocess.run(whole, input=password, capture_output=True, text=True, timeout=120, check=False)
@@ -218,6 +286,7 @@ def kafkajs_login() -> list[str | Path]:
 PROGRAMS: Mapping[str, Callable[[], list[str | Path]]] = {
     "franz-go": lambda: go_login("franz"),
     "sarama": lambda: go_login("sarama"),
+    "sarama-v0": lambda: go_login("sarama-v0"),  # SaslHandshake 0, and messages without headers
     "kafkajs": kafkajs_login,  # its connections after the first begin with SaslHandshake
 }
 

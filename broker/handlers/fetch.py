@@ -187,6 +187,7 @@ class PartitionReader:
         "context",
         "elsewhere",
         "found_bytes",
+        "is_consumer",
         "is_noting",
         "leaders_only",
         "left",
@@ -215,6 +216,7 @@ class PartitionReader:
         self.committed = request.isolation_level == READ_COMMITTED and asker < 0
         self.asker = asker
         self.asker_epoch = request.replica_state.replica_epoch
+        self.is_consumer = asker < 0 and HEALER not in (request.replica_id, request.replica_state.replica_id)
         self.is_noting = asker >= 0  # cleared after the first read: a repeated read has no new position of the follower
         self.noted: list[Replica] = []  # replicas whose waiting requests may be complete now
         self.leaders_only = asker >= 0 or version < FIRST_VERSION_WITH_RACKS
@@ -308,7 +310,7 @@ class PartitionReader:
 
     def _reach_end(self, replica: Replica) -> None:
         """The result has all records of the partition."""
-        if self.asker < 0 and replica.is_linearizable:
+        if self.is_consumer and replica.is_linearizable:
             self.reads.reach_end(replica)
 
     @property

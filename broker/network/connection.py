@@ -393,7 +393,7 @@ class Connection:
                 frame = next(frames, None)
                 if frame is None:
                     break
-                if self._inflight and REQUEST_START.unpack_from(frame, 0)[0] != PRODUCE_KEY:  # only these overtake
+                if self._inflight and not _is_produce(frame):  # only these overtake
                     self.reader.push_back(frame)
                     break
                 self._serve(frame)
@@ -410,6 +410,8 @@ class Connection:
         if gate.state is SaslState.RAW:
             self._dispatch.serve_raw_login(self, gate, frame)
             return False
+        if gate.state is SaslState.FAILED:
+            return False  # a SASL message behind the last one may be shorter than a header
         try:
             return gate.admit(REQUEST_START.unpack_from(frame, 0)[0], self.last_active)
         except SessionExpired:
@@ -572,3 +574,9 @@ class Connection:
 
 def _nothing() -> None:
     pass
+
+
+def _is_produce(frame: memoryview) -> bool:
+    """False for a SASL message, which may be shorter than a header."""
+    key: int = REQUEST_START.unpack_from(frame, 0)[0] if len(frame) >= HEADER_KEY_BYTES else -1
+    return key == PRODUCE_KEY

@@ -131,6 +131,25 @@ async def test_attack_15_raw_messages_of_strange_sizes_close(tmp_path: Path) -> 
 
 
 @on_trio
+async def test_attack_15_short_messages_behind_a_refused_login_are_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before the connection is closed, and while a worker thread has the message before them."""
+    token = f"\0alice\0{PASSWORDS['alice']}!".encode()
+    async with attacked_broker(tmp_path) as broker:
+        for mechanism, message in (("PLAIN", token), ("SCRAM-SHA-256", b"n,,n=alice,r=abc"), ("SCRAM-SHA-256", b"x")):
+            for size in range(8):
+                async with SaslClient(broker) as client:
+                    await client.handshake(mechanism, 0)
+                    short = size.to_bytes(4) + bytes(size)
+                    await client.send(len(message).to_bytes(4) + message + 3 * short)
+                    with suppress(trio.BrokenResourceError):
+                        while await client.receive_frame() is not None:
+                            pass
+        assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@on_trio
 async def test_attack_16_plain_messages_that_are_none_are_refused(tmp_path: Path) -> None:
     async with attacked_broker(tmp_path) as broker:
         for message in (

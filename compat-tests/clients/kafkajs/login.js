@@ -1,18 +1,25 @@
-// Logs in by SASL, writes a record and reads it again: login.js BOOTSTRAP MECHANISM USER TOPIC [CA-FILE], and the
-// password on standard input. With a file of a CA it speaks TLS. It prints the value that it has read.
+// Logs in by SASL, writes a record and reads it again: login.js BOOTSTRAP MECHANISM USER TOPIC [CA-FILE [OWN-FILE]], and
+// the password on standard input. With a file of a CA it speaks TLS, with a file of its own it has a certificate; the
+// mechanism TLS is no login. It prints the value that it has read.
 const fs = require('fs')
 const { Kafka, logLevel } = require('kafkajs')
 
-const [bootstrap, mechanism, username, topic, authority] = process.argv.slice(2)
+const [bootstrap, mechanism, username, topic, authority, own] = process.argv.slice(2)
 const password = fs.readFileSync(0, 'utf8').trim()
+
+function tls() {
+  if (!authority) return false
+  const identity = own ? { cert: fs.readFileSync(own, 'utf8'), key: fs.readFileSync(own, 'utf8') } : {}
+  return { ca: [fs.readFileSync(authority, 'utf8')], ...identity }
+}
 
 async function main() {
   const kafka = new Kafka({
     brokers: [bootstrap],
     clientId: 'kafkajs',
     logLevel: logLevel.NOTHING,
-    ssl: authority ? { ca: [fs.readFileSync(authority, 'utf8')] } : false,
-    sasl: { mechanism: mechanism.toLowerCase(), username, password },
+    ssl: tls(),
+    sasl: mechanism === 'TLS' ? undefined : { mechanism: mechanism.toLowerCase(), username, password },
     retry: { retries: 3, initialRetryTime: 50 },
   })
   const producer = kafka.producer()

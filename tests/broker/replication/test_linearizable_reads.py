@@ -23,6 +23,7 @@ from trioka.broker.fastpath import registry
 from trioka.broker.replication import linearizable_reads, request_reads
 from trioka.broker.replication.fetch_session_client import VERSION, FetchSessionClient, Limits, Position
 from trioka.broker.replication.partitions import Replica
+from trioka.cluster.healing import HEALER
 from trioka.protocol.errors import NONE, InvalidConfig, NotLeaderOrFollower
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
@@ -69,6 +70,17 @@ async def test_a_linearizable_read_shows_what_was_acknowledged(tmp_path: Path) -
         assert cluster[node].replication.reads.begun >= 10
         other = next(number for number in cluster.brokers if number != node)
         assert (await fetch(cluster, other, 5)).error_code == NOT_LEADER  # at the end, and it does not lead
+        assert (await heal_from(cluster, other)).error_code == NONE  # replicas are healed with what a follower has
+
+
+async def heal_from(cluster: Cluster, node: int) -> Any:
+    requested = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topic = FetchRequest.Topic(topic_id=replica(cluster, node).topic_id, partitions=[requested])
+    state = FetchRequest.ReplicaState(replica_id=HEALER)
+    async with cluster.asking(node) as connection:
+        request = FetchRequest(replica_state=state, max_wait_ms=0, min_bytes=0, topics=[topic])
+        (result,) = (await connection.ask(request, VERSION)).responses[0].partitions
+        return result
 
 
 async def _behind_a_partition(directory: Path, level: str) -> list[tuple[int, int]]:

@@ -1,5 +1,9 @@
-// Logs in by SASL, writes a record and reads it again: login franz|sarama BOOTSTRAP MECHANISM USER TOPIC [CA-FILE], and
-// the password on standard input. With a file of a CA it speaks TLS. It prints the value that it has read.
+// Logs in by SASL, writes a record and reads it again:
+//
+//	login franz|sarama|sarama-v0 BOOTSTRAP MECHANISM USER TOPIC [CA-FILE [OWN-FILE]]
+//
+// The password is on standard input. With a file of a CA it speaks TLS, with a file of its own it has a certificate; the
+// mechanism TLS is no login. sarama-v0 sends SASL messages without headers. It prints the value that it has read.
 package main
 
 import (
@@ -45,7 +49,16 @@ func main() {
 		roots.AppendCertsFromPEM(authority)
 		l.tls = &tls.Config{RootCAs: roots}
 	}
-	value, err := map[string]func(*login) ([]byte, error){"franz": byFranz, "sarama": bySarama}[os.Args[1]](l)
+	if len(os.Args) > 7 {
+		own, err := tls.LoadX509KeyPair(os.Args[7], os.Args[7])
+		if err != nil {
+			fail(err)
+		}
+		l.tls.Certificates = []tls.Certificate{own}
+	}
+	value, err := map[string]func(*login) ([]byte, error){
+		"franz": byFranz, "sarama": bySarama, "sarama-v0": bySaramaWithoutHeaders,
+	}[os.Args[1]](l)
 	if err != nil {
 		fail(err)
 	}

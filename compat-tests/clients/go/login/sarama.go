@@ -16,10 +16,20 @@ import (
 )
 
 func bySarama(l *login) ([]byte, error) {
+	return withSarama(l, sarama.NewConfig())
+}
+
+func bySaramaWithoutHeaders(l *login) ([]byte, error) {
 	config := sarama.NewConfig()
+	config.Net.SASL.Version = sarama.SASLHandshakeV0
+	config.ApiVersionsRequest = false // Sarama sends it first only with version 1
+	return withSarama(l, config)
+}
+
+func withSarama(l *login, config *sarama.Config) ([]byte, error) {
 	config.Version = sarama.MaxVersion
 	config.Producer.Return.Successes = true
-	config.Net.SASL.Enable = true
+	config.Net.SASL.Enable = l.mechanism != "TLS"
 	config.Net.SASL.User = l.user
 	config.Net.SASL.Password = l.password
 	config.Net.SASL.Mechanism = sarama.SASLMechanism(l.mechanism)
