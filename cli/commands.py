@@ -49,6 +49,9 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "archive": LazyCommand(
         "trioka.cli.archive.command", "archive", "tiered topics, read from the object store", "archive"
     ),
+    "tier": LazyCommand(
+        "trioka.cli.tier.command", "tier", "tiered topics: status, ls, verify, sweep, lifecycle", "archive"
+    ),
     "bench": LazyCommand("trioka.cli.bench", "bench", "how fast is this broker, from here?"),
     "explain": LazyCommand("trioka.cli.explain", "explain", "what an error code or a config key means"),
     "context": LazyCommand("trioka.cli.context", "context", "names for clusters"),
