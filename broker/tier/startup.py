@@ -33,7 +33,7 @@ async def open_tiered_storage(broker: "Broker") -> TieredStorage:
         client = await trio.to_thread.run_sync(import_module, ".obstore_client", __package__)
     except ImportError:
         raise ObjectStoreRefused(
-            f"trioka.tier.url {options.url} cannot be used: install the package trioka[tier], which has obstore"
+            f"trioka.tier.url {options.url} needs the package obstore: run pip install 'trioka[tier]'."
         ) from None
     store = client.open_store(options, trio.CapacityLimiter(STORE_THREADS))
     await check_conditional_create(store, f"{broker.node_id}-{broker.random.getrandbits(64):016x}")
