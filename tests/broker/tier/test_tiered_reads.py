@@ -26,7 +26,10 @@ from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 
 COUNT = 22
-ALONE: dict[str, object] = {"rlmm_config_remote_log_metadata_topic_replication_factor": 1}
+ALONE: dict[str, object] = {
+    "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
+    "remote_fetch_max_wait_ms": 30_000,  # on a machine with other things to do
+}
 
 
 async def everything(cluster: Cluster, node: int, start: int = 0) -> bytes:
