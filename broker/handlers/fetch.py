@@ -163,7 +163,7 @@ async def _fetch_uncached(broker: "Broker", reading: "PartitionReader") -> Fetch
             await reading.remote.run()
         await broker.cold_reads.warm(cold)
         results = reading.read_all()
-        if not reading.cold and not reading.reads.begin():
+        if not reading.cold and not reading.remote and not reading.reads.begin():
             return reading.answer(results)
     reading.cold = None
     results = reading.read_all()

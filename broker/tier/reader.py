@@ -49,6 +49,7 @@ from ..config.tier_keys import (
 from ..config.trioka_keys import TIER_CACHE_BYTES
 from .batch_range import NOTHING, Extract, TimedRecord, Wanted, extract, first_from, joined
 from .copy_quota import CopyQuota
+from .counts import TierCounts
 from .loading_cache import LoadingCache, StartSoon
 from .object_store import ObjectNotFound, ObjectStore, ObjectStoreError
 from .remote_index import RemoteIndex, check_manifest, read_indexes, remote_index
@@ -87,25 +88,6 @@ class RangeKey(NamedTuple):
     size: int
 
 
-class ReaderCounts:
-    """Since the start, for metrics; requests and errors of a topic include its reads only."""
-
-    def __init__(self) -> None:
-        self.bytes: dict[str, int] = {}
-        self.requests: dict[str, int] = {}
-        self.errors: dict[str, int] = {}
-        self.pending = 0
-        self.rejected = 0
-
-    def add(self, counts: dict[str, int], topic: str, value: int = 1) -> None:
-        counts[topic] = counts.get(topic, 0) + value
-
-    def forget(self, topic: str) -> None:
-        """A topic was deleted."""
-        for counts in (self.bytes, self.requests, self.errors):
-            counts.pop(topic, None)
-
-
 class RemoteReader:
     def __init__(
         self,
@@ -115,6 +97,7 @@ class RemoteReader:
         image: RemoteLogMetadata,
         on_lost: Callable[[TopicIdPartition, RemoteSegment, Loss], None],
         may_skip: Callable[[TopicIdPartition], bool],
+        counts: TierCounts,
     ) -> None:
         self._config: Final = config
         self._store: Final = store
@@ -123,7 +106,9 @@ class RemoteReader:
         self._may_skip: Final = may_skip
         self._threads: Final = trio.CapacityLimiter(config()[REMOTE_LOG_READER_THREADS])
         self.quota: Final = CopyQuota(lambda: config()[REMOTE_LOG_MANAGER_FETCH_MAX_BYTES_PER_SECOND])
-        self.counts: Final = ReaderCounts()
+        self._counts: Final = counts
+        self.pending = 0  # reads that were begun and have no answer yet
+        self.rejected = 0  # since the start, because too many were pending
         cache_bytes = config()[TIER_CACHE_BYTES]
         self.ranges: Final = LoadingCache[RangeKey, memoryview](
             start_soon, self._load_range, len, max_bytes=cache_bytes, max_ahead=max(cache_bytes // RANGE_BYTES // 2, 1)
@@ -142,25 +127,24 @@ class RemoteReader:
 
     async def read(self, request: RemoteReadRequest) -> RemoteRead | None:
         """None if there is no answer yet. KafkaStorageError if the object store fails, CorruptMessage for damage."""
-        topic = request.place.about.topic
-        config = self._config()
-        self.counts.add(self.counts.requests, topic)
-        if self.counts.pending >= config[REMOTE_LOG_READER_MAX_PENDING_TASKS]:
-            self.counts.rejected += 1
+        config, counts = self._config(), self._counts.of(request.place.about.topic)
+        counts.fetch_requests += 1
+        if self.pending >= config[REMOTE_LOG_READER_MAX_PENDING_TASKS]:
+            self.rejected += 1
             await trio.sleep(config[REMOTE_FETCH_MAX_WAIT_MS] / 1000)
             return None
-        self.counts.pending += 1
+        self.pending += 1
         found: RemoteRead | None = None
         try:
             with trio.move_on_after(config[REMOTE_FETCH_MAX_WAIT_MS] / 1000):
                 found = await self._read(request)
         except (KafkaStorageError, CorruptMessage):
-            self.counts.add(self.counts.errors, topic)
+            counts.fetch_errors += 1
             raise
         finally:
-            self.counts.pending -= 1
+            self.pending -= 1
         if found is not None:
-            self.counts.add(self.counts.bytes, topic, len(found.records))
+            counts.fetched_bytes += len(found.records)
         return found
 
     async def _read(self, request: RemoteReadRequest) -> RemoteRead:
@@ -311,6 +295,11 @@ class RemoteReader:
             manifest = await trio.to_thread.run_sync(lambda: check_manifest(bytes(data), name))
             indexes = await self._store().get(name.key(ObjectSuffix.INDEXES), max_bytes=max(manifest.indexes.size, 1))
         return manifest, indexes
+
+    @property
+    def idle_share(self) -> float:
+        """The share of remote.log.reader.threads that is not used now."""
+        return self._threads.available_tokens / self._threads.total_tokens
 
     def _requests(self) -> trio.CapacityLimiter:
         threads = self._config()[REMOTE_LOG_READER_THREADS]

@@ -36,6 +36,7 @@ def open_reader(tier: "TieredStorage", nursery: trio.Nursery) -> RemoteReader:
         tier.topic.image,
         losses.report,
         partial(_may_skip, tier),
+        tier.counts,
     )
 
 

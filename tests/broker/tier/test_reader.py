@@ -14,6 +14,7 @@ from support.serving import on_trio
 
 from trioka.broker.config.layers import Config
 from trioka.broker.tier import reader as reader_module
+from trioka.broker.tier.counts import TierCounts
 from trioka.broker.tier.reader import RANGE_BYTES, Loss, RemoteReader
 from trioka.broker.tier.remote_read import RemotePlace, RemoteRead, RemoteReadRequest
 from trioka.cluster.remote_log_metadata import RemoteLogMetadata
@@ -46,6 +47,7 @@ class Remote:
         self.segments = copy_closed_segments(log, self.store, self.image)
         self.lost: list[tuple[bytes, Loss]] = []
         self.may_skip = False
+        self.counts = TierCounts()
         self.config = Config(settings)
         self.reader: RemoteReader = module.RemoteReader(
             lambda: self.config,
@@ -54,6 +56,7 @@ class Remote:
             self.image,
             lambda about, segment, loss: self.lost.append((segment.segment_id, loss)),
             lambda about: self.may_skip,
+            self.counts,
         )
 
     async def read(self, offset: int, max_bytes: int = MIB, *, committed: bool = False, end: int | None = None) -> Any:
@@ -150,7 +153,7 @@ async def test_a_range_is_requested_once_however_many_read_it() -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(10):
                 nursery.start_soon(read)
-            await until(lambda: its.store.waiting == 1 and its.reader.counts.pending == 10)
+            await until(lambda: its.store.waiting == 1 and its.reader.pending == 10)
             its.store.gate.set()
         assert len({bytes(each.records) for each in found}) == 1 and len(found) == 10
         assert len(its.store.ranges) == 1 and len(its.store.gets) == 2
@@ -215,7 +218,7 @@ async def test_more_reads_than_may_wait_get_nothing() -> None:
             nursery.start_soon(its.read, 0)
             await until(lambda: its.store.waiting == 1)
             assert await its.read(20) is None
-        assert its.reader.counts.rejected == 1
+        assert its.reader.rejected == 1
 
 
 @on_trio
@@ -253,7 +256,7 @@ async def test_a_missing_object_is_reported_and_nothing_is_served_in_its_place()
             with pytest.raises(KafkaStorageError, match="there is no such object"):
                 await its.read(segment.start_offset)
             assert its.lost == [(segment.segment_id, Loss.MISSING)]
-            assert its.reader.counts.errors == {ABOUT.topic: 1}
+            assert its.counts.of(ABOUT.topic).fetch_errors == 1
             assert len((await its.read(0)).records) > 0
 
 
