@@ -125,7 +125,7 @@ async def _fetch_uncached(broker: "Broker", reading: "_PartitionReader") -> Fetc
             await reading.remote.run()
         await broker.cold_reads.warm(cold)
         results = reading.read_all()
-        if not reading.cold:
+        if not reading.cold and not reading.remote:
             return reading.answer(results)
     reading.cold = None
     return reading.answer(reading.read_all())
