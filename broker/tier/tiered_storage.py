@@ -39,7 +39,7 @@ from .ownership import Ownership
 from .partition_task import PartitionTask
 from .reader import RemoteReader
 from .remote_read import RemotePlace
-from .segment_losses import open_reader
+from .segment_losses import SegmentLosses, open_reader
 from .sweep import OrphanSweep
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class TieredStorage:
         self.topic: RemoteLogMetadataTopic
         self._reader: RemoteReader | None = None
         self.deletions: TopicDeletions
+        self.losses: SegmentLosses
         self._create_topic = create_topic
         self._nursery: trio.Nursery | None = None
         self._needs_topic = trio.Event()
@@ -168,6 +169,7 @@ class TieredStorage:
         async with trio.open_nursery() as nursery:
             self.topic = RemoteLogMetadataTopic(self.broker, nursery, self._on_replayed)
             self.deletions = TopicDeletions(self, nursery)
+            self.losses = SegmentLosses(self, nursery)
             self._reader = open_reader(self, nursery)
             self._nursery = nursery
             nursery.start_soon(self._own)

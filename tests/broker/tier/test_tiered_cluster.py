@@ -3,6 +3,7 @@
 from os import utime
 from pathlib import Path
 
+import pytest
 import trio
 from support.broker_cluster import CHECK_INTERVAL_S, PATIENCE_S, on_cluster, running_cluster
 from support.object_stores import ACCESS_KEY, BUCKET, SECRET_KEY, moto_s3
@@ -25,6 +26,7 @@ from support.tiered_topics import (
     until_local_start,
 )
 
+from trioka.broker.tier import segment_losses
 from trioka.broker.tier.log_facts import id_of
 from trioka.broker.tier.ownership import incarnation_key
 from trioka.protocol.errors import InvalidTopic
@@ -265,3 +267,27 @@ async def test_a_superseded_cluster_neither_copies_nor_deletes(tmp_path: Path) -
         assert replica(cluster, node).log.segments[0].base_offset <= max(
             each.next_offset for each in finished(cluster, node)
         )
+
+
+@on_cluster
+async def test_segments_of_a_lost_bucket_that_are_still_local_are_copied_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_losses, "CONFIRM_S", 0.01)
+    store = tmp_path / "store"
+    async with running_cluster(tmp_path, **tiered(store)) as cluster:
+        await create_tiered(cluster, local_retention_bytes=-2)
+        await fill(cluster, 12)
+        end = await until_copied(cluster)
+        node = await wait_leader(cluster)
+        before = {segment.segment_id for segment in finished(cluster, node)}
+        for key in objects(store):
+            (store / key).unlink()
+        await tier_of(cluster[node]).sweep.sweep()
+        await cluster.until(lambda: len(complete(store)) == len(before))
+        await until_copied(cluster)
+        after = finished(cluster, node)
+        assert not before & {segment.segment_id for segment in after}
+        assert after[0].start_offset == 0 and after[-1].next_offset == end
+        assert tier_of(cluster[node]).counts.missing_segments == len(before)
+        assert replica(cluster, node).log.log_start_offset == 0
