@@ -103,6 +103,8 @@ class LogMaintenance:
     async def apply_retention(self) -> None:
         """Deletes segments by time, by size, and below the log start offset."""
         await self._for_each_log(self._apply_retention)
+        if self._broker.tier is not None:
+            self._broker.tier.enforce_all_local_retention()
 
     def _apply_retention(self, each: Log) -> None:
         decision = retention.enforce(each, now_ms=self._broker.clock.now_ms())

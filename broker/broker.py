@@ -53,9 +53,11 @@ from .config.node_keys import (
     NUM_PARTITIONS,
 )
 from .config.topic_keys import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION_ENABLE
+from .config.trioka_keys import TIER_URL
 from .controller.active import ActiveController
 from .controller.client import ControllerClient
-from .controller.topic_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, create_topics
+from .controller.topic_creation import create_topics
+from .coordinators.leadership import CoordinatorLeadership
 from .coordinators.producer_ids import ProducerIds
 from .counters.logins import LoginCounts
 from .counters.traffic import BrokerCounters
@@ -95,6 +97,7 @@ if TYPE_CHECKING:
     from .quorum.remote import QuorumClient
     from .security.logins import Logins
     from .security.token_credentials import DelegationTokens
+    from .tier.tiered_storage import TieredStorage
 
 log = logging.getLogger("trioka.broker")
 
@@ -104,6 +107,11 @@ IDLE_CHECK_S: Final = 5.0
 FINISH_CHECK_S: Final = 0.01
 FAILED_LEAVE_S: Final = 3.0
 STOP_S: Final = 1.0  # how long requests in progress may take when the broker stops
+
+
+def client_id_of(node_id: int) -> str:
+    """In requests of this node to others."""
+    return f"trioka-{node_id}"
 
 
 class Broker:
@@ -126,7 +134,7 @@ class Broker:
         self.metadata_response_cache = MetadataResponseCache()
         self.dispatch = Dispatch(self)
         self.controller_dispatch = Dispatch(self, CONTROLLER)
-        self.client_id = f"trioka-{node.id}"
+        self.client_id = client_id_of(node.id)
         self.node_security = NodeSecurity(node, lambda: self.config)
         self.node_security.check()
         self.peers = Peers(self.client_id, security=self.node_security.of)
@@ -145,6 +153,8 @@ class Broker:
         self.broker_epoch = NOT_REGISTERED
         self.membership = Membership(self)
         self.active_controller = ActiveController(self)
+        self.coordination = CoordinatorLeadership(self)
+        self.tier: TieredStorage | None = None  # if trioka.tier.url is set, once the broker has joined
         self.replication = ReplicaTransitions(self)
         self.nursery: trio.Nursery
         self.quorum: Quorum
@@ -207,6 +217,10 @@ class Broker:
     def registered_features(self) -> list[FeatureRange]:
         """The features in the registration. Clients see only `supported_features`."""
         return [*self.supported_features.values(), *NOT_SERVED.values()]
+
+    def is_client_id_of_broker(self, client_id: str | None) -> bool:
+        """Whether requests with this client id come from a broker. It is no proof of identity."""
+        return any(client_id == client_id_of(registered.broker_id) for registered in self.metadata.brokers)
 
     @property
     def alive(self) -> set[int]:
@@ -366,6 +380,10 @@ class Broker:
         if wanted:
             await create_topics(self, wanted)
 
+    async def create_internal_topic(self, topic: CreateTopicsRequest.Topic) -> dict[str, str]:
+        """Returns the reason if it was not created."""
+        return await create_topics(self, [topic])
+
     @property
     def data_directories(self) -> list[LogDirectory]:
         """The directories of log.dirs. The metadata log may have one of its own, without partitions."""
@@ -446,11 +464,20 @@ class Broker:
             self.quorum.act_with(self._act)
         await self.membership.join()
         self.listener_manager.open()
-        if self.partitions.of_topic(OFFSETS_TOPIC):
-            self.nursery.start_soon(self._coordinate_groups)
-        if self.partitions.of_topic(TRANSACTIONS_TOPIC):
-            self.nursery.start_soon(self._coordinate_transactions)
+        self.coordination.begin()
+        if self.config[TIER_URL] is not None:
+            await self._start_tier()
         await self.moves.resume(unfinished)
+
+    async def _start_tier(self) -> None:
+        """Tiered storage, with the libraries that it needs. A node whose object store cannot be used ends."""
+        loaded = await trio.to_thread.run_sync(import_module, ".tier.startup", __package__)
+        try:
+            self.tier = await loaded.open_tiered_storage(self)
+        except loaded.ObjectStoreRefused as error:
+            self.fail(str(error))
+            return
+        self.nursery.start_soon(self.tier.run)
 
     async def _start_background(self) -> None:
         """Starts background maintenance after the start; its modules are loaded in a thread."""
@@ -496,7 +523,7 @@ class Broker:
                 self.listener_manager.apply_config()
         self.connections.apply(changes)
         self.counts.note(changes, self.node_id)
-        self._forget_offsets(changes)
+        self.coordination.forget_offsets(changes)
         for change in changes:
             if isinstance(change, TopicDeleted):
                 await self.moves.call_off_all(change.name)
@@ -505,46 +532,13 @@ class Broker:
                 await self.moves.call_off(TopicPartition(change.name, change.index))
         await self.applier.apply(changes)
         if self.membership.has_joined:
-            await self._coordinate(changes)
+            await self.coordination.apply(changes)
+        if self.tier is not None:
+            self.tier.on_changes(changes)
         if len(self.data_directories) > 1 and any(
             isinstance(change, PartitionChanged) and change.before is None for change in changes
         ):
             self.report_directories_soon()
-
-    def _forget_offsets(self, changes: Sequence[Change]) -> None:
-        """Deletes offsets in deleted topics without waiting: they are stored by name, and the name may be used
-        again."""
-        deleted = [change.name for change in changes if isinstance(change, TopicDeleted)]
-        if deleted and OFFSETS_TOPIC not in deleted and self.membership.has_joined and "groups" in vars(self):
-            self.groups.notify_all(lambda coordinator, now: coordinator.topics_deleted(deleted, now))
-
-    async def _coordinate(self, changes: Sequence[Change]) -> None:
-        """Apply a metadata change to the group and transaction coordinators."""
-        moved = {c.index for c in changes if isinstance(c, PartitionChanged) and c.name == OFFSETS_TOPIC}
-        if moved:
-            await self._load_groups()
-            for index in moved:
-                self.groups.on_leader_change(index)
-        if any(isinstance(c, TopicDeleted) and c.name == OFFSETS_TOPIC for c in changes) and "groups" in vars(self):
-            self.groups.refresh_leadership()
-        if any(isinstance(c, TopicDeleted | PartitionChanged) and c.name == TRANSACTIONS_TOPIC for c in changes):
-            await self._coordinate_transactions()
-
-    async def _coordinate_transactions(self) -> None:
-        """Starts the coordinators of transactions that this broker leads now."""
-        if "transactions" not in vars(self):
-            await trio.to_thread.run_sync(import_module, ".coordinators.transactions", __package__)
-        self.transactions.refresh_leadership()
-
-    async def _coordinate_groups(self) -> None:
-        """After the start: starts the coordinators of groups that this broker already leads."""
-        await self._load_groups()
-        self.groups.refresh_leadership()
-
-    async def _load_groups(self) -> None:
-        """Imports in a worker thread, because it takes a tenth of a second."""
-        if "groups" not in vars(self):
-            await trio.to_thread.run_sync(import_module, ".coordinators.groups", __package__)
 
     def report_directories_soon(self) -> None:
         """Report the directories of new and moved replicas to the controller, in a task: the caller may be applying a

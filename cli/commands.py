@@ -50,6 +50,9 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
         "trioka.cli.archive.command", "archive", "tiered topics, read from the object store", "archive"
     ),
     "table": LazyCommand("trioka.cli.table.command", "table", "tiered topics as Iceberg tables", "table"),
+    "tier": LazyCommand(
+        "trioka.cli.tier.command", "tier", "tiered topics: status, ls, verify, sweep, lifecycle", "archive"
+    ),
     "bench": LazyCommand("trioka.cli.bench", "bench", "how fast is this broker, from here?"),
     "explain": LazyCommand("trioka.cli.explain", "explain", "what an error code or a config key means"),
     "context": LazyCommand("trioka.cli.context", "context", "names for clusters"),

@@ -19,6 +19,8 @@ from .replay_error import ReplayError
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 CLUSTER_METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+REMOTE_LOG_METADATA_TOPIC: Final = "__remote_log_metadata"  # clients do not see it as internal, as in Kafka
+BROKER_TOPICS: Final = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}  # that only brokers write to
 
 
 class Topic:

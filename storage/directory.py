@@ -55,6 +55,7 @@ from .layout import (
     CLEANER_OFFSETS,
     CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARKS,
+    LOCAL_LOG_STARTS,
     LOCK,
     LOG_START_OFFSETS,
     META_PROPERTIES,
@@ -81,6 +82,7 @@ interpreter's lock."""
 CHECKPOINTS: Final[Mapping[str, Callable[[Log], int | None]]] = {
     RECOVERY_POINTS: lambda log: log.recovery_point,
     LOG_START_OFFSETS: lambda log: log.log_start_offset,
+    LOCAL_LOG_STARTS: lambda log: log.local_log_start_offset if log.has_remote_part else None,
     HIGH_WATERMARKS: lambda log: log.high_watermark,
     CLEANER_OFFSETS: lambda log: log.first_dirty_offset,
 }
@@ -197,6 +199,7 @@ class LogDirectory:
         report.clean = self._read_clean_marker()
         recovery_points = self._read(RECOVERY_POINTS)
         log_starts = self._read(LOG_START_OFFSETS)
+        local_starts = self._read(LOCAL_LOG_STARTS)
         high_watermarks = self._read(HIGH_WATERMARKS)
         cleaned = self._read(CLEANER_OFFSETS)
         self._remove_clean_marker()
@@ -207,6 +210,7 @@ class LogDirectory:
                 recovery_point=recovery_points.get(name, 0),
                 log_start_offset=log_starts.get(name, 0),
                 cleaned_upto=cleaned.get(name, 0),
+                local_log_start_offset=local_starts.get(name),
             )
             return self._open_log(name, config_of(name), stopped, now_ms), self._read_topic_id(name)
 
@@ -431,12 +435,13 @@ class LogDirectory:
         """A log is about to be cut or shortened: first the checkpoints."""
         self._write(RECOVERY_POINTS, log)
         self._write(LOG_START_OFFSETS, log)
+        self._write(LOCAL_LOG_STARTS, log)
         if self._written.get(HIGH_WATERMARKS, {}).get(log.name, 0) > log.high_watermark:
             self._write(HIGH_WATERMARKS, log)
         self._write(CLEANER_OFFSETS, log)
 
     def checkpoint(self) -> None:
-        """Writes the changed ones of the four checkpoints, each file whole. Blocks."""
+        """Writes the changed ones of the checkpoints, each file whole. Blocks."""
         for file in CHECKPOINTS:
             self._write(file)
 
@@ -454,7 +459,7 @@ class LogDirectory:
             # The metadata's log is not in Kafka's checkpoints either: it is small, and looked at whole.
             found = {name: CHECKPOINTS[file](log) for name, log in logs.items() if name.topic != CLUSTER_METADATA_TOPIC}
             offsets = {name: offset for name, offset in found.items() if offset is not None}
-            if offsets != self._written.get(file):
+            if offsets != self._written.get(file, {} if file == LOCAL_LOG_STARTS else None):
                 write_offsets(self.volume, f"{self.path}/{file}", offsets)
                 self._written[file] = offsets
 

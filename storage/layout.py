@@ -8,6 +8,7 @@ A log directory (one entry of `log.dirs`):
     bootstrap.checkpoint                   first metadata records, written by the format tool; a log of batches
     recovery-point-offset-checkpoint       below this offset everything is synced          text, offsets
     log-start-offset-checkpoint            the first offset that may still be read         text, offsets
+    trioka-local-log-start-checkpoint      the first offset on this disk, of tiered logs   text, offsets
     replication-offset-checkpoint          the high watermark                              text, offsets
     cleaner-offset-checkpoint              below this offset the log is compacted          text, offsets
     orders-0/                              a partition
@@ -65,6 +66,7 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+LOCAL_LOG_STARTS: Final = "trioka-local-log-start-checkpoint"  # Kafka ignores files that it does not know
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 

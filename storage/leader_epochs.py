@@ -154,6 +154,10 @@ class LeaderEpochCache:
         entries = self.entries
         self._become([EpochEntry(entries[covering].epoch, start_offset), *entries[covering + 1 :]])
 
+    def replace(self, entries: Iterable[EpochEntry]) -> None:
+        """These are the epochs of the log now."""
+        self._become(list(entries))
+
     def clear(self) -> None:
         """Removes all entries, on disk too: the log is empty."""
         self._become([])

@@ -1,8 +1,10 @@
 """A partition's log: the records of one replica, in order, in segments.
 
-    log start ──────────────── last stable ──── high watermark ──────── log end
-    │ segment │ segment │ segment │ active segment                          │
-              └ recovery point: everything before it is synced
+    log start ── local log start ────────── last stable ──── high watermark ──────── log end
+    │ (remote)   │ segment │ segment │ segment │ active segment                          │
+                           └ recovery point: everything before it is synced
+
+The two starts differ only if the topic is tiered and its oldest segments are only in the object store (tiered_log.py).
 
 One thread uses a log. Methods that block say so. Only `sync` may run in a worker thread meanwhile (`GroupCommit`).
 
@@ -18,7 +20,7 @@ range is repaired from another replica (segment_repair.py). A wrong index is reb
 `sweep` after file.delete.delay.ms.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, NoReturn, TypeVar
 
@@ -28,6 +30,7 @@ from trioka.protocol.errors import (
     FencedLeaderEpoch,
     KafkaError,
     KafkaStorageError,
+    OffsetMovedToTieredStorage,
     OffsetOutOfRange,
     RecordListTooLarge,
 )
@@ -52,7 +55,7 @@ from .leader_epochs import LeaderEpochCache
 from .log_config import LogConfig
 from .log_end import AppendResult, LogEnd
 from .producer_state import ProducerState, WrittenBatch, marker_of
-from .quarantine import Damage, Quarantine
+from .quarantine import Quarantine
 from .read_plan import LogRead, ReadPlan, check_around_holes, plan, search_start
 from .recovery import Loaded, RecoveryReport, ShutdownState, load
 from .segment import Segment
@@ -78,6 +81,7 @@ class Log(LogEnd):
         "high_watermark",
         "is_compacting",
         "keep",
+        "local_log_start_offset",
         "log_start_offset",
         "name",
         "producers",
@@ -104,7 +108,7 @@ class Log(LogEnd):
         self.keep = keep  # writes this log's entries in the checkpoints at once
         self.segments = Segments(files, directory, loaded.segments, self.lock)
         self.log_start_offset = loaded.log_start_offset
-        self.high_watermark = loaded.log_start_offset
+        self.local_log_start_offset = self.high_watermark = loaded.local_log_start_offset
         self.epochs: LeaderEpochCache = loaded.epochs
         self.producers: ProducerState = loaded.producers
         self.report: RecoveryReport | None = loaded.report if loaded.report.has_findings else None
@@ -143,6 +147,10 @@ class Log(LogEnd):
     @property
     def directory(self) -> str:
         return self.segments.directory
+
+    @property
+    def has_remote_part(self) -> bool:
+        return self.local_log_start_offset > self.log_start_offset
 
     @property
     def config(self) -> LogConfig:
@@ -216,11 +224,8 @@ class Log(LogEnd):
             raise
 
     def append_as_follower(self, buffer: memoryview | bytearray | bytes, *, now_ms: int) -> AppendResult:
-        """Batches as a leader sent them, which keep their offsets and epochs. A torn last batch is left out.
-
-        Offsets may leave gaps (the leader's log is compacted) but never go back: UnexpectedAppendOffset. One write for
-        each segment that the batches come into, and that is nearly always one.
-        """
+        """Batches as a leader sent them, with their offsets and epochs. A torn last batch is left out. Offsets may
+        leave gaps (the leader's log is compacted) but never go back: UnexpectedAppendOffset. One write per segment."""
         if self.closed:
             self._refuse()
         batches = validate_replicated(buffer, self.log_end_offset, self.epochs.latest_epoch)
@@ -300,9 +305,8 @@ class Log(LogEnd):
         return segment
 
     def _roll_over_a_gap(self, last_offset: int, now_ms: int) -> Segment:
-        """An index cannot express such a distant offset. For a follower of a compacted log even a new segment may begin
-        too early: then recovery must not treat the gap as a lost write, so everything before it is made durable first.
-        (That blocks, and needs 2³¹ offsets without a record.)"""
+        """An index cannot express so distant an offset. For a follower of a compacted log even a new segment may begin
+        too early: so that recovery does not take the gap for a lost write, all before it is made durable (blocks)."""
         segment = self.roll(now_ms=now_ms)
         if not segment.takes(last_offset):
             self.sync()
@@ -327,8 +331,8 @@ class Log(LogEnd):
         return self.segments.add(self.log_end_offset, now_ms=now_ms, jitter_ms=jitter_ms)
 
     def sync(self) -> None:
-        """Makes durable what was appended before this call; then the recovery point moves (S2). Blocks: call it in a
-        worker thread, where it opens files of its own."""
+        """Makes durable what was appended before this call; then the recovery point moves (S2). Blocks: for a worker
+        thread, where it opens files of its own."""
         try:
             self.segments.sync(self)
         except OSError:  # its files are not where they were; a disk that fails is a KafkaStorageError
@@ -361,11 +365,13 @@ class Log(LogEnd):
     def read(self, offset: int, max_bytes: int, *, upto: int | None = None, at_least_one: bool = True) -> LogRead:
         """Whole batches from the one that holds `offset` on, all before `upto` (the log's end, if None).
 
-        OffsetOutOfRange outside of [log start, log end]; CorruptMessage where the log is damaged.
+        OffsetOutOfRange outside of [log start, log end], OffsetMovedToTieredStorage below the local log start;
+        CorruptMessage where the log is damaged.
         """
         end = self.log_end_offset
-        if not self.log_start_offset <= offset <= end:
-            raise OffsetOutOfRange(f"{self.name}: {offset} is not in [{self.log_start_offset}, {end}]")
+        if not self.local_log_start_offset <= offset <= end:
+            error = OffsetMovedToTieredStorage if self.log_start_offset <= offset <= end else OffsetOutOfRange
+            raise error(f"{self.name}: {offset} is not in [{self.local_log_start_offset}, {end}]")
         if upto is None or upto > end:
             upto = end
         segments = self.segments
@@ -419,18 +425,6 @@ class Log(LogEnd):
         expected = self.segments.expected_end(segment, self.log_end_offset)
         self.quarantine.add(rebuild_indexes(segment, self._config.index_interval_bytes, expected, limit=expected))
 
-    def verify(self) -> Iterator[Damage]:
-        """A scrub: checks every byte of every segment again; yields (and notes) new damage. It reads all of the log, so
-        it pauses after each segment, and may be abandoned there."""
-        for segment in list(self.segments):
-            known = self.quarantine.damages
-            segment.checked.cut(0)
-            try:
-                segment.check(0, segment.size, self.segments.expected_end(segment, self.log_end_offset))
-            except BadBatch:
-                self._heal(segment)
-            yield from (damage for damage in self.quarantine.damages if damage not in known)
-
     # Offsets ---------------------------------------------------------------------------------------------------------
 
     def advance_high_watermark(self, offset: int) -> bool:
@@ -470,8 +464,11 @@ class Log(LogEnd):
         first use compares it with the batches."""
         if not self._epochs_checked:
             entries = self.epochs.entries
-            if not epochs_agree(self.segments, entries, self.log_end_offset):
-                self.epochs = LeaderEpochCache(self.files.disk, self.epochs.path, epochs_of(self.segments))
+            remote = [entry for entry in entries if entry.start_offset < self.segments[0].base_offset]
+            local = remote[-1:] + entries[len(remote) :]
+            if not epochs_agree(self.segments, local, self.log_end_offset):
+                found = [entry for entry in epochs_of(self.segments) if not remote or entry.epoch > remote[-1].epoch]
+                self.epochs = LeaderEpochCache(self.files.disk, self.epochs.path, [*remote, *found])
                 if entries and entries[-1].start_offset == self.log_end_offset:
                     self.epochs.assign(*entries[-1])  # begun, and without a record yet
                 self.epochs.write()
@@ -489,12 +486,13 @@ class Log(LogEnd):
             self.epochs.truncate_from_end(self.log_end_offset)
             return
         if offset < self.segments[0].base_offset:
-            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms, log_start_offset=min(self.log_start_offset, offset))
             return
         last = self.segments[self.segments.number_for(offset)]
         end, position = self.ask(last, lambda segment: segment.end_before(offset))
         self._check_txn_index(last)
-        self._announce_cut(end, min(self.log_start_offset, end), min(self.high_watermark, end))
+        starts = min(self.log_start_offset, end), min(self.local_log_start_offset, end)
+        self._announce_cut(end, *starts, min(self.high_watermark, end))
         self.touched = True
         gone = self.segments.cut(end, last, position)
         self.segments.retire(gone, now_ms + self._config.file_delete_delay_ms)
@@ -502,30 +500,31 @@ class Log(LogEnd):
         self.epochs.truncate_from_end(end)
         self.replay_producers_from(self.log_end_offset, now_ms=now_ms)
 
-    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
-        """Empties the log, and continues at this offset."""
-        self._announce_cut(offset, offset, offset)
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int, log_start_offset: int | None = None) -> None:
+        """Empties the log, and continues at this offset; the log start may be lower if what is between is remote."""
+        self._announce_cut(offset, offset if log_start_offset is None else log_start_offset, offset, offset)
         self.touched = True
         gone = self.segments.restart_at(offset, now_ms=now_ms)
         self.segments.retire(gone, now_ms + self._config.file_delete_delay_ms)
         self.begin_at(offset)
         self.quarantine.cut(offset, offset)
-        self.epochs.clear()
+        self.epochs.truncate_from_end(offset if self.log_start_offset < offset else 0)
         self.producers.truncate_fully_and_start_at(offset)
 
-    def _announce_cut(self, end: int, log_start_offset: int, high_watermark: int) -> None:
-        """Before a file is changed: lowers the numbers, here and in the checkpoints. If the checkpoints cannot be
-        written, the log is as before, except that less of it counts as durable and compacted."""
-        before = self.log_end_offset, self.log_start_offset, self.high_watermark
+    def _announce_cut(self, end: int, log_start_offset: int, local_log_start_offset: int, high_watermark: int) -> None:
+        """Before a file is changed: lowers the numbers, here and in the checkpoints. If they cannot be written, the log
+        is as before, except that less of it counts as durable and compacted."""
+        before = self.log_end_offset, self.log_start_offset, self.local_log_start_offset, self.high_watermark
         noted = *before[1:], self.recovery_point, self.first_dirty_offset or 0
+        starts = log_start_offset, local_log_start_offset
         self.lower_end(end)
-        self.log_start_offset, self.high_watermark = log_start_offset, high_watermark
+        (self.log_start_offset, self.local_log_start_offset), self.high_watermark = starts, high_watermark
         try:
-            if max(noted) > end or log_start_offset != before[1]:
+            if max(noted) > end or starts != before[1:3]:
                 self._keep()
         except BaseException:
             self.move_end(before[0])
-            self.log_start_offset, self.high_watermark = before[1:]
+            self.log_start_offset, self.local_log_start_offset, self.high_watermark = before[1:]
             raise
 
     def delete_records_before(self, offset: int) -> None:
@@ -534,6 +533,7 @@ class Log(LogEnd):
             raise OffsetOutOfRange(f"{self.name}: cannot start at {offset}, beyond {self.high_watermark}")
         if offset > self.log_start_offset:
             self.log_start_offset = offset
+            self.local_log_start_offset = max(self.local_log_start_offset, offset)
             self.producers.on_log_start_moved(offset)
 
     def delete_segments(self, gone: Sequence[Segment], *, now_ms: int) -> None:

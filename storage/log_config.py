@@ -14,6 +14,7 @@ from trioka.protocol.compression import Codec
 from trioka.protocol.lazy_dataclass import frozen
 
 NO_LIMIT: Final = -1  # of retention.ms and retention.bytes
+AS_WHOLE_LOG: Final = -2  # of local.retention.ms and local.retention.bytes
 FOREVER_MS: Final = 2**63 - 1  # Kafka's way of writing "never" in a long
 DAY_MS: Final = 24 * 60 * 60 * 1000
 INT32_MAX: Final = 2**31 - 1
@@ -39,6 +40,12 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = FOREVER_MS
+
+    # Tiered storage. -2: as for the whole log.
+    remote_storage: bool = False
+    remote_copy_disable: bool = False
+    local_retention_ms: int = AS_WHOLE_LOG
+    local_retention_bytes: int = AS_WHOLE_LOG
 
     # Validation.
     max_message_bytes: int = 1024 * 1024 + 12  # a batch of a MiB and its log overhead
@@ -80,6 +87,17 @@ class LogConfig:
     def roll_ms(self) -> int:
         """The age at which a segment is closed: a log that is compacted must let go of it by max.compaction.lag.ms."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
+    @property
+    def retention_ms_on_disk(self) -> int:
+        """local.retention.ms, or what it stands for. While nothing is copied, local segments stay as long."""
+        whole = self.local_retention_ms == AS_WHOLE_LOG or self.remote_copy_disable
+        return self.retention_ms if whole else self.local_retention_ms
+
+    @property
+    def retention_bytes_on_disk(self) -> int:
+        whole = self.local_retention_bytes == AS_WHOLE_LOG or self.remote_copy_disable
+        return self.retention_bytes if whole else self.local_retention_bytes
 
     @property
     def compacts(self) -> bool:

@@ -90,7 +90,7 @@ class FutureLog:
     def next_copy_step(self, max_bytes: int = PIECE_BYTES) -> CopyPiece | None:
         """None if nothing is missing. KafkaError if the log cannot be read."""
         current, end = self.current, self.log.log_end_offset
-        if end < current.log_start_offset or self._has_parted():
+        if end < current.local_log_start_offset or self._has_parted():
             return CopyPiece(CopyStep.RESTART, start_of(current))
         if end == current.log_end_offset:
             begun = self._epoch_without_a_record
@@ -135,6 +135,9 @@ class FutureLog:
         log.config = current.config
         log.producers.adopt(current.producers)
         log.advance_high_watermark(current.high_watermark)
+        if current.has_remote_part:
+            log.log_start_offset = current.log_start_offset
+            log.epochs.replace(current.epochs.entries)
         log.delete_records_before(current.log_start_offset)
         self.target.promote_future(log.name, self._topic_id)
         self.source.detach_replaced(log.name)
@@ -179,8 +182,8 @@ class FutureLog:
 
 
 def start_of(current: Log) -> int:
-    """Where a copy begins: with the batch that holds the log's start."""
-    return min(current.read(current.log_start_offset, 1).start_offset, current.log_start_offset)
+    """Where a copy begins: with the batch that holds the log's local start."""
+    return min(current.read(current.local_log_start_offset, 1).start_offset, current.local_log_start_offset)
 
 
 def longer_copy(copies: Sequence[LogDirectory], name: TopicPartition) -> LogDirectory:
@@ -190,5 +193,7 @@ def longer_copy(copies: Sequence[LogDirectory], name: TopicPartition) -> LogDire
     for other in (each.logs[name] for each in copies if each is not kept):
         # The log start was written to the checkpoint of the log that was in use.
         log.advance_high_watermark(other.high_watermark)
+        if other.has_remote_part:
+            log.log_start_offset = min(log.log_start_offset, other.log_start_offset)
         log.delete_records_before(min(other.log_start_offset, log.high_watermark))
     return kept

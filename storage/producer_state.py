@@ -384,6 +384,13 @@ class ProducerState:
         self.end_offset = offset
         self._snapshot_offset = 0
 
+    def start_with(self, snapshot: Snapshot, offset: int, *, now_ms: int, expiration_ms: int) -> None:
+        """The log is empty and continues at this offset; these are its producers there."""
+        self.truncate_fully_and_start_at(offset)
+        self.snapshots.write(offset, snapshot, sync=True)
+        self._load(snapshot, now_ms, expiration_ms)
+        self._snapshot_offset = offset
+
     def _forget_all(self) -> None:
         self._producers.clear()
         self._open.clear()

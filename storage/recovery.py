@@ -65,6 +65,11 @@ class ShutdownState:
     recovery_point: int = 0
     log_start_offset: int = 0
     cleaned_upto: int = 0  # compacted up to here: there may be gaps between segments
+    local_log_start_offset: int | None = None  # if offsets between the log's start and this are only in a remote store
+
+    @property
+    def first_local_offset(self) -> int:
+        return max(self.log_start_offset, self.local_log_start_offset or 0)
 
 
 @mutable
@@ -95,6 +100,7 @@ class Loaded:
 
     segments: list[Segment]
     log_start_offset: int
+    local_log_start_offset: int
     log_end_offset: int
     recovery_point: int
     epochs: LeaderEpochCache
@@ -119,7 +125,7 @@ class _Loader:
         self.segments: list[Segment] = []
         self.noted: tuple[Damage, ...] = ()
         self.damages: list[Damage] = []
-        self.start_offset = stopped.log_start_offset
+        self.start_offset = stopped.first_local_offset
 
     def load(self) -> Loaded:
         names = self.disk.list(self.directory)
@@ -405,12 +411,14 @@ class _Loader:
             end_offset = self.start_offset
         if not self.segments:
             self.segments.append(Segment.create(self.files, self.directory, end_offset, now_ms=self.now_ms))
-        log_start = max(self.start_offset, self.segments[0].base_offset)
+        local_start = log_start = max(self.start_offset, self.segments[0].base_offset)
+        if self.stopped.local_log_start_offset is not None:
+            log_start = min(self.stopped.log_start_offset, local_start)
         self.epochs.truncate_from_end(end_offset)
         self.epochs.truncate_from_start(log_start)
         known = (*self.damages, *self._still_missing())
         damages = merge(
-            damage for damage in known if damage.end_offset > log_start and damage.first_offset < end_offset
+            damage for damage in known if damage.end_offset > local_start and damage.first_offset < end_offset
         )
         if damages != self.noted or self.report.damaged_files:
             write_damages(self.disk, self.directory, damages)
@@ -424,6 +432,7 @@ class _Loader:
         return Loaded(
             segments=self.segments,
             log_start_offset=log_start,
+            local_log_start_offset=local_start,
             log_end_offset=end_offset,
             recovery_point=recovery_point,
             epochs=self.epochs,

@@ -9,6 +9,9 @@ Kafka looks at a log three times, each time from its oldest segment on, and stop
 
 Size and time count only where cleanup.policy has `delete`. What one look deletes, the next does not see.
 
+Of a tiered log only what lies before the log's start is deleted here: local_retention.py limits what is on the disk,
+and the whole log is limited where the object store is known.
+
 Never beyond the high watermark: a segment goes only if all of it is replicated, so the log's start cannot pass what a
 consumer may see. The active segment may go too, when all of its records have to; then a new one is rolled first,
 because a log always has a segment. An empty active segment stays.
@@ -20,6 +23,7 @@ without a timestamp age from the day on which the segment was opened.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -41,6 +45,8 @@ class DeletionReason(Enum):
     START_OFFSET = "lies before the log's start"
     SIZE = "is more than retention.bytes"
     TIME = "is older than retention.ms"
+    LOCAL_SIZE = "is in the object store, and more than local.retention.bytes"
+    LOCAL_TIME = "is in the object store, and older than local.retention.ms"
 
 
 class ExpiredSegment(NamedTuple):
@@ -60,25 +66,39 @@ class Retention:
 
 def enforce(log: Log, *, now_ms: int) -> Retention:
     """Decide for a log, and delete. Blocks."""
+    if log.has_remote_part and not log.config.remote_storage:
+        log.delete_records_before(log.local_log_start_offset)  # the topic is not tiered any more
     segments = list(log.segments)
     decision = decide(
-        [
-            SegmentAge(segment.base_offset, segment.size, newest)
-            for segment, newest in zip(segments, _newest(log), strict=True)
-        ],
+        ages(log, newest_timestamps(log, log.config.retention_ms)),
         log_start_offset=log.log_start_offset,
         log_end_offset=log.log_end_offset,
         high_watermark=log.high_watermark,
-        config=log.config,
+        config=_config_of(log),
         now_ms=now_ms,
     )
     log.delete_segments(segments[: len(decision.forgotten)], now_ms=now_ms)
     return decision
 
 
-def _newest(log: Log) -> list[int]:
+def _config_of(log: Log) -> LogConfig:
+    """Size and time of a tiered log are limited elsewhere; unless nothing of it is in the object store, nor will be."""
+    config = log.config
+    if config.remote_storage and (log.has_remote_part or not config.remote_copy_disable):
+        return replace(config, cleanup_policy=frozenset())
+    return config
+
+
+def ages(log: Log, newest: Sequence[int]) -> list[SegmentAge]:
+    return [
+        SegmentAge(segment.base_offset, segment.size, newest_ms)
+        for segment, newest_ms in zip(log.segments, newest, strict=True)
+    ]
+
+
+def newest_timestamps(log: Log, retention_ms: int) -> list[int]:
     """The largest timestamp of each segment, if retention needs it: finding it may read a file."""
-    if not log.config.deletes or log.config.retention_ms < 0:
+    if not log.config.deletes or retention_ms < 0:
         return [segment.created_ms for segment in log.segments]
     found = [log.ask(segment, lambda segment: segment.largest_timestamp()[0]) for segment in log.segments]
     return [newest if newest >= 0 else segment.created_ms for newest, segment in zip(found, log.segments, strict=True)]
@@ -114,7 +134,7 @@ def decide(
     from_the_future: tuple[int, ...] = ()
     if config.deletes:
         if config.retention_bytes >= 0:
-            look(DeletionReason.SIZE, _beyond(segments, len(gone), config.retention_bytes))
+            look(DeletionReason.SIZE, beyond(segments, len(gone), config.retention_bytes))
         if config.retention_ms >= 0:
             look(DeletionReason.TIME, lambda number: now_ms - segments[number].newest_ms > config.retention_ms)
             kept = segments[len(gone) :]
@@ -127,7 +147,7 @@ def decide(
     )
 
 
-def _beyond(segments: Sequence[SegmentAge], first: int, retention_bytes: int) -> Callable[[int], bool]:
+def beyond(segments: Sequence[SegmentAge], first: int, retention_bytes: int) -> Callable[[int], bool]:
     """Whether the log without segment `number`, and those before it, still has so many bytes."""
     left = sum(segment.size for segment in segments[first:])
 

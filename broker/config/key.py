@@ -116,7 +116,6 @@ LATER_CLUSTER: Final = "this is not implemented yet"
 LATER_SHARE: Final = "share groups are not implemented yet"
 LATER_STREAMS: Final = "streams groups are not implemented yet"
 LATER_SECURITY: Final = "nodes do not log in to each other by OAUTHBEARER"
-LATER_TIERS: Final = "tiered storage is not implemented yet"
 LATER_QUOTAS: Final = "this throttle is not implemented yet"
 LATER_TELEMETRY: Final = "client telemetry is not implemented yet"
 

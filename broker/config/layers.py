@@ -208,6 +208,10 @@ def log_config(config: TopicConfig) -> LogConfig:
         # A dynamic default of the broker can make the minimum exceed the maximum; the maximum wins.
         min_compaction_lag_ms=min(config[topic.MIN_COMPACTION_LAG_MS], config[topic.MAX_COMPACTION_LAG_MS]),
         max_compaction_lag_ms=config[topic.MAX_COMPACTION_LAG_MS],
+        remote_storage=config[topic.REMOTE_STORAGE_ENABLE],
+        remote_copy_disable=config[topic.REMOTE_LOG_COPY_DISABLE],
+        local_retention_ms=config[topic.LOCAL_RETENTION_MS],
+        local_retention_bytes=config[topic.LOCAL_RETENTION_BYTES],
         max_message_bytes=config[topic.MAX_MESSAGE_BYTES],
         message_timestamp_type=cast(Literal["CreateTime", "LogAppendTime"], config[topic.MESSAGE_TIMESTAMP_TYPE]),
         message_timestamp_before_max_ms=config[topic.MESSAGE_TIMESTAMP_BEFORE_MAX_MS],

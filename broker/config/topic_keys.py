@@ -9,7 +9,7 @@ from typing import Final
 
 from . import log_keys as log
 from . import tier_keys as tier
-from .key import DAY_MS, GIB, HOUR_MS, LATER_TIERS, MIB, MINUTE_MS, NO_PREALLOCATION, topic_key
+from .key import DAY_MS, GIB, HOUR_MS, MIB, MINUTE_MS, NO_PREALLOCATION, topic_key
 from .values import LONG_MAX, Boolean, Double, Int, List, Long, String
 
 _REPLICA: Final = r"[0-9]+:[0-9]+|\*"
@@ -110,16 +110,15 @@ FOLLOWER_REPLICATION_THROTTLED_REPLICAS = topic_key("follower.replication.thrott
 
 # Tiered storage.
 
-REMOTE_STORAGE_ENABLE = topic_key("remote.storage.enable", Boolean(), False, effect=LATER_TIERS,
+REMOTE_STORAGE_ENABLE = topic_key("remote.storage.enable", Boolean(), False,
     doc="Whether closed segments are also copied to the object store.")
-REMOTE_LOG_COPY_DISABLE = topic_key("remote.log.copy.disable", Boolean(), False, effect=LATER_TIERS,
+REMOTE_LOG_COPY_DISABLE = topic_key("remote.log.copy.disable", Boolean(), False,
     doc="Whether the object store becomes read-only: no new segments are copied to it.")
-REMOTE_LOG_DELETE_ON_DISABLE = topic_key("remote.log.delete.on.disable", Boolean(), False, effect=LATER_TIERS,
+REMOTE_LOG_DELETE_ON_DISABLE = topic_key("remote.log.delete.on.disable", Boolean(), False,
     doc="Whether setting remote.storage.enable to false deletes the topic's data in the object store.")
-LOCAL_RETENTION_MS = topic_key("local.retention.ms", Long(min=-2), -2, tier.LOG_LOCAL_RETENTION_MS, effect=LATER_TIERS,
+LOCAL_RETENTION_MS = topic_key("local.retention.ms", Long(min=-2), -2, tier.LOG_LOCAL_RETENTION_MS,
     doc="Age, in milliseconds, above which a segment that is in the object store is deleted from the local disk; -2 "
         "means retention.ms.")
 LOCAL_RETENTION_BYTES = topic_key("local.retention.bytes", Long(min=-2), -2, tier.LOG_LOCAL_RETENTION_BYTES,
-    effect=LATER_TIERS,
     doc="Local size of a partition, in bytes, above which segments that are in the object store are deleted from the "
         "local disk; -2 means retention.bytes.")

@@ -1,4 +1,5 @@
-"""Keys that Kafka does not have: HTTP, the JAAS file, TLS, limits of metrics, the fast path, record checks, scrubbing.
+"""Keys that Kafka does not have: HTTP, the JAAS file, TLS, limits of metrics, the fast path, record checks, scrubbing,
+the object store.
 
 Their names begin with `trioka.`, so that they cannot collide with keys of later versions of Kafka. They are hidden:
 DescribeConfigs returns them only if they are set.
@@ -7,8 +8,9 @@ DescribeConfigs returns them only if they are set.
 from typing import Final
 
 from .addresses import Server, parse_server
-from .key import CLUSTER_WIDE, HIGH, LOW, MEDIUM, broker_key
-from .values import Boolean, Int, List, Long, String
+from .key import CLUSTER_WIDE, HIGH, LOW, MEDIUM, MIB, broker_key
+from .tier_url import tier_url_problem
+from .values import Boolean, Int, List, Long, Password, String
 
 PREFIX: Final = "trioka."
 LOOPBACK: Final = "127.0.0.1"
@@ -72,3 +74,33 @@ OAUTH_ALLOWED_URLS = broker_key("trioka.oauth.allowed.urls", List(), (), HIGH, h
 OAUTH_ALLOWED_FILES = broker_key("trioka.oauth.allowed.files", List(), (), HIGH, hidden=True,
     doc="Absolute paths of files from which sasl.oauthbearer.jwks.endpoint.url may load keys, as in Kafka's Java "
         "system property `org.apache.kafka.sasl.oauthbearer.allowed.files`.")
+TIER_URL = broker_key("trioka.tier.url", String(check=tier_url_problem), None, HIGH, hidden=True,
+    doc="Object store for tiered topics: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or "
+        "`file:///directory`, the same on all nodes. It requires remote.log.storage.system.enable and the package "
+        "`trioka[tier]`.")
+TIER_ENDPOINT = broker_key("trioka.tier.endpoint", String(), None, MEDIUM, hidden=True,
+    doc="URL of the object store's server, if it is not the provider's own, as in `http://localhost:9000`.")
+TIER_REGION = broker_key("trioka.tier.region", String(), None, MEDIUM, hidden=True,
+    doc="Region of the bucket. If it is not set, the environment decides (AWS_REGION).")
+TIER_ACCESS_KEY = broker_key("trioka.tier.access.key", Password(), None, MEDIUM, hidden=True,
+    doc="Access key of the object store; the account's name for Azure. If it is not set, the environment decides "
+        "(AWS_ACCESS_KEY_ID, instance roles, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME).")
+TIER_SECRET_KEY = broker_key("trioka.tier.secret.key", Password(), None, MEDIUM, hidden=True,
+    doc="Secret of trioka.tier.access.key.")
+TIER_PATH_STYLE = broker_key("trioka.tier.path.style", Boolean(), True, LOW, hidden=True,
+    doc="Whether the bucket of an S3 store is in the path of a request rather than in the host name.")
+TIER_REQUEST_TIMEOUT_MS = broker_key("trioka.tier.request.timeout.ms", Int(min=100), 30_000, MEDIUM, hidden=True,
+    doc="Time in milliseconds that a request to the object store may take. Retries begin within the same time.")
+TIER_REQUEST_RETRIES = broker_key("trioka.tier.request.retries", Int(min=0, max=100), 3, LOW, hidden=True,
+    doc="Maximum number of retries of a request to the object store.")
+TIER_CACHE_BYTES = broker_key("trioka.tier.cache.bytes", Long(min=0), 128 * MIB, MEDIUM, hidden=True,
+    doc="Memory, in bytes, for data that was read from the object store.")
+TIER_INCARNATION = broker_key("trioka.tier.incarnation", Int(min=1), 1, LOW, hidden=True,
+    doc="Which of the clusters that owned the objects this is. `trioka tier restore` prints the number for a restored "
+        "cluster; brokers of a cluster with a lower one stop writing to the object store.")
+TIER_EARLY_UPLOAD = broker_key("trioka.tier.early.upload", Boolean(), True, MEDIUM, CLUSTER_WIDE, hidden=True,
+    doc="Whether the copy of a large segment begins before the segment is closed.")
+TIER_MISSING_POLICY = broker_key("trioka.tier.missing.policy", String(one_of=("skip", "fail")), "skip", MEDIUM,
+    CLUSTER_WIDE, hidden=True,
+    doc="What happens to a remote segment whose objects have disappeared from the object store. `skip` records the "
+        "loss, and consumers continue with the next segment; `fail` keeps the segment, and reads of it fail.")

@@ -22,6 +22,7 @@ from . import security_keys as security
 from . import share_keys as share
 from . import tier_keys as tier
 from . import topic_keys as topic
+from . import trioka_keys as own
 from .authorization import authorizer_of
 from .key import CLIENT_METRICS_KEYS, GROUP_KEYS, MIB, TOPIC_KEYS, Key
 from .layers import EMPTY, Config, ConfigError, GroupConfig, TopicConfig
@@ -231,6 +232,7 @@ def validate_broker(config: Config) -> None:
     codec = config[coordinator.OFFSETS_TOPIC_COMPRESSION_CODEC]
     if not 0 <= codec <= max(Codec):
         raise ConfigError(f"offsets.topic.compression.codec is {codec}, but must be between 0 and {max(Codec)}.")
+    _check_object_store(config)
     connections_per_address(config)
     authorizer_of(config)
     for policy in POLICY_CLASSES:
@@ -239,6 +241,16 @@ def validate_broker(config: Config) -> None:
                 f"{policy.name} is '{str(config[policy])[:200]}', but must not be set: trioka has no Java runtime, "
                 "and ignoring the class would allow more than is configured."
             )
+
+
+def _check_object_store(config: Config) -> None:
+    is_on, url = config[tier.REMOTE_LOG_STORAGE_SYSTEM_ENABLE], config[own.TIER_URL]
+    if is_on and url is None:
+        raise ConfigError("remote.log.storage.system.enable is true, which requires trioka.tier.url.")
+    if url is not None and not is_on:
+        raise ConfigError("trioka.tier.url is set, which requires remote.log.storage.system.enable=true.")
+    if (config[own.TIER_ACCESS_KEY] is None) != (config[own.TIER_SECRET_KEY] is None):
+        raise ConfigError("trioka.tier.access.key and trioka.tier.secret.key must be set together.")
 
 
 def connections_per_address(config: Config) -> dict[str, int]:

@@ -41,7 +41,8 @@ from trioka.storage.small_read import take
 
 from ..config.network_keys import FETCH_MAX_BYTES
 from ..counters.latency import FETCH
-from ..handlers.fetch import READ_COMMITTED, READ_UNCOMMITTED, Result
+from ..handlers.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from ..handlers.fetch_results import Result
 from ..network.request_quotas import fetch_response_bytes
 from ..replication.fetch_session_cache import (
     FINAL_EPOCH,
@@ -268,7 +269,7 @@ class FetchFastPath(FastPath):
                 return None
             log = replica.log
             high_watermark, log_start = log.high_watermark, log.log_start_offset
-            if not log_start <= offset <= log.log_end_offset:
+            if not log.local_log_start_offset <= offset <= log.log_end_offset:
                 return None
             stable = log.last_stable_offset
             upto = stable if self._is_committed else high_watermark

@@ -29,7 +29,7 @@ from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.topics import INTERNAL_TOPICS
+from trioka.cluster.topics import BROKER_TOPICS
 from trioka.protocol.batch import HEADER_SIZE
 from trioka.protocol.codec import encoder
 from trioka.protocol.errors import KafkaError
@@ -329,7 +329,7 @@ class ProduceFastPath(FastPath):
             replica = (
                 partitions.find_by_id(topic.topic_id, index) if self._by_id else partitions.find(topic.name, index)
             )
-            if replica is None or not replica.leads or replica.topic in INTERNAL_TOPICS:
+            if replica is None or not replica.leads or replica.topic in BROKER_TOPICS:
                 self._replicas.pop(index, None)
                 return None
             self._replicas[index] = replica

@@ -15,7 +15,7 @@ import trio
 
 from trioka.cluster.acls import AclOperation
 from trioka.cluster.purgatory import DelayedOperation
-from trioka.cluster.topics import INTERNAL_TOPICS
+from trioka.cluster.topics import BROKER_TOPICS
 from trioka.protocol.errors import (
     InvalidTopic,
     KafkaError,
@@ -95,7 +95,7 @@ async def delete_records(broker: "Broker", call: "Call", request: DeleteRecordsR
 
 
 def _delete(replica: Replica, offset: int) -> None:
-    if replica.topic in INTERNAL_TOPICS:
+    if replica.topic in BROKER_TOPICS:
         raise InvalidTopic(f"records of the internal topic {replica.topic} cannot be deleted")
     replica.require_leader()
     log = replica.log

@@ -31,12 +31,13 @@ from trioka.protocol.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
     KafkaError,
+    KafkaStorageError,
     NotLeaderOrFollower,
+    OffsetMovedToTieredStorage,
     OffsetOutOfRange,
     TopicAuthorizationFailed,
     UnknownLeaderEpoch,
     UnknownTopicId,
-    UnknownTopicOrPartition,
 )
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.primitives import RecordBytes
@@ -52,12 +53,13 @@ from ..replication.fetch_session_cache import FIRST_VERSION_BY_ID, CachedPartiti
 from ..replication.follower_session import ChangedPartitions
 from ..replication.partitions import Replica
 from ..security.guard import TOPIC
+from .fetch_results import Result, empty_result, error_response, failed_result
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call, Pending
+    from ..tier.fetch_reads import FetchReads
 
-Result = FetchResponse.Topic.Partition
 AbortedTransaction = Result.AbortedTransaction
 
 READ_UNCOMMITTED: Final = 0
@@ -67,37 +69,6 @@ FIRST_VERSION_WITH_RACKS: Final = 11  # the first version whose consumers may be
 FIRST_VERSION_WITH_LEADERS: Final = 16
 NOT_LED_HERE: Final = (NotLeaderOrFollower, FencedLeaderEpoch)
 MAX_WARM_ATTEMPTS: Final = 2
-BEFORE_THE_LOG: Final = (TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition)
-
-# Shared by most results: creating three objects for each partition would cost more than the rest of the result.
-NO_DIVERGENCE: Final = Result.DivergingEpoch()
-NO_CURRENT_LEADER: Final = Result.CurrentLeader()
-NO_SNAPSHOT: Final = Result.SnapshotId()
-
-
-def error_response(request: FetchRequest, error: KafkaError) -> FetchResponse:
-    """Errors are reported per partition before v13, and never for topics given by id."""
-    return FetchResponse(
-        throttle_time_ms=0,
-        error_code=error.code,
-        responses=[
-            FetchResponse.Topic(
-                topic=topic.topic,
-                partitions=[
-                    Result(
-                        partition_index=cached.partition,
-                        error_code=error.code,
-                        high_watermark=-1,
-                        aborted_transactions=[],
-                        records=b"",
-                    )
-                    for cached in topic.partitions
-                ],
-            )
-            for topic in request.topics
-            if topic.topic
-        ],
-    )
 
 
 def _authorized(
@@ -123,7 +94,7 @@ def fetch(
         return context.answer((), now_ms)
     reading = (new or _PartitionReader)(broker, context, request, call, asker)
     results = reading.read_all()
-    if reading.cold:
+    if reading.cold or reading.remote:
         reading.notify_waiting()
         return _fetch_uncached(broker, reading)
     if reading.has_enough() or request.max_wait_ms <= 0 or not (reading.replicas or reading.watch):
@@ -144,12 +115,14 @@ def fetch(
 
 
 async def _fetch_uncached(broker: "Broker", reading: "_PartitionReader") -> FetchResponse:
-    """A worker thread loads what is not in memory, while other clients are served. The response then has the records
-    that are there, even if they are fewer than min_bytes: the request has waited long enough."""
+    """Worker threads load what is not in memory or only in the object store, while other clients are served. The
+    response then has the records that are there, even if they are fewer than min_bytes: it has waited long enough."""
     # First an index, then the records that it points to. Pages that are evicted again meanwhile are read all the same.
     for _ in range(MAX_WARM_ATTEMPTS):
         cold, reading.cold = reading.cold, []
         assert cold is not None
+        if reading.remote is not None:
+            await reading.remote.run()
         await broker.cold_reads.warm(cold)
         results = reading.read_all()
         if not reading.cold:
@@ -180,6 +153,7 @@ class _PartitionReader:
         "must_answer",
         "noted",
         "rack",
+        "remote",
         "replicas",
         "sent",
         "unfinished",
@@ -210,6 +184,7 @@ class _PartitionReader:
         self.replicas: list[Replica] = []
         self.sent: list[tuple[Replica, int]] = []  # replicas with records in the result, and their bytes
         self.cold: list[UncachedRange] | None = []  # ranges that are not in memory; None: read them anyway
+        self.remote: FetchReads | None = None  # records that are only in the object store
         self.unfinished: list[CachedPartition] = []  # partitions that a follower's next fetch must read again
         self.watch = None if asker < 0 else self._watch(context)
         if self.watch is not None:
@@ -319,7 +294,7 @@ class _PartitionReader:
             diverging = _divergence(log, cached)
             if diverging is not None:
                 self.must_answer = True
-                return _empty(cached, log, diverging)
+                return empty_result(cached, log, diverging)
         if not start <= offset <= log.log_end_offset:
             raise OffsetOutOfRange(f"{replica.topic}-{replica.index}: {offset}, not in [{start}, {log.log_end_offset}]")
         if self.asker >= 0:
@@ -343,6 +318,8 @@ class _PartitionReader:
                     self.must_answer = True  # consumers may wait for the high watermark at the follower
             return self._nothing(cached, log)
         limit = min(cached.max_bytes, self.left)
+        if offset < log.local_log_start_offset:
+            return self._read_remote(cached, replica, upto, limit)
         found = take(log, offset, limit, upto)
         if found is not None:
             return self._found(cached, replica, *found)
@@ -356,11 +333,19 @@ class _PartitionReader:
         if read.records is None:
             # No batch fits. As in Kafka, aborted transactions are only listed if the limit is exhausted.
             self.unfinished.append(cached)
-            return self._nothing(cached, log) if limit <= 0 else _empty(cached, log)
+            return self._nothing(cached, log) if limit <= 0 else empty_result(cached, log)
         return self._found(cached, replica, log.files.for_response(read.records), read.next_offset)
 
-    def _found(self, cached: CachedPartition, replica: Replica, records: RecordBytes, next_offset: int) -> Result:
-        """The result with these records, which end before `next_offset`."""
+    def _found(
+        self,
+        cached: CachedPartition,
+        replica: Replica,
+        records: RecordBytes,
+        next_offset: int,
+        aborted: Sequence[tuple[int, int]] | None = None,
+    ) -> Result:
+        """The result with these records, which end before `next_offset`. `aborted` transactions: those of the log, if
+        None."""
         log, size = replica.log, len(records)
         self.found_bytes += size
         self.left -= size
@@ -368,15 +353,38 @@ class _PartitionReader:
             self.broker.replication.sent.note(replica, size)
         else:
             self.sent.append((replica, size))
-        result = _empty(cached, log)
+        result = empty_result(cached, log)
         result.records = records  # type: ignore[misc]
-        if self.committed:
+        if self.committed and aborted is None:
             found = log.aborted_transactions(cached.fetch_offset, next_offset)
+            aborted = [(each.producer_id, each.first_offset) for each in sorted(found, key=attrgetter("first_offset"))]
+        if self.committed:
             result.aborted_transactions = [  # type: ignore[misc]
-                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in sorted(found, key=attrgetter("first_offset"))
+                AbortedTransaction(producer_id=producer_id, first_offset=first) for producer_id, first in aborted or ()
             ]
         return result
+
+    def _read_remote(self, cached: CachedPartition, replica: Replica, upto: int, limit: int) -> Result:
+        """The result of a read from the object store, which runs before the next attempt if it did not yet."""
+        if self.asker >= 0:
+            raise OffsetMovedToTieredStorage(f"{cached.fetch_offset} is before {replica.log.local_log_start_offset}")
+        if self.broker.tier is None:
+            raise KafkaStorageError(f"{replica.log.name}: {cached.fetch_offset} is remote, and no store is configured")
+        if self.remote is None:
+            self.remote = self.broker.tier.fetch_reads()
+        place = (replica, cached.fetch_offset, upto, limit, self.found_bytes == 0, self.committed)
+        read = self.remote.result(*place)
+        if read is None:
+            self.left -= limit  # the bytes that this partition would have taken
+            return self._nothing(cached, replica.log)
+        if len(read.records):
+            return self._found(cached, replica, read.records, read.next_offset, read.aborted)
+        local = replica.log.local_log_start_offset
+        if local <= read.next_offset < upto:  # nothing before the local log is left
+            found = replica.log.read(local, limit, upto=upto, at_least_one=self.found_bytes == 0)
+            if found.records is not None:
+                return self._found(cached, replica, replica.log.files.for_response(found.records), found.next_offset)
+        return self._nothing(cached, replica.log)
 
     def _end_for_follower(self, cached: CachedPartition, replica: Replica) -> int:
         """Records the follower's position, and returns the offset up to which it may read. A follower outside the ISR
@@ -402,7 +410,7 @@ class _PartitionReader:
         return result
 
     def _failed(self, cached: CachedPartition, error: KafkaError) -> Result:
-        result = _failed(cached, error)
+        result = failed_result(cached, error)
         if self.call.version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NOT_LED_HERE):
             if self.elsewhere is None:
                 self.elsewhere = LeaderHints(self.broker, self.call.connection.listener)
@@ -412,7 +420,7 @@ class _PartitionReader:
 
     def _nothing(self, cached: CachedPartition, log: Log) -> Result:
         """A result without records. Its list of aborted transactions is empty for read_committed, else null."""
-        result = _empty(cached, log)
+        result = empty_result(cached, log)
         if self.committed:
             result.aborted_transactions = []  # type: ignore[misc]
         return result
@@ -567,30 +575,3 @@ def _divergence(log: Log, cached: CachedPartition) -> Result.DivergingEpoch | No
     if epoch < cached.last_fetched_epoch or end < cached.fetch_offset:
         return Result.DivergingEpoch(epoch=epoch, end_offset=end)
     return None
-
-
-def _empty(cached: CachedPartition, log: Log, diverging: Result.DivergingEpoch | None = None) -> Result:
-    return Result(
-        partition_index=cached.partition,
-        error_code=0,
-        high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        diverging_epoch=NO_DIVERGENCE if diverging is None else diverging,
-        current_leader=NO_CURRENT_LEADER,
-        snapshot_id=NO_SNAPSHOT,
-        aborted_transactions=None,
-        records=b"",
-    )
-
-
-def _failed(cached: CachedPartition, error: KafkaError) -> Result:
-    return Result(
-        partition_index=cached.partition,
-        error_code=error.code,
-        high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
-        aborted_transactions=[] if isinstance(error, BEFORE_THE_LOG) else None,
-        records=b"",
-    )

@@ -25,7 +25,7 @@ import trio
 
 from trioka.cluster.acls import AclOperation
 from trioka.cluster.purgatory import DelayedOperation
-from trioka.cluster.topics import INTERNAL_TOPICS
+from trioka.cluster.topics import BROKER_TOPICS, REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.batch import CODEC_MASK, TRANSACTIONAL, single_batch_header
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import (
@@ -100,6 +100,14 @@ def error_response(request: ProduceRequest, error: KafkaError) -> ProduceRespons
             for topic in request.topic_data
         ]
     )
+
+
+def _may_write_as_broker(broker: "Broker", call: "Call", topic: str) -> bool:
+    """Whether the client may write to a topic of the brokers. The remote log metadata decides which segments are
+    deleted: only brokers write it, who are known by the right to act for the cluster, if there is an authorizer."""
+    if topic != REMOTE_LOG_METADATA_TOPIC:
+        return call.client_id == ADMIN_CLIENT
+    return broker.is_client_id_of_broker(call.client_id) and broker.guard.may(call, AclOperation.CLUSTER_ACTION)
 
 
 class PendingPartition(NamedTuple):
@@ -366,7 +374,7 @@ def _append_all(
                     if permit is None:
                         raise TransactionalIdAuthorizationFailed("these records are of a transaction without an id")
                     permit.check(replica, records)
-                if replica.topic in INTERNAL_TOPICS and call.client_id != ADMIN_CLIENT:
+                if replica.topic in BROKER_TOPICS and not _may_write_as_broker(broker, call, replica.topic):
                     raise InvalidTopic(f"{replica.topic} is the brokers' own")
                 appended = replica.append(records, acks, now_ms)  # type: ignore[arg-type]
             except KafkaError as error:

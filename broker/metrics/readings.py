@@ -24,6 +24,7 @@ from .groups import group_readings
 from .loop_watch import LoopWatch
 from .quotas import quota_readings
 from .samples import NO_LABELS, PAUSE, Sample, Steps, one
+from .tier import tier_readings
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -62,6 +63,8 @@ def readings(broker: "Broker", watch: LoopWatch, disk_space: Mapping[str, DiskSp
         yield from _quorum(broker, watch)
         left_out |= yield from group_readings(broker)
         left_out |= yield from quota_readings(broker)
+        if broker.tier is not None and broker.tier.is_running:
+            yield from tier_readings(broker.tier)
         yield s.LEFT_OUT, [Sample({"what": what}, count) for what, count in left_out.items()]
 
 

@@ -119,6 +119,27 @@ DIRECTORY_OFFLINE = _jmx("log_logmanager_logdirectoryoffline",
     "1 if a log directory is offline.", "logDirectory")
 OFFLINE_DIRECTORIES = _jmx("log_logmanager_offlinelogdirectorycount", "Log directories that are offline.")
 
+# -- Kafka's own: tiered storage. Each is there for every tiered topic, and once without a label, for all of them ------
+
+REMOTE_COPY_BYTES = _jmx("server_brokertopicmetrics_remotecopybytes_total",
+    "Bytes of segments that were copied to the object store.", "topic")
+REMOTE_COPY_REQUESTS = _jmx("server_brokertopicmetrics_remotecopyrequests_total",
+    "Copies of segments that were begun.", "topic")
+REMOTE_COPY_ERRORS = _jmx("server_brokertopicmetrics_remotecopyerrors_total",
+    "Copies of segments that failed and were begun again.", "topic")
+REMOTE_DELETE_REQUESTS = _jmx("server_brokertopicmetrics_remotedeleterequests_total",
+    "Deletions of segments in the object store that were begun.", "topic")
+REMOTE_DELETE_ERRORS = _jmx("server_brokertopicmetrics_remotedeleteerrors_total",
+    "Deletions of segments in the object store that failed and were begun again.", "topic")
+REMOTE_COPY_LAG_BYTES = _jmx("server_brokertopicmetrics_remotecopylagbytes",
+    "Bytes of closed segments that are not in the object store yet.", "topic")
+REMOTE_COPY_LAG_SEGMENTS = _jmx("server_brokertopicmetrics_remotecopylagsegments",
+    "Closed segments that are not in the object store yet.", "topic")
+REMOTE_LOG_METADATA_COUNT = _jmx("server_brokertopicmetrics_remotelogmetadatacount",
+    "Segments that the remote log metadata knows, in any state.", "topic")
+REMOTE_LOG_SIZE = _jmx("server_brokertopicmetrics_remotelogsizebytes",
+    "Bytes of readable segments in the object store.", "topic")
+
 # -- Kafka's own: the controller and the quorum ------------------------------------------------------------------------
 
 ACTIVE_CONTROLLER = _jmx("controller_kafkacontroller_activecontrollercount", "1 if this node is the active controller.")
@@ -273,3 +294,17 @@ PROCESS_VIRTUAL = _own("process_virtual_memory_bytes", "Virtual memory of this p
 PROCESS_START = _own("process_start_time_seconds", "Start time of this process, in seconds since 1970.")
 PROCESS_FILES = _own("process_open_fds", "Open file descriptors of this process.")
 PROCESS_MAX_FILES = _own("process_max_fds", "The limit of open file descriptors.")
+TIER_OLDEST = _own("trioka_tier_oldest_unuploaded_seconds",
+    "Age of the oldest closed segment that is not in the object store, over all partitions that this broker leads.")
+TIER_WOULD_BE_LOST = _own("trioka_tier_would_be_lost_bytes",
+    "Bytes that are only on disks of brokers: what would be lost if all of them were lost now.", "topic")
+TIER_MISSING = _own("trioka_tier_missing_segments_total",
+    "Segments that lost objects in the object store, by a lifecycle rule or a hand.")
+TIER_REQUESTS = _own("trioka_tier_store_requests_total",
+    "Requests to the object store that write or delete objects.")
+TIER_ERRORS = _own("trioka_tier_store_errors_total", "Requests of copies and deletions that failed.")
+TIER_SWEPT = _own("trioka_tier_swept_objects_total", "Objects that the sweep has deleted: no segment had them.")
+TIER_DELETING = _own("trioka_tier_deleting_partitions",
+    "Partitions of deleted topics whose segments are being deleted from the object store.")
+TIER_SUPERSEDED = _own("trioka_tier_superseded",
+    "1 if a restored cluster owns the objects, so that this broker does not write to the object store.")

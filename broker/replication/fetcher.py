@@ -9,6 +9,9 @@ Where the logs diverge, the leader returns the diverging epoch, and the follower
 (cluster/leader_state.py) until they agree. A replica whose end is before the leader's log start offset restarts there
 with an empty log.
 
+Records that the leader has only in the object store are not copied: the replica begins behind them
+(remote_beginning.py), in a task of its own, and is fetched from then on.
+
 A damaged log (storage/quarantine.py) is appended to as usual while it is healed (healing.py). Only if the damage is not
 committed yet (cluster/healing.py), fetches start at the damage. The leader's records then replace the damaged ones; if
 the leader has no records there, the log is truncated as soon as this replica is out of the ISR (S6).
@@ -24,6 +27,7 @@ partition that is no longer followed in that epoch is dropped.
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -32,13 +36,23 @@ from trioka.cluster.brokers import NOT_REGISTERED
 from trioka.cluster.brokers import Broker as Registration
 from trioka.cluster.healing import RepairAction, first_uncommitted_damage, known_committed, repair_action
 from trioka.cluster.leader_state import truncation_point
-from trioka.protocol.errors import NONE, CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange, error_class
+from trioka.protocol.errors import (
+    NONE,
+    CorruptMessage,
+    KafkaError,
+    KafkaStorageError,
+    OffsetMovedToTieredStorage,
+    OffsetOutOfRange,
+    UnknownServerError,
+    error_class,
+)
 from trioka.protocol.messages.fetch import FetchResponse
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 from trioka.storage.append_validation import UnexpectedAppendOffset
 from trioka.storage.failstop_disk import OutOfDescriptors
 from trioka.storage.leader_epochs import UNDEFINED_EPOCH
 from trioka.storage.quarantine import Damage
+from trioka.storage.tiered_log import lacks_remote_history
 
 from ..config.layers import Config
 from ..config.replication_keys import (
@@ -51,8 +65,10 @@ from ..config.replication_keys import (
     REPLICA_SOCKET_RECEIVE_BUFFER_BYTES,
     REPLICA_SOCKET_TIMEOUT_MS,
 )
+from ..config.tier_keys import FOLLOWER_FETCH_LAST_TIERED_OFFSET_ENABLE
 from .fetch_session_client import VERSION, FetchSessionClient, Key, Limits, Position
 from .partitions import Replica
+from .remote_beginning import RemoteBeginning
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -66,6 +82,7 @@ LIST_OFFSETS_VERSION: Final = 9
 EARLIEST: Final = -2
 LATEST: Final = -1
 FULL_SCAN_S: Final = 1.0
+BEGINNING: Final = "beginning of replicas"  # a connection of their own, because fetches wait at the leader
 MAX_PARTITIONS_PER_TURN: Final = 16  # then other tasks run
 
 Result = FetchResponse.Topic.Partition
@@ -74,7 +91,7 @@ Result = FetchResponse.Topic.Partition
 class FollowedPartition:
     """A replica that follows, and the time of its next fetch."""
 
-    __slots__ = ("backoff_s", "has_failed", "is_behind", "last_error", "not_before", "replica")
+    __slots__ = ("backoff_s", "has_failed", "is_beginning", "is_behind", "last_error", "not_before", "replica")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -83,6 +100,7 @@ class FollowedPartition:
         self.has_failed = False  # its disk has failed: it is left out until the metadata changes
         self.last_error = ""
         self.is_behind = True  # as of the last response
+        self.is_beginning = False  # a task looks where it begins
 
     @property
     def key(self) -> Key:
@@ -96,7 +114,7 @@ class FollowedPartition:
             return Position(end, epoch, start, leader_epoch)
         damage = first_uncommitted_damage(its_log.quarantine.damages, its_log.high_watermark)
         if damage is not None:
-            end = max(damage.first_offset, start)
+            end = max(damage.first_offset, its_log.local_log_start_offset)
             epoch = its_log.epochs.epoch_for_offset(end - 1) if end > start else UNDEFINED_EPOCH
         return Position(end, epoch, start, leader_epoch)
 
@@ -164,8 +182,15 @@ class ReplicaFetcher:
 
     def add(self, replica: Replica) -> None:
         followed = FollowedPartition(replica)
+        its_log, config = replica.log, self._broker.config
+        if lacks_remote_history(its_log):
+            its_log.truncate_fully_and_start_at(its_log.log_start_offset, now_ms=self._broker.clock.now_ms())
         self._followed[followed.key] = followed
         self._changed[followed.key] = None
+        if its_log.config.remote_storage and not its_log.log_end_offset:
+            followed.is_beginning = config[FOLLOWER_FETCH_LAST_TIERED_OFFSET_ENABLE]
+            if followed.is_beginning:
+                self._broker.nursery.start_soon(partial(self._begin, followed, behind_last_tiered=True))
         self._wake.set()
 
     def drop(self, replica: Replica) -> None:
@@ -258,7 +283,7 @@ class ReplicaFetcher:
             one = self._followed.get(key)
             self._backed_off.pop(key, None)
             self._asked.pop(key, None)
-            if one is None or one.has_failed:
+            if one is None or one.has_failed or one.is_beginning:
                 continue
             if one.not_before <= now and one.is_behind and self._broker.replication.fetched.is_throttling(one.replica):
                 one.not_before = now + THROTTLED_S
@@ -305,6 +330,9 @@ class ReplicaFetcher:
                     continue
                 if result.error_code == OffsetOutOfRange.code:
                     out_of_range.append(followed)
+                elif result.error_code == OffsetMovedToTieredStorage.code:
+                    followed.is_beginning = True
+                    self._broker.nursery.start_soon(self._begin, followed)
                 elif result.error_code != NONE:
                     if result.error_code == CorruptMessage.code:
                         self._unclaimed_damage(followed.replica, result)  # others may need its records behind that
@@ -388,7 +416,10 @@ class ReplicaFetcher:
                 its_log.append_as_follower(records, now_ms=now_ms)
             except UnexpectedAppendOffset as error:
                 # A log that was just restarted may begin in the middle of a batch, as the leader's log does.
-                if its_log.log_start_offset < its_log.log_end_offset or error.last_offset < its_log.log_end_offset:
+                if (
+                    its_log.local_log_start_offset < its_log.log_end_offset
+                    or error.last_offset < its_log.log_end_offset
+                ):
                     raise
                 its_log.truncate_fully_and_start_at(error.first_offset, now_ms=now_ms)
                 its_log.append_as_follower(records, now_ms=now_ms)
@@ -430,6 +461,26 @@ class ReplicaFetcher:
                 replica.log.truncate_fully_and_start_at(start, now_ms=self._broker.clock.now_ms())
             elif leader_end < end:
                 self._back_off(followed, OffsetOutOfRange(f"it ends at {end}, and its leader's log at {leader_end}"))
+
+    async def _begin(self, followed: FollowedPartition, *, behind_last_tiered: bool = False) -> None:
+        """Lets a replica begin behind what is in the object store. The next fetch repeats what fails."""
+        replica = followed.replica
+        try:
+            if await self._peer() is not None and self._address is not None:
+                peer = self._broker.peers.peer(*self._address, BEGINNING)
+                beginning = RemoteBeginning(self._broker, peer, replica)
+                if await beginning.run(behind_last_tiered=behind_last_tiered):
+                    log.info("%r: begins at %d, behind the object store", replica, replica.log.log_end_offset)
+        except KafkaError as error:
+            self._fail(followed, error)
+        except Exception as mistake:
+            log.error("internal error: %r cannot begin", replica, exc_info=mistake)
+            self._fail(followed, UnknownServerError())
+        finally:
+            followed.is_beginning = False
+            if self._followed.get(followed.key) is followed:
+                self._changed[followed.key] = None
+                self._wake.set()
 
     async def _offsets(self, peer: "Peer", lost: Iterable[FollowedPartition], which: int) -> dict[tuple[str, int], int]:
         topics: dict[str, list[ListOffsetsRequest.Topic.Partition]] = {}

@@ -47,8 +47,8 @@ class Place(NamedTuple):
     partition: int | None
 
 
-def with_archive(function: Callable[..., R]) -> Callable[..., R]:
-    """Adds the URL and the options of the store, and passes on the `archive`."""
+def with_store_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Adds the URL and the options of the store, and passes them on as `url` and `options`."""
 
     @click.argument("url")
     @click.option(
@@ -57,7 +57,18 @@ def with_archive(function: Callable[..., R]) -> Callable[..., R]:
     @functools.wraps(function)
     def wrapped(*arguments: Any, url: str, options: tuple[str, ...], **keywords: Any) -> R:
         pairs = parse_pairs("--store-option", options)
-        with explained(), Archive(archive_url(url), pairs) as archive:
+        return function(*arguments, url=archive_url(url), options=pairs, **keywords)
+
+    return wrapped
+
+
+def with_archive(function: Callable[..., R]) -> Callable[..., R]:
+    """Adds the same, and passes on the `archive`."""
+
+    @with_store_options
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, url: str, options: dict[str, str], **keywords: Any) -> R:
+        with explained(), Archive(url, options) as archive:
             return function(*arguments, archive=archive, **keywords)
 
     return wrapped

@@ -18,7 +18,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # the packages of tests/, not this folder's modules
 
 import pytest
-from mutants import catalog_brokers, catalog_logs
+from mutants import catalog_brokers, catalog_logs, catalog_tier
 from mutants.plant import planted
 from mutants.transactions import coordinator_with
 from simulation import raft_world
@@ -306,6 +306,7 @@ MUTANTS = (
         "return high_watermark",
     ),
     *(Mutant(*each) for each in catalog_logs.MUTANTS),
+    *(Mutant(*each) for each in catalog_tier.MUTANTS),
     _given(
         "rot",
         "what stands behind a mended range is not copied",

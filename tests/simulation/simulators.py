@@ -13,6 +13,7 @@ from simulation import (
     replication_parts,
     rot_world,
     storage_world,
+    tier_parts,
     transaction_world,
 )
 from simulation.brokers_world import BrokersWorld
@@ -22,6 +23,7 @@ from simulation.raft_world import RaftWorld
 from simulation.replication_world import ReplicationWorld
 from simulation.rot_world import RotWorld
 from simulation.storage_world import StorageWorld
+from simulation.tier_world import TierWorld
 from simulation.transaction_world import TransactionWorld
 
 from trioka.cluster.voters import VoterSet
@@ -103,6 +105,13 @@ WORLDS = {
         begin=StorageWorld,
         live=_walk,
         trace=StorageWorld.trace,
+    ),
+    "tier": World(
+        profile=tier_parts.FaultProfile.of,
+        calm=tier_parts.CALM,
+        begin=TierWorld,
+        live=_walk,
+        trace=TierWorld.trace,
     ),
     "compaction": World(
         profile=compaction_world.FaultProfile.of,

@@ -5,6 +5,7 @@ from types import ModuleType
 import pytest
 from mutants.plant import Rule, assert_noticed, within
 from support.compacted_log import COMPACT, DAY_MS, DIRECTORY, NOW, Pair, Partition, filled
+from support.log_fixtures import verify
 
 from trioka.protocol.batch import headers, records
 from trioka.protocol.compression import Codec
@@ -370,7 +371,7 @@ def test_a_damaged_batch_ends_the_round_and_nothing_is_replaced(storage: ModuleT
 def test_a_log_in_quarantine_is_not_compacted(storage: ModuleType) -> None:
     partition = filled(*([(b"k", b"%d" % n)] for n in range(4)))
     partition.disk.flip_bit(partition.log.segments[2].log_path, 65, 0)
-    assert len(list(partition.log.verify())) == 1
+    assert len(list(verify(partition.log))) == 1
     before = partition.names()
     with pytest.raises(storage.CleaningAborted):
         partition.compact(storage)
@@ -386,7 +387,7 @@ def test_a_log_that_turns_out_to_be_damaged_on_the_way_keeps_its_segments(storag
         for _ in range(5):
             next(work)  # every key is mapped, and the copying has begun
         partition.disk.flip_bit(partition.log.segments[0].log_path, 65, 0)  # copied already
-        assert len(list(partition.log.verify())) == 1
+        assert len(list(verify(partition.log))) == 1
         with pytest.raises(storage.CleaningAborted):
             list(work)
     finally:

@@ -18,6 +18,8 @@ KAFKA = {
     "flush.messages": 9223372036854775807,
     "flush.ms": 9223372036854775807,
     "index.interval.bytes": 4096,
+    "local.retention.bytes": -2,
+    "local.retention.ms": -2,
     "max.compaction.lag.ms": 9223372036854775807,
     "max.message.bytes": 1048588,
     "message.timestamp.after.max.ms": 3600000,
@@ -25,6 +27,8 @@ KAFKA = {
     "message.timestamp.type": "CreateTime",
     "min.cleanable.dirty.ratio": 0.5,
     "min.compaction.lag.ms": 0,
+    "remote.copy.disable": False,  # remote.log.copy.disable
+    "remote.storage": False,  # remote.storage.enable
     "retention.bytes": -1,
     "retention.ms": 604800000,
     "segment.bytes": 1073741824,

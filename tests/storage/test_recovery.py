@@ -2,7 +2,7 @@
 made again."""
 
 import pytest
-from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, batch, open_log, read_all, reopen, values
+from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, batch, open_log, read_all, reopen, values, verify
 
 from trioka.protocol.errors import CorruptMessage
 from trioka.storage.disk import Disk
@@ -209,7 +209,7 @@ def test_quarantine_outlives_a_clean_restart_and_ends_with_the_damaged_part() ->
     disk = stopped(30)
     damage(disk, 1, 90)
     log = open_log(disk, recovery_point=30)
-    (found,) = log.verify()
+    (found,) = verify(log)
     log = reopen(log)
     assert log.quarantine.damages == (found,)
     log.truncate_to(found.first_offset, now_ms=NOW_MS)
@@ -245,12 +245,12 @@ def test_a_log_of_which_nothing_is_left_begins_where_it_started() -> None:
 def test_a_scrub_finds_what_nobody_has_read() -> None:
     disk = stopped(30)
     log = open_log(disk, recovery_point=30)
-    assert list(log.verify()) == []
+    assert list(verify(log)) == []
     damage(disk, 0, 70)
     damage(disk, 2, 70)
     log.files.close()
-    assert [found.base_offset for found in log.verify()] == [0, log.segments[2].base_offset]
-    assert list(log.verify()) == [], "it is known now"
+    assert [found.base_offset for found in verify(log)] == [0, log.segments[2].base_offset]
+    assert list(verify(log)) == [], "it is known now"
 
 
 def test_a_segment_that_is_rubbish_from_some_point_on_is_damaged_up_to_the_next_one() -> None:

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 from mutants.plant import assert_noticed, planted
 from support.crash_enumeration import CrashFound, Promise, crash_everywhere, fail_each_operation
-from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, batch, open_log, reopen, values
+from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, batch, open_log, reopen, values, verify
 
 from trioka.protocol.batch import build_marker, check_crc, headers
 from trioka.protocol.errors import CorruptMessage
@@ -171,7 +171,7 @@ def test_a_mended_log_is_as_it_was_to_the_byte(where: int) -> None:
     for offset in (4, 15, COUNT - 1):
         flip(log, offset, where)
     log.files.close()
-    assert len(list(log.verify())) == 3
+    assert len(list(verify(log))) == 3
     for offset in (4, 15, COUNT - 1):
         with pytest.raises(CorruptMessage):
             log.read(offset, 100)
@@ -190,7 +190,7 @@ def test_what_nobody_has_stays_listed_and_everything_else_is_mended() -> None:
     for offset in (1, 3, 5):
         flip(log, offset)
     log.files.close()
-    assert len(list(log.verify())) == 3
+    assert len(list(verify(log))) == 3
     assert heal(segment_repair, log, lambda damage: None if damage.holds(3) else from_another(damage)) == 1
     (left,) = log.quarantine.damages
     assert (left.first_offset, left.end_offset) == (3, 4)
@@ -219,7 +219,7 @@ def test_a_range_is_mended_piece_by_piece() -> None:
     disk = log.files.disk
     disk.open(segment.log_path).write(0, b"\2" * segment.size)
     log.files.close()
-    assert len(list(log.verify())) == 1
+    assert len(list(verify(log))) == 1
     rounds = 0
     while log.quarantine:
         heal(segment_repair, log, lambda damage: good(damage.first_offset, damage.first_offset + 2))
@@ -246,7 +246,7 @@ def test_damage_that_is_not_known_yet_stops_the_work_and_nothing_is_replaced() -
     log = filled()
     flip(log, 1)
     log.files.close()
-    assert list(log.verify())
+    assert list(verify(log))
     flip(log, 4)
     log.files.close()
     before = files(log)
@@ -266,13 +266,13 @@ def test_a_log_that_has_changed_meanwhile_is_left_as_it_is(storage: ModuleType) 
     def find_more(log: Log) -> None:
         flip(log, 4)
         log.files.close()
-        assert list(log.verify())
+        assert list(verify(log))
 
     for change in (cut, forget, find_more, Log.close_handles):
         log = filled()
         flip(log, 1)
         log.files.close()
-        (damage,) = log.verify()
+        (damage,) = verify(log)
         work = storage.begin(log, log.segments[0], now_ms=NOW_MS)
         patch = storage.accept(damage, from_another(damage), EPOCHS, compacted=False)
         built = storage.build(work, [patch])
@@ -348,7 +348,7 @@ def prepared(disk: MemoryDisk) -> None:
 def mending(storage: ModuleType) -> Callable[[MemoryDisk, Promise], None]:
     def run(disk: MemoryDisk, promise: Promise) -> None:
         log = open_log(disk, clean=False, recovery_point=12)
-        list(log.verify())
+        list(verify(log))
         heal(storage, log, lambda damage: good(3, 4))
         promise("mended")
 
@@ -361,7 +361,7 @@ def recover(disk: MemoryDisk) -> Log:
 
 def check(log: Log, promised: Sequence[str]) -> None:
     """The one bad batch is bad or mended; every other one is there, in any case."""
-    list(log.verify())
+    list(verify(log))
     for offset in range(12):
         try:
             answer = log.read(offset, 1, upto=offset + 1)

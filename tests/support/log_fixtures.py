@@ -1,7 +1,12 @@
 """Logs for tests: small, in memory, and batches to put into them."""
 
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+
 from trioka.protocol.batch import build, headers, records
 from trioka.protocol.compression import Codec
+from trioka.protocol.errors import CorruptMessage
 from trioka.protocol.record import Record
 from trioka.storage.disk import Disk
 from trioka.storage.file_pool import FilePool
@@ -9,7 +14,9 @@ from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_end import AppendResult
+from trioka.storage.quarantine import Damage
 from trioka.storage.recovery import ShutdownState
+from trioka.storage.segment import Segment
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)
@@ -104,3 +111,19 @@ def read_all(
 
 def values(log: Log, offset: int | None = None) -> list[str]:
     return [(record.value or b"").decode() for record in read_all(log, offset)]
+
+
+def verify(log: Log) -> Iterator[Damage]:
+    """Checks every byte of every segment again; yields (and notes) new damage. It reads all of the log, so it pauses
+    after each segment, and may be abandoned there."""
+    for segment in list(log.segments):
+        known = log.quarantine.damages
+        segment.checked.cut(0)
+        end = log.segments.expected_end(segment, log.log_end_offset)
+        with suppress(CorruptMessage):
+            log.ask(segment, partial(_check_all, end=end))
+        yield from (damage for damage in log.quarantine.damages if damage not in known)
+
+
+def _check_all(segment: Segment, end: int) -> None:
+    segment.check(0, segment.size, end)

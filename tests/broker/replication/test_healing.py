@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 from support.broker_cluster import Cluster, on_cluster, running_cluster
+from support.log_fixtures import verify
 from support.replicated_topics import Producer, are_the_same, create, fetch, partition, read, replica, wait_leader
 
 from trioka.cluster.acls import AclOperation, AclPermission, AclResourceType
@@ -103,7 +104,7 @@ async def filled(cluster: Cluster, count: int = 30) -> Producer:
 
 def notice(cluster: Cluster) -> None:
     for node in cluster.brokers:
-        for _ in replica(cluster, node).log.verify():
+        for _ in verify(replica(cluster, node).log):
             pass
 
 
@@ -181,14 +182,14 @@ async def test_three_replicas_that_are_damaged_in_different_places_heal_one_anot
         for node in (1, 2, 3):
             log = replica(cluster, node).log
             await cluster.until(lambda log=log: log.high_watermark == 40)  # type: ignore[misc]
-            assert list(log.verify()) == []
+            assert list(verify(log)) == []
             assert await records_of(cluster, node, 40) == list(range(40))
         assert sum(cluster[node].counts.damage_healed for node in (1, 2, 3)) == 4
         for node in (1, 2, 3):  # and it is so on the disk
             await cluster.kill(node)
         await cluster.start_all(1, 2, 3)
         await wait_leader(cluster)
-        assert all(list(log.verify()) == [] for log in logs(cluster))
+        assert all(list(verify(log)) == [] for log in logs(cluster))
         assert await producer.send() == 40
 
 

@@ -11,6 +11,7 @@ import pytest
 import trio
 from mutants.plant import planted
 from support.broker_cluster import Cluster, on_cluster, running_cluster
+from support.log_fixtures import verify
 from support.replicated_topics import TOPIC, Producer, create, fetch, partition, replica, wait_leader
 from support.serving import ClientConnection, on_trio, running_broker
 
@@ -274,7 +275,7 @@ async def rot_and_heal(tmp_path: Path, flips: int) -> None:
                 )
             )
             nursery.cancel_scope.cancel()
-        assert all(not list(log.verify()) for log in logs)
+        assert all(not list(verify(log)) for log in logs)
         for node in (1, 2, 3):
             for offset in range(BATCHES):
                 assert not rot.is_damaged(node, offset), (node, offset)

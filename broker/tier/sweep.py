@@ -1,0 +1,118 @@
+"""The daily orphan sweep of a broker: deletes what no record knows (cluster/remote_log_sweep.py has the rules).
+
+Each broker sweeps the partitions whose records are in a partition of `__remote_log_metadata` that it leads, deleted
+topics included. `trioka tier sweep` does the same from outside.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trioka.cluster.remote_log_jobs import ManifestKey
+from trioka.cluster.remote_log_sweep import ListedObject, Orphan, garbage, is_complete, orphans
+from trioka.protocol.errors import KafkaError, ProtocolError
+from trioka.protocol.remote_segment.manifest import MAX_MANIFEST_BYTES, Tombstone, decode_manifest
+from trioka.protocol.remote_segment.object_key import ObjectSuffix, parse_key
+
+from .object_store import ObjectInfo, ObjectNotFound, ObjectStoreError
+
+if TYPE_CHECKING:
+    from .tiered_storage import TieredStorage
+
+log = logging.getLogger("trioka.tier")
+
+SWEEP_S: Final = 24 * 60 * 60.0
+FIRST_SWEEP_S: Final = 60 * 60.0  # after the start, at the latest
+MAX_ORPHANS: Final = 100_000  # objects without a record that one sweep looks at; the next one finds the others
+
+
+class OrphanSweep:
+    def __init__(self, tier: "TieredStorage") -> None:
+        self._tier = tier
+
+    async def run(self) -> None:
+        await trio.sleep(self._tier.broker.random.uniform(0, FIRST_SWEEP_S))
+        while True:
+            try:
+                await self.sweep()
+            except (ObjectStoreError, KafkaError) as error:
+                log.warning("the object store could not be swept, the next attempt is tomorrow: %s", error)
+            await trio.sleep(SWEEP_S)
+
+    async def sweep(self) -> int:
+        """Returns the number of deleted objects."""
+        tier = self._tier
+        await tier.ownership.check_recently()
+        listed = await self._unknown_objects()
+        if not listed:
+            return 0
+        # Only now: a copy's first record is older than its objects, so whatever is listed is known then.
+        for index in {self._index_of(each) for each in listed}:
+            await tier.topic.caught_up(index)
+        known = {segment_id for partition in tier.topic.image for segment_id in partition.segments}
+        count = 0
+        for orphan in orphans(listed, known, tier.now_ms()):
+            if tier.topic.leads(self._index_of(orphan.objects[0])):
+                count += await self._sweep_orphan(orphan)
+        if count:
+            log.info("swept %d objects that belonged to no segment", count)
+        tier.counts.swept_objects += count
+        return count
+
+    async def _unknown_objects(self) -> list[ListedObject]:
+        """The objects of partitions that this broker answers for, without those that are known to belong to a segment
+        already."""
+        tier = self._tier
+        found: list[ListedObject] = []
+        known = {segment_id for partition in tier.topic.image for segment_id in partition.segments}
+        async for page in tier.store.list_pages(""):
+            for info in page:
+                each = listed_object(info)
+                if each is None or each.segment.segment_id in known or not tier.topic.leads(self._index_of(each)):
+                    continue
+                if len(found) < MAX_ORPHANS:
+                    found.append(each)
+        return found
+
+    def _index_of(self, each: ListedObject) -> int:
+        return self._tier.topic.index_of(each.segment.topic_id_partition)
+
+    async def _sweep_orphan(self, orphan: Orphan) -> int:
+        tier = self._tier
+        manifest = await self._manifest_key(orphan)
+        if is_complete(orphan, manifest):
+            log.error(
+                "the segment %s is complete in %s, and %s has no record of it: its records are lost. It is kept",
+                orphan.segment,
+                tier.store.url,
+                "__remote_log_metadata",
+            )
+            return 0
+        suffixes = garbage(orphan, manifest, tier.now_ms())
+        for suffix in suffixes:
+            tier.require_ownership()
+            await tier.store.delete([orphan.segment.key(suffix)])
+        return len(suffixes)
+
+    async def _manifest_key(self, orphan: Orphan) -> ManifestKey:
+        """What is neither a manifest nor a tombstone counts as a manifest, so that it is kept with its data."""
+        if ObjectSuffix.MANIFEST not in orphan.suffixes:
+            return ManifestKey.NOTHING
+        try:
+            data = await self._tier.store.get(orphan.segment.key(ObjectSuffix.MANIFEST), MAX_MANIFEST_BYTES)
+            is_tombstone = isinstance(decode_manifest(bytes(data)), Tombstone)
+        except ObjectNotFound:
+            return ManifestKey.NOTHING
+        except ProtocolError:
+            return ManifestKey.MANIFEST
+        return ManifestKey.TOMBSTONE if is_tombstone else ManifestKey.MANIFEST
+
+
+def listed_object(info: ObjectInfo) -> ListedObject | None:
+    """None for an object that is not part of a segment."""
+    try:
+        segment, suffix = parse_key(info.key)
+    except ProtocolError:
+        return None
+    return ListedObject(segment=segment, suffix=suffix, size=info.size, last_modified_ms=info.last_modified_ms)

@@ -1,0 +1,297 @@
+"""Tiered storage of this broker: owns the object store, the remote log metadata and the tasks of partitions.
+
+    metadata change ──▶ a task for each tiered partition that this broker leads (partition_task.py)
+    replayed record ──▶ the task of its partition; a follower deletes local segments; deleted topics (deletion.py)
+
+`Broker` makes one if trioka.tier.url is set, starts it when the broker has joined, and passes it the changes of the
+metadata. Everything runs in one nursery; nothing here blocks the event loop but small checkpoint files.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trioka.cluster.configs import topic_resource
+from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
+from trioka.cluster.partition import random_uuid
+from trioka.cluster.remote_log_metadata import RemoteSegment, lineage_of
+from trioka.cluster.remote_log_plan import Cause, Policy, tiered_end
+from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.protocol.errors import KafkaError, KafkaStorageError
+from trioka.protocol.remote_segment.object_key import TopicIdPartition
+from trioka.storage.local_retention import enforce_local
+from trioka.storage.log import Log
+
+from ..config import tier_keys, topic_keys, trioka_keys
+from ..replication.partitions import Replica
+from .batch_range import TimedRecord
+from .copy_quota import CopyQuota
+from .counts import TierCounts
+from .deletion import TopicDeletions
+from .fetch_reads import FetchReads
+from .follower_history import FollowerHistory, history_at
+from .log_facts import facts_of, id_of, policy_of
+from .metadata_topic import RemoteLogMetadataTopic
+from .object_store import ObjectStore, ObjectStoreError
+from .ownership import Ownership
+from .partition_task import PartitionTask
+from .reader import RemoteReader
+from .remote_read import RemotePlace
+from .segment_losses import open_reader
+from .sweep import OrphanSweep
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+log = logging.getLogger("trioka.tier")
+
+CREATE_RETRY_S: Final = 1.0
+READ_THREADS: Final = 4  # that read segments to be copied
+
+
+class TieredStorage:
+    def __init__(self, broker: "Broker", store: ObjectStore, create_topic: Callable[[], Awaitable[None]]) -> None:
+        self.broker = broker
+        self.store = store
+        self.counts = TierCounts()
+        config = broker.config
+        self.ownership = Ownership(store, broker.cluster_id, config[trioka_keys.TIER_INCARNATION])
+        self.copy_limiter = trio.CapacityLimiter(config[tier_keys.REMOTE_LOG_MANAGER_COPIER_THREAD_POOL_SIZE])
+        self.delete_limiter = trio.CapacityLimiter(config[tier_keys.REMOTE_LOG_MANAGER_EXPIRATION_THREAD_POOL_SIZE])
+        self.read_limiter = trio.CapacityLimiter(READ_THREADS)
+        self.copy_quota = CopyQuota(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
+        self.tasks: dict[TopicIdPartition, PartitionTask] = {}
+        self.sweep = OrphanSweep(self)
+        self.topic: RemoteLogMetadataTopic
+        self._reader: RemoteReader | None = None
+        self.deletions: TopicDeletions
+        self._create_topic = create_topic
+        self._nursery: trio.Nursery | None = None
+        self._needs_topic = trio.Event()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the metadata is replayed: shortly after the start."""
+        return self._nursery is not None
+
+    # -- for tasks -----------------------------------------------------------------------------------------------------
+
+    @property
+    def broker_id(self) -> int:
+        return self.broker.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.broker.cluster_id
+
+    @property
+    def incarnation(self) -> int:
+        return self.ownership.incarnation
+
+    def require_ownership(self) -> None:
+        self.ownership.require()
+
+    def now_ms(self) -> int:
+        return self.broker.clock.now_ms()
+
+    def new_segment_id(self) -> bytes:
+        return random_uuid(self.broker.random)
+
+    async def flush(self, its_log: Log) -> None:
+        """What goes to the object store is durable here: otherwise a power loss could cut the log below it."""
+        await self.broker.commit.flush(its_log)
+
+    @property
+    def retry_interval_s(self) -> float:
+        return self.broker.config[tier_keys.REMOTE_LOG_MANAGER_TASK_INTERVAL_MS] / 1000
+
+    def backoff_s(self, failures: int) -> float:
+        config = self.broker.config
+        first = config[tier_keys.REMOTE_LOG_MANAGER_TASK_RETRY_BACKOFF_MS]
+        longest = config[tier_keys.REMOTE_LOG_MANAGER_TASK_RETRY_BACKOFF_MAX_MS]
+        jitter = config[tier_keys.REMOTE_LOG_MANAGER_TASK_RETRY_JITTER]
+        pause_ms = min(first * 2 ** min(failures, 20), longest)
+        return float(pause_ms * self.broker.random.uniform(1 - jitter, 1 + jitter) / 1000)
+
+    def policy_of(self, replica: Replica) -> Policy:
+        deletes_all = not replica.log.config.remote_storage and self._deletes_on_disable(replica.topic)
+        return policy_of(replica.log, deletes_all=deletes_all)
+
+    def _deletes_on_disable(self, topic: str) -> bool:
+        config = self.broker.config.topic(self.broker.metadata.configs.get(topic_resource(topic)))
+        return config[topic_keys.REMOTE_LOG_DELETE_ON_DISABLE]
+
+    def on_deletion(self, about: TopicIdPartition, segment: RemoteSegment, cause: Cause) -> None:
+        """A segment of the object store is about to be deleted."""
+        if cause is Cause.MISSING:
+            self.counts.missing_segments += 1
+            log.error(
+                "tier.segment_missing: %s: offsets %d to %d have lost objects in %s",
+                about,
+                segment.start_offset,
+                segment.end_offset,
+                self.store.url,
+            )
+        else:
+            log.info("%s: deleting offset %d to %d: %s", about, segment.start_offset, segment.end_offset, cause.value)
+
+    @property
+    def reader(self) -> RemoteReader:
+        """KafkaStorageError while the broker starts."""
+        if self._reader is None:
+            raise KafkaStorageError("the remote log metadata is not loaded yet")
+        return self._reader
+
+    def fetch_reads(self) -> FetchReads:
+        """The reads of one Fetch."""
+        return FetchReads(self)
+
+    def last_tiered_offset(self, replica: Replica) -> int:
+        """-1 if nothing of this log's history is in the object store, or nothing is known."""
+        partition = self.topic.image.partition(replica.topic_id, replica.index) if self._nursery is not None else None
+        return -1 if partition is None else partition.highest_offset(lineage_of(replica.log))
+
+    async def offset_for_timestamp(self, replica: Replica, timestamp: int) -> TimedRecord | None:
+        """The first record at or after the time, if it is before the local log start."""
+        return await self.reader.offset_for_timestamp(RemotePlace(id_of(replica), replica.log), timestamp)
+
+    async def history_at(self, replica: Replica, offset: int, epoch: int) -> FollowerHistory:
+        """What a follower needs to begin behind the segment with this record."""
+        return await history_at(self, replica, offset, epoch)
+
+    # -- the broker ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Runs until cancelled, from when the broker has joined."""
+        async with trio.open_nursery() as nursery:
+            self.topic = RemoteLogMetadataTopic(self.broker, nursery, self._on_replayed)
+            self.deletions = TopicDeletions(self, nursery)
+            self._reader = open_reader(self, nursery)
+            self._nursery = nursery
+            nursery.start_soon(self._own)
+            nursery.start_soon(self._create_topic_when_needed)
+            nursery.start_soon(self.sweep.run)
+            for replica in self.broker.partitions:
+                self._refresh(replica)
+
+    async def _own(self) -> None:
+        while True:
+            try:
+                await self.ownership.check()
+                break
+            except ObjectStoreError as error:
+                log.warning("the incarnation of the cluster could not be checked: %s", error)
+                await trio.sleep(CREATE_RETRY_S)
+        await self.ownership.watch()
+
+    def on_changes(self, changes: Sequence[Change]) -> None:
+        """The metadata has changed, and the replicas with it."""
+        if self._nursery is None:
+            return
+        topics = {c.resource.name for c in changes if isinstance(c, ConfigChanged)}
+        for change in changes:
+            if isinstance(change, PartitionChanged):
+                replica = self.broker.partitions.find(change.name, change.index)
+                if replica is None:
+                    self._stop(TopicIdPartition(change.topic_id, change.name, change.index))
+                else:
+                    self._refresh(replica)
+            elif isinstance(change, TopicDeleted):
+                for partition in change.partitions:
+                    self._stop(TopicIdPartition(change.topic_id, change.name, partition.index))
+                self.deletions.on_topic_deleted(change.topic_id)
+        for topic in topics:
+            for replica in self.broker.partitions.of_topic(topic):
+                self._refresh(replica)
+
+    def _refresh(self, replica: Replica) -> None:
+        """Begins or ends the task of a partition; or the replay of a partition of the metadata topic."""
+        assert self._nursery is not None
+        if replica.topic == REMOTE_LOG_METADATA_TOPIC:
+            if replica.leads:
+                self.topic.follow(replica.index)
+                self.deletions.on_leader(replica.index)
+            self._follow_all()
+            return
+        about = id_of(replica)
+        if not self._is_tiered(replica):
+            self._stop(about)
+            return
+        if self.topic.partition_count:
+            self.topic.follow(self.topic.index_of(about))
+        else:
+            self._needs_topic.set()
+        task = self.tasks.get(about)
+        if task is not None and (
+            not replica.leads or task.epoch != replica.leader_epoch or task.replica is not replica
+        ):
+            self._stop(about)
+            task = None
+        if task is not None:
+            task.wake()
+        elif replica.leads:
+            task = self.tasks[about] = PartitionTask(self, replica, about)
+            self._nursery.start_soon(self._run_task, task)
+
+    def _follow_all(self) -> None:
+        """The metadata topic was created: all tiered partitions of this broker are replayed."""
+        if self.topic.partition_count:
+            for replica in self.broker.partitions:
+                if self._is_tiered(replica):
+                    self.topic.follow(self.topic.index_of(id_of(replica)))
+
+    def _is_tiered(self, replica: Replica) -> bool:
+        return replica.log.config.remote_storage or self._deletes_on_disable(replica.topic)
+
+    async def _run_task(self, task: PartitionTask) -> None:
+        try:
+            await task.run()
+        except Exception as mistake:  # must not affect other partitions or the broker
+            log.error("internal error: the task of %s has ended", task.about, exc_info=mistake)
+        finally:
+            if self.tasks.get(task.about) is task:
+                del self.tasks[task.about]
+
+    def _stop(self, about: TopicIdPartition) -> None:
+        task = self.tasks.pop(about, None)
+        if task is not None:
+            task.scope.cancel()
+
+    def _on_replayed(self, about: TopicIdPartition) -> None:
+        task = self.tasks.get(about)
+        if task is not None:
+            task.wake()
+            return
+        self.deletions.on_replayed(about)
+        replica = self.broker.partitions.find(about.topic, about.partition)
+        if replica is not None and replica.topic_id == about.topic_id and not replica.leads:
+            self._enforce_quietly(replica)
+
+    def enforce_local_retention(self, replica: Replica, about: TopicIdPartition) -> None:
+        """Deletes local segments that are in the object store, of a leader or a follower."""
+        its_log = replica.log
+        if not its_log.closed and its_log.config.remote_storage:
+            end = tiered_end(facts_of(replica), self.topic.partition(about))
+            enforce_local(its_log, tiered_end=end, now_ms=self.now_ms())
+
+    def enforce_all_local_retention(self) -> None:
+        """Of followers, as time passes; leaders do it when they decide."""
+        for replica in self.broker.partitions:
+            if not replica.leads and replica.log.config.remote_storage:
+                self._enforce_quietly(replica)
+
+    def _enforce_quietly(self, replica: Replica) -> None:
+        try:
+            self.enforce_local_retention(replica, id_of(replica))
+        except (KafkaError, OSError) as error:
+            log.warning("%s: local segments are not deleted: %s", replica.log.name, error)
+
+    async def _create_topic_when_needed(self) -> None:
+        await self._needs_topic.wait()
+        while not self.topic.partition_count:
+            await self._create_topic()
+            if not self.topic.partition_count:
+                await trio.sleep(CREATE_RETRY_S)
+        self._follow_all()

@@ -1,0 +1,147 @@
+"""Consumers and followers of a tiered topic: records come from the object store, the same as they were written."""
+
+from pathlib import Path
+
+from support.broker_cluster import Cluster, on_cluster, running_cluster
+from support.config_requests import SET, alter
+from support.config_requests import TOPIC as RESOURCE
+from support.replicated_topics import TOPIC, fetch, replica, wait_leader
+from support.tiered_topics import (
+    closed_end,
+    create_tiered,
+    fill,
+    finished,
+    tier_of,
+    tiered,
+    tiered_end,
+    until_copied,
+)
+
+from trioka.protocol.batch import headers
+from trioka.protocol.errors import NONE, KafkaStorageError
+from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from trioka.protocol.messages.list_offsets import ListOffsetsRequest
+
+COUNT = 22
+ALONE: dict[str, object] = {"rlmm_config_remote_log_metadata_topic_replication_factor": 1}
+
+
+async def everything(cluster: Cluster, node: int, start: int = 0) -> bytes:
+    """All batches from an offset on, as fetches return them."""
+    end, found, offset = replica(cluster, node).log.high_watermark, b"", start
+    while offset < end:
+        result = await fetch(cluster, node, offset)
+        assert result.error_code == NONE, result
+        data = bytes(result.records or b"")
+        for header in headers(data):
+            assert header.base_offset <= offset <= header.last_offset, "no gap, and nothing twice"
+            offset = header.next_offset
+        found += data
+    return found
+
+
+async def until_local_is_deleted(cluster: Cluster, nodes: tuple[int, ...] = (1,)) -> int:
+    node = await wait_leader(cluster)
+    await cluster.until(lambda: tiered_end(cluster, node) >= closed_end(cluster, node) > 0)
+    end = closed_end(cluster, node)
+    await cluster.until(lambda: all(replica(cluster, each).log.local_log_start_offset == end for each in nodes))
+    return end
+
+
+async def reassign(cluster: Cluster, nodes: list[int]) -> None:
+    wanted = AlterPartitionReassignmentsRequest.Topic.Partition(partition_index=0, replicas=nodes)
+    topic = AlterPartitionReassignmentsRequest.Topic(name=TOPIC, partitions=[wanted])
+    request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=[topic])
+    async with cluster.asking(nodes[0]) as connection:
+        response = await connection.ask(request, 0)
+    assert (response.error_code, response.responses[0].partitions[0].error_code) == (NONE, NONE), response
+
+
+async def list_offset(cluster: Cluster, node: int, timestamp: int, version: int = 11) -> tuple[int, int, int, int]:
+    """Error, offset, timestamp, epoch."""
+    partition = ListOffsetsRequest.Topic.Partition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
+    topic = ListOffsetsRequest.Topic(name=TOPIC, partitions=[partition])
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic], timeout_ms=30_000)
+    async with cluster.asking(node) as connection:
+        [result] = (await connection.ask(request, version)).topics[0].partitions
+    return result.error_code, result.offset, result.timestamp, result.leader_epoch
+
+
+@on_cluster
+async def test_a_consumer_reads_the_same_bytes_after_the_local_segments_are_gone(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, nodes=1, **tiered(tmp_path / "store", **ALONE)) as cluster:
+        await create_tiered(cluster, on=(1,), local_retention_bytes=1_000_000)
+        await fill(cluster, COUNT)
+        await until_copied(cluster)
+        before = await everything(cluster, 1)
+        its_log = replica(cluster, 1).log
+        config = its_log.config
+        assert await alter(cluster[1], RESOURCE, TOPIC, ("local.retention.bytes", SET, "1")) == NONE
+        await until_local_is_deleted(cluster)
+        assert its_log.config != config and its_log.local_log_start_offset > 0 == its_log.log_start_offset
+        assert await everything(cluster, 1) == before
+        assert len(list(headers(before))) == COUNT
+        counts = tier_of(cluster[1]).reader.counts
+        assert counts.bytes[TOPIC] > 0 and not counts.errors
+
+
+@on_cluster
+async def test_offsets_are_listed_by_place_and_by_time(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, nodes=1, **tiered(tmp_path / "store", **ALONE)) as cluster:
+        await create_tiered(cluster, on=(1,))
+        assert (await list_offset(cluster, 1, -5))[1] == -1
+        assert (await list_offset(cluster, 1, -6))[1] == 0
+        await fill(cluster, COUNT)
+        end = await until_local_is_deleted(cluster)
+        assert (await list_offset(cluster, 1, -2))[:2] == (NONE, 0)
+        assert (await list_offset(cluster, 1, -4))[:2] == (NONE, end)
+        assert (await list_offset(cluster, 1, -5))[:2] == (NONE, end - 1)
+        assert (await list_offset(cluster, 1, -6))[:2] == (NONE, end)
+        assert (await list_offset(cluster, 1, -1))[:2] == (NONE, COUNT)
+        times = [header.base_timestamp for header in headers(await everything(cluster, 1))]
+        for offset in (0, 5, end - 1, COUNT - 1):
+            first = times.index(next(each for each in times if each >= times[offset]))
+            assert (await list_offset(cluster, 1, times[offset]))[1:3] == (first, times[first])
+        assert (await list_offset(cluster, 1, times[-1] + 1))[1] == -1
+
+
+@on_cluster
+async def test_a_new_replica_copies_only_what_is_not_in_the_object_store(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, **tiered(tmp_path / "store")) as cluster:
+        await create_tiered(cluster, on=(1, 2))
+        await fill(cluster, COUNT)
+        end = await until_local_is_deleted(cluster, (1, 2))
+        whole = await everything(cluster, await wait_leader(cluster))
+        await reassign(cluster, [1, 2, 3])
+        await cluster.until(lambda: cluster[3].partitions.find(TOPIC, 0) is not None)
+        await cluster.until(lambda: replica(cluster, 3).log.log_end_offset == COUNT)
+        its_log, leaders = replica(cluster, 3).log, replica(cluster, await wait_leader(cluster)).log
+        assert (its_log.log_start_offset, its_log.local_log_start_offset) == (0, end)
+        assert its_log.epochs.entries == leaders.epochs.entries
+        assert cluster[3].replication.fetched.bytes < 2 * sum(segment.size for segment in leaders.segments)
+        await reassign(cluster, [3])
+        await cluster.until(lambda: replica(cluster, 3).leads)
+        assert await everything(cluster, 3) == whole
+
+
+@on_cluster
+async def test_objects_that_are_missing_or_damaged_give_errors_and_no_wrong_bytes(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    async with running_cluster(
+        tmp_path, nodes=1, **tiered(store, **ALONE, trioka_tier_missing_policy="fail")
+    ) as cluster:
+        await create_tiered(cluster, on=(1,))
+        await fill(cluster, COUNT)
+        await until_local_is_deleted(cluster)
+        logs = sorted(store.rglob("*.log"))
+        first, second = logs[0].read_bytes(), finished(cluster, 1)[1]
+        logs[0].write_bytes(first[:300] + bytes([first[300] ^ 1]) + first[301:])
+        result = await fetch(cluster, 1, 0)
+        assert result.error_code != NONE and not result.records
+        logs[1].unlink()
+        result = await fetch(cluster, 1, second.start_offset)
+        assert result.error_code == KafkaStorageError.code and not result.records
+        logs[0].write_bytes(first)
+        assert len(await everything(cluster, 1, finished(cluster, 1)[2].start_offset)) > 0
+        result = await fetch(cluster, 1, 0)
+        assert result.error_code == NONE and bytes(result.records)
