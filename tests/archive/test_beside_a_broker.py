@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -38,10 +39,11 @@ def serving(directory: Path, store: Path) -> Iterator[str]:
 
 def produce(bootstrap: str, number: int) -> None:
     """Batches of all codecs, and two transactions, of which one is aborted."""
+    random = Random(number)  # what no codec makes small, so that segments are full soon
     for codec in CODECS:
         with closing(KafkaProducer(bootstrap_servers=bootstrap, compression_type=codec)) as producer:
             for key in range(8):
-                producer.send("orders", key=b"%d" % key, value=b"%d " % number * 20, headers=[("codec", b"x")])
+                producer.send("orders", key=b"%d" % key, value=random.randbytes(150), headers=[("codec", b"x")])
             producer.flush()
     transactional = KafkaProducer(bootstrap_servers=bootstrap, transactional_id="t", compression_type="lz4")
     with closing(transactional) as producer:
@@ -49,7 +51,7 @@ def produce(bootstrap: str, number: int) -> None:
         for commit in (False, True):
             producer.begin_transaction()
             for key in range(6):
-                producer.send("orders", key=b"txn %d" % key, value=b"%d" % commit * 50)
+                producer.send("orders", key=b"txn %d" % key, value=random.randbytes(150))
             producer.flush()
             (producer.commit_transaction if commit else producer.abort_transaction)()
 
@@ -117,7 +119,7 @@ def test_archive_and_consumer_agree_to_the_hash(tmp_path: Path) -> None:
             for isolation in ("read_committed", "read_uncommitted"):
                 assert archived(archive, isolation, end) == consumed(bootstrap, isolation, end)
     partition = archive.partition("orders", 0)
-    assert len(partition.lineage.chain) == 2 and len(partition.slices) >= 3
+    assert len(partition.lineage.chain) == 2 and len(partition.slices) > 3
     codecs = {codec for each in partition.manifests if each.content is not None for codec in each.content.codecs}
     assert len(codecs) == len(CODECS)
     ended = command("archive", "verify", str(store), "-o", "json")
