@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 from support.archive_objects import (
-    NOW_MS,
     TOPIC_ID,
     Objects,
     append_records,
@@ -22,6 +21,7 @@ from support.archive_objects import (
     some_records,
 )
 from support.archive_stores import BUCKET, put_objects, s3_server
+from support.log_fixtures import NOW_MS
 
 from trioka.archive import (
     AmbiguousTopic,

@@ -39,11 +39,13 @@ def serving(directory: Path, store: Path) -> Iterator[str]:
 
 def produce(bootstrap: str, number: int) -> None:
     """Batches of all codecs, and two transactions, of which one is aborted."""
-    random = Random(number)  # what no codec makes small, so that segments are full soon
+    random = Random(number)  # half of which no codec makes small: segments are full soon
     for codec in CODECS:
         with closing(KafkaProducer(bootstrap_servers=bootstrap, compression_type=codec)) as producer:
             for key in range(8):
-                producer.send("orders", key=b"%d" % key, value=random.randbytes(150), headers=[("codec", b"x")])
+                producer.send(
+                    "orders", key=b"%d" % key, value=random.randbytes(120) + bytes(80), headers=[("codec", b"x")]
+                )
             producer.flush()
     transactional = KafkaProducer(bootstrap_servers=bootstrap, transactional_id="t", compression_type="lz4")
     with closing(transactional) as producer:
@@ -51,7 +53,7 @@ def produce(bootstrap: str, number: int) -> None:
         for commit in (False, True):
             producer.begin_transaction()
             for key in range(6):
-                producer.send("orders", key=b"txn %d" % key, value=random.randbytes(150))
+                producer.send("orders", key=b"txn %d" % key, value=random.randbytes(120) + bytes(80))
             producer.flush()
             (producer.commit_transaction if commit else producer.abort_transaction)()
 
