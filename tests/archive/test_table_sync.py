@@ -194,6 +194,31 @@ def test_dead_letters_are_not_repeated_after_a_crash_between_the_two_tables(
     assert [row["offset"] for row in rows_of(catalog, f"{NAME}_dlq")] == [1, 4]
 
 
+def test_a_value_that_another_schema_refuses_after_a_crash_is_not_lost(
+    syncs: ModuleType, store: str, catalog: SqlCatalog
+) -> None:
+    put_numbers(store)
+    crashing = sync_of(syncs, store, catalog, decoder=Numbers())
+
+    def crash(*_: object) -> None:
+        raise InterruptedError
+
+    crashing._rows.append = crash
+    with pytest.raises(InterruptedError):
+        crashing.run()
+
+    class Odd(Numbers):
+        def __call__(self, value: bytes) -> dict[str, int]:
+            found = super().__call__(value)
+            if found["number"] % 2 == 0:
+                raise Undecodable("even")
+            return found
+
+    sync_of(syncs, store, catalog, decoder=Odd()).run()
+    assert [row["offset"] for row in rows_of(catalog)] == [0, 2, 5]
+    assert [row["offset"] for row in rows_of(catalog, f"{NAME}_dlq")] == [1, 3, 4]
+
+
 def test_progress_is_told_for_each_commit(store: str, catalog: SqlCatalog) -> None:
     put_numbers(store)
     told: list[SyncResult] = []
@@ -207,9 +232,14 @@ MISTAKES: list[tuple[str, str, SyncRule]] = [
     ("self._read() != self.progress", "False", test_of_two_syncs_the_second_is_refused_and_no_row_is_doubled),
     ("self._read() != self.progress", "True", test_a_commit_that_lost_to_maintenance_is_repeated),
     (
-        "each[0].offset >= known.get(each[0].partition, 0)",
+        "(each[0].partition, each[0].offset) not in known",
         "True",
         test_dead_letters_are_not_repeated_after_a_crash_between_the_two_tables,
+    ),
+    (
+        "(each[0].partition, each[0].offset) not in known",
+        "each[0].offset >= self._dead.progress.offsets.get(each[0].partition, 0)",
+        test_a_value_that_another_schema_refuses_after_a_crash_is_not_lost,
     ),
     (
         within("TableSync._chunks", "offsets=(offsets.get(partition), None)"),
