@@ -68,6 +68,16 @@ def record_batches(topic: str, batches: Iterable[Sequence[ArchivedRecord]]) -> I
         yield record_batch(schema, topic, gathered)
 
 
+def write_parquet(path: str, topic: str, batches: Iterable[Sequence[ArchivedRecord]]) -> None:
+    """One file with the records, written as they come."""
+    load_pyarrow()
+    from pyarrow.parquet import ParquetWriter
+
+    with ParquetWriter(path, record_schema(), compression="zstd") as writer:
+        for batch in record_batches(topic, batches):
+            writer.write_batch(batch)
+
+
 def record_batch(schema: "pyarrow.Schema", topic: str, records: Sequence[ArchivedRecord]) -> "pyarrow.RecordBatch":
     pa = load_pyarrow()
     columns = {

@@ -13,7 +13,7 @@ otherwise another sync is at work, and this one ends with `ConcurrentSync`.
 
 **Dead letters.** With a `ValueDecoder`, the column `value` is what it returns. A value that it refuses goes to the
 table `<name>_dlq` as it is, with the reason. Two tables have no common commit, so the dead letters are committed first,
-with the offsets that they cover: whatever is repeated after a crash is left out there.
+with the offsets that they cover. After a crash in between, those that are there already are left out.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -134,8 +134,8 @@ class TableSync:
     def _commit(self, gathered: Sequence[ArchivedRecord], offsets: Mapping[int, int]) -> SyncResult:
         rows, dead = self._decoded(gathered)
         if dead and self._dead is not None:
-            known = self._dead.progress.offsets
-            fresh = [each for each in dead if each[0].offset >= known.get(each[0].partition, 0)]
+            known = self._dead.offsets_since(self._rows.progress)
+            fresh = [each for each in dead if (each[0].partition, each[0].offset) not in known]
             if fresh:
                 self._dead.append(_dead_letter_table(self._topic.name, fresh), offsets)
         self._rows.append(self._row_table(rows), offsets)
@@ -204,6 +204,15 @@ class _TableWriter:
         raise ConcurrentSync(
             f"the table {self._name} changed during each of {COMMIT_ATTEMPTS} commits; try again later"
         )
+
+    def offsets_since(self, other: TableProgress) -> set[tuple[int, int]]:
+        """Partition and offset of the rows that this table has and the other, which is committed later, has not."""
+        ahead = [each for each, offset in self.progress.offsets.items() if offset > other.offsets.get(each, 0)]
+        if not ahead:
+            return set()
+        first = min(other.offsets.get(each, 0) for each in ahead)
+        found = self._table.scan(f"offset >= {first}", selected_fields=("partition", "offset")).to_arrow()
+        return set(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
 
     def _open(self, catalog: Any, schema: Any) -> Table:
         from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError

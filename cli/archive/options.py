@@ -3,7 +3,7 @@
 import functools
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -38,6 +38,11 @@ EXIT_CODES: Final[tuple[tuple[type[ArchiveError], Exit], ...]] = (
     (MissingOffsets, Exit.UNHEALTHY),
     (DamagedSegment, Exit.UNHEALTHY),
 )
+HINTS: Final[Mapping[type[ArchiveError], str]] = {
+    AmbiguousTopic: "name one of them: --topic-id ID",
+    MissingOffsets: "read on behind them: --skip-missing",
+    MissingObject: "look for more: trioka archive verify",
+}
 
 
 class Place(NamedTuple):
@@ -85,7 +90,7 @@ def explained() -> Iterator[None]:
         yield
     except ArchiveError as error:
         code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), Exit.FAILED)
-        hints = ["name one of them: --topic-id ID"] if isinstance(error, AmbiguousTopic) else []
+        hints = [hint for kind, hint in HINTS.items() if isinstance(error, kind)]
         raise Failure(str(error), exit_code=code, hints=hints) from None
 
 

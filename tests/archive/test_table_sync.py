@@ -1,16 +1,17 @@
 """An Iceberg table gets each record of the archive once: after restarts, beside another sync, and with dead letters."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from mutants.plant import Rule, assert_noticed, within
+from mutants.plant import assert_noticed, within
 from pyiceberg.catalog.sql import SqlCatalog
-from support.archive_objects import NOW_MS, Objects, append_records, digest, new_log, objects_of, sample_log
+from support.archive_objects import Objects, append_records, digest, new_log, objects_of, sample_log
 from support.archive_stores import put_objects
+from support.log_fixtures import NOW_MS
 
 from trioka.archive import Archive
 from trioka.archive import table_sync as sync_module
@@ -19,6 +20,7 @@ from trioka.archive.table_sync import SyncResult, Undecodable
 from trioka.protocol.record import Record
 
 NAME = "shop.orders"
+SyncRule = Callable[[ModuleType, str, SqlCatalog], None]
 
 
 @pytest.fixture
@@ -192,6 +194,31 @@ def test_dead_letters_are_not_repeated_after_a_crash_between_the_two_tables(
     assert [row["offset"] for row in rows_of(catalog, f"{NAME}_dlq")] == [1, 4]
 
 
+def test_a_value_that_another_schema_refuses_after_a_crash_is_not_lost(
+    syncs: ModuleType, store: str, catalog: SqlCatalog
+) -> None:
+    put_numbers(store)
+    crashing = sync_of(syncs, store, catalog, decoder=Numbers())
+
+    def crash(*_: object) -> None:
+        raise InterruptedError
+
+    crashing._rows.append = crash
+    with pytest.raises(InterruptedError):
+        crashing.run()
+
+    class Odd(Numbers):
+        def __call__(self, value: bytes) -> dict[str, int]:
+            found = super().__call__(value)
+            if found["number"] % 2 == 0:
+                raise Undecodable("even")
+            return found
+
+    sync_of(syncs, store, catalog, decoder=Odd()).run()
+    assert [row["offset"] for row in rows_of(catalog)] == [0, 2, 5]
+    assert [row["offset"] for row in rows_of(catalog, f"{NAME}_dlq")] == [1, 3, 4]
+
+
 def test_progress_is_told_for_each_commit(store: str, catalog: SqlCatalog) -> None:
     put_numbers(store)
     told: list[SyncResult] = []
@@ -200,14 +227,19 @@ def test_progress_is_told_for_each_commit(store: str, catalog: SqlCatalog) -> No
     assert [done.offsets[0] for done in told] == sorted({done.offsets[0] for done in told})
 
 
-MISTAKES: list[tuple[str, str, Rule]] = [
+MISTAKES: list[tuple[str, str, SyncRule]] = [
     ('table.properties.get(RETRIES) != "0"', "False", test_retries_that_would_double_rows_are_switched_off_again),
     ("self._read() != self.progress", "False", test_of_two_syncs_the_second_is_refused_and_no_row_is_doubled),
     ("self._read() != self.progress", "True", test_a_commit_that_lost_to_maintenance_is_repeated),
     (
-        "each[0].offset >= known.get(each[0].partition, 0)",
+        "(each[0].partition, each[0].offset) not in known",
         "True",
         test_dead_letters_are_not_repeated_after_a_crash_between_the_two_tables,
+    ),
+    (
+        "(each[0].partition, each[0].offset) not in known",
+        "each[0].offset >= self._dead.progress.offsets.get(each[0].partition, 0)",
+        test_a_value_that_another_schema_refuses_after_a_crash_is_not_lost,
     ),
     (
         within("TableSync._chunks", "offsets=(offsets.get(partition), None)"),
@@ -233,7 +265,7 @@ def test_a_planted_mistake_is_noticed(number: int, tmp_path: Path) -> None:
         (folder / "store").mkdir(parents=True)
         made = SqlCatalog("test", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
         try:
-            rule(module, (folder / "store").as_uri(), made)  # type: ignore[call-arg]
+            rule(module, (folder / "store").as_uri(), made)
         finally:
             made.engine.dispose()
 

@@ -12,9 +12,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from support.archive_objects import NOW_MS, append_records, new_log, objects_of, sample_log
+from support.archive_objects import append_records, new_log, objects_of, sample_log
 from support.archive_stores import put_objects
 from support.command_line import Ended, command
+from support.log_fixtures import NOW_MS
 
 from trioka.cli.table.avro_columns import arrow_type
 from trioka.pipeline.errors import InvalidPipeline
