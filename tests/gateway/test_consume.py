@@ -320,7 +320,9 @@ def test_a_wrong_consume_gets_its_code_and_a_sentence(
     assert sentence in failed.failure.message
 
 
-def test_a_stream_ends_when_its_topic_is_created_again(broker: Broker, log: LogServiceStub, admin: AdminServiceStub) -> None:
+def test_a_stream_ends_when_its_topic_is_created_again(
+    broker: Broker, log: LogServiceStub, admin: AdminServiceStub
+) -> None:
     name = broker.create_topic("again", 1)
     broker.produce(name, b"old")
     stream = log.Consume(log_pb2.ConsumeRequest(topic=name, follow=True), timeout=TIMEOUT_S)

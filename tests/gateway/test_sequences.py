@@ -78,7 +78,11 @@ def test_a_stream_may_also_go_back_further(rules: ModuleType) -> None:
 SEQUENCE_MISTAKES = [
     ("sequence >= upcoming", "sequence > upcoming", test_what_the_cluster_has_committed_is_a_duplicate),
     ("upcoming = sequence + 1", "pass", test_sequences_may_have_gaps_and_each_is_written_once),
-    ("self._next = sequences[-1] + 1", "self._next = sequences[-1]", test_sequences_may_have_gaps_and_each_is_written_once),
+    (
+        "self._next = sequences[-1] + 1",
+        "self._next = sequences[-1]",
+        test_sequences_may_have_gaps_and_each_is_written_once,
+    ),
     (
         "sequence < self._floor or sequence in chosen or self._was_written(sequence)",
         "sequence < self._next or sequence in chosen",
@@ -244,7 +248,11 @@ def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch(seen: ModuleType) ->
 
 
 BATCH_MISTAKES = [
-    ("producers.discard(header.producer_id)", "pass", test_batches_of_an_aborted_transaction_are_left_out_until_its_marker),
+    (
+        "producers.discard(header.producer_id)",
+        "pass",
+        test_batches_of_an_aborted_transaction_are_left_out_until_its_marker,
+    ),
     (
         "waiting[-1].first_offset <= header.last_offset",
         "True",
