@@ -216,5 +216,9 @@ def _encode_json(content: SchemaContent, value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def _decode_json(content: SchemaContent, data: bytes) -> Any:
+    return json.loads(data)
+
+
 _ENCODE: Final = {"AVRO": _encode_avro, "PROTOBUF": _encode_protobuf, "JSON": _encode_json}
-_DECODE: Final = {"AVRO": _decode_avro, "PROTOBUF": _decode_protobuf, "JSON": lambda _, data: json.loads(data)}
+_DECODE: Final = {"AVRO": _decode_avro, "PROTOBUF": _decode_protobuf, "JSON": _decode_json}
