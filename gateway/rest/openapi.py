@@ -6,7 +6,10 @@ from typing import Any, Final
 from trioka import __version__
 
 from ..process.routing import ANY, Endpoint
+from ..registry.http import CONTENT_TYPE
+from ..registry.http import ENDPOINTS as REGISTRY_ENDPOINTS
 from .formats import FORMATS, V2_JSON, content_type
+from .http import ENDPOINTS
 
 # Names of the parameters of a path, by what stands before them.
 PARAMETERS: Final = {
@@ -45,10 +48,6 @@ ERROR: Final = {"$ref": "#/components/schemas/Error"}
 
 
 def document() -> dict[str, Any]:
-    from ..registry.http import CONTENT_TYPE
-    from ..registry.http import ENDPOINTS as REGISTRY_ENDPOINTS
-    from .http import ENDPOINTS
-
     paths: dict[str, dict[str, Any]] = {}
     for each in ENDPOINTS:
         _add(paths, each, "rest", [V2_JSON], [content_type(form) for form in FORMATS])
