@@ -55,10 +55,11 @@ def _grpc_types() -> dict[str, str]:
         text = "from typing import Any\n"
         for service in file.service:
             methods = "".join(f"    {each.name}: Any\n" for each in service.method)
+            name = f"{service.name}Servicer"
             text += (
                 f"\nclass {service.name}Stub:\n    def __init__(self, channel: Any) -> None: ...\n{methods}"
-                f"\nclass {service.name}Servicer: ...\n"
-                f"\ndef add_{service.name}Servicer_to_server(servicer: {service.name}Servicer, server: Any) -> None: ...\n"
+                f"\nclass {name}: ...\n"
+                f"\ndef add_{name}_to_server(servicer: {name}, server: Any) -> None: ...\n"
             )
         if file.service:
             found[f"{Path(file.name).stem}_pb2_grpc.pyi"] = text

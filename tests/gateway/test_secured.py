@@ -3,7 +3,7 @@
 import base64
 import ssl
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def test_a_caller_reads_writes_and_subscribes_as_its_own_user(channel: grpc.Chan
 )
 def test_a_wrong_login_is_unauthenticated_in_every_service(channel: grpc.Channel, metadata: Any, sentence: str) -> None:
     log, admin = LogServiceStub(channel), AdminServiceStub(channel)
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: log.Produce(produce("t", b"x"), metadata=metadata, timeout=TIMEOUT_S),
         lambda: log.Read(log_pb2.ReadRequest(topic="t", offset=0), metadata=metadata, timeout=TIMEOUT_S),
         lambda: list(log.Consume(log_pb2.ConsumeRequest(topic="t"), metadata=metadata, timeout=TIMEOUT_S)),
