@@ -45,7 +45,7 @@ def listing(root: Path) -> list[str]:
 
 
 def sources(root: Path) -> Iterator[Source]:
-    """The files themselves, without generated ones, links left out: what a link points to is listed under its own name."""
+    """The files, without generated ones and links: what a link points to is listed under its own name."""
     for path in listing(root):
         file = root / path
         if file.is_file() and not file.is_symlink() and not path.startswith(GENERATED):
