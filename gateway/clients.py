@@ -20,13 +20,14 @@ from .v1 import log_pb2
 
 
 class CallerClients:
-    def __init__(self, access: ClusterAccess, settings: Settings) -> None:
+    def __init__(self, access: ClusterAccess, settings: Settings, metrics: Metrics) -> None:
         timeout_s = settings.seconds(REQUEST_TIMEOUT_MS)
         self._access = access
         self._timeout_s = timeout_s
         self.cluster = Cluster(access, timeout_s=timeout_s)
         self.named = NamedProducers(
             self.cluster,
+            metrics,
             max_names=settings.number(MAX_PRODUCER_NAMES),
             interval_s=settings.seconds(COMMIT_INTERVAL_MS),
         )
@@ -64,7 +65,7 @@ class Clients:
         found = self._by_login.get(login)
         if found is None:
             self._make_place()
-            found = self._by_login[login] = CallerClients(self._access.as_caller(login), self._settings)
+            found = self._by_login[login] = CallerClients(self._access.as_caller(login), self._settings, self._metrics)
             self._metrics.cluster_clients.set(len(self._by_login))
         self._by_login.move_to_end(login)
         found.calls += 1

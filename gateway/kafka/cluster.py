@@ -79,7 +79,6 @@ class Cluster:
         self._connections: dict[int, Connection] = {}  # NO_NODE: to a bootstrap server
         self._opening: dict[int, asyncio.Lock] = {}
         self._coordinators: dict[str, int] = {}
-        self.last_used = time.monotonic()
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -146,9 +145,9 @@ class Cluster:
 
     async def topic(self, name: str, *, fresh: bool = False) -> TopicMetadata:
         """Raises the topic's error, such as UnknownTopicOrPartition."""
-        self.last_used = time.monotonic()
+
         found = self._topics.get(name)
-        if not fresh and found is not None and found.expires > self.last_used:
+        if not fresh and found is not None and found.expires > time.monotonic():
             return found
         response = await self.refresh([name])
         for topic in response.topics:

@@ -8,7 +8,6 @@ does not matter which gateway a client reaches after one has died. `sequences.py
 """
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from trioka.protocol.messages.offset_fetch import OffsetFetchRequest
 
 from ..failures import Refused, code_of
 from ..kafka.cluster import Cluster
+from ..process.metrics import Metrics
 from ..v1 import types_pb2
 from .sequences import MAX_SEQUENCE, Outcome, Sequences, StreamOrder, Verdict
 from .transactions import PREFIX, SEQUENCE_PARTITION, TransactionalProducer, Unusable, Writing
@@ -125,14 +125,8 @@ class NamedProducer:
     async def _decide(self, items: list[Item]) -> None:
         """Answer all of these; never raises but when cancelled."""
         ready = [item for item in items if self._is_its_turn(item)]
-        try:
-            if ready and self._producer is None:
-                await self._take_over()
-        except Exception as error:
-            for item in ready:
-                self._fail(item, error)
-            return
-        await self._write_all(ready)
+        if ready:
+            await self._write_all(ready)
 
     def _is_its_turn(self, item: Item) -> bool:
         """False, and refused, if an earlier request of its stream has failed and was not repeated yet. This comes
@@ -144,10 +138,17 @@ class NamedProducer:
         return False
 
     async def _write_all(self, items: list[Item]) -> None:
+        try:
+            if self._producer is None:
+                await self._take_over()
+        except Exception as failure:
+            for item in items:
+                self._fail(item, failure)
+            return
         verdicts = self._sequences.plan([each.sequence for each in items])
         chosen = [item for item, verdict in zip(items, verdicts, strict=True) if verdict is Verdict.WRITE]
         error = await self._write(chosen)
-        if error is not None and len(chosen) > 1 and not error.retriable and self._producer is not None:
+        if error is not None and len(chosen) > 1 and is_fault_of_request(error):
             # One of them is at fault, and nothing is written. Each gets a transaction of its own, in their order.
             for item in items:
                 if self._is_its_turn(item):
@@ -163,7 +164,8 @@ class NamedProducer:
                 self._succeed(item, is_duplicate=verdict is Verdict.DUPLICATE)
 
     async def _write(self, items: list[Item]) -> KafkaError | None:
-        """One transaction; the error, after which nothing is written."""
+        """One transaction. After an error nothing is written, or it is not known; the next request takes the name
+        anew, and learns what is committed."""
         if not items:
             return None
         assert self._producer is not None
@@ -173,8 +175,6 @@ class NamedProducer:
         except Unusable as unusable:
             self._drop()
             return unusable.error
-        except KafkaError as error:
-            return error
         except Exception as error:
             self._drop()
             return errors.UnknownServerError(f"producer {self._name!r}: {error}")
@@ -198,7 +198,6 @@ class NamedProducer:
         self._producer = producer
 
     def _drop(self) -> None:
-        """The next request takes the name anew, and learns what is committed."""
         producer, self._producer = self._producer, None
         if producer is not None:
             self._pool.submit(producer.close)
@@ -247,14 +246,14 @@ async def committed_sequence(cluster: Cluster, name: str) -> int:
 class NamedProducers:
     """The names of one user, the most recently used last."""
 
-    def __init__(self, cluster: Cluster, *, max_names: int, interval_s: float) -> None:
+    def __init__(self, cluster: Cluster, metrics: Metrics, *, max_names: int, interval_s: float) -> None:
         self._cluster = cluster
+        self._metrics = metrics
         self._max_names = max_names
         self._interval_s = interval_s
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="transactions")
         self._by_name: OrderedDict[str, NamedProducer] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
-        self.last_used = time.monotonic()
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -269,6 +268,7 @@ class NamedProducers:
         found = self._by_name.get(name)
         if found is None:
             self._make_place()
+            self._metrics.named_producers.inc()
             found = self._by_name[name] = NamedProducer(self._cluster, name, self._pool, self._interval_s)
         self._by_name.move_to_end(name)
         return found
@@ -283,12 +283,14 @@ class NamedProducers:
                 f"{self._max_names} producer names are being written (producer.max.names); try again later",
                 retriable=True,
             )
+        self._metrics.named_producers.dec()
         task = asyncio.create_task(self._by_name.pop(idle).close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         closing = [asyncio.create_task(each.close()) for each in self._by_name.values()]
+        self._metrics.named_producers.dec(len(self._by_name))
         self._by_name.clear()
         if closing or self._closing:
             await asyncio.wait([*closing, *self._closing])

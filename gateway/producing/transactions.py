@@ -5,6 +5,7 @@ What is committed is one more than the sequence, as for a consumer that has read
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ from .writer import ANY_PARTITION, headers_of, position_of, producer_settings
 
 PREFIX: Final = "trioka.producer."
 SEQUENCE_PARTITION: Final = 0
+# Errors of a record whose reason is the producer's, which its next call raises.
+CONSEQUENCES: Final = frozenset({RdError._PURGE_QUEUE, RdError._PURGE_INFLIGHT, RdError._FATAL})
 ATTEMPTS: Final = 5  # of a call that librdkafka says to repeat
 
 
@@ -35,7 +38,7 @@ class Unusable(Exception):
 class Writing:
     """The records of one request, in one transaction."""
 
-    __slots__ = ("error", "partition", "positions", "records", "topic")
+    __slots__ = ("error", "is_lost", "partition", "positions", "records", "topic")
 
     def __init__(self, topic: str, partition: int | None, records: Sequence[types_pb2.Record]) -> None:
         self.topic = topic
@@ -43,6 +46,7 @@ class Writing:
         self.records = records
         self.positions: list[tuple[int, int]] = [(-1, -1)] * len(records)
         self.error: KafkaError | None = None
+        self.is_lost = False  # not written, for the reason that the producer has
 
 
 class TransactionalProducer:
@@ -57,11 +61,17 @@ class TransactionalProducer:
 
     def begin(self) -> None:
         """Fence others of this name, and end what they left behind."""
-        self._call(self._producer.init_transactions)
+        try:
+            self._call(self._producer.init_transactions)
+        except KafkaException as error:
+            raise Unusable(self._error(error)) from None
 
     def write(self, requests: Sequence[Writing], next_sequence: int) -> None:
-        """One transaction with the records of all requests. After an error nothing is written; `error` of a request
-        says whether its records were the reason. Raises KafkaError, or Unusable if the producer has ended, too."""
+        """One transaction with the records of all requests. Raises Unusable with the reason if it is not committed: a
+        producer of librdkafka that has aborted a transaction fails the next one, because sequence numbers are missing.
+        """
+        for request in requests:
+            request.error, request.is_lost = None, False  # of an earlier transaction with others
         try:
             self._producer.begin_transaction()
             for request in requests:
@@ -73,27 +83,19 @@ class TransactionalProducer:
             topics = sorted({each.topic for each in requests})
             offsets = [TopicPartition(topic, SEQUENCE_PARTITION, next_sequence) for topic in topics]
             self._call(partial(self._producer.send_offsets_to_transaction, offsets, self._group))
+            if any(each.is_lost for each in requests):
+                raise errors.NetworkException(f"producer {self._name!r}: records were not written")
+            self._call(self._producer.commit_transaction)
         except KafkaException as error:
             self._abort()
-            raise self._error(error) from None
-        except KafkaError:
+            raise Unusable(self._error(error)) from None
+        except KafkaError as error:
             self._abort()
-            raise
-        self._commit()
+            raise Unusable(error) from None
 
     def close(self) -> None:
         self._producer.purge()
         self._producer.flush(0)
-
-    def _commit(self) -> None:
-        """After this has begun, an error does not say whether the transaction is committed, unless it is aborted."""
-        try:
-            self._call(self._producer.commit_transaction)
-        except KafkaException as error:
-            if error.args[0].txn_requires_abort():
-                self._abort()
-                raise self._error(error) from None
-            raise Unusable(self._error(error)) from None
 
     def _queue(self, request: Writing) -> None:
         where = ANY_PARTITION if request.partition is None else request.partition
@@ -115,16 +117,16 @@ class TransactionalProducer:
                 raise request.error from None
 
     def _abort(self) -> None:
-        try:
-            self._producer.purge()
+        """So that readers of committed records need not wait for the transaction's timeout. If it fails, the producer
+        that takes this one's place ends the transaction; whether a commit that was begun has taken place, the committed
+        sequence shows it."""
+        with suppress(KafkaException):
             self._call(self._producer.abort_transaction)
-        except KafkaException as error:
-            raise Unusable(self._error(error)) from None
 
     def _call(self, call: Any, *, is_flush: bool = False) -> None:
         for attempt in range(ATTEMPTS):
             try:
-                left = call(self._timeout_s)
+                left = _without_system_error(call, self._timeout_s)
                 if is_flush and left:
                     raise errors.RequestTimedOut(f"producer {self._name!r}: {left} records were not written in time")
                 return
@@ -133,17 +135,30 @@ class TransactionalProducer:
                     raise
 
     def _error(self, error: KafkaException) -> KafkaError:
-        found: RdError = error.args[0]
         mapped = as_kafka_error(error, f"producer {self._name!r}")
-        if found.fatal() or isinstance(mapped, errors.ProducerFenced | errors.InvalidProducerEpoch):
-            raise Unusable(mapped) from None
+        if isinstance(mapped, errors.OutOfOrderSequenceNumber):
+            return errors.NetworkException(str(mapped))  # of librdkafka's own sequence numbers, not of the caller's
         return mapped
+
+
+def _without_system_error(call: Any, timeout_s: float) -> Any:
+    """A fatal error is raised by poll or flush while a callback runs, which then cannot do anything: Python reports a
+    SystemError, whose cause is the error."""
+    try:
+        return call(timeout_s)
+    except SystemError as error:
+        cause = error.__cause__ or error.__context__
+        if isinstance(cause, KafkaException):
+            raise cause from None
+        raise
 
 
 def _delivered(request: Writing, index: int, error: "RdError | None", message: Message) -> None:
     if error is None:
         request.positions[index] = position_of(message)
-    elif error.code() not in (RdError._PURGE_QUEUE, RdError._PURGE_INFLIGHT):
+    elif error.code() in CONSEQUENCES:
+        request.is_lost = True
+    else:
         request.error = request.error or as_kafka_error(error, f"topic {request.topic!r}")
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from .librdkafka_errors import as_kafka_error
 
 LOG: Final = logging.getLogger("trioka.gateway.librdkafka")
 POLL_S: Final = 0.5
+RECONNECT_MS: Final = 500
 MAX_QUEUED_KIB: Final = 64 * 1024
 MAX_QUEUED_RECORDS: Final = 100_000
 FULL_PAUSE_S: Final = 0.01
@@ -48,6 +50,8 @@ def producer_settings(access: ClusterAccess, timeout_s: float) -> dict[str, Any]
         "delivery.timeout.ms": int(timeout_s * 1000),
         "request.timeout.ms": int(timeout_s * 1000),
         "allow.auto.create.topics": False,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": RECONNECT_MS,
         "log_level": 3,
         "logger": LOG,
     }
@@ -183,10 +187,15 @@ class Writer:
 
     def _poll(self) -> None:
         while not self._is_closed:
-            self._producer.poll(POLL_S)
-        self._producer.flush(CLOSE_S)
-        self._producer.purge()
-        self._producer.poll(0)
+            try:
+                self._producer.poll(POLL_S)
+            except (KafkaException, SystemError) as error:  # SystemError: a callback ran while the former was raised
+                self.is_broken = True
+                LOG.warning("a producer of the gateway has ended and is replaced: %s", error.__cause__ or error)
+        with suppress(KafkaException, SystemError):
+            self._producer.flush(CLOSE_S)
+            self._producer.purge()
+            self._producer.poll(0)
 
     def close(self) -> None:
         """Records that are queued have a few seconds. Returns at once."""
