@@ -67,6 +67,7 @@ from .membership.identity import Identity
 from .membership.lifecycle import Membership
 from .membership.log_directories import LogDirectoriesOffline, Opened, fatal_reason, of_partitions, open_directories
 from .metadata.response_cache import MetadataResponseCache
+from .metadata.schema_ids import schema_ids_of
 from .network.admission import Admission
 from .network.connection_factory import Connections
 from .network.descriptors import free_descriptors
@@ -122,6 +123,7 @@ class Broker:
         self.clock = clock
         self.random = random
         self.supported_features: dict[str, FeatureRange] = dict(SUPPORTED)
+        self.schema_ids = schema_ids_of(config, clock.now)
         self.partitions = Partitions(self._is_elsewhere)
         self.purgatory = Purgatory()
         self.producer_ids = ProducerIds(self._allocate_producer_ids)

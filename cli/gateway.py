@@ -4,6 +4,7 @@ Its settings come from a properties file and `--override`, the cluster from the 
 is imported only for this command, and so is the gateway with its libraries (`trioka[gateway]`).
 """
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -21,6 +22,9 @@ from .node.flags import LOG_FORMATS, LOG_LEVELS
 from .node.server import say, set_up_logging
 from .options import with_settings
 from .terminal.failure import CannotStart, Exit, Failure
+
+# The C core of grpc logs to standard error by itself, and reads this when the first server is made.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 LISTENERS: Final = ((GRPC_LISTENER, "grpc"), (HTTP_LISTENER, "http"), (METRICS_LISTENER, "metrics"))
 

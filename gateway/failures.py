@@ -82,7 +82,6 @@ _BY_CODE: Final[Mapping[grpc.StatusCode, tuple[type[KafkaError], ...]]] = {
         errors.IllegalGeneration,
     ),
     Code.UNIMPLEMENTED: (errors.UnsupportedVersion,),
-    Code.DEADLINE_EXCEEDED: (errors.RequestTimedOut,),
 }
 CODES: Final = {each.code: code for code, some in _BY_CODE.items() for each in some}
 

@@ -5,14 +5,19 @@ from collections.abc import Sequence
 from .cluster_access import ClusterAccess
 from .process.metrics import Metrics
 from .process.part import Part
+from .rest.part import RestPart
 from .services.part import GrpcServices
 from .settings import REGISTRY, Settings
 
 
 def parts_of(settings: Settings, access: ClusterAccess, metrics: Metrics) -> Sequence[Part]:
     parts: list[Part] = [GrpcServices(settings, access, metrics)]
+    service = None
     if settings.flag(REGISTRY):
         from .registry.part import RegistryPart
 
-        parts.append(RegistryPart(settings, access, metrics))
+        registry = RegistryPart(settings, access, metrics)
+        service = registry.service
+        parts.append(registry)
+    parts.append(RestPart(settings, access, metrics, service))
     return parts

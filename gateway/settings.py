@@ -100,6 +100,8 @@ REQUEST_TIMEOUT_MS: Final = "cluster.request.timeout.ms"
 HTTP_MAX_CONNECTIONS: Final = "http.max.connections"
 HTTP_MAX_BODY_BYTES: Final = "http.max.body.bytes"
 SHUTDOWN_GRACE_MS: Final = "shutdown.grace.ms"
+REST_MAX_CONSUMERS: Final = "rest.max.consumers"
+REST_CONSUMER_IDLE_MS: Final = "rest.consumer.idle.ms"
 REGISTRY: Final = "registry"
 REGISTRY_TOPIC: Final = "registry.topic"
 REGISTRY_REPLICAS: Final = "registry.topic.replication.factor"
@@ -175,6 +177,15 @@ DECLARED: Final[tuple[Setting, ...]] = (
         "Connections of the HTTP listener; a further one is answered 503.",
     ),
     Setting(HTTP_MAX_BODY_BYTES, between(KIB, 1024 * MIB), str(16 * MIB), "Largest body of an HTTP request."),
+    Setting(
+        REST_MAX_CONSUMERS, between(1, 10_000), "100", "Consumer instances of REST; a further one is answered 429."
+    ),
+    Setting(
+        REST_CONSUMER_IDLE_MS,
+        between(1000, 86_400_000),
+        "300000",
+        "After this time without a request a consumer instance of REST is closed.",
+    ),
     Setting(REGISTRY, boolean, "false", "Whether this gateway serves the schema registry; --registry sets it."),
     Setting(REGISTRY_TOPIC, topic_name, "_schemas", "The topic that keeps the schemas: one partition, compacted."),
     Setting(

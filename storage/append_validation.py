@@ -127,6 +127,7 @@ class BatchValidator:
             and config.message_timestamp_before_max_ms == FOREVER_MS
             and config.compression_type is None
             and not config.compacts
+            and config.schema_ids is None
         )
 
     def validate(

@@ -8,7 +8,7 @@ Ranges are checked once, when the object is made: a wrong value is a bug of the 
 input against the configuration's own table.
 """
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from trioka.protocol.compression import Codec
 from trioka.protocol.lazy_dataclass import frozen
@@ -18,6 +18,16 @@ AS_WHOLE_LOG: Final = -2  # of local.retention.ms and local.retention.bytes
 FOREVER_MS: Final = 2**63 - 1  # Kafka's way of writing "never" in a long
 DAY_MS: Final = 24 * 60 * 60 * 1000
 INT32_MAX: Final = 2**31 - 1
+
+
+SubjectStrategy: TypeAlias = Literal["topic", "record", "topic_record"]
+
+
+class SchemaIdRules(NamedTuple):
+    """How the subjects of schemas are named that keys and values must have; None: they need no schema."""
+
+    key: SubjectStrategy | None
+    value: SubjectStrategy | None
 
 
 @frozen
@@ -57,6 +67,9 @@ class LogConfig:
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     validate_records: Literal["full", "header"] = "full"  # of a client's batch; append_validation.py has the checks
+
+    # Checked by the handler of Produce, before the log.
+    schema_ids: SchemaIdRules | None = None
 
     # When it is made durable.
     flush_messages: int = FOREVER_MS

@@ -17,8 +17,9 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, cast
 
 from trioka.protocol.compression import Codec
-from trioka.storage.log_config import NO_LIMIT, LogConfig
+from trioka.storage.log_config import NO_LIMIT, LogConfig, SchemaIdRules, SubjectStrategy
 
+from . import schema_keys as schema
 from . import topic_keys as topic
 from .group_keys import GROUP_BOUNDS
 from .key import BROKER_KEYS, GROUP_KEYS, HOUR_MS, LISTENER_PREFIX, MINUTE_MS, TOPIC_KEYS, Key
@@ -190,6 +191,23 @@ _CODECS: Final[Mapping[str, Codec | None]] = {
 }
 
 
+_STRATEGIES: Final[Mapping[str, SubjectStrategy]] = {
+    schema.TOPIC_NAME: "topic",
+    schema.RECORD_NAME: "record",
+    schema.TOPIC_RECORD_NAME: "topic_record",
+}
+
+
+def _schema_ids(config: TopicConfig) -> SchemaIdRules | None:
+    checks_keys, checks_values = config[schema.KEY_SCHEMA_VALIDATION], config[schema.VALUE_SCHEMA_VALIDATION]
+    if not checks_keys and not checks_values:
+        return None
+    return SchemaIdRules(
+        _STRATEGIES[config[schema.KEY_SUBJECT_NAME_STRATEGY]] if checks_keys else None,
+        _STRATEGIES[config[schema.VALUE_SUBJECT_NAME_STRATEGY]] if checks_values else None,
+    )
+
+
 def log_config(config: TopicConfig) -> LogConfig:
     """The configuration of the topic's logs for storage."""
     internal_segment_bytes = config[topic.INTERNAL_SEGMENT_BYTES]
@@ -220,6 +238,7 @@ def log_config(config: TopicConfig) -> LogConfig:
         compression_gzip_level=config[topic.COMPRESSION_GZIP_LEVEL],
         compression_lz4_level=config[topic.COMPRESSION_LZ4_LEVEL],
         compression_zstd_level=config[topic.COMPRESSION_ZSTD_LEVEL],
+        schema_ids=_schema_ids(config),
         validate_records=cast(Literal["full", "header"], config.config[VALIDATE_RECORDS]),
         flush_messages=config[topic.FLUSH_MESSAGES],
         flush_ms=config[topic.FLUSH_MS],

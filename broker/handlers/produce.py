@@ -48,6 +48,7 @@ from trioka.protocol.messages.produce import ProduceRequest, ProduceResponse
 from trioka.protocol.primitives import RecordBytes
 from trioka.protocol.record import NO_TIMESTAMP
 from trioka.storage.append_validation import record_errors
+from trioka.storage.log_config import SchemaIdRules
 from trioka.storage.log_end import AppendResult
 
 from ..api import handles
@@ -218,9 +219,50 @@ def _is_transactional(requested: PartitionRequest) -> bool:
 def produce(
     broker: "Broker", call: "Call", request: ProduceRequest
 ) -> "ProduceResponse | bytes | Pending | Coroutine[Any, Any, ProduceResponse | bytes | None] | None":
+    if broker.schema_ids is not None:
+        unknown = _unknown_schema_ids(broker, request, call.route.version >= FIRST_VERSION_WITH_IDS)
+        if unknown:
+            _own_records(request)
+            return _after_lookup(broker, call, request, unknown)
     if request.transactional_id is not None:
         return _in_transaction(broker, call, request)
     return _append(broker, call, request, None)
+
+
+def _unknown_schema_ids(broker: "Broker", request: ProduceRequest, by_id: bool) -> set[int]:
+    """The schema ids that have to be requested before these records can be checked."""
+    assert broker.schema_ids is not None
+    find = broker.partitions.find_by_id if by_id else broker.partitions.find
+    unknown: set[int] = set()
+    for topic in request.topic_data:
+        for requested in topic.partition_data:
+            replica = find(topic.topic_id if by_id else topic.name, requested.index)  # type: ignore[arg-type]
+            rules = None if replica is None or requested.records is None else replica.log.config.schema_ids
+            if rules is not None and replica is not None:
+                unknown |= broker.schema_ids.unknown(replica.topic, rules, requested.records)
+    return unknown
+
+
+async def _after_lookup(
+    broker: "Broker", call: "Call", request: ProduceRequest, unknown: set[int]
+) -> "ProduceResponse | bytes | None":
+    assert broker.schema_ids is not None
+    await broker.schema_ids.look_up(unknown)
+    if request.transactional_id is None:
+        return await _append_later(broker, call, request, None)
+    permit = broker.verification.permit(request, call.route.version)
+    is_there = permit.ask()
+    if is_there is None:
+        return await _append_later(broker, call, request, permit)
+    return await _append_verified(broker, call, request, permit, is_there)
+
+
+def _own_records(request: ProduceRequest) -> None:
+    """Copies the records: their receive buffer is about to be reused."""
+    for topic in request.topic_data:
+        for requested in topic.partition_data:
+            if requested.records is not None:
+                requested.records = bytearray(requested.records)  # type: ignore[misc, call-overload]
 
 
 def _in_transaction(
@@ -230,10 +272,7 @@ def _in_transaction(
     is_there = permit.ask()
     if is_there is None:
         return _append(broker, call, request, permit)
-    for topic in request.topic_data:  # the receive buffer of the records is about to be reused
-        for requested in topic.partition_data:
-            if requested.records is not None:
-                requested.records = bytearray(requested.records)  # type: ignore[misc, call-overload]
+    _own_records(request)
     return _append_verified(broker, call, request, permit, is_there)
 
 
@@ -241,6 +280,13 @@ async def _append_verified(
     broker: "Broker", call: "Call", request: ProduceRequest, permit: "WriteCheck", is_there: "trio.Event"
 ) -> "ProduceResponse | bytes | None":
     await permit.settle(is_there)
+    return await _append_later(broker, call, request, permit)
+
+
+async def _append_later(
+    broker: "Broker", call: "Call", request: ProduceRequest, permit: "WriteCheck | None"
+) -> "ProduceResponse | bytes | None":
+    """Appends records that are the request's own, because something had to be waited for."""
     afterwards = PendingAck(broker, call)
     response = _append_all(broker, call, request, afterwards, permit)
     if type(response) is bytes:
@@ -376,6 +422,9 @@ def _append_all(
                     permit.check(replica, records)
                 if replica.topic in BROKER_TOPICS and not _may_write_as_broker(broker, call, replica.topic):
                     raise InvalidTopic(f"{replica.topic} is the brokers' own")
+                rules = replica.log.config.schema_ids
+                if rules is not None:
+                    _check_schema_ids(broker, replica, rules, records)
                 appended = replica.append(records, acks, now_ms)  # type: ignore[arg-type]
             except KafkaError as error:
                 reply.append(_rejected(broker, call, requested, error, replica, permit))
@@ -395,6 +444,14 @@ def _append_all(
         if reply:
             topics.append(ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=reply))
     return ProduceResponse(responses=topics)
+
+
+def _check_schema_ids(broker: "Broker", replica: Replica, rules: SchemaIdRules, records: RecordBytes) -> None:
+    if broker.schema_ids is None:
+        raise InvalidRecord(
+            f"the schema ids of {replica.topic} cannot be checked: this broker has no confluent.schema.registry.url"
+        )
+    broker.schema_ids.check(replica.topic, rules, records)
 
 
 def _rejected(

@@ -141,9 +141,9 @@ class NamedProducer:
         try:
             if self._producer is None:
                 await self._take_over()
-        except Exception as error:
+        except Exception as failure:
             for item in items:
-                self._fail(item, error)
+                self._fail(item, failure)
             return
         verdicts = self._sequences.plan([each.sequence for each in items])
         chosen = [item for item, verdict in zip(items, verdicts, strict=True) if verdict is Verdict.WRITE]

@@ -27,6 +27,7 @@ from .librdkafka_errors import as_kafka_error
 
 LOG: Final = logging.getLogger("trioka.gateway.librdkafka")
 POLL_S: Final = 0.5
+RECONNECT_MS: Final = 500
 MAX_QUEUED_KIB: Final = 64 * 1024
 MAX_QUEUED_RECORDS: Final = 100_000
 FULL_PAUSE_S: Final = 0.01
@@ -49,6 +50,8 @@ def producer_settings(access: ClusterAccess, timeout_s: float) -> dict[str, Any]
         "delivery.timeout.ms": int(timeout_s * 1000),
         "request.timeout.ms": int(timeout_s * 1000),
         "allow.auto.create.topics": False,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": RECONNECT_MS,
         "log_level": 3,
         "logger": LOG,
     }

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import grpc_tools
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_tools import protoc
 
 PROTO: Final = Path(__file__).resolve().parent
@@ -39,11 +40,29 @@ def generated() -> dict[str, str]:
     """The files of gateway/v1 by name."""
     with tempfile.TemporaryDirectory() as folder:
         _protoc(f"--python_out={folder}", f"--pyi_out={folder}", f"--grpc_python_out={folder}")
-        found = {"__init__.py": INIT}
+        found = {"__init__.py": INIT, **_grpc_types()}
         for path in sorted(Path(folder, "trioka", "v1").iterdir()):
             if path.name.endswith("_grpc.py") and path.name.removesuffix("_pb2_grpc.py") not in SERVICES:
                 continue
             found[path.name] = re.sub(r"(?m)^from trioka\.v1 import ", "from . import ", path.read_text())
+    return found
+
+
+def _grpc_types() -> dict[str, str]:
+    """Stub files for the modules of grpc, which come without types."""
+    found = {}
+    for file in FileDescriptorSet.FromString(descriptor()).file:
+        text = "from typing import Any\n"
+        for service in file.service:
+            methods = "".join(f"    {each.name}: Any\n" for each in service.method)
+            name = f"{service.name}Servicer"
+            text += (
+                f"\nclass {service.name}Stub:\n    def __init__(self, channel: Any) -> None: ...\n{methods}"
+                f"\nclass {name}: ...\n"
+                f"\ndef add_{name}_to_server(servicer: {name}, server: Any) -> None: ...\n"
+            )
+        if file.service:
+            found[f"{Path(file.name).stem}_pb2_grpc.pyi"] = text
     return found
 
 

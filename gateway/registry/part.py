@@ -29,7 +29,8 @@ class RegistryPart:
             timeout_s=settings.seconds(REQUEST_TIMEOUT_MS),
         )
         self._clients = Clients(access, settings, metrics)
-        self._app = RegistryApp(RegistryService(self._store), RegistryAccess(access, self._clients, topic))
+        self.service = RegistryService(self._store)
+        self._app = RegistryApp(self.service, RegistryAccess(access, self._clients, topic))
 
     async def start(self) -> None:
         self._store.start()

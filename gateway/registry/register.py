@@ -48,7 +48,7 @@ class Registered(NamedTuple):
 
 def parsed(state: RegistryState, subject: str, request: SchemaRequest, *, normalize: bool = False) -> ParsedSchema:
     """The schema of a request. Raises InvalidSchema."""
-    dependencies = _dependencies(state, subject, request.references)
+    dependencies = dependencies_of(state, subject, request.references)
     made = parse(request.schema_type, request.text, dependencies)
     return parse(request.schema_type, made.normalized(), dependencies) if normalize else made
 
@@ -57,7 +57,7 @@ def parsed_version(state: RegistryState, schema: StoredSchema) -> ParsedSchema:
     return parsed(state, schema.subject, SchemaRequest(schema.text, schema.schema_type, schema.references))
 
 
-def _dependencies(state: RegistryState, subject: str, references: Iterable[Reference]) -> list[Dependency]:
+def dependencies_of(state: RegistryState, subject: str, references: Iterable[Reference]) -> list[Dependency]:
     """All schemas that are referred to, each after those that it needs itself."""
     found: dict[str, Dependency] = {}
     open_places: set[Place] = set()

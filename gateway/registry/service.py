@@ -5,18 +5,27 @@ never changes, so an id that is known is answered from memory.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from . import changes
 from .errors import RegistryError, invalid_version, schema_not_found, subject_not_found
+from .formats.parsed import Dependency
 from .records import MAX_INT32, SCHEMA_TYPES, BadRecord, StoredSchema, decode_reference, guid_of
-from .register import SchemaRequest, check_compatibility, lookup, parsed_version, register
+from .register import SchemaRequest, check_compatibility, dependencies_of, lookup, parsed_version, register
 from .state import LATEST, Place, RegistryState
 from .store import SchemaStore
 from .subjects import ALL_CONTEXTS, DEFAULT_CONTEXT, checked_subject, context_of, parse_subject
 
 T = TypeVar("T")
 NOT_A_BODY: Final = "The body must be a JSON object."
+
+
+class SchemaContent(NamedTuple):
+    """A schema without its place: what values are written and read by."""
+
+    schema_type: str
+    text: str
+    dependencies: tuple[Dependency, ...]
 
 
 class RegistryService:
@@ -83,6 +92,10 @@ class RegistryService:
 
         return query.page(list(dict.fromkeys(self._read(look))))
 
+    def register_request(self, subject: str, request: SchemaRequest) -> int:
+        """The id of the schema."""
+        return self._store.write(lambda state: register(state, subject, request)).schema.id
+
     def register(self, subject: str, query: "Query", body: object) -> dict[str, Any]:
         subject, request, normalize = checked_subject(subject), schema_request(body), query.flag("normalize")
         done = self._store.write(lambda state: register(state, subject, request, normalize=normalize))
@@ -119,6 +132,19 @@ class RegistryService:
             context = context_of(schema.subject)
             found["maxId"] = self._store.read(lambda state: state.max_id(context))
         return found
+
+    def content_of_id(self, number: int) -> SchemaContent:
+        """A schema of the default context with all that it refers to."""
+
+        def look(state: RegistryState) -> SchemaContent:
+            found = state.by_id(DEFAULT_CONTEXT, number)
+            if not found:
+                raise schema_not_found(number)
+            schema = found[0]
+            dependencies = dependencies_of(state, schema.subject, schema.references)
+            return SchemaContent(schema.schema_type, schema.text, tuple(dependencies))
+
+        return self._known_or_read(look)
 
     def text_by_id(self, number: str, query: "Query") -> str:
         return self._by_id(number, query)[1]

@@ -46,8 +46,8 @@ class GrpcServices:
         return []
 
     def add_to(self, server: grpc.aio.Server) -> Sequence[str]:
-        log_pb2_grpc.add_LogServiceServicer_to_server(self._log, server)  # type: ignore[no-untyped-call]
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(self._admin, server)  # type: ignore[no-untyped-call]
+        log_pb2_grpc.add_LogServiceServicer_to_server(self._log, server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(self._admin, server)
         files = (log_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR)
         return [service.full_name for file in files for service in file.services_by_name.values()]
 

@@ -21,7 +21,7 @@ from trioka.protocol.errors import KafkaError
 
 from ..cluster_access import OAUTHBEARER, ClusterAccess
 from ..producing.librdkafka_errors import as_kafka_error
-from ..producing.writer import LOG, TOKEN_S
+from ..producing.writer import LOG, RECONNECT_MS, TOKEN_S
 from ..reading.messages import RECORD_OVERHEAD
 from ..v1 import log_pb2, types_pb2
 from .window import DeliveryWindow, Place
@@ -69,6 +69,7 @@ class Member:
             "enable.auto.offset.store": False,
             "queued.max.messages.kbytes": PREFETCHED_KIB,
             "queued.min.messages": 1000,
+            "reconnect.backoff.max.ms": RECONNECT_MS,
             "logger": LOG,
             "log_level": 3,
             "error_cb": self._failed,

@@ -197,11 +197,10 @@ def test_stable_reads_show_only_committed_transactions(log: LogServiceStub, tran
 
 
 def test_a_stable_read_finds_no_aborted_and_no_open_record(log: LogServiceStub, transactions: str) -> None:
-    def read(offset: int, consistency: int) -> log_pb2.ReadResponse:
-        return log.Read(
-            log_pb2.ReadRequest(topic=transactions, partition=0, offset=offset, consistency=consistency),  # type: ignore[arg-type]
-            timeout=TIMEOUT_S,
-        )
+    def read(offset: int, consistency: types_pb2.Consistency) -> log_pb2.ReadResponse:
+        request = log_pb2.ReadRequest(topic=transactions, partition=0, offset=offset, consistency=consistency)
+        response: log_pb2.ReadResponse = log.Read(request, timeout=TIMEOUT_S)
+        return response
 
     assert read(1, types_pb2.CONSISTENCY_COMMITTED).record.value == b"aborted"
     assert read(3, STABLE).record.value == b"committed"
@@ -238,7 +237,8 @@ def test_every_other_level_reads(log: LogServiceStub, ten: str) -> None:
 def test_one_record_is_read_by_offset_time_and_key(log: LogServiceStub, ten: str) -> None:
     def read(**fields: object) -> bytes:
         request = log_pb2.ReadRequest(topic=ten, partition=0, **fields)  # type: ignore[arg-type]
-        return log.Read(request, timeout=TIMEOUT_S).record.value
+        response: log_pb2.ReadResponse = log.Read(request, timeout=TIMEOUT_S)
+        return response.record.value
 
     assert read(offset=4) == b"4"
     assert read(timestamp_ms=4500) == b"5"
@@ -347,7 +347,10 @@ def test_a_reader_that_stops_holds_a_bounded_amount(broker: Broker, gateway: Gat
         broker.produce(name, *[b"x" * 10_000] * 80)  # 80 MB
     log = LogServiceStub(grpc.insecure_channel(gateway.grpc))
     before = resident_bytes(gateway.pid)
-    streams = [log.Consume(log_pb2.ConsumeRequest(topic=name, encoding=encoding)) for encoding in (1, 2)]
+    streams = [
+        log.Consume(log_pb2.ConsumeRequest(topic=name, encoding=encoding))
+        for encoding in (types_pb2.ENCODING_RECORDS, BATCHES)
+    ]
     first = [next(stream) for stream in streams]
     assert all(each.next_offset > 0 for each in first)
     deadline = time.monotonic() + 10

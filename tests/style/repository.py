@@ -23,6 +23,9 @@ NOT_PACKAGES: Mapping[str, str] = {
     "compat-tests": "tests stay in the repository",
 }
 
+# Written by protoc; tests/gateway/test_proto.py compares it with what protoc would write.
+GENERATED = "gateway/v1/"
+
 # Left alone by the walk that stands in where there is no git.
 NOT_OURS = frozenset({".git", ".venv", "__pycache__", "build", "dist"})
 
@@ -42,10 +45,10 @@ def listing(root: Path) -> list[str]:
 
 
 def sources(root: Path) -> Iterator[Source]:
-    """The files themselves, links left out: what a link points to is listed under its own name."""
+    """The files, without generated ones and links: what a link points to is listed under its own name."""
     for path in listing(root):
         file = root / path
-        if file.is_file() and not file.is_symlink():
+        if file.is_file() and not file.is_symlink() and not path.startswith(GENERATED):
             yield Source(path, file.read_bytes().decode("utf-8", "surrogateescape"))
 
 

@@ -210,7 +210,7 @@ class Source:
         """The syntax tree; empty when the file does not parse, which `it_parses` reports by itself."""
         try:
             return ast.parse(self.text)
-        except SyntaxError:
+        except (SyntaxError, UnicodeEncodeError):  # the latter for a file that is no text
             return ast.Module(body=[], type_ignores=[])
 
     @cached_property

@@ -54,7 +54,8 @@ def failure_in(error: Any) -> types_pb2.Failure:
         shift, at = shift + 7, at + 1
         if data[at - 1] < 0x80:
             break
-    return types_pb2.Failure.FromString(data[at : at + size])
+    found: types_pb2.Failure = types_pb2.Failure.FromString(data[at : at + size])
+    return found
 
 
 class Stream:

@@ -1,0 +1,215 @@
+"""Validation of schema ids: records of some topics must begin with the id of a schema that is registered for them.
+
+    0x00 | schema id, four bytes, big-endian | data
+
+Which subjects have an id is requested from the schema registry and cached. A Produce request whose ids are all known is
+checked at once; otherwise it waits until threads have requested the unknown ones. That an id has a subject stays true
+for long enough, so it is kept; that it has not is requested again after `RETRY_S`. While the registry does not answer,
+records with unknown ids are refused with an error that producers retry.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, Protocol
+
+import trio
+
+from trioka.protocol.batch import headers, records
+from trioka.protocol.errors import InvalidRecord, KafkaError, ProtocolError, RequestTimedOut
+from trioka.storage.append_validation import RecordError, RejectedRecords
+from trioka.storage.log_config import SchemaIdRules, SubjectStrategy
+
+from ..config.layers import Config
+from ..config.schema_keys import SCHEMA_REGISTRY_URL, SCHEMA_REGISTRY_USER_INFO
+
+MAX_KNOWN: Final = 10_000  # ids in the cache; the least recently used one goes first
+MAX_LOOKUPS: Final = 100  # unknown ids that one request may have
+MAX_NAMED: Final = 100  # records named in an error
+MAX_DECOMPRESSED_BYTES: Final = 128 << 20
+THREADS: Final = 8
+RETRY_S: Final = 10.0
+HEADER_BYTES: Final = 5
+MAGIC: Final = 0
+
+
+class Lookup(Protocol):
+    """The subjects that have an id. Blocks; raises OSError if the registry cannot say."""
+
+    def __call__(self, number: int) -> frozenset[str]: ...
+
+
+class _Rule(NamedTuple):
+    """Where the schema of a key or a value must be registered: under one subject, one with a prefix, or any."""
+
+    side: str
+    subject: str | None
+    prefix: str
+
+    def allows(self, subject: str) -> bool:
+        return subject.startswith(self.prefix) if self.subject is None else subject == self.subject
+
+
+@lru_cache(1000)
+def _rule(topic: str, side: str, strategy: SubjectStrategy | None) -> _Rule | None:
+    if strategy is None:
+        return None
+    if strategy == "topic":
+        return _Rule(side, f"{topic}-{side}", "")
+    return _Rule(side, None, f"{topic}-" if strategy == "topic_record" else "")
+
+
+def schema_ids_of(config: Config, now: Callable[[], float]) -> "SchemaIds | None":
+    """None without the address of a registry."""
+    urls, login = config[SCHEMA_REGISTRY_URL], config[SCHEMA_REGISTRY_USER_INFO]
+    return SchemaIds(registry_lookup(urls, None if login is None else login.value), now) if urls else None
+
+
+class _Known:
+    __slots__ = ("expires", "subjects")
+
+    def __init__(self, subjects: frozenset[str], expires: float) -> None:
+        self.subjects = subjects
+        self.expires = expires  # when a missing subject is requested again
+
+
+class SchemaIds:
+    def __init__(self, lookup: Lookup, now: Callable[[], float]) -> None:
+        self._lookup = lookup
+        self._now = now
+        self._known: OrderedDict[int, _Known] = OrderedDict()
+        self._limiter = trio.CapacityLimiter(THREADS)
+        self._failure = ""
+
+    def unknown(self, topic: str, rules: SchemaIdRules, data: Any) -> set[int]:
+        """The ids in these records that have to be requested before `check`. Of damaged records there are none: the
+        log refuses those.
+        """
+        found: set[int] = set()
+        try:
+            for _, rule, field in _fields(topic, rules, data):
+                number = _id_of(field)
+                if number is not None and not self._accepts(number, rule) and self._is_stale(number):
+                    found.add(number)
+                    if len(found) > MAX_LOOKUPS:
+                        break
+        except (KafkaError, ProtocolError):
+            return set()
+        return found
+
+    async def look_up(self, numbers: set[int]) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in sorted(numbers)[:MAX_LOOKUPS]:
+                nursery.start_soon(self._look_up, number)
+
+    async def _look_up(self, number: int) -> None:
+        try:
+            subjects = await trio.to_thread.run_sync(
+                self._lookup, number, limiter=self._limiter, abandon_on_cancel=True
+            )
+        except OSError as error:
+            self._failure = str(error)
+            return
+        self._known[number] = _Known(subjects, self._now() + RETRY_S)
+        self._known.move_to_end(number)
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+
+    def check(self, topic: str, rules: SchemaIdRules, data: Any) -> None:
+        """Raises InvalidRecord, which names the records, or RequestTimedOut for ids that could not be requested."""
+        wrong: list[RecordError] = []
+        try:
+            for index, rule, field in _fields(topic, rules, data):
+                text = self._refusal(rule, field)
+                if text is not None and len(wrong) < MAX_NAMED:
+                    wrong.append(RecordError(index, text))
+        except ProtocolError:
+            return  # the log refuses it
+        if wrong:
+            what = f"{len(wrong)} records of {topic} have no valid schema id: {wrong[0].message}"
+            raise InvalidRecord(what) from RejectedRecords(tuple(wrong))
+
+    def _refusal(self, rule: _Rule, field: bytes) -> str | None:
+        number = _id_of(field)
+        if number is None:
+            return f"the {rule.side} does not begin with the id of a schema"
+        if self._accepts(number, rule):
+            return None
+        known = self._known.get(number)
+        if known is None:
+            raise RequestTimedOut(f"the schema registry was not reached for id {number}: {self._failure}")
+        where = rule.subject or f"{rule.prefix}…"
+        if not known.subjects:
+            return f"the {rule.side} has the schema id {number}, which is not registered"
+        return f"the {rule.side} has the schema id {number}, which is not registered for subject {where}"
+
+    def _accepts(self, number: int, rule: _Rule) -> bool:
+        known = self._known.get(number)
+        return known is not None and any(rule.allows(subject) for subject in known.subjects)
+
+    def _is_stale(self, number: int) -> bool:
+        known = self._known.get(number)
+        return known is None or known.expires <= self._now()
+
+
+def _fields(topic: str, rules: SchemaIdRules, data: Any) -> Iterator[tuple[int, _Rule, bytes]]:
+    """The keys and values that need an id, with the index of their record in the batch."""
+    key, value = _rule(topic, "key", rules.key), _rule(topic, "value", rules.value)
+    for header in headers(data):
+        for index, record in enumerate(records(data, header, limit=MAX_DECOMPRESSED_BYTES)):
+            if key is not None and record.key is not None:
+                yield index, key, record.key
+            if value is not None and record.value is not None:
+                yield index, value, record.value
+
+
+def _id_of(field: bytes) -> int | None:
+    if len(field) < HEADER_BYTES or field[0] != MAGIC:
+        return None
+    return int.from_bytes(field[1:HEADER_BYTES])
+
+
+# -- the registry ------------------------------------------------------------------------------------------------------
+
+TIMEOUT_S: Final = 5.0
+MAX_RESPONSE_BYTES: Final = 4 << 20
+
+
+def registry_lookup(urls: tuple[str, ...], user_info: str | None) -> Lookup:
+    """Requests ids from the first of these registries that answers."""
+    import base64
+    import json
+    import urllib.error
+    import urllib.request
+
+    request_headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+    if user_info is not None:
+        request_headers["Authorization"] = f"Basic {base64.b64encode(user_info.encode()).decode()}"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def subjects_of(url: str, number: int) -> frozenset[str]:
+        address = f"{url.rstrip('/')}/schemas/ids/{number}/subjects"
+        try:
+            with opener.open(urllib.request.Request(address, headers=request_headers), timeout=TIMEOUT_S) as response:
+                found = json.loads(response.read(MAX_RESPONSE_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 404:
+                    return frozenset()
+                raise OSError(f"{url} answered {error.code}") from None
+        except ValueError as error:
+            raise OSError(f"{url} answered no JSON: {error}") from None
+        if not isinstance(found, list):
+            raise OSError(f"{url} answered no list of subjects")
+        return frozenset(each for each in found if isinstance(each, str))
+
+    def lookup(number: int) -> frozenset[str]:
+        failure: Exception | None = None
+        for url in urls:
+            try:
+                return subjects_of(url, number)
+            except Exception as error:  # also what http.client raises for a server that speaks no HTTP
+                failure = error
+        raise OSError(str(failure))
+
+    return lookup
