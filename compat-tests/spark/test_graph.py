@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaConsumer
 from pyspark.sql import SparkSession
 
 from spark.graphs import GraphHarness
-from spark.pipelines import PipelineHarness
+from spark.pipelines import PipelineHarness, untick
 from trioka.pipeline.errors import InvalidPipeline, PipelineFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -220,6 +221,67 @@ def test_a_continuous_run_joins_streams_and_tables_until_it_is_stopped(
         stop.set()
         thread.join()
     assert not failed
+
+
+COPY = """
+@dp.temporary_view
+def source():
+    options = {{"maxOffsetsPerTrigger": "40"}}
+    return read_topic("{topic}", schema="id BIGINT NOT NULL", bootstrap=BROKERS, options=options)
+
+@F.udf("int", useArrow=False)
+def place(id):  # one part of the first try fails, and the others may be written
+    import os
+    if id == 33 and not os.path.exists("{flag}"):
+        open("{flag}", "w").close()
+        return 99
+    return None
+
+dp.create_sink("copy", "kafka", {{"kafka.bootstrap.servers": BROKERS, "topic": "{topic}-copy"{more}}})
+
+@dp.append_flow(target="copy")
+def copied():
+    rows = spark.readStream.table("source").where("kafka_refused IS NULL")
+    text = F.col("id").cast("string")
+    return rows.select(text.alias("key"), text.alias("value"), place("id").alias("partition"))
+"""
+
+
+def committed(graph: GraphHarness, topic: str) -> list[int]:
+    """What a reader of committed records sees, in the order of the keys."""
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=graph.topics.bootstrap,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        group_id=None,
+        consumer_timeout_ms=3000,
+    )
+    found = sorted(int(one.value) for one in consumer)
+    consumer.close()
+    return found
+
+
+def test_each_row_is_in_a_topic_once_for_readers_of_committed_records(graph: GraphHarness, topic: str) -> None:
+    graph.topics.topic(topic, [{"id": id} for id in range(60)])
+    graph.topics.topic(f"{topic}-copy", partitions=3)
+    definitions = COPY.format(topic=topic, flag=graph.folder / "flag", more="")
+    with pytest.raises(PipelineFailed, match="copied"):
+        graph.run(definitions)
+    pipeline = graph.run(definitions)
+    assert committed(graph, f"{topic}-copy") == list(range(60))
+    # A batch whose driver died before Spark noted it comes again, and writes nothing.
+    untick(graph.folder / "checkpoints/shop/flows/copied/records")
+    pipeline.run(once=True, say=graph.topics.said.append)
+    assert committed(graph, f"{topic}-copy") == list(range(60))
+    assert graph.said("was there already")
+    # Without its checkpoint the flow would write all of it again.
+    shutil.rmtree(graph.folder / "checkpoints")
+    with pytest.raises(InvalidPipeline, match=r"another checkpoint, which is gone.*trioka.ledger = 'restart'"):
+        pipeline.run(once=True)
+    assert len(committed(graph, f"{topic}-copy")) == 60
+    graph.run(COPY.format(topic=topic, flag=graph.folder / "flag", more=', "trioka.ledger": "restart"'))
+    assert len(committed(graph, f"{topic}-copy")) == 120
 
 
 def counts(graph: GraphHarness) -> dict[str, int]:

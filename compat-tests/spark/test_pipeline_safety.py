@@ -4,7 +4,6 @@ import itertools
 import shutil
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 
 from spark.pipeline_rules import TABLE
-from spark.pipelines import PATIENCE_S, PipelineHarness
+from spark.pipelines import PATIENCE_S, PipelineHarness, untick
 from trioka.pipeline import Pipeline
 from trioka.pipeline.errors import InvalidPipeline, PipelineFailed
 from trioka.pipeline.runner.run import spark_for, stream_of
@@ -47,13 +46,6 @@ def maintained(spark: SparkSession, pipeline: Pipeline) -> None:
         until = "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1"
         spark.sql(f"CALL {sink.catalog}.system.expire_snapshots(table => '{sink.table}', {until})")
         assert spark.sql(f"SELECT * FROM {sink.full_name}.snapshots").count() == 1
-
-
-def untick(query: Path) -> None:
-    """As if the driver had died between the delivery of the last batch and its tick."""
-    last = max((query / "commits").glob("[0-9]*"), key=lambda one: int(one.name))
-    last.unlink()
-    last.with_name(f".{last.name}.crc").unlink()
 
 
 def created_again(workshop: PipelineHarness, topic: str, messages: list[dict[str, Any]]) -> None:
