@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer
 from pyspark.sql import SparkSession
 
 from spark.graphs import GraphHarness
@@ -98,6 +98,7 @@ def test_tables_views_and_flows_of_python_and_sql_are_filled_in_the_order_of_wha
     assert drawn.svg().startswith("<svg") and drawn.svg().count("<rect") == len(drawn.nodes)
 
 
+@pytest.mark.nightly
 def test_a_lost_checkpoint_of_a_flow_is_made_anew_from_its_table(
     graph: GraphHarness, spark: SparkSession, topic: str
 ) -> None:
@@ -109,6 +110,18 @@ def test_a_lost_checkpoint_of_a_flow_is_made_anew_from_its_table(
     assert ids(graph.rows("orders")) == list(range(1, 15))
     assert Counter(row["why"] for row in graph.rows("notable")) == {"large": 9}
     assert [row["reason"] for row in graph.rows("refused")] == ["it breaks the rule 'an amount is above zero'"]
+
+    # A topic that is created again counts its records anew.
+    admin = KafkaAdminClient(bootstrap_servers=graph.topics.bootstrap)
+    admin.delete_topics([topic])
+    admin.close()
+    graph.topics.topic(topic, [order(id) for id in range(100, 104)])
+    checkpoint = graph.folder / "checkpoints/shop/flows/orders"
+    with pytest.raises(InvalidPipeline, match=f"created again .* remove the checkpoint {checkpoint} and run"):
+        pipeline.run(once=True)
+    shutil.rmtree(checkpoint)
+    pipeline.run(once=True)
+    assert ids(graph.rows("orders")) == [*range(1, 15), *range(100, 104)]
 
 
 def test_a_check_says_all_mistakes_at_once_and_writes_nothing(graph: GraphHarness, topic: str) -> None:
@@ -176,6 +189,7 @@ def test_a_flow_that_fails_is_named_and_the_rest_goes_on_if_the_policy_says_so(g
         graph.run(definitions)
 
 
+@pytest.mark.nightly
 def test_a_continuous_run_joins_streams_and_tables_until_it_is_stopped(
     graph: GraphHarness, topic: str, tmp_path: Path
 ) -> None:

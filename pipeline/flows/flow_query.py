@@ -22,6 +22,7 @@ from ..expectations.judge import beyond, judged, letters_of
 from ..expectations.rules import Counts
 from ..graph.analysis import kafka_sources
 from ..graph.elements import Flow
+from ..installation.cache import Unavailable
 from ..runner.checkpoint import RECORDS, Checkpoint
 from ..runner.group_progress import GroupProgress
 from ..runner.state import state_of
@@ -76,20 +77,24 @@ class FlowQuery:
         plain = [one for one in self._sources if one.get("kafka.security.protocol", PLAIN) == PLAIN]
         brokers = list(dict.fromkeys(one["kafka.bootstrap.servers"] for one in plain))
         self._topics = {
-            address: Topics(address, Checkpoint(spark, f"{self._checkpoint.address}/brokers/{number}"))
-            for number, address in enumerate(brokers)
+            broker: Topics(broker, Checkpoint(spark, f"{address}/brokers/{number}"), address)
+            for number, broker in enumerate(brokers)
         }
         self._progress = [GroupProgress(brokers[0], self._id, say)] if len(brokers) == 1 else []
         if len(plain) < len(self._sources):
             say(f"note: {flow.name}: the brokers ask for TLS or a login, so topics that are created again go unnoticed")
         self._written_before: Ends = {}
+        self._is_started = False
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def start(self, *, once: bool, every: str) -> None:
         self._recover()
+        for topics in self._topics.values():
+            topics.confirm_known()
         for progress in self._progress:
             progress.__enter__()
+        self._is_started = True
         for key, value in self.flow.settings.items():
             self._spark.conf.set(key, value)
         try:
@@ -182,7 +187,17 @@ class FlowQuery:
     def error(self) -> Exception | None:
         """Why the query failed; None if it did not."""
         failure = self.query.exception() if self.query is not None else None
-        return None if failure is None else self.failure or failure
+        if failure is None or self.failure is not None:
+            return self.failure if failure is not None else None
+        try:
+            # Spark reports a topic that was created again as lost records.
+            for topics in self._topics.values():
+                topics.confirm_known()
+        except InvalidPipeline as created_again:
+            return created_again
+        except Unavailable:
+            pass  # what Spark says is about the same brokers
+        return failure
 
     def stop(self) -> None:
         if self.query is not None:
@@ -190,7 +205,7 @@ class FlowQuery:
 
     def close(self) -> None:
         for progress in self._progress:
-            if self.query is not None:
+            if self._is_started:
                 progress.__exit__()
         for topics in self._topics.values():
             topics.__exit__()
