@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def test_a_lost_checkpoint_of_a_flow_is_made_anew_from_its_table(
 ) -> None:
     graph.topics.topic(topic, [order(id, amount=id) for id in range(10)])
     pipeline = graph.run(SHOP.format(topic=topic))
+    pipeline.maintain(keep=timedelta(days=7), say=graph.topics.said.append)
+    assert graph.said(f"{graph.catalog}.shop.orders: 0 files became 0, 0 old data files and 0 orphan files removed")
     shutil.rmtree(graph.folder / "checkpoints")
     graph.topics.send(topic, [order(id, amount=id) for id in range(10, 15)])
     pipeline.run(once=True)

@@ -8,7 +8,7 @@ has. Dead letters go first: a batch whose rows are in the table is never asked f
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -111,7 +111,7 @@ class FlowQuery:
             return
         there = [one for one in self._target.commits() if one.pipeline == self._id]
         dead = self._dead_letters.commits() if self._dead_letters is not None else []
-        self._written_before = farthest(one.end for one in dead if one.pipeline == self._id)
+        self._written_before = self._of_same_topics([one for one in dead if one.pipeline == self._id])
         logged = [one for one in there if one.log]
         if not there:
             return
@@ -127,15 +127,35 @@ class FlowQuery:
             topic for topic, id in self._ids(last.end).items() if is_another_topic(last.topics, {topic: id}, topic)
         }
         log = "\n".join(_without(line, again) for line in last.log.splitlines())
-        self._written_before = {topic: ends for topic, ends in self._written_before.items() if topic not in again}
         self._checkpoint.restore(RECORDS, run=str(uuid.uuid4()), batch=last.batch, log=log)
+
+    def _of_same_topics(self, commits: Sequence[Commit]) -> Ends:
+        """How far commits got in topics that were not created again since."""
+        now = self._ids(farthest(one.end for one in commits))
+        return farthest(
+            {topic: ends for topic, ends in one.end.items() if not is_another_topic(one.topics, now, topic)}
+            for one in commits
+        )
 
     def _ids(self, positions: Mapping[str, Any]) -> dict[str, str]:
         """The ids of the topics that the flow reads, compared with those that it has read before."""
         found: dict[str, str] = {}
-        for topics in self._topics.values():
-            found |= topics.confirm(positions)
+        for broker, topics in self._topics.items():
+            names = [topic for topic in positions if self._reads(broker, topic)]
+            found |= topics.confirm(names) if names else {}
         return found
+
+    def _reads(self, broker: str, topic: str) -> bool:
+        """Whether the flow reads a topic of this name there: asking for another one may create it."""
+        for options in self._sources:
+            given = {key.lower(): value for key, value in options.items()}
+            if given["kafka.bootstrap.servers"] != broker:
+                continue
+            if topic in [name.strip() for name in given.get("subscribe", "").split(",")]:
+                return True
+            if "subscribepattern" in given or topic in given.get("assign", ""):
+                return True
+        return False
 
     # -- one batch -----------------------------------------------------------------------------------------------------
 
