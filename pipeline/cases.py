@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -173,15 +173,19 @@ def _rows(file: Path) -> Rows:
     return rows
 
 
+def create_topics(bootstrap: str, topics: Iterable[str], *, partitions: int = 1) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    wanted = {topic: {"num_partitions": partitions, "replication_factor": 1} for topic in topics}
+    admin.create_topics(wanted, wait_for_metadata=True)
+    admin.close()
+
+
 def _send(bootstrap: str, inputs: Mapping[str, Path | None]) -> None:
     """Create the topics and send their records."""
     if not inputs:
         return
     try:
-        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-        topics = {topic: {"num_partitions": 1, "replication_factor": 1} for topic in inputs}
-        admin.create_topics(topics, wait_for_metadata=True)
-        admin.close()
+        create_topics(bootstrap, inputs)
         producer = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=20)
         for topic, file in inputs.items():
             for line in file.read_bytes().splitlines() if file is not None else ():
