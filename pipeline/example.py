@@ -8,9 +8,6 @@ If no broker is given, the example runs a temporary one. The orders are the same
 """
 
 import json
-import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -21,7 +18,8 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from .errors import InvalidPipeline, PipelineFailed
+from .cases import temporary_broker
+from .errors import InvalidPipeline
 from .installation.cache import Unreachable
 from .pipeline import Pipeline
 from .runner.run import spark_for
@@ -33,7 +31,6 @@ PARTITIONS = 3
 MINUTES = 60
 SEED = 2026
 OPENING = datetime(2026, 11, 16, 8, tzinfo=UTC)
-BROKER_STOP_S = 30
 SENT_WITHIN_S = 120
 
 DECLARATION = f"""\
@@ -147,18 +144,8 @@ def _broker(bootstrap: str | None, say: Say) -> Iterator[str]:
         yield bootstrap
         return
     say("starting a broker: trioka dev")
-    command = [sys.executable, "-m", "trioka", "dev", "--port", "0"]
-    broker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert broker.stdout is not None
-        message = broker.stdout.readline() + broker.stdout.readline()
-        found = re.search(r"Kafka\s+(\S+:\d+)", message)
-        if found is None:
-            raise PipelineFailed("The broker did not start: run trioka dev to see why.")
-        yield found[1]
-    finally:
-        broker.terminate()
-        broker.communicate(timeout=BROKER_STOP_S)
+    with temporary_broker() as address:
+        yield address
 
 
 def _draw(minutes: Any, picture: Path) -> None:

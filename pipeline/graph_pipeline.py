@@ -10,6 +10,7 @@ shop.run(once=True)
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,29 @@ class GraphPipeline:
                 run = GraphRun(spark, self.spec, analysis, tables, say=say, metrics=metrics, events=log)
                 run.run(once=once, stop=stop or threading.Event(), began=began)
 
+    def maintain(
+        self,
+        *,
+        keep: timedelta,
+        master: str = LOCAL_MASTER,
+        settings: Mapping[str, str] | None = None,
+        say: Say = silent,
+    ) -> None:
+        """Compact the tables, and remove snapshots and files that are older than `keep`."""
+        from .changes.merge import DELETIONS
+        from .flows.targets import Tables
+        from .graph.definitions import read_definitions
+        from .tables.maintenance import maintain
+
+        with self.session(master=master, settings=settings) as spark:
+            graph = read_definitions(self.spec, spark)
+            tables = Tables(spark, self.spec)
+            for output in graph.outputs:
+                if output.is_table:
+                    catalog, table = tables.names(output.name)
+                    for name in (table, f"{table}{DELETIONS}"):
+                        maintain(spark, catalog, name, now=datetime.now(UTC), keep=keep, say=say)
+
     @contextmanager
     def session(
         self, *, master: str = LOCAL_MASTER, settings: Mapping[str, str] | None = None
@@ -98,10 +122,8 @@ class GraphPipeline:
             f"trioka pipeline {spec.name}", master, settings, catalogs=catalogs, warehouse=spec.warehouse or "."
         ) as spark:
             before = spark.catalog.currentCatalog()
-            database = spark.catalog.currentDatabase()
             try:
                 yield spark
             finally:
                 if spark.sparkContext._jsc is not None:  # a session that was there before goes on
                     spark.catalog.setCurrentCatalog(before)
-                    spark.catalog.setCurrentDatabase(database)

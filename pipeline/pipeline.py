@@ -14,6 +14,7 @@ command. An existing session is used and left running.
 
 import threading
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,25 @@ class Pipeline:
         from .runner.declared_run import analyse
 
         analyse(self.declared, master, settings)
+
+    def maintain(
+        self,
+        *,
+        keep: timedelta,
+        master: str = LOCAL_MASTER,
+        settings: Mapping[str, str] | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Compact the Iceberg tables, and remove snapshots and files that are older than `keep`."""
+        from .runner.run import spark_for
+        from .tables.maintenance import maintain
+
+        tables = [one for one in (self.declared.sink, self.declared.dead_letters) if one.kind == "iceberg"]
+        if not tables:
+            raise InvalidPipeline("This pipeline writes no Iceberg table, so there is nothing to maintain.")
+        with spark_for(self.declared, master, settings) as spark:
+            for sink in tables:
+                maintain(spark, sink.catalog, sink.table, now=datetime.now(UTC), keep=keep, say=say)
 
     def drawing(self) -> "Drawing":
         """The pipeline as a graph: its topics, its table, and its dead letters."""

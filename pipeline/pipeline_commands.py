@@ -1,5 +1,8 @@
 """`trioka pipeline`: declared pipelines on Spark. FILE is the short form (TOML), a graph, or a folder with one.
 
+    trioka pipeline new --topic T           a file for a topic, with the schema of samples
+    trioka pipeline test FILE               the cases beside it: rows in, rows out
+    trioka pipeline maintain FILE           compaction, old snapshots, orphan files
     trioka pipeline check FILE              print its errors, or its plan; --sql: analysed by Spark
     trioka pipeline graph FILE              its tables, views and sinks as text or SVG
     trioka pipeline run FILE                until Ctrl-C; --once: until all existing records were read
@@ -12,17 +15,31 @@ resource, 130 and 143 for Ctrl-C and SIGTERM before the stream runs. A stream th
 """
 
 import json
+import os
+from datetime import timedelta
 from pathlib import Path
 
 import click
 
-from .command_options import BOOTSTRAP, CONF, DEBUG, FILE, MASTER, explained, settings_of, talk, use_brokers
-from .errors import InvalidPipeline
+from .command_options import (
+    BOOTSTRAP,
+    BROKERS_VARIABLE,
+    CONF,
+    DEBUG,
+    FILE,
+    MASTER,
+    explained,
+    settings_of,
+    talk,
+    use_brokers,
+)
+from .errors import InvalidPipeline, PipelineFailed
 from .graph.spec import is_graph
 from .graph_pipeline import GraphPipeline
 from .pipeline import Pipeline
 from .runner.late import late_sentence
 from .runner.signals import Signals
+from .sources.bootstrap import DEFAULT_BOOTSTRAP
 
 
 @click.group()
@@ -162,6 +179,59 @@ def _point(text: str) -> str | dict[str, dict[str, int]]:
         return found
     except ValueError as error:
         raise InvalidPipeline(f"{text} is not JSON: {error}.") from None
+
+
+@pipeline.command()
+@BOOTSTRAP
+@click.option("--topic", required=True, help="The topic to read; some of its newest records give the schema.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file; TOPIC.toml if not said."
+)
+def new(bootstrap: str | None, topic: str, output: Path | None) -> None:
+    """Write a pipeline's file for a topic."""
+    from .new_pipeline import new_pipeline
+
+    with explained():
+        address = bootstrap or os.environ.get(BROKERS_VARIABLE) or DEFAULT_BOOTSTRAP
+        file = output or Path(f"{topic}.toml")
+        new_pipeline(topic, address, file)
+        talk(f"the file is {file}; check it: trioka pipeline check {file}")
+
+
+@pipeline.command()
+@FILE
+@MASTER
+@CONF
+@DEBUG
+@click.option("--case", "cases", multiple=True, help="Only the case of this name; may be repeated.")
+def test(file: Path, master: str, conf: tuple[str, ...], debug: bool, cases: tuple[str, ...]) -> None:
+    """Run the cases in the folder tests beside FILE: rows in, rows out."""
+    from .cases import run_cases
+
+    with explained(debug=debug), Signals():
+        failed = run_cases(file, cases, master=master, settings=settings_of(conf), say=click.echo)
+        if failed:
+            raise PipelineFailed(f"{failed} case{'s' if failed > 1 else ''} failed.")
+
+
+@pipeline.command()
+@FILE
+@BOOTSTRAP
+@MASTER
+@CONF
+@DEBUG
+@click.option("--keep-days", default=7, show_default=True, type=click.IntRange(1), help="Keep snapshots so long.")
+def maintain(
+    file: Path, bootstrap: str | None, master: str, conf: tuple[str, ...], debug: bool, keep_days: int
+) -> None:
+    """Compact the Iceberg tables of FILE, and remove old snapshots and orphan files."""
+    with explained(debug=debug), Signals():
+        days, settings = timedelta(days=keep_days), settings_of(conf)
+        if is_graph(file):
+            with use_brokers(bootstrap):
+                GraphPipeline.read(file).maintain(keep=days, master=master, settings=settings, say=talk)
+        else:
+            Pipeline.read(file, bootstrap=bootstrap).maintain(keep=days, master=master, settings=settings, say=talk)
 
 
 @pipeline.command()

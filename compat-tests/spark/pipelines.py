@@ -143,6 +143,13 @@ def _local(address: str) -> Path:
     return Path(address.removeprefix("file:"))
 
 
+def untick(query: Path) -> None:
+    """As if the driver had died between the delivery of the last batch and its tick."""
+    last = max((query / "commits").glob("[0-9]*"), key=lambda one: int(one.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink()
+
+
 class Driver:
     """`trioka pipeline run FILE` in a process of its own."""
 

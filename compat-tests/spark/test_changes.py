@@ -75,7 +75,7 @@ def expected(events: list[dict[str, Any]]) -> tuple[dict[Any, Any], list[Any]]:
     return dict(current_rows(changes)), sorted(rows, key=lambda row: row[:2])
 
 
-@pytest.mark.parametrize("batch", [45, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("batch", [1000, pytest.param(20, marks=pytest.mark.nightly)])
 def test_shuffled_and_repeated_changes_in_any_batches_give_the_tables_of_the_rule(
     graph: GraphHarness, spark: SparkSession, topic: str, batch: int
 ) -> None:

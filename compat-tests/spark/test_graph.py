@@ -4,14 +4,16 @@ import json
 import shutil
 import threading
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient, KafkaConsumer
 from pyspark.sql import SparkSession
 
 from spark.graphs import GraphHarness
-from spark.pipelines import PipelineHarness
+from spark.pipelines import PipelineHarness, untick
 from trioka.pipeline.errors import InvalidPipeline, PipelineFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -97,17 +99,32 @@ def test_tables_views_and_flows_of_python_and_sql_are_filled_in_the_order_of_wha
     assert drawn.svg().startswith("<svg") and drawn.svg().count("<rect") == len(drawn.nodes)
 
 
+@pytest.mark.nightly
 def test_a_lost_checkpoint_of_a_flow_is_made_anew_from_its_table(
     graph: GraphHarness, spark: SparkSession, topic: str
 ) -> None:
     graph.topics.topic(topic, [order(id, amount=id) for id in range(10)])
     pipeline = graph.run(SHOP.format(topic=topic))
+    pipeline.maintain(keep=timedelta(days=7), say=graph.topics.said.append)
+    assert graph.said(f"{graph.catalog}.shop.orders: 0 files became 0, 0 old data files and 0 orphan files removed")
     shutil.rmtree(graph.folder / "checkpoints")
     graph.topics.send(topic, [order(id, amount=id) for id in range(10, 15)])
     pipeline.run(once=True)
     assert ids(graph.rows("orders")) == list(range(1, 15))
     assert Counter(row["why"] for row in graph.rows("notable")) == {"large": 9}
     assert [row["reason"] for row in graph.rows("refused")] == ["it breaks the rule 'an amount is above zero'"]
+
+    # A topic that is created again counts its records anew.
+    admin = KafkaAdminClient(bootstrap_servers=graph.topics.bootstrap)
+    admin.delete_topics([topic])
+    admin.close()
+    graph.topics.topic(topic, [order(id) for id in range(100, 104)])
+    checkpoint = graph.folder / "checkpoints/shop/flows/orders"
+    with pytest.raises(InvalidPipeline, match=f"created again .* remove the checkpoint {checkpoint} and run"):
+        pipeline.run(once=True)
+    shutil.rmtree(checkpoint)
+    pipeline.run(once=True)
+    assert ids(graph.rows("orders")) == [*range(1, 15), *range(100, 104)]
 
 
 def test_a_check_says_all_mistakes_at_once_and_writes_nothing(graph: GraphHarness, topic: str) -> None:
@@ -175,6 +192,7 @@ def test_a_flow_that_fails_is_named_and_the_rest_goes_on_if_the_policy_says_so(g
         graph.run(definitions)
 
 
+@pytest.mark.nightly
 def test_a_continuous_run_joins_streams_and_tables_until_it_is_stopped(
     graph: GraphHarness, topic: str, tmp_path: Path
 ) -> None:
@@ -220,6 +238,67 @@ def test_a_continuous_run_joins_streams_and_tables_until_it_is_stopped(
         stop.set()
         thread.join()
     assert not failed
+
+
+COPY = """
+@dp.temporary_view
+def source():
+    options = {{"maxOffsetsPerTrigger": "40"}}
+    return read_topic("{topic}", schema="id BIGINT NOT NULL", bootstrap=BROKERS, options=options)
+
+@F.udf("int", useArrow=False)
+def place(id):  # one part of the first try fails, and the others may be written
+    import os
+    if id == 33 and not os.path.exists("{flag}"):
+        open("{flag}", "w").close()
+        return 99
+    return None
+
+dp.create_sink("copy", "kafka", {{"kafka.bootstrap.servers": BROKERS, "topic": "{topic}-copy"{more}}})
+
+@dp.append_flow(target="copy")
+def copied():
+    rows = spark.readStream.table("source").where("kafka_refused IS NULL")
+    text = F.col("id").cast("string")
+    return rows.select(text.alias("key"), text.alias("value"), place("id").alias("partition"))
+"""
+
+
+def committed(graph: GraphHarness, topic: str) -> list[int]:
+    """What a reader of committed records sees, in the order of the keys."""
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=graph.topics.bootstrap,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        group_id=None,
+        consumer_timeout_ms=3000,
+    )
+    found = sorted(int(one.value) for one in consumer)
+    consumer.close()
+    return found
+
+
+def test_each_row_is_in_a_topic_once_for_readers_of_committed_records(graph: GraphHarness, topic: str) -> None:
+    graph.topics.topic(topic, [{"id": id} for id in range(60)])
+    graph.topics.topic(f"{topic}-copy", partitions=3)
+    definitions = COPY.format(topic=topic, flag=graph.folder / "flag", more="")
+    with pytest.raises(PipelineFailed, match="copied"):
+        graph.run(definitions)
+    pipeline = graph.run(definitions)
+    assert committed(graph, f"{topic}-copy") == list(range(60))
+    # A batch whose driver died before Spark noted it comes again, and writes nothing.
+    untick(graph.folder / "checkpoints/shop/flows/copied/records")
+    pipeline.run(once=True, say=graph.topics.said.append)
+    assert committed(graph, f"{topic}-copy") == list(range(60))
+    assert graph.said("was there already")
+    # Without its checkpoint the flow would write all of it again.
+    shutil.rmtree(graph.folder / "checkpoints")
+    with pytest.raises(InvalidPipeline, match=r"another checkpoint, which is gone.*trioka.ledger = 'restart'"):
+        pipeline.run(once=True)
+    assert len(committed(graph, f"{topic}-copy")) == 60
+    graph.run(COPY.format(topic=topic, flag=graph.folder / "flag", more=', "trioka.ledger": "restart"'))
+    assert len(committed(graph, f"{topic}-copy")) == 120
 
 
 def counts(graph: GraphHarness) -> dict[str, int]:

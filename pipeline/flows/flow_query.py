@@ -8,7 +8,7 @@ has. Dead letters go first: a batch whose rows are in the table is never asked f
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from ..expectations.judge import beyond, judged, letters_of
 from ..expectations.rules import Counts
 from ..graph.analysis import kafka_sources
 from ..graph.elements import Flow
+from ..installation.cache import Unavailable
 from ..runner.checkpoint import RECORDS, Checkpoint
 from ..runner.group_progress import GroupProgress
 from ..runner.state import state_of
@@ -76,20 +77,24 @@ class FlowQuery:
         plain = [one for one in self._sources if one.get("kafka.security.protocol", PLAIN) == PLAIN]
         brokers = list(dict.fromkeys(one["kafka.bootstrap.servers"] for one in plain))
         self._topics = {
-            address: Topics(address, Checkpoint(spark, f"{self._checkpoint.address}/brokers/{number}"))
-            for number, address in enumerate(brokers)
+            broker: Topics(broker, Checkpoint(spark, f"{address}/brokers/{number}"), address)
+            for number, broker in enumerate(brokers)
         }
         self._progress = [GroupProgress(brokers[0], self._id, say)] if len(brokers) == 1 else []
         if len(plain) < len(self._sources):
             say(f"note: {flow.name}: the brokers ask for TLS or a login, so topics that are created again go unnoticed")
         self._written_before: Ends = {}
+        self._is_started = False
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def start(self, *, once: bool, every: str) -> None:
         self._recover()
+        for topics in self._topics.values():
+            topics.confirm_known()
         for progress in self._progress:
             progress.__enter__()
+        self._is_started = True
         for key, value in self.flow.settings.items():
             self._spark.conf.set(key, value)
         try:
@@ -106,7 +111,7 @@ class FlowQuery:
             return
         there = [one for one in self._target.commits() if one.pipeline == self._id]
         dead = self._dead_letters.commits() if self._dead_letters is not None else []
-        self._written_before = farthest(one.end for one in dead if one.pipeline == self._id)
+        self._written_before = self._of_same_topics([one for one in dead if one.pipeline == self._id])
         logged = [one for one in there if one.log]
         if not there:
             return
@@ -122,15 +127,35 @@ class FlowQuery:
             topic for topic, id in self._ids(last.end).items() if is_another_topic(last.topics, {topic: id}, topic)
         }
         log = "\n".join(_without(line, again) for line in last.log.splitlines())
-        self._written_before = {topic: ends for topic, ends in self._written_before.items() if topic not in again}
         self._checkpoint.restore(RECORDS, run=str(uuid.uuid4()), batch=last.batch, log=log)
+
+    def _of_same_topics(self, commits: Sequence[Commit]) -> Ends:
+        """How far commits got in topics that were not created again since."""
+        now = self._ids(farthest(one.end for one in commits))
+        return farthest(
+            {topic: ends for topic, ends in one.end.items() if not is_another_topic(one.topics, now, topic)}
+            for one in commits
+        )
 
     def _ids(self, positions: Mapping[str, Any]) -> dict[str, str]:
         """The ids of the topics that the flow reads, compared with those that it has read before."""
         found: dict[str, str] = {}
-        for topics in self._topics.values():
-            found |= topics.confirm(positions)
+        for broker, topics in self._topics.items():
+            names = [topic for topic in positions if self._reads(broker, topic)]
+            found |= topics.confirm(names) if names else {}
         return found
+
+    def _reads(self, broker: str, topic: str) -> bool:
+        """Whether the flow reads a topic of this name there: asking for another one may create it."""
+        for options in self._sources:
+            given = {key.lower(): value for key, value in options.items()}
+            if given["kafka.bootstrap.servers"] != broker:
+                continue
+            if topic in [name.strip() for name in given.get("subscribe", "").split(",")]:
+                return True
+            if "subscribepattern" in given or topic in given.get("assign", ""):
+                return True
+        return False
 
     # -- one batch -----------------------------------------------------------------------------------------------------
 
@@ -182,7 +207,17 @@ class FlowQuery:
     def error(self) -> Exception | None:
         """Why the query failed; None if it did not."""
         failure = self.query.exception() if self.query is not None else None
-        return None if failure is None else self.failure or failure
+        if failure is None or self.failure is not None:
+            return self.failure if failure is not None else None
+        try:
+            # Spark reports a topic that was created again as lost records.
+            for topics in self._topics.values():
+                topics.confirm_known()
+        except InvalidPipeline as created_again:
+            return created_again
+        except Unavailable:
+            pass  # what Spark says is about the same brokers
+        return failure
 
     def stop(self) -> None:
         if self.query is not None:
@@ -190,7 +225,7 @@ class FlowQuery:
 
     def close(self) -> None:
         for progress in self._progress:
-            if self.query is not None:
+            if self._is_started:
                 progress.__exit__()
         for topics in self._topics.values():
             topics.__exit__()

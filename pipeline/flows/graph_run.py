@@ -27,6 +27,7 @@ from ..graph.spec import GraphSpec
 from ..installation.cache import Unavailable
 from ..runner.checkpoint import Checkpoint, local_path
 from ..runner.run import explained
+from ..tables.topic_transactions import TopicTarget, is_exactly_once
 from .events import EventLog, completed, report_of
 from .flow_query import FlowQuery, Say
 from .materialized import MaterializedViews
@@ -132,7 +133,7 @@ class GraphRun:
                 self._graph.name,
                 flow,
                 self._analysis.frames[flow.name],
-                address=f"{self._spec.checkpoint}/{FLOWS}/{flow.name}",
+                address=self._address(flow),
                 target=self._target(flow),
                 dead_letters=self._dead_letters(flow),
                 say=self._say,
@@ -147,8 +148,14 @@ class GraphRun:
             started.append(query)
         return started
 
+    def _address(self, flow: Flow) -> str:
+        """The checkpoint of a flow."""
+        return f"{self._spec.checkpoint}/{FLOWS}/{flow.name}"
+
     def _target(self, flow: Flow) -> Target:
         output = self._graph.output(flow.target)
+        if output.kind == "sink" and is_exactly_once(output):
+            return TopicTarget(self._spark, output, f"{self._graph.name}.{flow.name}", self._address(flow))
         if output.kind == "sink":
             return SparkSink(output)
         if flow.changes is not None:

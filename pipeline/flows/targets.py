@@ -24,6 +24,7 @@ from ..graph.elements import Output
 from ..graph.spec import GraphSpec
 from ..sources.offsets import Commit
 from ..tables.sinks import Confirm, IcebergTable
+from ..tables.topic_transactions import OWN_OPTIONS
 
 CONSOLE_ROWS = 20
 
@@ -70,7 +71,8 @@ class SparkSink:
         if self._output.format == "console":
             rows.show(int(options.get("numRows", CONSOLE_ROWS)), truncate=options.get("truncate", "true") == "true")
             return
-        rows.write.format(str(self._output.format)).options(**options).mode("append").save()
+        given = {key: value for key, value in options.items() if key not in OWN_OPTIONS}
+        rows.write.format(str(self._output.format)).options(**given).mode("append").save()
 
 
 class Tables:

@@ -9,8 +9,10 @@ Java and jars, the user's SQL, and whether the table and the checkpoint belong t
 """
 
 import logging
+import os
 import re
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -97,6 +99,8 @@ def spark_with(
     was_there = SparkContext._active_spark_context is not None
     result = {"spark.sql.streaming.metricsEnabled": "false", **catalogs, **(settings or {})}
     if is_local(master):
+        # Spark makes an empty folder for tables of its own, which nobody here has, in the current folder.
+        result = {"spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"trioka-spark-{os.getuid()}"), **result}
         # With a cluster's default of shuffle partitions, a laptop would have two hundred state stores.
         result = {"spark.sql.shuffle.partitions": "4", **result}
     folder = Path(warehouse)

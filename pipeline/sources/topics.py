@@ -39,9 +39,11 @@ def check_ids(known: Mapping[str, str], now: Mapping[str, str], checkpoint: str)
 class Topics:
     """The ids of the topics that a run reads, for both of its queries."""
 
-    def __init__(self, bootstrap: str, checkpoint: Checkpoint) -> None:
+    def __init__(self, bootstrap: str, checkpoint: Checkpoint, address: str | None = None) -> None:
+        """`address` is the checkpoint to remove for a new start, if the ids stand in a part of it."""
         self._bootstrap = bootstrap
         self._checkpoint = checkpoint
+        self._address = address or checkpoint.address
         self._ids = checkpoint.topics()
         self._lock = threading.Lock()
         self._view: BrokerView | None = None
@@ -58,11 +60,15 @@ class Topics:
         names = sorted(topics)
         with self._lock:
             now = self._asked(names)
-            check_ids(self._ids, now, self._checkpoint.address)
+            check_ids(self._ids, now, self._address)
             if not now.items() <= self._ids.items():
                 self._ids |= now
                 self._checkpoint.keep_topics(self._ids)
             return {topic: self._ids[topic] for topic in names if topic in self._ids}
+
+    def confirm_known(self) -> None:
+        """Compare the ids of all topics that were read before."""
+        self.confirm(self._ids)
 
     def _asked(self, names: list[str]) -> dict[str, str]:
         deadline = time.monotonic() + PATIENCE_S

@@ -1,0 +1,214 @@
+"""Writes the batches of a flow into a topic, each record once for readers with `isolation.level=read_committed`.
+
+Rows are divided by their key, so the records of a key stay in their order; rows without a key by their value. Each part
+is written by one task of Spark as one transaction (`topic_ledger.py`). A task first becomes the only writer of its
+transactional id: it ends the transaction of a task before it, of this driver or of one that is thought dead. Then it
+reads the ledger, so that what it reads stays true until it commits.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ..errors import InvalidPipeline
+from ..graph.elements import Output
+from ..installation.cache import Unreachable
+from ..sources.bootstrap import DEFAULT_BOOTSTRAP
+from ..sources.broker_view import REQUEST_TIMEOUT_MS, BrokerView
+from ..sources.offsets import Commit
+from .folder import Folder
+from .sinks import Confirm
+from .topic_ledger import Entry, LedgerMismatch, Step, step, steps
+
+PARTS_FILE = "sink.json"
+# Each part is a connection and a transaction; more of them only help a topic with very many records.
+MAX_PARTS = 32
+# The largest that brokers allow by default (transaction.max.timeout.ms). A batch must be written within it.
+TRANSACTION_TIMEOUT_MS = 900_000
+DELIVERY, EXACTLY_ONCE, AT_LEAST_ONCE = "trioka.delivery", "exactly_once", "at_least_once"
+LEDGER, CONTINUE, RESTART = "trioka.ledger", "continue", "restart"
+OWN_OPTIONS = (DELIVERY, LEDGER)
+COLUMNS = ("key", "value", "headers", "partition")
+
+
+class TopicTarget:
+    """`address` is the checkpoint of the flow, `flow_id` names it among all pipelines."""
+
+    def __init__(self, spark: SparkSession, output: Output, flow_id: str, address: str) -> None:
+        options = output.options
+        self._output = output
+        self._bootstrap = options.get("kafka.bootstrap.servers", DEFAULT_BOOTSTRAP)
+        self._topic = options.get("topic", "")
+        self._id = flow_id
+        self._folder = Folder(spark, address)
+        self._is_restart = options.get(LEDGER, CONTINUE) == RESTART
+        problem = _problem(output)
+        if problem:
+            raise InvalidPipeline(f"{output.place}: the sink '{output.name}' {problem}")
+
+    def commits(self) -> list[Commit]:
+        return []
+
+    def holds(self, commit: Commit) -> bool:
+        """Whether all parts are there; `InvalidPipeline` if ledger and checkpoint contradict each other."""
+        found = self._steps(commit)
+        return all(one is Step.SKIP for one in found.values())
+
+    def deliver(self, rows: DataFrame, commit: Commit, confirm: Confirm) -> None:
+        wrong = [name for name in rows.columns if name not in COLUMNS]
+        if "value" not in rows.columns or wrong:
+            raise InvalidPipeline(
+                f"{self._output.place}: a topic takes the columns value, key, headers and partition, and not "
+                f"{', '.join(wrong or rows.columns)}."
+            )
+        parts = self._parts()
+        write = _Part(self._bootstrap, self._topic, self._id, commit.run, commit.batch, self._is_restart)
+        key = F.col("key").cast("binary") if "key" in rows.columns else F.lit(None).cast("binary")
+        named = rows.withColumns({"key": key, "value": F.col("value").cast("binary")})
+        ordered = named.withColumn("__order", F.monotonically_increasing_id())
+        divided = ordered.repartition(parts, F.coalesce("key", "value")).sortWithinPartitions("__order")
+        confirm()
+        divided.drop("__order").foreachPartition(write)
+
+    def _steps(self, commit: Commit) -> dict[int, Step]:
+        try:
+            entries = ledger(self._bootstrap, self._topic, self._id)
+            return steps(entries, self._parts(), commit.run, commit.batch, is_restart=self._is_restart)
+        except LedgerMismatch as mismatch:
+            raise InvalidPipeline(
+                f"The sink '{self._output.name}' may hold records of this flow that would be written again: "
+                f"{mismatch}. Bring the checkpoint {self._folder.address} back; or, if the records may be there twice, "
+                f"set the option {LEDGER} = '{RESTART}' of the sink for one run."
+            ) from None
+
+    def _parts(self) -> int:
+        """The number of parts, which stays what it was at the first start: a repeated batch is divided alike."""
+        if self._folder.exists(PARTS_FILE):
+            return int(json.loads(self._folder.text(PARTS_FILE))["parts"])
+        with BrokerView(self._bootstrap) as view:
+            there = view.partitions()
+            if self._topic not in there:
+                raise InvalidPipeline(f"{self._output.place}: {view.missing(self._topic, there)}")
+        parts = min(len(there[self._topic]), MAX_PARTS)
+        self._folder.make()
+        self._folder.write(json.dumps({"parts": parts}), PARTS_FILE)
+        return parts
+
+
+def is_exactly_once(output: Output) -> bool:
+    return output.format == "kafka" and output.options.get(DELIVERY, EXACTLY_ONCE) == EXACTLY_ONCE
+
+
+def _problem(output: Output) -> str | None:
+    options = output.options
+    if not options.get("topic"):
+        return "needs the option 'topic'."
+    if options.get("kafka.security.protocol", "PLAINTEXT") != "PLAINTEXT":
+        return (
+            f"writes to brokers with TLS or a login, which transactions of trioka cannot yet; set the option "
+            f"{DELIVERY} = '{AT_LEAST_ONCE}'."
+        )
+    if options.get(LEDGER, CONTINUE) not in (CONTINUE, RESTART):
+        return f"has the option {LEDGER} = '{options[LEDGER]}'; there are {CONTINUE} and {RESTART}."
+    return None
+
+
+def group_of(flow_id: str) -> str:
+    return f"{flow_id}.sink"
+
+
+def ledger(bootstrap: str, topic: str, flow_id: str) -> dict[int, Entry]:
+    """The ledger of a flow, by part."""
+    with _reachable(bootstrap):
+        admin = KafkaAdminClient(
+            bootstrap_servers=bootstrap.split(","), client_id="trioka-pipeline", request_timeout_ms=REQUEST_TIMEOUT_MS
+        )
+        try:
+            group = group_of(flow_id)
+            answers = admin.list_group_offsets({group: None}).get(group, {})
+        finally:
+            admin.close()
+    return {
+        key.partition: Entry(run=answer.metadata, next_batch=answer.offset)
+        for key, answer in answers.items()
+        if key.topic == topic and answer.offset >= 0
+    }
+
+
+class _Part:
+    """Writes one part; Spark sends it to its workers."""
+
+    def __init__(self, bootstrap: str, topic: str, flow_id: str, run: str, batch: int, is_restart: bool) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._id = flow_id
+        self._run = run
+        self._batch = batch
+        self._is_restart = is_restart
+
+    def __call__(self, rows: Iterable[Any]) -> None:
+        context = TaskContext.get()
+        assert context is not None, "a part is written by a task of Spark"
+        part = context.partitionId()
+        with _reachable(self._bootstrap):
+            producer = KafkaProducer(
+                bootstrap_servers=self._bootstrap.split(","),
+                transactional_id=f"{self._id}-{part}",
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+                linger_ms=20,
+            )
+            try:
+                producer.init_transactions()
+                entry = ledger(self._bootstrap, self._topic, self._id).get(part)
+                if step(entry, self._run, self._batch, is_restart=self._is_restart) is Step.WRITE:
+                    self._write(producer, rows, part)
+            finally:
+                producer.close()
+
+    def _write(self, producer: Any, rows: Iterable[Any], part: int) -> None:
+        failed: list[BaseException] = []
+        keep: Callable[[BaseException], None] = failed.append
+        producer.begin_transaction()
+        for row in rows:
+            values: Mapping[str, Any] = row.asDict()
+            headers = [(one["key"], one["value"]) for one in values.get("headers") or ()]
+            future = producer.send(
+                self._topic,
+                value=_bytes(values["value"]),
+                key=_bytes(values.get("key")),
+                headers=headers,
+                partition=values.get("partition"),
+            )
+            future.add_errback(keep)
+            if failed:
+                break
+        place = TopicPartition(self._topic, part)
+        producer.flush()
+        if failed:
+            producer.abort_transaction()
+            raise failed[0]
+        producer.send_offsets_to_transaction(
+            {place: OffsetAndMetadata(self._batch + 1, self._run, -1)}, group_of(self._id)
+        )
+        producer.commit_transaction()
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+@contextmanager
+def _reachable(bootstrap: str) -> Iterator[None]:
+    try:
+        yield
+    except (KafkaError, OSError) as error:
+        text = str(error).strip().rstrip(".") or type(error).__name__
+        raise Unreachable(f"The brokers at {bootstrap} did not take the records: {text}.") from error
