@@ -13,7 +13,6 @@ import pytest
 import toolchains
 from broker_under_test import Node, start_kafka, start_trioka
 
-
 from trioka.gateway.v1 import admin_pb2, log_pb2, types_pb2
 from trioka.gateway.v1.admin_pb2_grpc import AdminServiceStub
 from trioka.gateway.v1.log_pb2_grpc import LogServiceStub
