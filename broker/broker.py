@@ -20,7 +20,7 @@ import trio
 
 from trioka.cluster.brokers import NOT_REGISTERED, FeatureRange
 from trioka.cluster.configs import ALL_BROKERS, ConfigResource, ConfigResourceType, topic_resource
-from trioka.cluster.features import NOT_SERVED, SUPPORTED
+from trioka.cluster.features import LOG_DIR_CLASS_FEATURE, NOT_SERVED, SUPPORTED
 from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.producer_ids import ProducerIdBlock
@@ -218,7 +218,8 @@ class Broker:
     @property
     def registered_features(self) -> list[FeatureRange]:
         """The features in the registration. Clients see only `supported_features`."""
-        return [*self.supported_features.values(), *NOT_SERVED.values()]
+        of_memory = [LOG_DIR_CLASS_FEATURE] if self.node.memory_log_dirs else []
+        return [*self.supported_features.values(), *NOT_SERVED.values(), *of_memory]
 
     def is_client_id_of_broker(self, client_id: str | None) -> bool:
         """Whether requests with this client id come from a broker. It is no proof of identity."""

@@ -15,7 +15,7 @@ A broker that enters FENCED or SHUTDOWN_NOW leaves every ISR and leads nothing; 
 still be fetched from. A broker that becomes UNFENCED may lead the partitions that have no leader.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from trioka.protocol.errors import (
@@ -28,6 +28,7 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.internal_records.metadata import (
     BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     UnregisterBrokerRecord,
@@ -42,6 +43,7 @@ from .brokers import FENCE, SHUTTING_DOWN, UNFENCE, Broker
 from .decision import DONE, Decision, ItemResult
 from .elections import on_broker_fenced, on_broker_removed, on_broker_unfenced, on_directories_offline
 from .features import METADATA_VERSION
+from .memory_topics import on_directories_lost
 from .metadata import Metadata
 from .metadata_log import MetadataRecord
 from .partition import is_reserved_directory
@@ -96,9 +98,22 @@ def register_broker(
         keeps_elr = metadata.features.has_eligible_leader_replicas
         leave = on_broker_fenced if is_clean or not keeps_elr else on_broker_removed
         records += leave(metadata, settings, request.broker_id)
+    if not is_same:
+        lost = list(on_directories_lost(metadata, settings, request.broker_id, before, request.log_dirs))
+        records = [*_without_same_partitions(records, lost), *lost]
     epoch = before.epoch if before is not None and is_same else next_offset + len(records)
     records.append(_registration(request, before if is_same else None, epoch))
     return Decision(records=tuple(records), replies=(epoch,))
+
+
+def _without_same_partitions(
+    records: Sequence[MetadataRecord], lost: Sequence[MetadataRecord]
+) -> Iterator[MetadataRecord]:
+    """A partition changes once, since each change is decided from the image: a loss includes that the broker left."""
+    named = {(record.topic_id, record.partition_id) for record in lost if isinstance(record, PartitionChangeRecord)}
+    for record in records:
+        if not isinstance(record, PartitionChangeRecord) or (record.topic_id, record.partition_id) not in named:
+            yield record
 
 
 def _check_registration(metadata: Metadata, settings: ControllerSettings, request: BrokerRegistrationRequest) -> None:

@@ -29,6 +29,7 @@ from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterC
 
 from .configs import ConfigOperation, ConfigResource, ConfigResourceType, topic_resource
 from .decision import DONE, Decision, ItemResult
+from .memory_topics import check_changed_configs
 from .metadata import Metadata
 from .metadata_log import MAX_RECORDS_PER_BATCH, MetadataRecord
 from .settings import ControllerSettings
@@ -201,6 +202,9 @@ def _records(
     _check_safety(metadata, resource, values)
     if not exists:
         _check_existence(metadata, resource)
+        topic = metadata.topics.by_name(resource.name) if resource.type == ConfigResourceType.TOPIC else None
+        if topic is not None:
+            check_changed_configs(topic, before, after)
     changed: list[MetadataRecord] = [
         ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=key, value=value)
         for key, value in values.items()

@@ -51,6 +51,9 @@ NOT_SERVED: Final[Mapping[str, FeatureRange]] = MappingProxyType(
     }
 )
 
+# In the registration of a broker with a memory log directory (memory_topics.py); no level of it is ever finalized.
+LOG_DIR_CLASS_FEATURE: Final = FeatureRange(name="trioka.log.dir.class", first=0, last=1)
+
 # The levels of a fresh cluster, in the order in which Kafka 4.3 writes them, as far as they are served.
 FRESH_LEVELS: Final[Mapping[str, int]] = MappingProxyType(
     {

@@ -74,6 +74,10 @@ class Partition:
         """The log directory of a replica on its broker."""
         return self.directories[self.replicas.index(broker_id)]
 
+    def may_lead_without_fetching(self, broker_id: int) -> bool:
+        """Whether the replica counts as complete: it is in sync, eligible, or the last known leader."""
+        return broker_id in (*self.isr, *self.eligible_leader_replicas, *self.last_known_elr)
+
     @classmethod
     def from_record(cls, record: PartitionRecord) -> "Partition":
         directories = tuple(record.directories) or (MIGRATING_DIRECTORY,) * len(record.replicas)

@@ -65,6 +65,7 @@ class PartitionTarget:
     recovery_state: RecoveryState | None = None
     directories: Mapping[int, bytes] = field(default_factory=dict)
     crashed: Replicas = ()  # they are not fit to lead any more
+    lost: Replicas = ()  # their records are gone: not even the last known leader may lead
 
 
 def election_context(
@@ -113,7 +114,7 @@ def change_partition(
             isr = tuple(replica for replica in isr if replica not in removing)
             replicas, removing, adding = staying, (), ()
     elr = _eligible_leaders(partition, isr, replicas, now, target)
-    leader, unclean = _elect(partition, isr, elr, replicas, now, target.election)
+    leader, unclean = _elect(partition, isr, elr, replicas, now, target)
 
     record = PartitionChangeRecord(partition_id=partition.index, topic_id=topic_id)
     if leader != partition.leader:
@@ -131,7 +132,7 @@ def change_partition(
     if isr != partition.isr and (isr or now.has_elr):
         _set(record, isr=list(isr))
     if now.has_elr:
-        _remember_last_leader(record, partition)
+        _remember_last_leader(record, partition, target.lost)
     _set_assignment(record, partition, replicas, removing, adding, now, target)
     if target.recovery_state is not None and target.recovery_state != partition.leader_recovery_state:
         _set(record, leader_recovery_state=int(target.recovery_state))
@@ -148,9 +149,15 @@ def _eligible_leaders(
 
 
 def _elect(
-    partition: Partition, isr: Replicas, elr: Replicas, replicas: Replicas, now: ElectionContext, election: Election
+    partition: Partition,
+    isr: Replicas,
+    elr: Replicas,
+    replicas: Replicas,
+    now: ElectionContext,
+    target: PartitionTarget,
 ) -> tuple[int, bool]:
     """The elected leader, and whether the election is unclean."""
+    election, lost = target.election, target.lost
     fit = isr or elr
     order = dict.fromkeys((partition.leader, *replicas))
     if election is Election.PREFERRED:
@@ -158,7 +165,7 @@ def _elect(
     for replica in order:
         if replica in fit and now.may_lead(replica):
             return replica, False
-    last = partition.last_known_elr
+    last = tuple(replica for replica in partition.last_known_elr if replica not in lost)
     if now.has_elr and not fit and len(last) == 1 and last[0] in replicas and now.may_lead(last[0]):
         return last[0], True
     if election is Election.UNCLEAN:
@@ -168,9 +175,12 @@ def _elect(
     return NO_LEADER, False
 
 
-def _remember_last_leader(record: PartitionChangeRecord, partition: Partition) -> None:
-    """The last leader of an empty ISR; cleared by the next election."""
-    if record.isr == []:
+def _remember_last_leader(record: PartitionChangeRecord, partition: Partition, lost: Replicas) -> None:
+    """The last leader of an empty ISR, unless its records are lost; cleared by the next election."""
+    if partition.leader in lost or set(lost) & set(partition.last_known_elr):
+        if partition.last_known_elr:
+            _set(record, last_known_elr=[])
+    elif record.isr == []:
         if partition.last_known_elr != (partition.leader,) and partition.leader != NO_LEADER:
             _set(record, last_known_elr=[partition.leader])
     elif partition.last_known_elr:

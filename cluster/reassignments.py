@@ -19,8 +19,10 @@ from trioka.protocol.messages.alter_partition_reassignments import AlterPartitio
 from trioka.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
 from .assignments import check_assignment
+from .configs import topic_resource
 from .decision import DONE, Decision, ItemResult
 from .elections import default_election
+from .memory_topics import check_assigned_brokers, check_min_insync
 from .metadata import Metadata
 from .metadata_log import MetadataRecord
 from .partition import Partition
@@ -115,6 +117,9 @@ def _move(
     allow_replication_factor_change: bool,
 ) -> PartitionChangeRecord | None:
     check_assignment(metadata.brokers, new_replicas)
+    configs = metadata.configs.get(topic_resource(topic.name))
+    check_assigned_brokers(metadata, configs, new_replicas)
+    check_min_insync(configs, len(new_replicas))
     if not allow_replication_factor_change:
         # While another move is under way, its aim counts.
         staying = len(set(partition.replicas) - set(partition.removing_replicas))

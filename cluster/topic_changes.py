@@ -7,7 +7,7 @@ Kafka may create some of them.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -34,7 +34,9 @@ from trioka.protocol.primitives import NULL_UUID, uuid_text
 
 from .assignments import check_assignment, new_partition
 from .config_changes import new_topic_configs
+from .configs import topic_resource
 from .decision import DONE, Decision, ItemResult
+from .memory_topics import brokers_for, check_assigned_brokers, check_new_topic
 from .metadata import Metadata
 from .metadata_log import MAX_RECORDS_PER_BATCH, MetadataRecord
 from .partition import Partition, is_reserved_directory
@@ -154,7 +156,9 @@ def _create_topic(
         )
     configs = {config.name: config.value for config in topic.configs if config.value is not None}
     config_records = new_topic_configs(metadata, settings, topic.name, configs)
-    partitions = _new_partitions(metadata, settings, random, topic)
+    partitions = _new_partitions(metadata, settings, random, topic, configs)
+    is_factor_named = bool(topic.assignments) or topic.replication_factor != BROKER_DEFAULT
+    check_new_topic(metadata, configs, partitions, is_factor_named=is_factor_named)
     charge(len(partitions))
     topic_id = _new_topic_id(metadata, random)
     reply = CreatedTopic(
@@ -172,7 +176,11 @@ def _create_topic(
 
 
 def _new_partitions(
-    metadata: Metadata, settings: ControllerSettings, random: Random, topic: CreateTopicsRequest.Topic
+    metadata: Metadata,
+    settings: ControllerSettings,
+    random: Random,
+    topic: CreateTopicsRequest.Topic,
+    configs: Mapping[str, str],
 ) -> list[Partition]:
     if topic.assignments:
         return _assigned_partitions(metadata, topic)
@@ -189,13 +197,13 @@ def _new_partitions(
         count = settings.num_partitions
     if replication_factor == BROKER_DEFAULT:
         replication_factor = settings.default_replication_factor
-    return _placed_partitions(metadata, random, 0, count, replication_factor)
+    return _placed_partitions(metadata, random, configs, 0, count, replication_factor)
 
 
 def _placed_partitions(
-    metadata: Metadata, random: Random, first: int, count: int, replication_factor: int
+    metadata: Metadata, random: Random, configs: Mapping[str, str], first: int, count: int, replication_factor: int
 ) -> list[Partition]:
-    places = usable_brokers(metadata.brokers)
+    places = usable_brokers(brokers_for(metadata, configs))
     partitions = []
     for index, replicas in enumerate(place(places, count, replication_factor, random), start=first):
         partition = new_partition(metadata.brokers, index, replicas)
@@ -295,13 +303,16 @@ def _more_partitions(
         )
     if more > limit:
         raise PolicyViolation(f"{more} partitions are too many for one request, which may add {limit}")
+    configs = metadata.configs.get(topic_resource(topic.name))
     if requested.assignments is None:
-        partitions = _placed_partitions(metadata, random, count, more, topic.replication_factor)
+        partitions = _placed_partitions(metadata, random, configs, count, more, topic.replication_factor)
     else:
         partitions = [
             _assigned_partition(metadata, index, assignment.broker_ids, topic.replication_factor)
             for index, assignment in enumerate(requested.assignments, start=count)
         ]
+        for partition in partitions:
+            check_assigned_brokers(metadata, configs, partition.replicas)
     return [partition.record(topic.topic_id) for partition in partitions]
 
 

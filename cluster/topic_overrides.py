@@ -11,6 +11,8 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION: Final = "unclean.leader.election.enable"
 READ_CONSISTENCY: Final = "trioka.read.consistency"
 LINEARIZABLE: Final = "linearizable"
+LOG_DIR_CLASS: Final = "trioka.log.dir.class"
+MEMORY: Final = "memory"
 
 
 def min_insync_replicas(metadata: Metadata, settings: ControllerSettings, topic: Topic) -> int:
@@ -20,8 +22,9 @@ def min_insync_replicas(metadata: Metadata, settings: ControllerSettings, topic:
 
 
 def is_unclean_election_allowed(metadata: Metadata, settings: ControllerSettings, topic: Topic) -> bool:
-    """Never for a topic with linearizable reads: its leader would not learn of a leader outside the ISR and ELR."""
-    if is_linearizable(metadata, topic.name):
+    """Never for a topic with linearizable reads: its leader would not learn of a leader outside the ISR and ELR. Never
+    for a memory topic: a replica that lost its memory would discard the records of the others."""
+    if is_linearizable(metadata, topic.name) or is_memory_topic(metadata, topic.name):
         return False
     value = _effective(metadata, settings, topic.name, UNCLEAN_LEADER_ELECTION)
     return settings.unclean_leader_election_enable if value is None else value.lower() == "true"
@@ -30,6 +33,11 @@ def is_unclean_election_allowed(metadata: Metadata, settings: ControllerSettings
 def is_linearizable(metadata: Metadata, topic_name: str) -> bool:
     value = metadata.configs.value(topic_resource(topic_name), READ_CONSISTENCY)
     return value is not None and value.strip() == LINEARIZABLE
+
+
+def is_memory_topic(metadata: Metadata, topic_name: str) -> bool:
+    value = metadata.configs.value(topic_resource(topic_name), LOG_DIR_CLASS)
+    return value is not None and value.strip() == MEMORY
 
 
 def _effective(metadata: Metadata, settings: ControllerSettings, topic_name: str, key: str) -> str | None:

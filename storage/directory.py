@@ -136,6 +136,7 @@ class LogDirectory:
         self.futures: dict[TopicPartition, Log] = {}  # copies in progress, each filled by one owner
         self.replaced: dict[TopicPartition, Log] = {}  # by a copy elsewhere, and still needed if that is lost
         self.meta: MetaProperties | None = None
+        self.in_memory = False  # a restart of the machine empties it; only memory topics are here
         self.report = DirectoryReport()
         self._random = random
         self._lock: File | None = None

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, cast
 
+from trioka.cluster.topic_overrides import MEMORY
 from trioka.protocol.compression import Codec
 from trioka.storage.log_config import NO_LIMIT, LogConfig, SchemaIdRules, SubjectStrategy
 
@@ -24,7 +25,7 @@ from . import topic_keys as topic
 from .group_keys import GROUP_BOUNDS
 from .key import BROKER_KEYS, GROUP_KEYS, HOUR_MS, LISTENER_PREFIX, MINUTE_MS, TOPIC_KEYS, Key
 from .trioka_keys import VALIDATE_RECORDS
-from .values import Whole
+from .values import LONG_MAX, Whole
 
 T = TypeVar("T")
 
@@ -211,6 +212,7 @@ def _schema_ids(config: TopicConfig) -> SchemaIdRules | None:
 def log_config(config: TopicConfig) -> LogConfig:
     """The configuration of the topic's logs for storage."""
     internal_segment_bytes = config[topic.INTERNAL_SEGMENT_BYTES]
+    is_in_memory = config[topic.LOG_DIR_CLASS] == MEMORY  # a sync would make nothing durable
     return LogConfig(
         segment_bytes=config[topic.SEGMENT_BYTES] if internal_segment_bytes is None else internal_segment_bytes,
         segment_ms=config[topic.SEGMENT_MS],
@@ -240,6 +242,6 @@ def log_config(config: TopicConfig) -> LogConfig:
         compression_zstd_level=config[topic.COMPRESSION_ZSTD_LEVEL],
         schema_ids=_schema_ids(config),
         validate_records=cast(Literal["full", "header"], config.config[VALIDATE_RECORDS]),
-        flush_messages=config[topic.FLUSH_MESSAGES],
-        flush_ms=config[topic.FLUSH_MS],
+        flush_messages=LONG_MAX if is_in_memory else config[topic.FLUSH_MESSAGES],
+        flush_ms=LONG_MAX if is_in_memory else config[topic.FLUSH_MS],
     )

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from . import log_keys as log
 from . import node_keys as node
+from . import trioka_keys as own
 from .addresses import Endpoint, SecurityProtocol, Server, Voter, parse_listener, parse_server, parse_voter
 from .layers import Config, ConfigError
 from .sasl import sasl_of
@@ -35,6 +36,7 @@ class Node(NamedTuple):
     bootstrap_servers: tuple[Server, ...]
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
+    memory_log_dirs: tuple[str, ...] = ()  # those of log_dirs that a restart of the machine empties
 
     @property
     def is_broker(self) -> bool:
@@ -80,6 +82,7 @@ def node_of(config: Config) -> Node:
         bootstrap_servers=tuple(map(parse_server, config[node.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS])),
         log_dirs=_log_dirs(config),
         metadata_log_dir=config[node.METADATA_LOG_DIR] or _log_dirs(config)[0],
+        memory_log_dirs=_memory_log_dirs(config),
     )
     _check_quorum(described)
     _check_controller_listeners(described, protocols)
@@ -180,6 +183,27 @@ def _log_dirs(config: Config) -> tuple[str, ...]:
     if len(directories) > MAX_LOG_DIRS:
         raise ConfigError(f"log.dirs has {len(directories)} directories; the maximum is {MAX_LOG_DIRS}.")
     return directories
+
+
+def _memory_log_dirs(config: Config) -> tuple[str, ...]:
+    """Reject directories that are not in log.dirs, and a node that would have nothing but memory: the metadata log, the
+    votes of a controller and all other topics need a disk."""
+    in_memory = [path.rstrip("/") for path in config[own.MEMORY_LOG_DIRS]]
+    if not in_memory:
+        return ()
+    log_dirs = [path.rstrip("/") for path in _log_dirs(config)]
+    for path in in_memory:
+        if path not in log_dirs:
+            raise ConfigError(f"{own.MEMORY_LOG_DIRS.name} has {path}, which must also be in log.dirs.")
+    if set(log_dirs) <= set(in_memory):
+        raise ConfigError(f"{own.MEMORY_LOG_DIRS.name} has all of log.dirs; at least one must be on a disk.")
+    of_metadata = (config[node.METADATA_LOG_DIR] or log_dirs[0]).rstrip("/")
+    if of_metadata in in_memory:
+        raise ConfigError(
+            f"{own.MEMORY_LOG_DIRS.name} has {of_metadata}, the directory of the metadata log, which must be on a "
+            "disk: put a directory on a disk first in log.dirs, or set metadata.log.dir."
+        )
+    return tuple(dict.fromkeys(in_memory))
 
 
 def _check_quorum(described: Node) -> None:

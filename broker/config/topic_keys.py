@@ -106,6 +106,11 @@ READ_CONSISTENCY = topic_key("trioka.read.consistency", String(one_of=("committe
     doc="What consumers see at the end of a partition. `committed`: the leader's high watermark, as in Kafka, which is "
         "old if another leader was elected meanwhile. `linearizable`: every record that was acknowledged with acks=all "
         "before the request was sent; not with unclean.leader.election.enable (docs/CONSISTENCY.md).")
+LOG_DIR_CLASS = topic_key("trioka.log.dir.class", String(one_of=("disk", "memory")), "disk",
+    hidden=True,
+    doc="Class of the log directories that hold the replicas. `memory`: directories of trioka.log.dirs.memory; a "
+        "topic with several replicas then requires min.insync.replicas of 2 or more. The class of an existing topic "
+        "cannot be changed (docs/OPERATIONS.md, Memory topics).")
 LEADER_REPLICATION_THROTTLED_REPLICAS = topic_key("leader.replication.throttled.replicas", List(check=is_replica), (),
     doc="Replicas whose replication is throttled on the leader: comma-separated partition:broker pairs, or * for all.")
 FOLLOWER_REPLICATION_THROTTLED_REPLICAS = topic_key("follower.replication.throttled.replicas", List(check=is_replica),

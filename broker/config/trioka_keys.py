@@ -1,5 +1,5 @@
 """Keys that Kafka does not have: HTTP, the JAAS file, TLS, limits of metrics, the fast path, record checks, scrubbing,
-the object store.
+memory directories, the object store.
 
 Their names begin with `trioka.`, so that they cannot collide with keys of later versions of Kafka. They are hidden:
 DescribeConfigs returns them only if they are set.
@@ -78,6 +78,9 @@ OAUTH_ALLOWED_URLS = broker_key("trioka.oauth.allowed.urls", List(), (), HIGH, h
 OAUTH_ALLOWED_FILES = broker_key("trioka.oauth.allowed.files", List(), (), HIGH, hidden=True,
     doc="Absolute paths of files from which sasl.oauthbearer.jwks.endpoint.url may load keys, as in Kafka's Java "
         "system property `org.apache.kafka.sasl.oauthbearer.allowed.files`.")
+MEMORY_LOG_DIRS = broker_key("trioka.log.dirs.memory", List(), (), HIGH, hidden=True,
+    doc="Those of log.dirs that are in memory (tmpfs) and hold only topics with trioka.log.dir.class=memory. They are "
+        "empty after a restart of the machine: the broker then copies its replicas from other brokers.")
 TIER_URL = broker_key("trioka.tier.url", String(check=tier_url_problem), None, HIGH, hidden=True,
     doc="Object store for tiered topics: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or "
         "`file:///directory`, the same on all nodes. It requires remote.log.storage.system.enable and the package "

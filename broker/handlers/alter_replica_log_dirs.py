@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from trioka.cluster.acls import AclOperation
 from trioka.protocol.errors import (
+    InvalidRequest,
     InvalidTopic,
     KafkaError,
     KafkaStorageError,
@@ -65,6 +66,8 @@ def _find(broker: "Broker", name: TopicPartition, path: str) -> tuple[Replica, L
     if replica is None:
         topic = broker.metadata.topics.by_name(name.topic)
         raise ReplicaNotAvailable() if topic and name.partition in topic.partitions else UnknownTopicOrPartition()
+    if directory.in_memory != broker.replication.is_memory_topic(name.topic):
+        raise InvalidRequest(f"{path} is not of the class of directories that topic {name.topic} requires")
     return replica, directory
 
 

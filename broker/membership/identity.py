@@ -4,6 +4,7 @@ Empty directories get an identity. Kafka requires a separate step for that (`Sto
 accepted here too. Directories of another node or cluster are rejected before anything in them is read or written.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from random import Random
@@ -21,6 +22,8 @@ from trioka.storage.layout import META_PROPERTIES
 
 from ..config.listeners import Node
 from ..network.listener import local_host_name
+
+log = logging.getLogger("trioka.log_directories")
 
 NO_EPOCH: Final = -1
 
@@ -72,11 +75,16 @@ def identify(
     known = {directory.meta.cluster_id for directory in directories if directory.meta is not None}
     assert len(known) <= 1, "the owner of the directories was checked before they were opened"
     cluster = known.pop() if known else uuid_text(random_uuid(random))
+    # The controller sees the new id of an emptied memory directory, and what is on disks is as complete as before.
+    emptied = [d for d in directories if d.in_memory and d.meta is None and d.failure is None]
+    for directory in emptied:
+        if metadata_directory.meta is not None:
+            log.warning("%s is empty: it gets a new id, and its replicas are copied from other brokers", directory.path)
     for directory in directories:
         if directory.failure is None:
             _own(directory, cluster, node_id, random)
     ids = [directory.meta.directory_id for directory in directories if directory.meta is not None]
-    epochs = [directory.report.broker_epoch for directory in directories]
+    epochs = [directory.report.broker_epoch for directory in directories if directory not in emptied]
     return Identity(
         cluster_id=cluster,
         directory_ids=tuple(sorted(id for id in ids if id is not None)),

@@ -58,6 +58,7 @@ def open_directories(
                 on_failure=on_failure,
                 pools=len(paths),
             )
+            opened.in_memory = opened.path in node.memory_log_dirs
             directories.append(opened)
         reason = fatal_reason(directories, node)
         if reason is not None:

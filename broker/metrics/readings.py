@@ -22,6 +22,7 @@ from ..replication.partitions import Replica
 from . import series as s
 from .groups import group_readings
 from .loop_watch import LoopWatch
+from .memory import memory_readings
 from .quotas import quota_readings
 from .samples import NO_LABELS, PAUSE, Sample, Steps, one
 from .tier import tier_readings
@@ -65,6 +66,8 @@ def readings(broker: "Broker", watch: LoopWatch, disk_space: Mapping[str, DiskSp
         left_out |= yield from quota_readings(broker)
         if broker.tier is not None and broker.tier.is_running:
             yield from tier_readings(broker.tier)
+        else:
+            yield from memory_readings(broker)
         yield s.LEFT_OUT, [Sample({"what": what}, count) for what, count in left_out.items()]
 
 

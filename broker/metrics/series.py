@@ -308,7 +308,8 @@ PROCESS_MAX_FILES = _own("process_max_fds", "The limit of open file descriptors.
 TIER_OLDEST = _own("trioka_tier_oldest_unuploaded_seconds",
     "Age of the oldest closed segment that is not in the object store, over all partitions that this broker leads.")
 TIER_WOULD_BE_LOST = _own("trioka_tier_would_be_lost_bytes",
-    "Bytes that are only on disks of brokers: what would be lost if all of them were lost now.", "topic")
+    "Bytes of tiered topics and memory topics that are not in the object store: what would be lost if all brokers were "
+    "lost now, or, for a memory topic, if their machines restarted.", "topic")
 TIER_MISSING = _own("trioka_tier_missing_segments_total",
     "Segments that lost objects in the object store, by a lifecycle rule or a hand.")
 TIER_REQUESTS = _own("trioka_tier_store_requests_total",

@@ -13,6 +13,7 @@ from ..config.trioka_keys import METRICS_MAX_PARTITIONS
 from ..tier.counts import TopicCounts
 from ..tier.log_facts import facts_of
 from . import series as s
+from .memory import untiered_bytes, would_be_lost
 from .samples import NO_LABELS, PAUSE, Sample, Steps, one
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ GAUGES: Final[dict[s.Series, Callable[[TopicState], int]]] = {
     s.REMOTE_COPY_LAG_SEGMENTS: lambda state: state.lag_segments,
     s.REMOTE_LOG_METADATA_COUNT: lambda state: state.segments,
     s.REMOTE_LOG_SIZE: lambda state: state.size_bytes,
-    s.TIER_WOULD_BE_LOST: lambda state: state.only_local_bytes,
 }
 
 
@@ -81,6 +81,10 @@ def tier_readings(tier: "TieredStorage") -> Steps[None]:
             yield PAUSE
     for gauge, reading in GAUGES.items():
         yield gauge, [Sample(NO_LABELS, reading(everything)), *_of_topics(states, reading, most)]
+    only_local = yield from untiered_bytes(tier.broker, {task.replica for task in tier.tasks.values()})
+    for topic, state in states.items():
+        only_local[topic] = only_local.get(topic, 0) + state.only_local_bytes
+    yield s.TIER_WOULD_BE_LOST, would_be_lost(only_local, most)
     reader = tier.reader
     yield one(s.REMOTE_READER_QUEUE, reader.pending)
     yield one(s.REMOTE_READER_IDLE, reader.idle_share)

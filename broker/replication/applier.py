@@ -54,6 +54,9 @@ class ApplierContext(Protocol):
     def is_linearizable(self, topic: str) -> bool:
         """Whether reads of the topic are linearizable."""
 
+    def is_memory_topic(self, topic: str) -> bool:
+        """Whether the topic's replicas are in memory directories."""
+
     def on_leader(self, replica: Replica) -> None:
         """Called when the replica becomes leader or when its ISR or epoch changes."""
 
@@ -124,11 +127,16 @@ class MetadataApplier:
         """Create the missing logs in several threads, since each takes two syncs, and one more sync covers all."""
         missing = {(c.name, c.index): c for c in mine if self._partitions.find(c.name, c.index) is None}
         configs = {name: self._log_config(name) for name in {name for name, _ in missing}}
+        in_memory = {name: self._context.is_memory_topic(name) for name in configs}
         work: list[_LogToCreate] = []
         for change in missing.values():
-            if not self._is_offline_replica(change):
-                directory = self._least_loaded([new.directory for new in work])
-                if directory is not None:
+            if not self._is_offline_replica(change, in_memory=in_memory[change.name]):
+                coming = [new.directory for new in work]
+                directory = self._least_loaded(coming, in_memory=in_memory[change.name])
+                if directory is None:
+                    kind = "memory log directory" if in_memory[change.name] else "log directory on a disk"
+                    log.error("%s-%d is offline: this broker has no usable %s", change.name, change.index, kind)
+                else:
                     work.append(_LogToCreate(change, directory, configs[change.name], self._clock.now_ms()))
         made: dict[LogDirectory, list[tuple[PartitionChanged, Log]]] = {}
         for new, its_log in zip(work, await self._make_each(work), strict=True):
@@ -303,11 +311,15 @@ class MetadataApplier:
         replica.is_unreplicated = replica.replica_count == 1
         replica.advance()
 
-    def _is_offline_replica(self, change: PartitionChanged) -> bool:
-        """Whether the replica's directory is offline. A new, empty log elsewhere would pass for the complete log."""
+    def _is_offline_replica(self, change: PartitionChanged, *, in_memory: bool) -> bool:
+        """Whether the replica's directory is offline. A new, empty log elsewhere would pass for the complete log: only
+        a replica of a memory topic begins again, once the controller counts it neither in sync nor eligible (TM1)."""
         place = change.after.directory(self._node_id)
         online = {d.meta.directory_id for d in self._directories if d.failure is None and d.meta is not None}
         if is_reserved_directory(place) or place in online:
+            return False
+        if in_memory and self._has_all_memory and not change.after.may_lead_without_fetching(self._node_id):
+            log.warning("%s-%d begins empty: its memory directory is gone", change.name, change.index)
             return False
         log.error("%s-%d is offline: its log directory is %s", change.name, change.index, uuid_text(place))
         return True
@@ -342,9 +354,15 @@ class MetadataApplier:
             if not replica.leads and replica.leader_id != NO_LEADER:
                 self._context.on_follower(replica)  # num.replica.fetchers may have changed
 
-    def _least_loaded(self, coming: Sequence[LogDirectory]) -> LogDirectory | None:
-        """The directory with the fewest partitions, as in Kafka; partitions that are about to be created count."""
-        online = [directory for directory in self._directories if directory.failure is None]
+    @property
+    def _has_all_memory(self) -> bool:
+        """Whether no memory directory has failed: the records of a replica may be in one that has."""
+        return all(directory.failure is None for directory in self._directories if directory.in_memory)
+
+    def _least_loaded(self, coming: Sequence[LogDirectory], *, in_memory: bool) -> LogDirectory | None:
+        """The directory of the topic's class with the fewest partitions, as in Kafka; partitions that are about to be
+        created count."""
+        online = [each for each in self._directories if each.failure is None and each.in_memory == in_memory]
         return min(online, key=lambda directory: len(directory.logs) + coming.count(directory), default=None)
 
     # -- removal ------------------------------------------------------------------------------------------------------

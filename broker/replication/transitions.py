@@ -18,7 +18,7 @@ import trio
 
 from trioka.cluster.brokers import Broker as Registration
 from trioka.cluster.leader_state import UNKNOWN, LeaderState
-from trioka.cluster.topic_overrides import is_linearizable
+from trioka.cluster.topic_overrides import is_linearizable, is_memory_topic
 from trioka.protocol.errors import KafkaError
 
 from ..config.replication_keys import (
@@ -117,6 +117,9 @@ class ReplicaTransitions:
 
     def is_linearizable(self, topic: str) -> bool:
         return is_linearizable(self._broker.metadata, topic)
+
+    def is_memory_topic(self, topic: str) -> bool:
+        return is_memory_topic(self._broker.metadata, topic)
 
     def on_leader(self, replica: Replica) -> None:
         self._stop_fetching(replica)
