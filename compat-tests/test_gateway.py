@@ -88,7 +88,9 @@ def test_every_call_of_the_log_service(gateway: Gateway) -> None:
     assert [(each.key, each.value, each.timestamp_ms) for each in consumed[:4]] == [
         (each.key, each.value, each.timestamp_ms) for each in RECORDS
     ]
-    whole = log.Consume(log_pb2.ConsumeRequest(topic=topic, encoding=types_pb2.ENCODING_BATCHES), timeout=TIMEOUT_S)
+    whole = log.Consume(
+        log_pb2.ConsumeRequest(topic=topic, encoding=types_pb2.ENCODING_BATCHES), timeout=TIMEOUT_S
+    )
     batches = b"".join(each.batches for each in whole)
     copy = create(gateway, "copy")
     log.Produce(log_pb2.ProduceRequest(topic=copy, partition=0, batches=batches), timeout=TIMEOUT_S)
