@@ -263,11 +263,15 @@ def _run(
         loaded = load(file, environment=environment, overrides=overrides)
         tls_remarks = check_security(loaded.config, loaded.node)
     except ConfigError as error:
-        raise CannotStart(str(error)) from None
+        *others, last = str(error), *error.others
+        for other in others:
+            print(f"error: {other}", file=sys.stderr)
+        raise CannotStart(last) from None
     # `dev` has no properties file
     for remark in () if dev is not None else (*loaded.warnings, *loaded.notes, *tls_remarks):
         print(f"note: {remark}", file=sys.stderr)
     if is_check:
+        print("ok")
         return
 
     import trio
