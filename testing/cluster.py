@@ -242,6 +242,10 @@ class Cluster(ApiFaults, TopicCalls):
         self._await_leaders(topic)
         return self._new_client().records(topic, partition, committed)
 
+    def _await_topic(self, topic: str) -> None:
+        self._new_client().create_if_missing(topic)
+        self._await_leaders(topic)
+
     def _await_leaders(self, topic: str) -> None:
         nodes = self._inside
         self._until_without(lambda: nodes.topic_problems(topic), f"{topic} is not served", PATIENCE_S)

@@ -18,8 +18,8 @@ class TopicCalls:
     def _new_client(self) -> Client:
         raise NotImplementedError
 
-    def _await_leaders(self, topic: str) -> None:
-        """Returns when the topic can be written and read."""
+    def _await_topic(self, topic: str) -> None:
+        """Returns when records can be written to the topic, which is created if the broker is configured to."""
 
     def produce(
         self,
@@ -34,10 +34,10 @@ class TopicCalls:
         partitioner does; records without a key go to partition 0. Timestamps are the broker's time.
         """
         stamp = self.clock.now_ms() if timestamp_ms is None else timestamp_ms
-        client = self._new_client()
-        client.create_if_missing(topic)
-        self._await_leaders(topic)
-        return client.produce(topic, values, key=key, partition=partition, timestamp_ms=stamp, headers=headers)
+        self._await_topic(topic)
+        return self._new_client().produce(
+            topic, values, key=key, partition=partition, timestamp_ms=stamp, headers=headers
+        )
 
     def produce_json(
         self,
