@@ -79,8 +79,10 @@ def load(
         try:
             node_of(config)
         except ConfigError as error:
-            errors.append(str(error))
-        raise ConfigError(errors[0], list(dict.fromkeys(errors[1:])))
+            key_name = str(error).partition(" ")[0]  # a key with an invalid value counts as not set here
+            if not any(f"configuration {key_name}:" in each for each in errors):
+                errors.append(str(error))
+        raise ConfigError(errors[0], errors[1:])
     described = node_of(config)
     validate_broker(config)
     warnings, notes = remarks(static)

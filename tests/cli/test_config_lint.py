@@ -39,8 +39,9 @@ def test_a_good_file_is_ok(command: list[str], tmp_path: Path) -> None:
     assert (found.returncode, found.stdout) == (0, "ok\n")
 
 
+@pytest.mark.parametrize("wrong", ["num.partitions=many", "node.id=first", "process.roles=waiter"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_single_error_is_one_line(command: list[str], tmp_path: Path) -> None:
-    found = checked(command, tmp_path / "server.properties", f"{GOOD}num.partitions=many\n")
+def test_a_single_error_is_one_line(command: list[str], wrong: str, tmp_path: Path) -> None:
+    found = checked(command, tmp_path / "server.properties", f"{GOOD}{wrong}\n")
     assert found.returncode == 1
     assert len(found.stderr.splitlines()) == 1
