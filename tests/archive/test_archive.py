@@ -272,7 +272,7 @@ def test_a_directory_with_blanks_and_percent_signs_is_an_archive(tmp_path: Path)
     place = tmp_path / "a b%20c"
     place.mkdir()
     put_objects(place.as_uri(), objects_of(sample_log(6, rounds=2)))
-    assert (place / "x").parent.iterdir() and list(Archive(place.as_uri()).records("orders", 0))
+    assert list(Archive(place.as_uri()).records("orders", 0))
 
 
 def test_credentials_are_in_no_text() -> None:
