@@ -32,6 +32,9 @@ CACHED_MANIFESTS: Final = 50_000
 READERS: Final = 16
 """Manifests that are read at the same time."""
 
+REQUESTED_MANIFESTS: Final = 1024
+"""Manifests that wait to be read, each as an object of Python."""
+
 
 @frozen
 class ArchivedTopic:
@@ -120,7 +123,9 @@ class Catalog:
             yield from () if found is None else (found,)
         elif missing:
             with ThreadPoolExecutor(min(READERS, len(missing)), thread_name_prefix="archive-manifest") as pool:
-                yield from (found for found in pool.map(self._read_if_there, missing) if found is not None)
+                for start in range(0, len(missing), REQUESTED_MANIFESTS):
+                    part = pool.map(self._read_if_there, missing[start : start + REQUESTED_MANIFESTS])
+                    yield from (found for found in part if found is not None)
 
     def _read_if_there(self, segment: RemoteSegment) -> SegmentManifest | Tombstone | None:
         """None if it was deleted since it was listed, by retention or by a rule of the store."""
