@@ -51,7 +51,7 @@ class Ranges:
     def _read(self, start: int, stop: int) -> memoryview:
         found = self._store.read_range(self._key, start, stop - start)
         if len(found) != stop - start:
-            raise DamagedSegment(f"{self._store.url}: {self._key} ends at byte {start + len(found)}, before {stop}")
+            raise DamagedSegment(f"{self._store.name}: {self._key} ends at byte {start + len(found)}, before {stop}")
         return found
 
 

@@ -30,7 +30,7 @@ class MemoryStore(ReadOnlyStore):
     """Objects in memory, so that thousands of damaged ones can be read."""
 
     def __init__(self, objects: Mapping[str, bytes]) -> None:
-        self.url = "memory"
+        self.url = self.name = "memory"
         self.contents = dict(objects)
 
     def read(self, key: str, *, limit: int) -> bytes:

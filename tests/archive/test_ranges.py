@@ -18,7 +18,7 @@ class OneObject(ReadOnlyStore):
     """An object in memory, and the ranges that were read of it."""
 
     def __init__(self, data: bytes) -> None:
-        self.url = "memory"
+        self.url = self.name = "memory"
         self.data = data
         self.reads: list[tuple[int, int]] = []
         self.read_one = Semaphore(0)
