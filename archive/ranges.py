@@ -13,8 +13,8 @@ RANGES_IN_FLIGHT: Final = 4
 
 
 class Ranges:
-    """Pieces of an object, in order. The first is read alone: whoever wants a few records stops there. Behind
-    `read_to`, where the caller expects to be done, nothing is read ahead."""
+    """Pieces of an object, in order. The first is read alone, for readers of a few records. Behind `read_to`, where
+    the caller expects to be done, nothing is read ahead."""
 
     def __init__(self, store: ReadOnlyStore, key: str, start: int, end: int, *, read_to: int | None = None) -> None:
         self._store = store

@@ -60,7 +60,7 @@ def flipped(data: bytes, bits: Iterable[int]) -> Iterator[tuple[int, bytes]]:
 
 
 def outcome(read: Callable[[], object]) -> object:
-    """What a reader got, or that it was told."""
+    """What a reader got, or that it noticed the damage."""
     try:
         return read()
     except ArchiveError:

@@ -49,7 +49,7 @@ def test_no_more_ranges_are_in_flight_than_the_limit(ranges: ModuleType) -> None
     store = OneObject(bytes(SIZE))
     with small(ranges, store) as made:
         made.take()
-        assert store.reads == [(0, 10)]  # whoever wants a few records stops here
+        assert store.reads == [(0, 10)]  # a reader of a few records stops here
         made.take()
         assert made._next == 10 * (1 + ranges.RANGES_IN_FLIGHT)
         for _ in range(1 + ranges.RANGES_IN_FLIGHT):
