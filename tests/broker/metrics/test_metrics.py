@@ -454,7 +454,11 @@ async def test_every_query_of_a_dashboard_finds_its_series_and_labels(tmp_path: 
                 assert asked <= labels, (expression, selector, labels)
 
 
-TIERED = ("trioka_tier_", "kafka_server_brokertopicmetrics_remote", "kafka_log_remote_")  # begin the names of tiered storage
+TIERED = (
+    "trioka_tier_",
+    "kafka_server_brokertopicmetrics_remote",
+    "kafka_log_remote_",
+)  # begin the names of tiered storage
 
 
 @on_trio
