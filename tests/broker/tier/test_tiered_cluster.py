@@ -30,7 +30,7 @@ from support.tiered_topics import (
 from trioka.broker.membership.log_directories import LogDirectoriesOffline
 from trioka.broker.tier import segment_losses
 from trioka.broker.tier.log_facts import id_of
-from trioka.broker.tier.ownership import incarnation_key
+from trioka.broker.tier.ownership import Superseded, incarnation_key
 from trioka.cli.client.connection import ReservedPort
 from trioka.protocol.errors import InvalidTopic
 from trioka.protocol.primitives import uuid_text
@@ -262,14 +262,16 @@ async def test_a_superseded_cluster_neither_copies_nor_deletes(tmp_path: Path) -
         (store / incarnation_key(cluster.cluster_id, 2)).write_text("{}")
         for broker in cluster.brokers.values():
             await tier_of(broker).ownership.check()
-        before = objects(store)
-        await fill(cluster, 20)
         node = await wait_leader(cluster)
-        await cluster.until(lambda: tier_of(cluster[node]).counts.errors)
+        before, segments = objects(store), finished(cluster, node)
+        await fill(cluster, 20)
+        assert closed_end(cluster, node) > max(segment.next_offset for segment in segments)
+        for broker in cluster.brokers.values():
+            with pytest.raises(Superseded):
+                await tier_of(broker).sweep.sweep()
         assert objects(store) == before
-        assert replica(cluster, node).log.segments[0].base_offset <= max(
-            each.next_offset for each in finished(cluster, node)
-        )
+        assert finished(cluster, node) == segments
+        assert replica(cluster, node).log.log_start_offset == 0
 
 
 @on_cluster
