@@ -117,7 +117,7 @@ REMOTE_LOG_METADATA_TOPIC_RETENTION_MS = broker_key("rlmm.config.remote.log.meta
         "keeps its segments in the object store.")
 REMOTE_LOG_METADATA_TOPIC_MIN_ISR = broker_key("rlmm.config.remote.log.metadata.topic.min.isr", Int(min=1), 2, LOW,
     hidden=True,
-    doc="min.insync.replicas of `__remote_log_metadata`, at most its number of replicas.")
+    doc="The min.insync.replicas of `__remote_log_metadata`, at most its number of replicas.")
 REMOTE_LOG_STORAGE_MANAGER_CLASS_NAME = broker_key("remote.log.storage.manager.class.name",
     String(check=not_empty), None, MEDIUM, effect=JAVA,
     doc="Java class that stores remote segments.")

@@ -127,6 +127,12 @@ REMOTE_COPY_REQUESTS = _jmx("server_brokertopicmetrics_remotecopyrequests_total"
     "Copies of segments that were begun.", "topic")
 REMOTE_COPY_ERRORS = _jmx("server_brokertopicmetrics_remotecopyerrors_total",
     "Copies of segments that failed and were begun again.", "topic")
+REMOTE_FETCH_BYTES = _jmx("server_brokertopicmetrics_remotefetchbytes_total",
+    "Bytes of records that consumers were sent from the object store.", "topic")
+REMOTE_FETCH_REQUESTS = _jmx("server_brokertopicmetrics_remotefetchrequests_total",
+    "Reads of a partition from the object store.", "topic")
+REMOTE_FETCH_ERRORS = _jmx("server_brokertopicmetrics_remotefetcherrors_total",
+    "Reads from the object store that failed.", "topic")
 REMOTE_DELETE_REQUESTS = _jmx("server_brokertopicmetrics_remotedeleterequests_total",
     "Deletions of segments in the object store that were begun.", "topic")
 REMOTE_DELETE_ERRORS = _jmx("server_brokertopicmetrics_remotedeleteerrors_total",
@@ -139,6 +145,11 @@ REMOTE_LOG_METADATA_COUNT = _jmx("server_brokertopicmetrics_remotelogmetadatacou
     "Segments that the remote log metadata knows, in any state.", "topic")
 REMOTE_LOG_SIZE = _jmx("server_brokertopicmetrics_remotelogsizebytes",
     "Bytes of readable segments in the object store.", "topic")
+
+REMOTE_READER_QUEUE = _jmx("log_remote_remotestoragethreadpool_remotelogreadertaskqueuesize",
+    "Reads from the object store that were begun and have no answer yet.")
+REMOTE_READER_IDLE = _jmx("log_remote_remotestoragethreadpool_remotelogreaderavgidlepercent",
+    "Share of remote.log.reader.threads that is not used now, from 0 to 1.")
 
 # -- Kafka's own: the controller and the quorum ------------------------------------------------------------------------
 
@@ -306,5 +317,10 @@ TIER_ERRORS = _own("trioka_tier_store_errors_total", "Requests of copies and del
 TIER_SWEPT = _own("trioka_tier_swept_objects_total", "Objects that the sweep has deleted: no segment had them.")
 TIER_DELETING = _own("trioka_tier_deleting_partitions",
     "Partitions of deleted topics whose segments are being deleted from the object store.")
+TIER_CACHE_BYTES = _own("trioka_tier_cache_bytes", "Memory that is used by data and indexes of remote segments.")
+TIER_CACHE_HITS = _own("trioka_tier_cache_hits_total", "Ranges of remote segments that were in memory when needed.")
+TIER_CACHE_MISSES = _own("trioka_tier_cache_misses_total", "Ranges of remote segments that were not.")
+TIER_REJECTED_READS = _own("trioka_tier_rejected_reads_total",
+    "Reads that got nothing, because remote.log.reader.max.pending.tasks others were pending.")
 TIER_SUPERSEDED = _own("trioka_tier_superseded",
     "1 if a restored cluster owns the objects, so that this broker does not write to the object store.")

@@ -1,4 +1,4 @@
-"""Tiered storage: what was copied, and what is not in the object store yet.
+"""Tiered storage: what was copied and read, and what is not in the object store yet.
 
 Kafka's own names count per topic; what a partition lacks is computed from its log at each scrape.
 """
@@ -26,6 +26,9 @@ COUNTERS: Final[dict[s.Series, Callable[[TopicCounts], int]]] = {
     s.REMOTE_COPY_BYTES: lambda counts: counts.copied_bytes,
     s.REMOTE_COPY_REQUESTS: lambda counts: counts.copy_requests,
     s.REMOTE_COPY_ERRORS: lambda counts: counts.copy_errors,
+    s.REMOTE_FETCH_BYTES: lambda counts: counts.fetched_bytes,
+    s.REMOTE_FETCH_REQUESTS: lambda counts: counts.fetch_requests,
+    s.REMOTE_FETCH_ERRORS: lambda counts: counts.fetch_errors,
     s.REMOTE_DELETE_REQUESTS: lambda counts: counts.delete_requests,
     s.REMOTE_DELETE_ERRORS: lambda counts: counts.delete_errors,
 }
@@ -78,6 +81,13 @@ def tier_readings(tier: "TieredStorage") -> Steps[None]:
             yield PAUSE
     for gauge, reading in GAUGES.items():
         yield gauge, [Sample(NO_LABELS, reading(everything)), *_of_topics(states, reading, most)]
+    reader = tier.reader
+    yield one(s.REMOTE_READER_QUEUE, reader.pending)
+    yield one(s.REMOTE_READER_IDLE, reader.idle_share)
+    yield one(s.TIER_CACHE_BYTES, reader.ranges.bytes + reader.indexes.bytes)
+    yield one(s.TIER_CACHE_HITS, reader.ranges.hits)
+    yield one(s.TIER_CACHE_MISSES, reader.ranges.misses)
+    yield one(s.TIER_REJECTED_READS, reader.rejected)
     yield one(s.TIER_OLDEST, 0 if oldest_ms is None else max(0, tier.now_ms() - oldest_ms) / 1000)
     yield one(s.TIER_REQUESTS, counts.requests)
     yield one(s.TIER_ERRORS, counts.errors)

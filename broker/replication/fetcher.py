@@ -27,7 +27,6 @@ partition that is no longer followed in that epoch is dropped.
 
 import logging
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -83,6 +82,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 FULL_SCAN_S: Final = 1.0
 BEGINNING: Final = "beginning of replicas"  # a connection of their own, because fetches wait at the leader
+BEGIN_ATTEMPTS: Final = 20  # of an empty replica to begin behind the last tiered offset
 MAX_PARTITIONS_PER_TURN: Final = 16  # then other tasks run
 
 Result = FetchResponse.Topic.Partition
@@ -183,14 +183,17 @@ class ReplicaFetcher:
     def add(self, replica: Replica) -> None:
         followed = FollowedPartition(replica)
         its_log, config = replica.log, self._broker.config
-        if lacks_remote_history(its_log):
-            its_log.truncate_fully_and_start_at(its_log.log_start_offset, now_ms=self._broker.clock.now_ms())
+        try:
+            if lacks_remote_history(its_log):
+                its_log.truncate_fully_and_start_at(its_log.log_start_offset, now_ms=self._broker.clock.now_ms())
+        except KafkaError as error:
+            self._fail(followed, error)
         self._followed[followed.key] = followed
         self._changed[followed.key] = None
         if its_log.config.remote_storage and not its_log.log_end_offset:
             followed.is_beginning = config[FOLLOWER_FETCH_LAST_TIERED_OFFSET_ENABLE]
             if followed.is_beginning:
-                self._broker.nursery.start_soon(partial(self._begin, followed, behind_last_tiered=True))
+                self._broker.nursery.start_soon(self._begin_behind_last_tiered, followed)
         self._wake.set()
 
     def drop(self, replica: Replica) -> None:
@@ -462,25 +465,52 @@ class ReplicaFetcher:
             elif leader_end < end:
                 self._back_off(followed, OffsetOutOfRange(f"it ends at {end}, and its leader's log at {leader_end}"))
 
-    async def _begin(self, followed: FollowedPartition, *, behind_last_tiered: bool = False) -> None:
+    async def _begin(self, followed: FollowedPartition) -> None:
         """Lets a replica begin behind what is in the object store. The next fetch repeats what fails."""
-        replica = followed.replica
         try:
-            if await self._peer() is not None and self._address is not None:
-                peer = self._broker.peers.peer(*self._address, BEGINNING)
-                beginning = RemoteBeginning(self._broker, peer, replica)
-                if await beginning.run(behind_last_tiered=behind_last_tiered):
-                    log.info("%r: begins at %d, behind the object store", replica, replica.log.log_end_offset)
+            if not await self._try_to_begin(followed):
+                self._back_off(followed, OffsetMovedToTieredStorage("and there is nothing to begin behind"))
         except KafkaError as error:
-            self._fail(followed, error)
+            self._back_off(followed, error)
         except Exception as mistake:
-            log.error("internal error: %r cannot begin", replica, exc_info=mistake)
-            self._fail(followed, UnknownServerError())
+            log.error("internal error: %r cannot begin", followed.replica, exc_info=mistake)
+            self._back_off(followed, UnknownServerError())
         finally:
-            followed.is_beginning = False
-            if self._followed.get(followed.key) is followed:
-                self._changed[followed.key] = None
-                self._wake.set()
+            self._has_begun(followed)
+
+    async def _begin_behind_last_tiered(self, followed: FollowedPartition) -> None:
+        """The same for an empty replica, which could be fetched from its leader too: so failures are repeated here,
+        because the remote log metadata is loaded meanwhile; but not forever."""
+        try:
+            for _ in range(BEGIN_ATTEMPTS):
+                try:
+                    await self._try_to_begin(followed, behind_last_tiered=True)
+                    break
+                except KafkaError as error:
+                    self._back_off(followed, error)
+                await trio.sleep(max(followed.not_before - self._broker.clock.now(), FIRST_BACKOFF_S))
+                if self._followed.get(followed.key) is not followed:
+                    break
+        except Exception as mistake:
+            log.error("internal error: %r cannot begin", followed.replica, exc_info=mistake)
+        finally:
+            self._has_begun(followed)
+
+    async def _try_to_begin(self, followed: FollowedPartition, *, behind_last_tiered: bool = False) -> bool:
+        replica = followed.replica
+        if await self._peer() is None or self._address is None:
+            raise KafkaStorageError(f"{replica!r}: the address of its leader is not known")
+        peer = self._broker.peers.peer(*self._address, BEGINNING)
+        has_begun = await RemoteBeginning(self._broker, peer, replica).run(behind_last_tiered=behind_last_tiered)
+        if has_begun:
+            log.info("%r: begins at %d, behind the object store", replica, replica.log.log_end_offset)
+        return has_begun
+
+    def _has_begun(self, followed: FollowedPartition) -> None:
+        followed.is_beginning = False
+        if self._followed.get(followed.key) is followed:
+            self._changed[followed.key] = None
+            self._wake.set()
 
     async def _offsets(self, peer: "Peer", lost: Iterable[FollowedPartition], which: int) -> dict[tuple[str, int], int]:
         topics: dict[str, list[ListOffsetsRequest.Topic.Partition]] = {}

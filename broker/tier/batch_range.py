@@ -8,10 +8,13 @@ runs in worker threads: headers and CRCs of 1 MB take a third of a millisecond.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from trioka.protocol.batch import HEADER_SIZE, BatchHeader, check_crc, read_header, records
-from trioka.protocol.errors import CorruptMessage, KafkaError
+from trioka.protocol.errors import CorruptMessage, KafkaError, ProtocolError, UnsupportedForMessageFormat
+
+MAX_BATCH_BYTES: Final = 256 * 1024 * 1024  # more than a request may have; a wrong length must not load a whole segment
 
 
 class Extract(NamedTuple):
@@ -88,16 +91,15 @@ def extract(data: memoryview, wanted: Wanted) -> Extract:
             needed = HEADER_SIZE if header is None else header.size
             return Extract(NOTHING, next_offset, position + needed - len(data))
         expected.check(header)
+        if not check_crc(data, header):
+            raise CorruptMessage(f"the batch at offset {header.base_offset} fails its checksum")
         size = position + header.size - start
         if found or header.last_offset >= wanted.offset:
             if not found:
                 start, size = position, header.size
-            if header.last_offset >= wanted.end_offset or (
-                size > wanted.max_bytes and (found or not wanted.at_least_one)
-            ):
+            is_too_large = size > wanted.max_bytes and (found or not wanted.at_least_one)
+            if is_too_large or header.last_offset >= wanted.end_offset:
                 break
-            if not check_crc(data, header):
-                raise CorruptMessage(f"the batch at offset {header.base_offset} fails its checksum")
             found, next_offset = True, header.next_offset
         position += header.size
         expected = Anchor(header.next_offset, None, expected.is_contiguous)
@@ -113,9 +115,12 @@ def _header(data: memoryview, position: int) -> BatchHeader | None:
     if len(data) - position < HEADER_SIZE:
         return None
     try:
-        return read_header(data, position)
-    except KafkaError as error:
+        header = read_header(data, position)
+    except (ProtocolError, UnsupportedForMessageFormat) as error:
         raise CorruptMessage(str(error)) from None
+    if header.size > MAX_BATCH_BYTES:
+        raise CorruptMessage(f"a batch of {header.size} bytes; the limit is {MAX_BATCH_BYTES}")
+    return header
 
 
 def first_from(data: memoryview, timestamp: int, start_offset: int, end_offset: int) -> TimedRecord | None:
@@ -123,8 +128,8 @@ def first_from(data: memoryview, timestamp: int, start_offset: int, end_offset: 
     position = 0
     while position < len(data):
         header = read_header(data, position)
-        if header.max_timestamp >= timestamp:
-            for record in records(data, header):
+        with suppress(KafkaError):  # a batch with unreadable records has no record of this time
+            for record in records(data, header) if header.max_timestamp >= timestamp else ():
                 if record.timestamp >= timestamp and start_offset <= record.offset < end_offset:
                     return TimedRecord(record.offset, record.timestamp, header.leader_epoch)
         position += header.size

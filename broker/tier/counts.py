@@ -4,12 +4,23 @@
 class TopicCounts:
     """Of one topic, on this broker."""
 
-    __slots__ = ("copied_bytes", "copied_segments", "copy_errors", "copy_requests", "delete_errors", "delete_requests")
+    __slots__ = (
+        "copied_bytes",
+        "copied_segments",
+        "copy_errors",
+        "copy_requests",
+        "delete_errors",
+        "delete_requests",
+        "fetch_errors",
+        "fetch_requests",
+        "fetched_bytes",
+    )
 
     def __init__(self) -> None:
         self.copied_bytes = self.copied_segments = 0
         self.copy_requests = self.copy_errors = 0
         self.delete_requests = self.delete_errors = 0
+        self.fetched_bytes = self.fetch_requests = self.fetch_errors = 0
 
     def add(self, other: "TopicCounts") -> None:
         for name in self.__slots__:

@@ -12,8 +12,8 @@ from trioka.storage.checkpoint import EpochEntry
 from ..replication.partitions import Replica
 from .log_facts import id_of
 from .object_store import ObjectStoreError
-from .reader import object_name
 from .remote_index import read_indexes
+from .segment_objects import remote_segment_of
 
 if TYPE_CHECKING:
     from .tiered_storage import TieredStorage
@@ -37,7 +37,7 @@ async def history_at(tier: "TieredStorage", replica: Replica, offset: int, epoch
     segment = None if partition is None else partition.segment_at(lineage, offset)
     if segment is None:
         raise KafkaStorageError(f"{about}: no segment with offset {offset} of epoch {epoch} is known yet")
-    name = object_name(about, segment)
+    name = remote_segment_of(about, segment)
     try:
         manifest, data = await tier.reader.load_indexes(name)
         indexes: SegmentIndexes = await trio.to_thread.run_sync(read_indexes, data, manifest)

@@ -64,6 +64,7 @@ class PartitionTask:
         self._event = trio.Event()
         self._busy: dict[bytes, bool] = {}  # by segment: whether it is being deleted
         self._active = replica.log.segments.active
+        self._log_start = replica.log.log_start_offset
         self._awaited = inf  # the end of a closed segment that is not committed yet
         self._awaits_followers = False  # they do not all have the log start yet
         self._failures = 0
@@ -80,6 +81,8 @@ class PartitionTask:
         its_log = self.replica.log
         if its_log.segments.active is not self._active or its_log.high_watermark >= self._awaited:
             return True
+        if its_log.log_start_offset != self._log_start:
+            return True  # records were deleted by a client
         return self._awaits_followers and replicated_log_start(self.replica) >= its_log.log_start_offset
 
     def on_notified(self) -> None: ...
@@ -117,6 +120,7 @@ class PartitionTask:
         while self.replica.leads and self.replica.leader_epoch == self.epoch and not self.replica.log.closed:
             self._event = trio.Event()
             self._active = self.replica.log.segments.active
+            self._log_start = self.replica.log.log_start_offset
             wait_s = self._tier.retry_interval_s
             if trio.current_time() >= self._retry_at:
                 expiry_s = self._decide(nursery)
@@ -129,6 +133,8 @@ class PartitionTask:
     def _decide(self, nursery: trio.Nursery) -> float:
         """Starts what is to be done now. Returns the seconds until something expires."""
         tier = self._tier
+        if tier.ownership.superseded_by is not None:
+            return inf  # a restored cluster has the objects: no record may say otherwise (TI11)
         remote, policy, now_ms = tier.topic.partition(self.about), tier.policy_of(self.replica), tier.now_ms()
         try:
             facts = facts_of(self.replica)

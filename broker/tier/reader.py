@@ -49,10 +49,12 @@ from ..config.tier_keys import (
 from ..config.trioka_keys import TIER_CACHE_BYTES
 from .batch_range import NOTHING, Extract, TimedRecord, Wanted, extract, first_from, joined
 from .copy_quota import CopyQuota
+from .counts import TierCounts
 from .loading_cache import LoadingCache, StartSoon
 from .object_store import ObjectNotFound, ObjectStore, ObjectStoreError
 from .remote_index import RemoteIndex, check_manifest, read_indexes, remote_index
 from .remote_read import RemotePlace, RemoteRead, RemoteReadRequest
+from .segment_objects import remote_segment_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +68,8 @@ T = TypeVar("T")
 RANGE_BYTES: Final = 4 * 1024 * 1024  # smaller ranges cost ten times the CPU per byte
 WINDOW: Final = 4  # ranges in flight for a sequential reader
 MAX_READ_BYTES: Final = 2 * RANGE_BYTES  # of one partition in one response; a larger batch is returned alone
+CHECK_THREADS: Final = 4
+SMALL_BYTES: Final = 512 * 1024  # a smaller result is copied, because a view of it keeps a whole range in memory
 MAX_INDEX_CACHE_BYTES: Final = 64 * 1024 * 1024
 MAX_INDEX_LOADS_AHEAD: Final = 8
 MAX_EMPTY_SEGMENTS: Final = 4  # that have nothing from the offset on, because of gaps: looked at in one read
@@ -86,25 +90,6 @@ class RangeKey(NamedTuple):
     size: int
 
 
-class ReaderCounts:
-    """Since the start, for metrics; requests and errors of a topic include its reads only."""
-
-    def __init__(self) -> None:
-        self.bytes: dict[str, int] = {}
-        self.requests: dict[str, int] = {}
-        self.errors: dict[str, int] = {}
-        self.pending = 0
-        self.rejected = 0
-
-    def add(self, counts: dict[str, int], topic: str, value: int = 1) -> None:
-        counts[topic] = counts.get(topic, 0) + value
-
-    def forget(self, topic: str) -> None:
-        """A topic was deleted."""
-        for counts in (self.bytes, self.requests, self.errors):
-            counts.pop(topic, None)
-
-
 class RemoteReader:
     def __init__(
         self,
@@ -114,6 +99,7 @@ class RemoteReader:
         image: RemoteLogMetadata,
         on_lost: Callable[[TopicIdPartition, RemoteSegment, Loss], None],
         may_skip: Callable[[TopicIdPartition], bool],
+        counts: TierCounts,
     ) -> None:
         self._config: Final = config
         self._store: Final = store
@@ -121,8 +107,13 @@ class RemoteReader:
         self._on_lost: Final = on_lost
         self._may_skip: Final = may_skip
         self._threads: Final = trio.CapacityLimiter(config()[REMOTE_LOG_READER_THREADS])
+        self._checks: Final = trio.CapacityLimiter(
+            CHECK_THREADS
+        )  # of their own, because appends need threads for fsyncs
         self.quota: Final = CopyQuota(lambda: config()[REMOTE_LOG_MANAGER_FETCH_MAX_BYTES_PER_SECOND])
-        self.counts: Final = ReaderCounts()
+        self._counts: Final = counts
+        self.pending = 0  # reads that were begun and have no answer yet
+        self.rejected = 0  # since the start, because too many were pending
         cache_bytes = config()[TIER_CACHE_BYTES]
         self.ranges: Final = LoadingCache[RangeKey, memoryview](
             start_soon, self._load_range, len, max_bytes=cache_bytes, max_ahead=max(cache_bytes // RANGE_BYTES // 2, 1)
@@ -141,25 +132,24 @@ class RemoteReader:
 
     async def read(self, request: RemoteReadRequest) -> RemoteRead | None:
         """None if there is no answer yet. KafkaStorageError if the object store fails, CorruptMessage for damage."""
-        topic = request.place.about.topic
-        config = self._config()
-        self.counts.add(self.counts.requests, topic)
-        if self.counts.pending >= config[REMOTE_LOG_READER_MAX_PENDING_TASKS]:
-            self.counts.rejected += 1
+        config, counts = self._config(), self._counts.of(request.place.about.topic)
+        counts.fetch_requests += 1
+        if self.pending >= config[REMOTE_LOG_READER_MAX_PENDING_TASKS]:
+            self.rejected += 1
             await trio.sleep(config[REMOTE_FETCH_MAX_WAIT_MS] / 1000)
             return None
-        self.counts.pending += 1
+        self.pending += 1
         found: RemoteRead | None = None
         try:
             with trio.move_on_after(config[REMOTE_FETCH_MAX_WAIT_MS] / 1000):
                 found = await self._read(request)
         except (KafkaStorageError, CorruptMessage):
-            self.counts.add(self.counts.errors, topic)
+            counts.fetch_errors += 1
             raise
         finally:
-            self.counts.pending -= 1
+            self.pending -= 1
         if found is not None:
-            self.counts.add(self.counts.bytes, topic, len(found.records))
+            counts.fetched_bytes += len(found.records)
         return found
 
     async def _read(self, request: RemoteReadRequest) -> RemoteRead:
@@ -215,7 +205,9 @@ class RemoteReader:
                 anchor=anchor,
                 is_last_data=len(views) == len(ranges) and skipped + limit >= sum(map(len, views)),
             )
-            found = await trio.to_thread.run_sync(partial(_extract_from, views, skipped, limit, wanted))
+            found = await trio.to_thread.run_sync(
+                partial(_extract_from, views, skipped, limit, wanted), limiter=self._checks
+            )
             if not found.missing_bytes:
                 return found
             # The first batch goes over the end of these bytes: copy what the read may have, from both ranges.
@@ -236,7 +228,7 @@ class RemoteReader:
         if len(ranges) < WINDOW - 1:
             following = reading.partition.segment_at(reading.lineage, reading.lineage.usable_end(reading.segment))
         if following is not None:
-            name = object_name(reading.request.place.about, following)
+            name = remote_segment_of(reading.request.place.about, following)
             self.indexes.load_ahead(name)
             for key in self._ranges(name, following.size_bytes, 0)[: WINDOW - 1 - len(ranges)]:
                 self.ranges.load_ahead(key)
@@ -283,7 +275,9 @@ class RemoteReader:
         reading = reading._replace(offset=max(index.offset_before(timestamp), start))
         while reading.offset < end:
             read = await self._extract(reading, True)
-            found = await trio.to_thread.run_sync(partial(first_from, read.records, timestamp, start, end))
+            found = await trio.to_thread.run_sync(
+                partial(first_from, read.records, timestamp, start, end), limiter=self._checks
+            )
             if found is not None or read.next_offset <= reading.offset:
                 return found
             reading = reading._replace(offset=read.next_offset)
@@ -310,6 +304,11 @@ class RemoteReader:
             manifest = await trio.to_thread.run_sync(lambda: check_manifest(bytes(data), name))
             indexes = await self._store().get(name.key(ObjectSuffix.INDEXES), max_bytes=max(manifest.indexes.size, 1))
         return manifest, indexes
+
+    @property
+    def idle_share(self) -> float:
+        """The share of remote.log.reader.threads that is not used now."""
+        return self._threads.available_tokens / self._threads.total_tokens
 
     def _requests(self) -> trio.CapacityLimiter:
         threads = self._config()[REMOTE_LOG_READER_THREADS]
@@ -363,17 +362,13 @@ class _Reading(NamedTuple):
 
     @property
     def name(self) -> object_key.RemoteSegment:
-        return object_name(self.request.place.about, self.segment)
+        return remote_segment_of(self.request.place.about, self.segment)
 
 
 def _extract_from(views: list[memoryview], skipped: int, limit: int, wanted: Wanted) -> Extract:
     assert not trio.lowlevel.in_trio_run(), "batches would be checked on the event loop"
-    return extract(joined(views, skipped, limit), wanted)
-
-
-def object_name(about: TopicIdPartition, segment: RemoteSegment) -> object_key.RemoteSegment:
-    """The names of the segment's objects."""
-    return object_key.RemoteSegment(about, segment.start_offset, segment.segment_id)
+    found = extract(joined(views, skipped, limit), wanted)
+    return found if len(found.records) > SMALL_BYTES else found._replace(records=memoryview(bytes(found.records)))
 
 
 def _with_transactions(reading: _Reading) -> "Iterator[RemoteSegment]":

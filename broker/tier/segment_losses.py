@@ -16,7 +16,8 @@ from trioka.protocol.remote_segment.object_key import ObjectSuffix, TopicIdParti
 
 from ..config.trioka_keys import TIER_MISSING_POLICY
 from .object_store import ObjectNotFound, ObjectStoreError
-from .reader import Loss, RemoteReader, object_name
+from .reader import Loss, RemoteReader
+from .segment_objects import remote_segment_of
 
 if TYPE_CHECKING:
     from .tiered_storage import TieredStorage
@@ -27,14 +28,14 @@ SKIP: Final = "skip"
 
 def open_reader(tier: "TieredStorage", nursery: trio.Nursery) -> RemoteReader:
     """The reader of a broker, which reports losses to the partitions' tasks."""
-    losses = SegmentLosses(tier, nursery)
     return RemoteReader(
         lambda: tier.broker.config,
         nursery.start_soon,
         lambda: tier.store,
         tier.topic.image,
-        losses.report,
+        tier.losses.report,
         partial(_may_skip, tier),
+        tier.counts,
     )
 
 
@@ -67,7 +68,7 @@ class SegmentLosses:
             task.wake()
 
     async def _is_missing(self, about: TopicIdPartition, segment: RemoteSegment) -> bool:
-        name = object_name(about, segment)
+        name = remote_segment_of(about, segment)
         try:
             for suffix in ObjectSuffix:
                 await self._tier.store.size(name.key(suffix))

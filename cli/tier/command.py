@@ -133,6 +133,7 @@ def _segment_row(partition: RemotePartition, segment: RemoteSegment) -> dict[str
 @with_output
 def verify(kafka: Kafka, url: str, options: Mapping[str, str], output: str) -> int:
     """Compares the records with the objects; exit code 10 if something is missing or left over."""
+    kafka.cluster()  # a cluster that does not answer is reported before the store is listed
     with explained():
         bucket = Bucket(url, options)
         listed = list(bucket.listed())  # before the records: a record is older than its objects

@@ -1,6 +1,7 @@
 """Every command on the pages about the command line is run, in its order, and ends as the page says."""
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from trioka.protocol.sasl.jaas import PLAIN_MODULE
 __all__ = ["home"]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+PATIENCE_S = 60.0
+CHECK_INTERVAL_S = 0.05
 PROPERTIES = (
     "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\nlog.dirs=data\n"
     "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.quorum.voters=1@localhost:9093\n"
@@ -30,6 +33,14 @@ def commands_of(page: str) -> list[str]:
         return commands_in(text)
     cells = [row.split(" | ")[1] for row in re.findall(r"(?m)^\| (.* \| .*) \|$", text)[1:]]
     return [code.replace("\\|", "|") for cell in cells for code in re.findall(r"`([^`]*trioka [^`]*)`", cell)]
+
+
+def until_tiered(at: str) -> None:
+    """Waits for the first record about the topic `history`."""
+    deadline = time.monotonic() + PATIENCE_S
+    while command("tier", "ls", "history", at=at).code:
+        assert time.monotonic() < deadline
+        time.sleep(CHECK_INTERVAL_S)
 
 
 @pytest.fixture
@@ -48,6 +59,9 @@ def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         authorizer_class_name=authorizer,
         super_users="User:ANONYMOUS",
         delegation_token_secret_key="of the page",
+        remote_log_storage_system_enable="true",
+        trioka_tier_url=(home / "store").as_uri(),
+        rlmm_config_remote_log_metadata_topic_replication_factor=1,
     ) as broker:
         secured = f"{HOST}:{broker.addresses[SASL][1]}"
         (home / "client.properties").write_text(
@@ -56,7 +70,11 @@ def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         )
         words = ("context", "set", "secured", "--bootstrap-server", secured, "--command-config", "client.properties")
         assert command(*words).code == 0
-        yield f"{HOST}:{broker.addresses[LISTENER][1]}"
+        at = f"{HOST}:{broker.addresses[LISTENER][1]}"
+        tiered = ("topics", "create", "history", "--config", "remote.storage.enable=true")
+        assert command(*tiered, at=at).code == 0
+        until_tiered(at)
+        yield at
 
 
 @pytest.mark.parametrize("page", ["CLI.md", "COMING-FROM-KAFKA.md"])
@@ -90,6 +108,7 @@ def test_every_command_of_a_group_is_on_the_page() -> None:
         "quota",
         "token",
         "archive",
+        "tier",
     ):
         listed = command(name, "--help").out.split("Commands:")[1].split("\n")
         inside = [line.split()[0] for line in listed if line.strip()]

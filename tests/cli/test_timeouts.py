@@ -63,6 +63,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "token create": (),
     "token renew": ("t",),
     "token expire": ("t",),
+    "tier status": (),
+    "tier ls": ("t",),
+    "tier verify": ("file:///nowhere",),
+    "tier sweep": ("file:///nowhere",),
+    "tier lifecycle": ("--print",),
     "bench": ("produce",),
     "cluster status": (),
     "cluster brokers": (),
@@ -87,7 +92,7 @@ def asking() -> Iterator[str]:
         if any(parameter.name == "timeout" for parameter in command.params):
             yield name
 
-    names = ("topics", "groups", "lag", "produce", "consume", "config", "doctor", "bench", "cluster")
+    names = ("topics", "groups", "lag", "produce", "consume", "config", "doctor", "bench", "cluster", "tier")
     for name in (*names, "user", "acl", "quota", "token"):
         found = root.get_command(context, name)
         assert found is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.config_requests import SET, alter
 from support.config_requests import TOPIC as RESOURCE
-from support.replicated_topics import TOPIC, fetch, replica, wait_leader
+from support.replicated_topics import TOPIC, fetch, partition, replica, wait_leader
 from support.tiered_topics import (
     closed_end,
     create_tiered,
@@ -17,13 +17,19 @@ from support.tiered_topics import (
     until_copied,
 )
 
+from trioka.broker.metrics.tier import tier_readings
 from trioka.protocol.batch import headers
-from trioka.protocol.errors import NONE, KafkaStorageError
+from trioka.protocol.errors import NONE, KafkaStorageError, OffsetOutOfRange
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from trioka.protocol.messages.delete_records import DeleteRecordsRequest
+from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 
 COUNT = 22
-ALONE: dict[str, object] = {"rlmm_config_remote_log_metadata_topic_replication_factor": 1}
+ALONE: dict[str, object] = {
+    "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
+    "remote_fetch_max_wait_ms": 30_000,  # on a machine with other things to do
+}
 
 
 async def everything(cluster: Cluster, node: int, start: int = 0) -> bytes:
@@ -81,8 +87,14 @@ async def test_a_consumer_reads_the_same_bytes_after_the_local_segments_are_gone
         assert its_log.config != config and its_log.local_log_start_offset > 0 == its_log.log_start_offset
         assert await everything(cluster, 1) == before
         assert len(list(headers(before))) == COUNT
-        counts = tier_of(cluster[1]).reader.counts
-        assert counts.bytes[TOPIC] > 0 and not counts.errors
+        counts = tier_of(cluster[1]).counts.of(TOPIC)
+        assert counts.fetched_bytes > 0 and counts.fetch_requests > 0 and not counts.fetch_errors
+        metrics = {series.name: samples for series, samples in filter(None, tier_readings(tier_of(cluster[1])))}
+        by_topic = metrics["kafka_server_brokertopicmetrics_remotefetchbytes_total"]
+        assert [(sample.labels, sample.value) for sample in by_topic] == [
+            ({}, counts.fetched_bytes),
+            ({"topic": TOPIC}, counts.fetched_bytes),
+        ]
 
 
 @on_cluster
@@ -118,7 +130,7 @@ async def test_a_new_replica_copies_only_what_is_not_in_the_object_store(tmp_pat
         its_log, leaders = replica(cluster, 3).log, replica(cluster, await wait_leader(cluster)).log
         assert (its_log.log_start_offset, its_log.local_log_start_offset) == (0, end)
         assert its_log.epochs.entries == leaders.epochs.entries
-        assert cluster[3].replication.fetched.bytes < 2 * sum(segment.size for segment in leaders.segments)
+        assert cluster[3].replication.fetched.bytes < len(whole) / 2  # of all its partitions
         await reassign(cluster, [3])
         await cluster.until(lambda: replica(cluster, 3).leads)
         assert await everything(cluster, 3) == whole
@@ -145,3 +157,67 @@ async def test_objects_that_are_missing_or_damaged_give_errors_and_no_wrong_byte
         assert len(await everything(cluster, 1, finished(cluster, 1)[2].start_offset)) > 0
         result = await fetch(cluster, 1, 0)
         assert result.error_code == NONE and bytes(result.records)
+
+
+@on_cluster
+async def test_an_empty_replica_may_begin_behind_the_last_tiered_offset(tmp_path: Path) -> None:
+    settings = tiered(tmp_path / "store", follower_fetch_last_tiered_offset_enable="true")
+    async with running_cluster(tmp_path, **settings) as cluster:
+        await create_tiered(cluster, on=(1, 2), local_retention_bytes=1_000_000)
+        await fill(cluster, COUNT)
+        node = await wait_leader(cluster)
+        await cluster.until(lambda: tiered_end(cluster, node) >= closed_end(cluster, node) > 0)
+        assert replica(cluster, node).log.local_log_start_offset == 0
+        await reassign(cluster, [1, 2, 3])
+        await cluster.until(lambda: cluster[3].partitions.find(TOPIC, 0) is not None)
+        await cluster.until(lambda: replica(cluster, 3).log.log_end_offset == COUNT)
+        its_log = replica(cluster, 3).log
+        assert (its_log.log_start_offset, its_log.local_log_start_offset) == (0, closed_end(cluster, node))
+        await cluster.until(lambda: 3 in partition(cluster).isr)
+
+
+@on_cluster
+async def test_records_are_deleted_up_to_an_offset_in_the_object_store(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    async with running_cluster(tmp_path, nodes=1, **tiered(store, **ALONE)) as cluster:
+        await create_tiered(cluster, on=(1,))
+        await fill(cluster, COUNT)
+        end = await until_local_is_deleted(cluster)
+        whole = await everything(cluster, 1)
+        offset = finished(cluster, 1)[1].start_offset + 1
+        assert offset < end
+        wanted = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
+        topic = DeleteRecordsRequest.Topic(name=TOPIC, partitions=[wanted])
+        async with cluster.asking(1) as connection:
+            response = await connection.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=10_000), 2)
+        assert response.topics[0].partitions[0].low_watermark == offset
+        assert (await list_offset(cluster, 1, -2))[:2] == (NONE, offset)
+        assert (await fetch(cluster, 1, offset - 1)).error_code == OffsetOutOfRange.code
+        assert whole.endswith(await everything(cluster, 1, offset))
+        await cluster.until(lambda: finished(cluster, 1)[0].next_offset > offset)
+        assert whole.endswith(await everything(cluster, 1, offset))
+
+
+@on_cluster
+async def test_one_fetch_reads_several_partitions_from_the_object_store_and_from_the_disk(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, nodes=1, **tiered(tmp_path / "store", **ALONE)) as cluster:
+        names = ("a", "b", "c")
+        for name in names:
+            await create_tiered(cluster, name, on=(1,))
+            await fill(cluster, COUNT, name)
+            await cluster.until(lambda name=name: replica(cluster, 1, name).log.local_log_start_offset > 8)  # type: ignore[misc]
+        local = replica(cluster, 1, "c").log.local_log_start_offset
+        declared = FetchRequest.Topic
+        topics = [
+            declared(
+                topic_id=replica(cluster, 1, name).topic_id,
+                partitions=[
+                    declared.Partition(partition=0, fetch_offset=local if name == "c" else 3, partition_max_bytes=1000)
+                ],
+            )
+            for name in names
+        ]
+        async with cluster.asking(1) as connection:
+            response = await connection.ask(FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics), 13)
+        first = [next(headers(bytes(topic.partitions[0].records))).base_offset for topic in response.responses]
+        assert first == [3, 3, local]
