@@ -133,6 +133,8 @@ class PartitionTask:
     def _decide(self, nursery: trio.Nursery) -> float:
         """Starts what is to be done now. Returns the seconds until something expires."""
         tier = self._tier
+        if tier.ownership.superseded_by is not None:
+            return inf  # a restored cluster has the objects: no record may say otherwise (TI11)
         remote, policy, now_ms = tier.topic.partition(self.about), tier.policy_of(self.replica), tier.now_ms()
         try:
             facts = facts_of(self.replica)

@@ -112,7 +112,6 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
         "cli/node/dev_security.py",
         "..",
     ): "only --tls and second starts need more than the standard library",
-    ("broker/tier/startup.py", "."): "obstore may not be installed, which is said in a sentence",
     ("testing/secured.py", "trioka"): "only TLS needs cryptography, which may not be installed",
     ("broker/config/providers.py", "re2"): "most configurations have no pattern, and starting is a budget",
     ("cli/options.py", "."): "only a shell that completes the name of a group asks for groups",

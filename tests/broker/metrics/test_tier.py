@@ -4,13 +4,13 @@ from pathlib import Path
 
 from support.broker_cluster import on_cluster, running_cluster
 from support.http_scrapes import scraped
+from support.replicated_topics import replica
 from support.tiered_topics import (
     Unavailable,
     closed_end,
     create_tiered,
     fill,
     finished,
-    replica,
     tier_of,
     tiered,
     until_copied,
