@@ -9,6 +9,8 @@ A record without a timestamp (-1) has null. pyarrow is imported when the first b
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from trioka.protocol.record import Headers
+
 from .errors import ArchiveError
 from .records import ArchivedRecord, TimestampType
 
@@ -23,7 +25,6 @@ MAX_TIMESTAMP_MS: Final = (1 << 63) // 1000 - 1
 """Arrow, Spark and Iceberg count microseconds."""
 
 NO_TIMESTAMP: Final = -1
-TIMESTAMP_TYPES: Final = {TimestampType.CREATE_TIME: 0, TimestampType.LOG_APPEND_TIME: 1}
 
 
 def record_schema() -> "pyarrow.Schema":
@@ -68,31 +69,46 @@ def record_batches(topic: str, batches: Iterable[Sequence[ArchivedRecord]]) -> I
         yield record_batch(schema, topic, gathered)
 
 
+def write_parquet(path: str, topic: str, batches: Iterable[Sequence[ArchivedRecord]]) -> None:
+    """One file with the records, written as they come."""
+    load_pyarrow()
+    from pyarrow.parquet import ParquetWriter
+
+    with ParquetWriter(path, record_schema(), compression="zstd") as writer:
+        for batch in record_batches(topic, batches):
+            writer.write_batch(batch)
+
+
 def record_batch(schema: "pyarrow.Schema", topic: str, records: Sequence[ArchivedRecord]) -> "pyarrow.RecordBatch":
+    """Column by column; a column that all records leave empty is not looked at record by record."""
     pa = load_pyarrow()
-    columns = {
-        "key": [record.key for record in records],
-        "value": [record.value for record in records],
-        "topic": [topic] * len(records),
-        "partition": [record.partition for record in records],
-        "offset": [record.offset for record in records],
-        "timestamp": [_microseconds(record) for record in records],
-        "timestampType": [TIMESTAMP_TYPES[record.timestamp_type] for record in records],
-        "headers": [
-            [{"key": _text(key), "value": value} for key, value in record.headers] or None for record in records
-        ],
-        "leaderEpoch": [record.leader_epoch for record in records],
-    }
-    return pa.RecordBatch.from_arrays([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
-
-
-def _microseconds(record: ArchivedRecord) -> int | None:
-    if record.timestamp == NO_TIMESTAMP:
-        return None
-    if record.timestamp > MAX_TIMESTAMP_MS:
+    if not records:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    partitions, offsets, timestamps, kinds, keys, values, headers, epochs = zip(*records, strict=True)
+    if max(timestamps) > MAX_TIMESTAMP_MS:
+        record = max(records, key=lambda each: each.timestamp)
         place = f"partition {record.partition}, offset {record.offset}"
         raise ArchiveError(f"{place}: the timestamp {record.timestamp} ms is beyond what a column of timestamps holds")
-    return record.timestamp * 1000
+    columns = {
+        "key": keys,
+        "value": values,
+        "topic": pa.repeat(topic, len(records)),
+        "partition": partitions,
+        "offset": offsets,
+        "timestamp": [None if each == NO_TIMESTAMP else 1000 * each for each in timestamps],
+        "timestampType": [int(each is TimestampType.LOG_APPEND_TIME) for each in kinds],
+        "headers": _headers(headers) if any(headers) else pa.nulls(len(records), schema.field("headers").type),
+        "leaderEpoch": epochs,
+    }
+    arrays = [
+        columns[field.name] if isinstance(columns[field.name], pa.Array) else pa.array(columns[field.name], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _headers(headers: Sequence[Headers]) -> list[list[dict[str, str | bytes | None]] | None]:
+    return [[{"key": _text(key), "value": value} for key, value in each] or None for each in headers]
 
 
 def _text(key: str) -> str:

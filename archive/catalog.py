@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Lock
 from typing import Final
 
@@ -66,10 +67,19 @@ class Catalog:
             known = f", only {', '.join(topic.id_text for topic in named)}" if named else ""
             wanted_text = "" if wanted is None else f" with the id {uuid_text(wanted)}"
             raise UnknownPartition(f"{self._store.url} has no topic {name!r}{wanted_text}{known}")
+        if len(found) > 1:  # of a deleted topic, cancelled uploads may be left
+            found = [topic for topic in found if self._has_segments(topic)] or found
         if len(found) > 1:
             ids = ", ".join(topic.id_text for topic in found)
             raise AmbiguousTopic(f"{self._store.url} has {len(found)} topics {name!r}, with the ids {ids}: give one")
         return found[0]
+
+    def _has_segments(self, topic: ArchivedTopic) -> bool:
+        for partition in self.partitions(topic):
+            with suppress(UnknownPartition):
+                if self.manifests(topic, partition):
+                    return True
+        return False
 
     def partitions(self, topic: ArchivedTopic) -> list[int]:
         names = self._store.directories(topic.directory)

@@ -37,10 +37,7 @@ class MissingOffsets(ArchiveError):
     """A range of offsets is not in the archive, though later ones are."""
 
     def __init__(self, topic: str, partition: int, start: int, end: int) -> None:
-        super().__init__(
-            f"{topic}-{partition}: the offsets {start} to {end - 1} are not in the archive; "
-            "fail_on_data_loss=False reads on behind them"
-        )
+        super().__init__(f"{topic}-{partition}: the offsets {start} to {end - 1} are not in the archive")
         self.topic = topic
         self.partition = partition
         self.start = start

@@ -8,7 +8,7 @@ from trioka.protocol.batch import BatchHeader, records
 from trioka.protocol.errors import KafkaError, ProtocolError
 from trioka.protocol.record import Headers
 
-from .errors import DamagedSegment
+from .errors import DamagedSegment, MissingObject
 from .partition import ALL_OFFSETS, ALL_TIMES, ArchivedPartition, OffsetRange, TimeRange
 from .segment_reader import Batch
 from .transactions import AbortedTransactions
@@ -81,16 +81,24 @@ class RecordIterator:
         partition, end = self._partition, self._end
         offsets = OffsetRange(self.position, end)
         for number in partition.chosen(offsets, self._times, fail_on_data_loss=self._fail_on_data_loss):
-            aborted: AbortedTransactions | None = None
-            for batch in partition.batches(number, self.position, end):
-                header = batch.header
-                if self._committed and aborted is None and header.is_transactional:
-                    aborted = partition.aborted(number, fail_on_data_loss=self._fail_on_data_loss)
-                is_aborted = aborted is not None and aborted.has(header)
-                if not header.is_control and not is_aborted and not self._is_too_old(header):
-                    yield self._decoded(batch)
-                self.position = max(self.position, min(header.next_offset, end))
+            try:
+                yield from self._read_slice(number)
+            except MissingObject:  # deleted since the partition was listed
+                if self._fail_on_data_loss:
+                    raise
         self.position = max(self.position, end)
+
+    def _read_slice(self, number: int) -> Generator[list[ArchivedRecord], None, None]:
+        partition, end = self._partition, self._end
+        aborted: AbortedTransactions | None = None
+        for batch in partition.batches(number, self.position, end):
+            header = batch.header
+            if self._committed and aborted is None and header.is_transactional:
+                aborted = partition.aborted(number, fail_on_data_loss=self._fail_on_data_loss)
+            is_aborted = aborted is not None and aborted.has(header)
+            if not header.is_control and not is_aborted and not self._is_too_old(header):
+                yield self._decoded(batch)
+            self.position = max(self.position, min(header.next_offset, end))
 
     def _is_too_old(self, header: BatchHeader) -> bool:
         return self._times.start is not None and header.max_timestamp < self._times.start

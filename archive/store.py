@@ -24,12 +24,19 @@ class StoredObject(NamedTuple):
     size: int
 
 
+class StoreOptions(dict[str, str]):
+    """Options of the store, which may be credentials: their values are in no message and no plan."""
+
+    def __repr__(self) -> str:
+        return f"<options of the store: {', '.join(sorted(self)) or 'none'}>"
+
+
 class ReadOnlyStore:
     """The objects below a URL. Keys are relative to it. Safe in several threads."""
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         self.url = url
-        self.options = dict(options or {})
+        self.options = StoreOptions(options or {})
         self._obstore = load_obstore()
         self.store_error: type[Exception] = self._obstore.exceptions.BaseError
         exceptions = self._obstore.exceptions

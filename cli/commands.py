@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "archive": LazyCommand(
         "trioka.cli.archive.command", "archive", "tiered topics, read from the object store", "archive"
     ),
+    "table": LazyCommand("trioka.cli.table.command", "table", "tiered topics as Iceberg tables", "table"),
     "tier": LazyCommand(
         "trioka.cli.tier.command", "tier", "tiered topics: status, ls, verify, sweep, lifecycle", "archive"
     ),

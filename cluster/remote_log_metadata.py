@@ -149,11 +149,12 @@ def lineage_of(log: _Log) -> Lineage:
 class RemotePartition:
     """What the object store has of one partition."""
 
-    __slots__ = ("_ends", "_finished", "_starts", "delete_state", "id", "max_epoch", "segments")
+    __slots__ = ("_ends", "_finished", "_starts", "delete_state", "had_segments", "id", "max_epoch", "segments")
 
     def __init__(self, topic_id_partition: TopicIdPartition) -> None:
         self.id = topic_id_partition
         self.segments: dict[bytes, RemoteSegment] = {}  # by segment id; deleted segments are removed
+        self.had_segments = False  # whether a record has ever named one; the log of records never forgets
         self.max_epoch = NO_EPOCH
         self.delete_state: PartitionDeleteState | None = None
         self._finished: list[RemoteSegment] | None = None
@@ -243,6 +244,7 @@ class RemotePartition:
         if not is_start or (before is not None and before.state is not segment.state):
             return False
         self.segments[segment.segment_id] = segment
+        self.had_segments = True
         return True
 
     def _replay_update(self, record: RemoteLogSegmentMetadataUpdateRecord) -> bool:

@@ -28,13 +28,12 @@ SKIP: Final = "skip"
 
 def open_reader(tier: "TieredStorage", nursery: trio.Nursery) -> RemoteReader:
     """The reader of a broker, which reports losses to the partitions' tasks."""
-    losses = SegmentLosses(tier, nursery)
     return RemoteReader(
         lambda: tier.broker.config,
         nursery.start_soon,
         lambda: tier.store,
         tier.topic.image,
-        losses.report,
+        tier.losses.report,
         partial(_may_skip, tier),
         tier.counts,
     )

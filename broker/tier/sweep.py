@@ -1,21 +1,27 @@
 """The daily orphan sweep of a broker: deletes what no record knows (cluster/remote_log_sweep.py has the rules).
 
+The same listing shows which finished segments lack objects. The leader of their partition looks for those objects again
+(segment_losses.py) before it believes that they are lost; what is still on a disk is then copied again.
+
 Each broker sweeps the partitions whose records are in a partition of `__remote_log_metadata` that it leads, deleted
 topics included. `trioka tier sweep` does the same from outside.
 """
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from trioka.cluster.remote_log_jobs import ManifestKey
+from trioka.cluster.remote_log_metadata import RemoteSegment
 from trioka.cluster.remote_log_sweep import ListedObject, Orphan, garbage, is_complete, orphans
 from trioka.protocol.errors import KafkaError, ProtocolError
 from trioka.protocol.remote_segment.manifest import MAX_MANIFEST_BYTES, Tombstone, decode_manifest
-from trioka.protocol.remote_segment.object_key import ObjectSuffix, parse_key
+from trioka.protocol.remote_segment.object_key import ObjectSuffix, TopicIdPartition, parse_key
 
 from .object_store import ObjectInfo, ObjectNotFound, ObjectStoreError
+from .reader import Loss
 
 if TYPE_CHECKING:
     from .tiered_storage import TieredStorage
@@ -44,7 +50,9 @@ class OrphanSweep:
         """Returns the number of deleted objects."""
         tier = self._tier
         await tier.ownership.check_recently()
-        listed = await self._unknown_objects()
+        expected = self._finished_segments()
+        listed, seen = await self._list()
+        self._report_missing(expected, seen)
         if not listed:
             return 0
         # Only now: a copy's first record is older than its objects, so whatever is listed is known then.
@@ -60,20 +68,40 @@ class OrphanSweep:
         tier.counts.swept_objects += count
         return count
 
-    async def _unknown_objects(self) -> list[ListedObject]:
-        """The objects of partitions that this broker answers for, without those that are known to belong to a segment
-        already."""
+    def _finished_segments(self) -> dict[bytes, tuple[TopicIdPartition, RemoteSegment]]:
+        """Of the partitions that this broker leads."""
+        return {
+            segment.segment_id: (about, segment)
+            for about, task in self._tier.tasks.items()
+            if task.is_ready
+            for segment in self._tier.topic.partition(about).finished
+        }
+
+    async def _list(self) -> tuple[list[ListedObject], Counter[bytes]]:
+        """The objects that this broker answers for and that belong to no known segment; and of each known segment, how
+        many objects there are."""
         tier = self._tier
         found: list[ListedObject] = []
+        seen: Counter[bytes] = Counter()
         known = {segment_id for partition in tier.topic.image for segment_id in partition.segments}
         async for page in tier.store.list_pages(""):
             for info in page:
                 each = listed_object(info)
-                if each is None or each.segment.segment_id in known or not tier.topic.leads(self._index_of(each)):
+                if each is None:
                     continue
-                if len(found) < MAX_ORPHANS:
+                if each.segment.segment_id in known:
+                    seen[each.segment.segment_id] += 1
+                elif len(found) < MAX_ORPHANS and tier.topic.leads(self._index_of(each)):
                     found.append(each)
-        return found
+        return found, seen
+
+    def _report_missing(
+        self, expected: dict[bytes, tuple[TopicIdPartition, RemoteSegment]], seen: Counter[bytes]
+    ) -> None:
+        for segment_id, (about, segment) in expected.items():
+            now = self._tier.topic.partition(about).segments.get(segment_id)
+            if seen[segment_id] < len(ObjectSuffix) and now is not None and now.is_finished:
+                self._tier.losses.report(about, segment, Loss.MISSING)
 
     def _index_of(self, each: ListedObject) -> int:
         return self._tier.topic.index_of(each.segment.topic_id_partition)

@@ -34,12 +34,13 @@ from .fetch_reads import FetchReads
 from .follower_history import FollowerHistory, history_at
 from .log_facts import facts_of, id_of, policy_of
 from .metadata_topic import RemoteLogMetadataTopic
-from .object_store import ObjectStore, ObjectStoreError
+from .object_store import ObjectStore, ObjectStoreError, ObjectStoreRefused
 from .ownership import Ownership
 from .partition_task import PartitionTask
+from .probe import check_conditional_create
 from .reader import RemoteReader
 from .remote_read import RemotePlace
-from .segment_losses import open_reader
+from .segment_losses import SegmentLosses, open_reader
 from .sweep import OrphanSweep
 
 if TYPE_CHECKING:
@@ -56,20 +57,26 @@ class TieredStorage:
         self.broker = broker
         self.store = store
         self.counts = TierCounts()
-        config = broker.config
-        self.ownership = Ownership(store, broker.cluster_id, config[trioka_keys.TIER_INCARNATION])
-        self.copy_limiter = trio.CapacityLimiter(config[tier_keys.REMOTE_LOG_MANAGER_COPIER_THREAD_POOL_SIZE])
-        self.delete_limiter = trio.CapacityLimiter(config[tier_keys.REMOTE_LOG_MANAGER_EXPIRATION_THREAD_POOL_SIZE])
+        self.ownership = Ownership(store, broker.cluster_id, broker.config[trioka_keys.TIER_INCARNATION])
+        self.copy_limiter, self.delete_limiter = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
+        self._size_limiters()
         self.read_limiter = trio.CapacityLimiter(READ_THREADS)
         self.copy_quota = CopyQuota(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
         self.tasks: dict[TopicIdPartition, PartitionTask] = {}
         self.sweep = OrphanSweep(self)
+        self._is_checked = False
         self.topic: RemoteLogMetadataTopic
         self._reader: RemoteReader | None = None
         self.deletions: TopicDeletions
+        self.losses: SegmentLosses
         self._create_topic = create_topic
         self._nursery: trio.Nursery | None = None
         self._needs_topic = trio.Event()
+
+    def _size_limiters(self) -> None:
+        config = self.broker.config
+        self.copy_limiter.total_tokens = config[tier_keys.REMOTE_LOG_MANAGER_COPIER_THREAD_POOL_SIZE]
+        self.delete_limiter.total_tokens = config[tier_keys.REMOTE_LOG_MANAGER_EXPIRATION_THREAD_POOL_SIZE]
 
     @property
     def is_running(self) -> bool:
@@ -91,7 +98,16 @@ class TieredStorage:
         return self.ownership.incarnation
 
     def require_ownership(self) -> None:
+        """Before each request that writes or deletes. Raises ObjectStoreError."""
+        if not self._is_checked:
+            raise ObjectStoreError(f"{self.store.url} has not answered since the start")
         self.ownership.require()
+
+    async def check_store(self) -> None:
+        """Raises ObjectStoreRefused for a store that cannot be used, ObjectStoreError for one that does not answer."""
+        await check_conditional_create(self.store, f"{self.broker_id}-{self.broker.random.getrandbits(64):016x}")
+        await self.ownership.check()
+        self._is_checked = True
 
     def now_ms(self) -> int:
         return self.broker.clock.now_ms()
@@ -168,6 +184,7 @@ class TieredStorage:
         async with trio.open_nursery() as nursery:
             self.topic = RemoteLogMetadataTopic(self.broker, nursery, self._on_replayed)
             self.deletions = TopicDeletions(self, nursery)
+            self.losses = SegmentLosses(self, nursery)
             self._reader = open_reader(self, nursery)
             self._nursery = nursery
             nursery.start_soon(self._own)
@@ -177,13 +194,18 @@ class TieredStorage:
                 self._refresh(replica)
 
     async def _own(self) -> None:
-        while True:
+        failures = 0
+        while not self._is_checked:
+            await trio.sleep(self.backoff_s(failures))
+            failures += 1
             try:
-                await self.ownership.check()
-                break
+                await self.check_store()
+                log.info("the object store answers: %s", self.store.url)
+            except ObjectStoreRefused as error:
+                self.broker.fail(str(error))
+                return
             except ObjectStoreError as error:
-                log.warning("the incarnation of the cluster could not be checked: %s", error)
-                await trio.sleep(CREATE_RETRY_S)
+                log.warning("the object store does not answer: %s", error)
         await self.ownership.watch()
 
     def on_changes(self, changes: Sequence[Change]) -> None:
@@ -191,6 +213,8 @@ class TieredStorage:
         if self._nursery is None:
             return
         topics = {c.resource.name for c in changes if isinstance(c, ConfigChanged)}
+        if topics:
+            self._size_limiters()
         for change in changes:
             if isinstance(change, PartitionChanged):
                 replica = self.broker.partitions.find(change.name, change.index)

@@ -3,7 +3,7 @@
 import functools
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -38,6 +38,11 @@ EXIT_CODES: Final[tuple[tuple[type[ArchiveError], Exit], ...]] = (
     (MissingOffsets, Exit.UNHEALTHY),
     (DamagedSegment, Exit.UNHEALTHY),
 )
+HINTS: Final[Mapping[type[ArchiveError], str]] = {
+    AmbiguousTopic: "name one of them: --topic-id ID",
+    MissingOffsets: "read on behind them: --skip-missing",
+    MissingObject: "look for more: trioka archive verify",
+}
 
 
 class Place(NamedTuple):
@@ -56,8 +61,8 @@ def with_store_options(function: Callable[..., R]) -> Callable[..., R]:
     )
     @functools.wraps(function)
     def wrapped(*arguments: Any, url: str, options: tuple[str, ...], **keywords: Any) -> R:
-        pairs = dict(_pair(option) for option in options)
-        return function(*arguments, url=_url(url), options=pairs, **keywords)
+        pairs = parse_pairs("--store-option", options)
+        return function(*arguments, url=archive_url(url), options=pairs, **keywords)
 
     return wrapped
 
@@ -85,7 +90,7 @@ def explained() -> Iterator[None]:
         yield
     except ArchiveError as error:
         code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), Exit.FAILED)
-        hints = ["name one of them: --topic-id ID"] if isinstance(error, AmbiguousTopic) else []
+        hints = [hint for kind, hint in HINTS.items() if isinstance(error, kind)]
         raise Failure(str(error), exit_code=code, hints=hints) from None
 
 
@@ -130,13 +135,17 @@ def parse_times(start: str | None, end: str | None) -> tuple[int | None, int | N
     return first, last
 
 
-def _url(text: str) -> str:
+def archive_url(text: str) -> str:
     """A directory of this machine may be named by its path."""
     return Path(text).resolve().as_uri() if "://" not in text and Path(text).is_dir() else text
 
 
-def _pair(option: str) -> tuple[str, str]:
-    key, equals, value = option.partition("=")
-    if not equals or not key:
-        raise click.UsageError(f"--store-option {option} must be KEY=VALUE.")
-    return key, value
+def parse_pairs(name: str, options: tuple[str, ...]) -> dict[str, str]:
+    """Values of an option that is given as KEY=VALUE, several times."""
+    pairs = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"{name} {option} must be KEY=VALUE.")
+        pairs[key] = value
+    return pairs

@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from trioka.archive import Archive, ArchivedRecord
-from trioka.archive.arrow import load_pyarrow, record_batches, record_schema
+from trioka.archive.arrow import write_parquet
 from trioka.archive.records import Isolation, RecordIterator
 
 from ..terminal.failure import Exit, Failure
@@ -135,16 +135,11 @@ def _header(value: bytes | None, decode: str) -> Any:
 
 
 def _write_parquet(topic: str, batches: Iterator[list[ArchivedRecord]], out: str) -> None:
-    load_pyarrow()
-    from pyarrow.parquet import ParquetWriter
-
     if os.path.exists(out):
         raise Failure(f"{out} exists already", exit_code=Exit.EXISTS, hints=["name another file"])
     part = f"{out}.part"
     try:
-        with ParquetWriter(part, record_schema(), compression="zstd") as writer:
-            for batch in record_batches(topic, batches):
-                writer.write_batch(batch)
+        write_parquet(part, topic, batches)
         os.replace(part, out)
     except OSError as error:
         raise Failure(f"{out} cannot be written: {error.strerror or error}") from None

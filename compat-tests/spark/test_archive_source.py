@@ -10,6 +10,8 @@ from support.archive_stores import put_objects
 
 from trioka.pipeline.sources.archive_source import register
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
 ROUNDS = 6
 
 

@@ -51,6 +51,7 @@ from trioka.archive.errors import ArchiveError
 from trioka.archive.excerpt import SliceExcerpt, excerpts
 from trioka.archive.partition import ALL_OFFSETS, ALL_TIMES, ArchivedPartition, OffsetRange, TimeRange
 from trioka.archive.records import Isolation
+from trioka.archive.store import StoreOptions
 from trioka.protocol.lazy_dataclass import frozen
 
 if TYPE_CHECKING:
@@ -218,7 +219,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     url, topic = given.pop("path", None), given.pop("topic", None)
     if not url or not topic:
         raise ArchiveError(f'{FORMAT} needs the URL of the store and option("topic", …)')
-    store = {name.removeprefix(STORE_OPTION): given.pop(name) for name in list(given) if name.startswith(STORE_OPTION)}
+    store = StoreOptions(
+        {name.removeprefix(STORE_OPTION): given.pop(name) for name in list(given) if name.startswith(STORE_OPTION)}
+    )
     fail_on_data_loss = given.pop("failondataloss", "true").lower()
     if fail_on_data_loss not in ("true", "false"):
         raise ArchiveError(f"failOnDataLoss {fail_on_data_loss!r}: it is true or false")

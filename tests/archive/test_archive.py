@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 from support.archive_objects import (
-    NOW_MS,
     TOPIC_ID,
     Objects,
     append_records,
@@ -22,6 +21,7 @@ from support.archive_objects import (
     some_records,
 )
 from support.archive_stores import BUCKET, put_objects, s3_server
+from support.log_fixtures import NOW_MS
 
 from trioka.archive import (
     AmbiguousTopic,
@@ -236,6 +236,8 @@ def test_an_object_that_a_rule_deleted_is_named(tmp_path: Path) -> None:
     archive = archive_of(tmp_path, without(three_segments()[0], 10, ".log"))
     with pytest.raises(ArchiveError, match=r"there is no object orders-.*/00000000000000000010-.*\.log"):
         list(archive.records("orders", 0, isolation="read_uncommitted"))
+    found = archive.records("orders", 0, isolation="read_uncommitted", fail_on_data_loss=False)
+    assert [record.offset for record in found] == [*range(10), *range(20, 30)]
 
 
 def test_a_topic_that_was_created_again_needs_its_id(tmp_path: Path) -> None:
@@ -250,6 +252,32 @@ def test_a_topic_that_was_created_again_needs_its_id(tmp_path: Path) -> None:
         archive.records("orders", 0)
     assert next(archive.records("orders", 0, topic_id=other_id)).key == b"old"
     assert next(archive.records("orders", 0, topic_id=uuid_text(TOPIC_ID))).key == b"new"
+
+
+def test_cancelled_uploads_of_a_deleted_topic_are_no_topic_of_that_name(tmp_path: Path) -> None:
+    objects = objects_of(sample_log(6, rounds=2), topic_id=bytes(range(16)))
+    for key, data in objects.items():
+        manifest = decode_manifest(data) if key.endswith("manifest") else None
+        if isinstance(manifest, SegmentManifest) and manifest.uploader is not None:
+            tombstone = Tombstone(
+                segment=manifest.segment, broker_id=1, event_timestamp_ms=NOW_MS, uploader=manifest.uploader
+            )
+            archive_of(tmp_path, {key: encode_tombstone(tombstone)})
+    archive = archived(tmp_path, sample_log(6, rounds=2))
+    assert len(archive.topics()) == 2
+    assert list(archive.records("orders", 0))
+
+
+def test_a_directory_with_blanks_and_percent_signs_is_an_archive(tmp_path: Path) -> None:
+    place = tmp_path / "a b%20c"
+    place.mkdir()
+    put_objects(place.as_uri(), objects_of(sample_log(6, rounds=2)))
+    assert list(Archive(place.as_uri()).records("orders", 0))
+
+
+def test_credentials_are_in_no_text() -> None:
+    store = ReadOnlyStore("s3://bucket", {"access_key_id": "a", "secret_access_key": "hidden", "region": "eu-1"})
+    assert "hidden" not in repr(store.options) and "region" in repr(store.options)
 
 
 def test_wrong_names_and_values_are_one_sentence(tmp_path: Path) -> None:

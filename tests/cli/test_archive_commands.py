@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from support.archive_objects import NOW_MS, append_records, digest, new_log, objects_of, read_log, sample_log
+from support.archive_objects import append_records, digest, new_log, objects_of, read_log, sample_log
 from support.archive_stores import put_objects
 from support.command_line import command
+from support.log_fixtures import NOW_MS
 
 from trioka.archive import Archive
 from trioka.protocol.record import Record

@@ -112,6 +112,41 @@ def was_stopped(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
+def is_tiered(folder: Path) -> Iterator[str]:
+    """With two segments in the object store."""
+    settings = {
+        "remote_log_storage_system_enable": "true",
+        "trioka_tier_url": (folder / "store").as_uri(),
+        "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
+    }
+    with broker_at(folder / "data", **settings) as at:
+        configs = ("--config", "remote.storage.enable=true", "--config", "internal.segment.bytes=2000")
+        assert command("topics", "create", "orders", *configs, at=at).code == 0
+        for _ in range(6):
+            assert command("produce", "orders", at=at, stdin=b"x" * 900 + b"\n").code == 0
+        until(lambda: len(list((folder / "store").rglob("*.rsm-manifest"))) >= 2)
+        until(lambda: command("tier", "ls", "orders", at=at).out.count("COPY_SEGMENT_FINISHED") >= 2)
+        yield at
+
+
+@contextmanager
+def cannot_copy(folder: Path) -> Iterator[str]:
+    with is_tiered(folder) as at:
+        (folder / "store").rename(folder / "unmounted")
+        (folder / "store").write_text("not a directory")
+        for _ in range(6):
+            assert command("produce", "orders", at=at, stdin=b"x" * 900 + b"\n").code == 0
+        yield at
+
+
+@contextmanager
+def lacks_an_object(folder: Path) -> Iterator[str]:
+    with is_tiered(folder) as at:
+        next((folder / "store").rglob("*.log")).unlink()
+        yield at
+
+
+@contextmanager
 def shows_a_certificate_of_another_authority(folder: Path) -> Iterator[str]:
     trusted, other = authority(), authority("CN=Other")
     with broker_in_thread(folder / "data", None, **tls_settings(signed(other), other, folder)) as broker:
@@ -152,6 +187,8 @@ BROKEN: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {
     "Disk full": has_a_full_disk,
     "Corrupt segment": has_a_flipped_bit,
     "After a crash": was_stopped,
+    "Copies to the object store lag": cannot_copy,
+    "Objects are missing from the object store": lacks_an_object,
     "TLS handshakes fail": shows_a_certificate_of_another_authority,
     "Logins fail": does_not_know_alice,
     "Throttled clients": throttles_alice,

@@ -109,7 +109,7 @@ MUTANTS: tuple[Mistake, ...] = (
         "the log start stays on a hole",
         20,
         "_new_log_start",
-        "if start < facts.local_start_offset and remote.covered_until(lineage, start) == start:",
+        "if not is_readable and remote.had_segments:",
         "if False:",
     ),
     _plan(

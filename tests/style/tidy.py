@@ -28,7 +28,7 @@ PURE_PACKAGES = frozenset({"protocol", "storage", "cluster", "coordinator"})
 COMMAND_PACKAGE = "cli"
 # The package of brokers for other people's tests: it keeps them in threads, processes and folders of its own.
 TESTING_PACKAGE = "testing"
-PACKAGES = PURE_PACKAGES | {"broker", COMMAND_PACKAGE, TESTING_PACKAGE}
+PACKAGES = PURE_PACKAGES | {"archive", "broker", COMMAND_PACKAGE, TESTING_PACKAGE}
 
 ENTRY_POINT = "trioka/__main__.py"
 SOCKETS = "broker/network/server.py"
@@ -138,6 +138,10 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("broker/security/key_stores.py", "cryptography"): "only stores in PKCS12 need it, and it may not be installed",
     ("broker/security/principal_mapping.py", "re2"): "most listeners have no rules",
     ("coordinator/subscription_pattern.py", "re2"): "most brokers never meet a pattern, and starting is a budget",
+    ("archive/store.py", "obstore"): "only an archive that is opened needs it, and it may not be installed",
+    ("archive/arrow.py", "pyarrow"): "only tables need it, and it may not be installed",
+    ("archive/table_sync.py", "pyiceberg"): "only `trioka table` needs it, and it may not be installed",
+    ("cli/table/command.py", "."): "only values with a schema need fastavro, which may not be installed",
     ("storage/directory.py", "concurrent"): "a new directory has no logs that threads could load",
     ("protocol/compression.py", "lz4"): "a broker that meets no lz4 batch should not pay for loading the codec",
     ("protocol/compression.py", "snappy"): "a broker that meets no snappy batch should not pay for loading the codec",

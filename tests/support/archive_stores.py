@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import obstore
 from obstore.store import from_url
@@ -39,8 +40,8 @@ def s3_server() -> Iterator[dict[str, str]]:
 def put_objects(url: str, objects: Mapping[str, bytes], options: Mapping[str, str] | None = None) -> None:
     """Writes objects below a URL, as the broker's copier would."""
     own = dict(options or {})
-    allow_http = own.pop("allow_http", None)
-    extra = {} if allow_http is None else {"client_options": {"allow_http": True}}
-    store = from_url(url, config=own or None, **extra)  # type: ignore[arg-type]
+    client: Any = {"allow_http": own.pop("allow_http", "false") == "true"}
+    config: Any = own
+    store = from_url(url, config=config, client_options=client) if own else from_url(url)
     for key, data in objects.items():
         obstore.put(store, key, data)

@@ -143,7 +143,7 @@ async def test_a_store_without_conditional_writes_is_refused() -> None:
 @on_trio
 async def test_a_store_that_cannot_be_reached_is_refused() -> None:
     store = client(s3_options("http://127.0.0.1:1", timeout_ms=1000, retries=0))
-    with pytest.raises(ObjectStoreRefused, match=r"s3://tier/cluster cannot be used: .* error sending request"):
+    with pytest.raises(ObjectStoreError, match="error sending request"):
         await check_conditional_create(store, "unused-name")
 
 

@@ -24,7 +24,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 from support.archive_objects import (
-    NOW_MS,
     append_records,
     end_transaction,
     new_log,
@@ -33,6 +32,7 @@ from support.archive_objects import (
     some_records,
 )
 from support.archive_stores import put_objects
+from support.log_fixtures import NOW_MS
 
 from trioka.archive import Archive, ArchiveError
 from trioka.archive import excerpt as excerpt_module

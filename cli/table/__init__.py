@@ -1,0 +1,1 @@
+"""`trioka table`: tiered topics as tables."""
