@@ -54,19 +54,17 @@ def load_pyarrow() -> Any:
 
 
 def record_batches(topic: str, batches: Iterable[Sequence[ArchivedRecord]]) -> Iterator["pyarrow.RecordBatch"]:
-    """Arrow batches of bounded size. A batch of Kafka's that is larger is cut."""
+    """Arrow batches of bounded size; each has whole batches of Kafka's, or a part of a large one."""
     schema = record_schema()
-    gathered: list[ArchivedRecord] = []
-    size = 0
+    gathered = RecordColumns()
     for batch in batches:
-        for record in batch:
-            gathered.append(record)
-            size += len(record.key or b"") + len(record.value or b"")
-            if len(gathered) >= BATCH_ROWS or size >= BATCH_BYTES:
-                yield record_batch(schema, topic, gathered)
-                gathered, size = [], 0
-    if gathered:
-        yield record_batch(schema, topic, gathered)
+        for start in range(0, len(batch), BATCH_ROWS):
+            gathered.add(batch[start : start + BATCH_ROWS])
+            if gathered.rows >= BATCH_ROWS or gathered.size >= BATCH_BYTES:
+                yield gathered.made(schema, topic)
+                gathered = RecordColumns()
+    if gathered.rows:
+        yield gathered.made(schema, topic)
 
 
 def write_parquet(path: str, topic: str, batches: Iterable[Sequence[ArchivedRecord]]) -> None:
@@ -80,31 +78,61 @@ def write_parquet(path: str, topic: str, batches: Iterable[Sequence[ArchivedReco
 
 
 def record_batch(schema: "pyarrow.Schema", topic: str, records: Sequence[ArchivedRecord]) -> "pyarrow.RecordBatch":
-    """Column by column; a column that all records leave empty is not looked at record by record."""
-    pa = load_pyarrow()
-    if not records:
-        return pa.RecordBatch.from_pylist([], schema=schema)
-    partitions, offsets, timestamps, kinds, keys, values, headers, epochs = zip(*records, strict=True)
-    if max(timestamps) > MAX_TIMESTAMP_MS:
-        record = max(records, key=lambda each: each.timestamp)
-        place = f"partition {record.partition}, offset {record.offset}"
-        raise ArchiveError(f"{place}: the timestamp {record.timestamp} ms is beyond what a column of timestamps holds")
-    columns = {
-        "key": keys,
-        "value": values,
-        "topic": pa.repeat(topic, len(records)),
-        "partition": partitions,
-        "offset": offsets,
-        "timestamp": [None if each == NO_TIMESTAMP else 1000 * each for each in timestamps],
-        "timestampType": [int(each is TimestampType.LOG_APPEND_TIME) for each in kinds],
-        "headers": _headers(headers) if any(headers) else pa.nulls(len(records), schema.field("headers").type),
-        "leaderEpoch": epochs,
-    }
-    arrays = [
-        columns[field.name] if isinstance(columns[field.name], pa.Array) else pa.array(columns[field.name], field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    gathered = RecordColumns()
+    gathered.add(records)
+    return gathered.made(schema, topic)
+
+
+class RecordColumns:
+    """Records as columns. The records themselves are not kept: the garbage collector would look at each of them again
+    and again, as it does not at bytes and numbers."""
+
+    __slots__ = ("epochs", "headers", "keys", "kinds", "offsets", "partitions", "rows", "size", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.partitions: list[int] = []
+        self.offsets: list[int] = []
+        self.timestamps: list[int] = []
+        self.kinds: list[int] = []
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: list[Headers] = []
+        self.epochs: list[int] = []
+        self.rows = self.size = 0
+
+    def add(self, records: Sequence[ArchivedRecord]) -> None:
+        if not records:
+            return
+        partitions, offsets, timestamps, kinds, keys, values, headers, epochs = zip(*records, strict=True)
+        self.partitions += partitions
+        self.offsets += offsets
+        self.timestamps += timestamps
+        self.kinds += [int(each is TimestampType.LOG_APPEND_TIME) for each in kinds]
+        self.keys += keys
+        self.values += values
+        self.headers += headers
+        self.epochs += epochs
+        self.rows += len(records)
+        self.size += sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
+
+    def made(self, schema: "pyarrow.Schema", topic: str) -> "pyarrow.RecordBatch":
+        pa = load_pyarrow()
+        if max(self.timestamps, default=0) > MAX_TIMESTAMP_MS:
+            number = self.timestamps.index(max(self.timestamps))
+            place = f"partition {self.partitions[number]}, offset {self.offsets[number]}"
+            raise ArchiveError(f"{place}: the timestamp {self.timestamps[number]} ms is beyond what a column can hold")
+        columns: dict[str, Any] = {
+            "key": self.keys,
+            "value": self.values,
+            "topic": [topic] * self.rows,
+            "partition": self.partitions,
+            "offset": self.offsets,
+            "timestamp": [None if each == NO_TIMESTAMP else 1000 * each for each in self.timestamps],
+            "timestampType": self.kinds,
+            "headers": _headers(self.headers) if any(self.headers) else [None] * self.rows,
+            "leaderEpoch": self.epochs,
+        }
+        return pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in schema], schema=schema)
 
 
 def _headers(headers: Sequence[Headers]) -> list[list[dict[str, str | bytes | None]] | None]:

@@ -187,7 +187,7 @@ class ArchivedPartition:
             raise self._damaged(each.manifest, error) from error
 
     def _damaged(self, manifest: SegmentManifest, error: ProtocolError) -> DamagedSegment:
-        return DamagedSegment(f"{self._store.url}: {manifest.segment.key(ObjectSuffix.INDEXES)}: {error}")
+        return DamagedSegment(f"{self._store.name}: {manifest.segment.key(ObjectSuffix.INDEXES)}: {error}")
 
 
 def read_indexes(store: ReadOnlyStore, manifest: SegmentManifest) -> SegmentIndexes:
@@ -195,8 +195,8 @@ def read_indexes(store: ReadOnlyStore, manifest: SegmentManifest) -> SegmentInde
     key = manifest.segment.key(ObjectSuffix.INDEXES)
     data = store.read(key, limit=MAX_INDEXES_BYTES)
     if manifest.content is not None and crc32c(data) != manifest.content.indexes_crc32c:
-        raise DamagedSegment(f"{store.url}: {key} fails the checksum of its manifest")
+        raise DamagedSegment(f"{store.name}: {key} fails the checksum of its manifest")
     try:
         return decode_indexes(data, manifest.indexes)
     except ProtocolError as error:
-        raise DamagedSegment(f"{store.url}: {key}: {error}") from error
+        raise DamagedSegment(f"{store.name}: {key}: {error}") from error

@@ -10,8 +10,8 @@ One task reads one segment, and yields Arrow batches with the columns of Spark's
 on `partition`, `offset` and `timestamp` choose segments by their manifests before anything else is read; Spark applies
 them again to the rows.
 
-A stream's offset is the next offset of each partition, `{"0": 1200, "1": 1180}`, which is what the topic's own source
-goes on from where the archive ends.
+A stream's offset is the next offset of each partition, `{"0": 1200, "1": 1180}`. So is what `end_offsets` returns: read
+the archive up to there, and the topic from there on (`startingOffsets` of Spark's Kafka source).
 
 | option | default | |
 |---|---|---|
@@ -75,6 +75,13 @@ def register(spark: "SparkSession") -> None:
     """Makes the format known to a session, and has Spark push filters down to Python sources."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(ArchiveDataSource)
+
+
+def end_offsets(url: str, topic: str, **options: str) -> dict[str, int]:
+    """The next offset of each partition behind the archive, as `endingOffsets` here and `startingOffsets` of Kafka's
+    source take it. `options` are those of the data source."""
+    source = _Source(parse_options({"path": url, "topic": topic, **options}))
+    return {str(number): source.end_offset(number) for number in source.partitions()}
 
 
 @frozen
@@ -157,7 +164,7 @@ class ArchiveStreamReader(DataSourceStreamReader):
 
     def latestOffset(self) -> dict[str, int]:
         source = _Source(self.options)
-        return {str(each): source.end_offset(each) for each in source.partitions()}
+        return {str(number): source.end_offset(number) for number in source.partitions()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """A partition that `start` does not name is new, and read from its first offset."""

@@ -30,7 +30,7 @@ class MemoryStore(ReadOnlyStore):
     """Objects in memory, so that thousands of damaged ones can be read."""
 
     def __init__(self, objects: Mapping[str, bytes]) -> None:
-        self.url = "memory"
+        self.url = self.name = "memory"
         self.contents = dict(objects)
 
     def read(self, key: str, *, limit: int) -> bytes:
@@ -60,7 +60,7 @@ def flipped(data: bytes, bits: Iterable[int]) -> Iterator[tuple[int, bytes]]:
 
 
 def outcome(read: Callable[[], object]) -> object:
-    """What a reader got, or that it was told."""
+    """What a reader got, or that it noticed the damage."""
     try:
         return read()
     except ArchiveError:

@@ -325,7 +325,7 @@ def test_every_manifest_that_was_cut_off_is_noticed() -> None:
 
 
 def resealed(document: dict[str, object]) -> bytes:
-    """A document with the right checksum: a manifest that somebody wrote wrongly and did not damage."""
+    """A document with the right checksum: a manifest that was written wrongly and not damaged."""
     text = json.dumps(document, separators=(",", ":"))
     place = text.index('"manifestCrc32c":"') + len('"manifestCrc32c":"')
     zeroed = f"{text[:place]}00000000{text[place + 8 :]}"
