@@ -99,7 +99,7 @@ def begin(disk: MemoryDisk, promise: Callable[[int], None]) -> None:
         20,
         log_start_offset=0,
         epochs=(EpochEntry(0, 0), EpochEntry(1, 3), EpochEntry(2, 9)),
-        producer_snapshot=encode(Snapshot((), None)),
+        producer_snapshot=encode(Snapshot([], None)),
         now_ms=NOW_MS,
     )
     promise(20)
