@@ -142,7 +142,6 @@ class TieredStorage:
     def on_deletion(self, about: TopicIdPartition, segment: RemoteSegment, cause: Cause) -> None:
         """A segment of the object store is about to be deleted."""
         if cause is Cause.MISSING:
-            self.counts.missing_segments += 1
             log.error(
                 "tier.segment_missing: %s: offsets %d to %d have lost objects in %s",
                 about,

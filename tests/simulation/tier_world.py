@@ -126,7 +126,7 @@ class TierWorld:
             self._replay_some: 12,
             self._trim: 3,
             self.sweep: 1,
-            self.store.step: 1,
+            self.store.step: 4,
             self._elect: profile.elect,
             self._elect_unclean: profile.unclean,
             self._kill: profile.kill,
