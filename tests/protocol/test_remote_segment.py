@@ -341,6 +341,8 @@ def test_a_manifest_that_contradicts_itself_is_refused(manifests: ModuleType) ->
         (("remoteLogSegmentMetadata", "segmentLeaderEpochs"), {"4": 1234, "6": 2001}),
         (("remoteLogSegmentMetadata", "segmentLeaderEpochs"), {"04": 1234}),
         (("remoteLogSegmentMetadata", "segmentLeaderEpochs"), {}),
+        (("remoteLogSegmentMetadata", "segmentLeaderEpochs"), {"1" * 5000: 1234}),
+        (("remoteLogSegmentMetadata", "segmentLeaderEpochs"), {"²": 1234}),
         (("remoteLogSegmentMetadata", "trioka", "leaderEpoch"), 5),
         (("remoteLogSegmentMetadata", "trioka", "segmentSizeInBytes"), 1),
         (("remoteLogSegmentMetadata", "trioka", "codecs"), "none"),

@@ -36,6 +36,7 @@ from support.log_fixtures import NOW_MS
 
 from trioka.archive import Archive, ArchiveError
 from trioka.archive import excerpt as excerpt_module
+from trioka.archive.store import ReadOnlyStore
 from trioka.pipeline.sources import archive_source as source_module
 from trioka.pipeline.sources.archive_source import ArchiveDataSource, end_offsets
 from trioka.protocol.record import Record
@@ -172,6 +173,24 @@ def test_a_stream_reads_each_record_once_as_segments_come(tmp_path: Path) -> Non
         found += rows_of(reader, reader.partitions(position, end))
         position = end
     assert [row["offset"] for row in found] == [each.offset for each in Archive(tmp_path.as_uri()).records("orders", 0)]
+
+
+def test_a_stream_reads_each_manifest_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_keys: list[str] = []
+    read_object = ReadOnlyStore.read
+
+    def counted(store: ReadOnlyStore, key: str, *, limit: int) -> bytes:
+        read_keys.append(key)
+        return read_object(store, key, limit=limit)
+
+    monkeypatch.setattr(ReadOnlyStore, "read", counted)
+    reader = source(url).streamReader(StructType())
+    start = reader.initialOffset()
+    for _ in range(3):
+        reader.partitions(start, reader.latestOffset())
+    manifests = [key for key in read_keys if key.endswith("manifest")]
+    assert manifests and len(manifests) == len(set(manifests))
+    assert pickle.loads(pickle.dumps(reader)).latestOffset() == reader.latestOffset()
 
 
 def test_a_partition_that_is_new_is_read_from_its_start(url: str) -> None:
