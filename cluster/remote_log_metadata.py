@@ -238,10 +238,11 @@ class RemotePartition:
         return self._replay_deletion(record)
 
     def _replay_segment(self, record: RemoteLogSegmentMetadataRecord, epoch: int) -> bool:
+        if _state_of(record.remote_log_segment_state) is not SegmentState.COPY_SEGMENT_STARTED:
+            return False
         segment = read_segment(record, epoch)
         before = self.segments.get(segment.segment_id)
-        is_start = segment.state is SegmentState.COPY_SEGMENT_STARTED
-        if not is_start or (before is not None and before.state is not segment.state):
+        if before is not None and before.state is not segment.state:
             return False
         self.segments[segment.segment_id] = segment
         self.had_segments = True
@@ -351,7 +352,7 @@ def read_segment(record: RemoteLogSegmentMetadataRecord, epoch: int) -> RemoteSe
             for entry in sorted(record.segment_leader_epochs, key=lambda entry: entry.leader_epoch)
         ),
         size_bytes=record.segment_size_in_bytes,
-        state=_state_of(record.remote_log_segment_state) or SegmentState.COPY_SEGMENT_STARTED,
+        state=SegmentState(record.remote_log_segment_state),
         uploader_epoch=epoch,
         txn_index_empty=record.txn_index_empty,
         custom_metadata=record.custom_metadata,

@@ -48,7 +48,7 @@ from ..config.tier_keys import (
 )
 from ..config.trioka_keys import TIER_CACHE_BYTES
 from .batch_range import NOTHING, Extract, TimedRecord, Wanted, extract, first_from, joined
-from .copy_quota import CopyQuota
+from .byte_rate_limit import ByteRateLimit
 from .counts import TierCounts
 from .loading_cache import LoadingCache, StartSoon
 from .object_store import ObjectNotFound, ObjectStore, ObjectStoreError
@@ -110,7 +110,7 @@ class RemoteReader:
         self._checks: Final = trio.CapacityLimiter(
             CHECK_THREADS
         )  # of their own, because appends need threads for fsyncs
-        self.quota: Final = CopyQuota(lambda: config()[REMOTE_LOG_MANAGER_FETCH_MAX_BYTES_PER_SECOND])
+        self.quota: Final = ByteRateLimit(lambda: config()[REMOTE_LOG_MANAGER_FETCH_MAX_BYTES_PER_SECOND])
         self._counts: Final = counts
         self.pending = 0  # reads that were begun and have no answer yet
         self.rejected = 0  # since the start, because too many were pending

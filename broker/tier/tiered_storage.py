@@ -27,7 +27,7 @@ from trioka.storage.log import Log
 from ..config import tier_keys, topic_keys, trioka_keys
 from ..replication.partitions import Replica
 from .batch_range import TimedRecord
-from .copy_quota import CopyQuota
+from .byte_rate_limit import ByteRateLimit
 from .counts import TierCounts
 from .deletion import TopicDeletions
 from .fetch_reads import FetchReads
@@ -61,7 +61,7 @@ class TieredStorage:
         self.copy_limiter, self.delete_limiter = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
         self._size_limiters()
         self.read_limiter = trio.CapacityLimiter(READ_THREADS)
-        self.copy_quota = CopyQuota(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
+        self.copy_quota = ByteRateLimit(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
         self.tasks: dict[TopicIdPartition, PartitionTask] = {}
         self.sweep = OrphanSweep(self)
         self._is_checked = False
@@ -142,7 +142,6 @@ class TieredStorage:
     def on_deletion(self, about: TopicIdPartition, segment: RemoteSegment, cause: Cause) -> None:
         """A segment of the object store is about to be deleted."""
         if cause is Cause.MISSING:
-            self.counts.missing_segments += 1
             log.error(
                 "tier.segment_missing: %s: offsets %d to %d have lost objects in %s",
                 about,
