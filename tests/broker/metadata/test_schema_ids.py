@@ -39,12 +39,13 @@ class World:
         self.subjects = {int(number[1:]): frozenset(names.split()) for number, names in subjects.items()}
         self.asked: list[int] = []
         self.is_down = False
+        self.module = module
         self.ids: Any = module.SchemaIds(self.lookup, lambda: self.now)
 
-    def lookup(self, number: int) -> frozenset[str]:
+    async def lookup(self, number: int) -> frozenset[str]:
         self.asked.append(number)
         if self.is_down:
-            raise OSError("connection refused")
+            raise self.module.LookupFailed("connection refused")
         return self.subjects.get(number, frozenset())
 
     def check(self, data: bytes, rules: SchemaIdRules = VALUES) -> None:
