@@ -26,7 +26,6 @@ from trioka.storage.log_config import SchemaIdRules, SubjectStrategy
 
 from ..config.layers import Config
 from ..config.schema_keys import SCHEMA_REGISTRY_URL, SCHEMA_REGISTRY_USER_INFO
-from ..security.http_get import GetFailed, http_get
 
 MAX_KNOWN: Final = 10_000  # ids in the cache; the least recently used one goes first
 MAX_LOOKUPS: Final = 100  # unknown ids that one request may have
@@ -183,6 +182,8 @@ OK, NOT_FOUND = 200, 404
 
 def registry_lookup(urls: tuple[str, ...], user_info: str | None) -> Lookup:
     """Requests ids from the first of these registries that answers."""
+    from ..security.http_get import GetFailed, http_get
+
     headers = [] if user_info is None else [("Authorization", f"Basic {b64encode(user_info.encode()).decode()}")]
     contexts: dict[str, ssl.SSLContext] = {}
 

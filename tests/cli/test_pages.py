@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.command_line import command, home
 from support.doc_commands import commands_in, install_commands, must_end_as_said
+from support.gateway import GatewayUnderTest
 from support.sasl import PASSWORDS, SASL, SASL_SETTINGS
 from support.serving import HOST, LISTENER, broker_in_thread
 
@@ -52,15 +53,19 @@ def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         )
         words = ("context", "set", "secured", "--bootstrap-server", secured, "--command-config", "client.properties")
         assert command(*words).code == 0
+        (home / "order.avsc").write_text('{"type":"record","name":"shop.Order","fields":[{"name":"id","type":"int"}]}')
+        (home / "basket.avsc").write_text('{"type":"array","items":"shop.Order"}')
         yield f"{HOST}:{broker.addresses[LISTENER][1]}"
 
 
 @pytest.mark.parametrize("page", ["CLI.md", "COMING-FROM-KAFKA.md"])
-def test_every_line_of_the_page_does_what_it_says(page: str, place: str) -> None:
+def test_every_line_of_the_page_does_what_it_says(page: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = commands_of(page)
     assert len(lines) > 20
-    for line in lines:
-        must_end_as_said(line, place)
+    with GatewayUnderTest(place, "--registry") as gateway:
+        monkeypatch.setenv("SCHEMA_REGISTRY_URL", gateway.http)
+        for line in lines:
+            must_end_as_said(line, place)
 
 
 def test_the_page_has_an_example_of_every_command() -> None:
@@ -85,6 +90,7 @@ def test_every_command_of_a_group_is_on_the_page() -> None:
         "acl",
         "quota",
         "token",
+        "schemas",
     ):
         listed = command(name, "--help").out.split("Commands:")[1].split("\n")
         inside = [line.split()[0] for line in listed if line.strip()]

@@ -102,6 +102,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
         "cli/topics/decoding.py",
         "trioka",
     ): "only values with a schema need fastavro or protobuf, which may not be installed",
+    ("broker/metadata/schema_ids.py", ".."): "only a broker with a schema registry needs HTTP",
     ("cli/topics/registry_decoding.py", "fastavro"): "only values of this type need it, and it may not be installed",
     ("cli/topics/registry_decoding.py", "google"): "only values of this type need it, and it may not be installed",
     ("cli/client/connection.py", "ssl"): "most connections are plain, and should not pay for loading it",
