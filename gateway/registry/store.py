@@ -80,7 +80,7 @@ class SchemaStore:
         self._own_marker = -1  # the offset behind the own last record, if nobody else has written
         self._is_current = False  # the end was reached once
         self._reason = "The registry has not read its topic yet."
-        self._was_there = False
+        self._was_there = self._is_lost = False
         self._recent: deque[tuple[int, Record]] = deque(maxlen=RECENT)
         self._writing = threading.Lock()  # guards the producer
         self._producer: Producer | None = None
@@ -125,6 +125,7 @@ class SchemaStore:
             try:
                 return self._end(max(MIN_TIMEOUT_S, deadline - time.monotonic()))
             except KafkaException as error:
+                self._is_lost = self._is_lost or error.args[0].code() in NO_TOPIC
                 is_passing = error.args[0].code() in PASSING and time.monotonic() + PAUSE_S < deadline
                 if not is_passing or self._is_stopped.wait(PAUSE_S):
                     text = f"The end of the topic {self._topic} could not be found: {_text(error)}."
@@ -193,7 +194,8 @@ class SchemaStore:
             raise Unusable(f"The topic {self._topic} must have cleanup.policy=compact, or it would lose schemas.")
 
     def _read_from_start(self) -> None:
-        """Returns when the registry stops; raises when the topic has to be read from its start again."""
+        """Returns when the registry stops, or the topic is gone, of which a consumer hears nothing. Raises when the topic
+        has to be read from its start again."""
         consumer = Consumer(
             {
                 **self._client,
@@ -203,7 +205,6 @@ class SchemaStore:
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": FETCH_WAIT_MS,
                 "isolation.level": "read_committed",
-                "topic.metadata.refresh.interval.ms": 30_000,
             }
         )
         try:
@@ -212,8 +213,8 @@ class SchemaStore:
             with self._changed:
                 self._state, self._position, self._own_marker = RegistryState(), 0, -1
                 self._recent.clear()
-            self._was_there = True
-            while not self._is_stopped.is_set():
+            self._was_there, self._is_lost = True, False
+            while not self._is_stopped.is_set() and not self._is_lost:
                 self._poll(consumer)
         finally:
             with self._changed:
@@ -319,6 +320,7 @@ class SchemaStore:
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "linger.ms": 0,
+                "allow.auto.create.topics": False,  # a topic that was deleted would come back, and not compacted
                 "error_cb": _ignore,
             }
         )
@@ -352,6 +354,7 @@ class SchemaStore:
 
 LOST_PLACE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._UNKNOWN_TOPIC,
                      KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)  # fmt: skip
+NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 # The leader has moved, or the broker restarts: the next request has newer metadata.
 PASSING: Final = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.LEADER_NOT_AVAILABLE,
                   KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE,
