@@ -194,8 +194,8 @@ class SchemaStore:
             raise Unusable(f"The topic {self._topic} must have cleanup.policy=compact, or it would lose schemas.")
 
     def _read_from_start(self) -> None:
-        """Returns when the registry stops, or the topic is gone, of which a consumer hears nothing. Raises when the topic
-        has to be read from its start again."""
+        """Returns when the registry stops, or the topic is gone, of which a consumer hears nothing. Raises when the
+        topic has to be read from its start again."""
         consumer = Consumer(
             {
                 **self._client,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # public, and not marked as such
+from confluent_kafka.admin import AdminClient
 
 from trioka.gateway.registry.changes import delete_subject
 from trioka.gateway.registry.errors import RegistryError
