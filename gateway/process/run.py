@@ -47,6 +47,7 @@ from .metrics import Metrics
 from .part import Part
 
 LOG: Final = logging.getLogger("trioka.gateway")
+HEALTH_S: Final = 0.5  # how late the health service may say what /readyz says
 MAX_METADATA_BYTES: Final = 16 * 1024  # headers of a call; a bearer token is the largest
 
 
@@ -80,6 +81,7 @@ class Gateway:
         self._health = health.aio.HealthServicer()
         self._tls = _read_tls(settings)
         self._grpc: grpc.aio.Server | None = None
+        self._services: list[str] = []
 
     def not_ready(self) -> str | None:
         if self.is_stopping:
@@ -109,11 +111,22 @@ class Gateway:
                 self._tls is not None,
             )
         )
+        mirror = asyncio.create_task(self._mirror_health())
         await stop.wait()
+        mirror.cancel()
         await self._stop(hurry, http)
         if observer is not None:
             observer.stop()
         await asyncio.gather(*tasks)
+
+    async def _mirror_health(self) -> None:
+        """The health service says of every service what /readyz says."""
+        while True:
+            ready = self.not_ready() is None
+            status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
+            for name in self._services:
+                await self._health.set(name, status)
+            await asyncio.sleep(HEALTH_S)
 
     async def _stop(self, hurry: asyncio.Event, http: HttpServer | None) -> None:
         self.is_stopping = True
@@ -217,8 +230,7 @@ class Gateway:
             return
         names = [name for part in self.parts for name in part.add_to(self._grpc)]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        for name in ("", *names):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._services = ["", *names]
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._grpc)
         await self._grpc.start()
 

@@ -69,6 +69,13 @@ class Calls:
         authorization = next((value for key, value in headers if key == AUTHORIZATION), None)
         return self._clients.acquire(login_of(authorization, self._access))
 
+    def _release(self, clients: CallerClients | None, code: grpc.StatusCode) -> None:
+        if clients is None:
+            return
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            self._clients.forget(clients)
+        self._clients.release(clients)
+
     async def unary(self, method: str, context: Any, work: Callable[[CallerClients], Awaitable[T]]) -> T:
         metrics = self._of(method)
         began, clients, code = metrics.begin(), None, grpc.StatusCode.OK
@@ -82,8 +89,7 @@ class Calls:
             code = code_of(error)
             await self._abort(method, context, error)
         finally:
-            if clients is not None:
-                self._clients.release(clients)
+            self._release(clients, code)
             metrics.end(code, began)
         raise AssertionError("abort raises")
 
@@ -107,8 +113,7 @@ class Calls:
             code = code_of(error)
             await self._abort(method, context, error)
         finally:
-            if clients is not None:
-                self._clients.release(clients)
+            self._release(clients, code)
             metrics.end(code)
 
     async def _abort(self, method: str, context: Any, error: Exception) -> None:
