@@ -23,9 +23,10 @@ INVALID: Final = grpc.StatusCode.INVALID_ARGUMENT
 class UnwrittenBytes:
     """The bytes of requests of all callers that are not yet written, and their limit."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, metrics: Metrics) -> None:
         self._limit = limit
         self._used = 0
+        metrics.unwritten_bytes.set_function(lambda: self._used)
 
     def take(self, size_bytes: int) -> None:
         if self._used + size_bytes > self._limit:

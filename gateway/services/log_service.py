@@ -39,7 +39,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         self._max_message_bytes = settings.number(MAX_MESSAGE_BYTES)
         self._max_records = settings.number(MAX_UNACKNOWLEDGED_RECORDS)
         self._max_bytes = settings.number(MAX_UNACKNOWLEDGED_BYTES)
-        self._unwritten = UnwrittenBytes(settings.number(MAX_UNWRITTEN_BYTES))
+        self._unwritten = UnwrittenBytes(settings.number(MAX_UNWRITTEN_BYTES), metrics)
         self._long_calls: set[Drainable] = set()
         self._is_draining = False
         self._max_members = settings.number(MAX_SUBSCRIPTIONS)
