@@ -80,6 +80,7 @@ class Gateway:
         self.is_stopping = False
         self._health = health.aio.HealthServicer()
         self._tls = _read_tls(settings)
+        self._http_tls = self._load_tls()
         self._grpc: grpc.aio.Server | None = None
         self._services: list[str] = []
 
@@ -164,7 +165,7 @@ class Gateway:
                     bind(address),
                     max_connections=settings.number(HTTP_MAX_CONNECTIONS),
                     grace_s=settings.seconds(SHUTDOWN_GRACE_MS),
-                    tls=self._http_tls(),
+                    tls=self._http_tls,
                 )
             except CannotListen:
                 if observer is not None:
@@ -172,7 +173,8 @@ class Gateway:
                 raise
         return observer, http
 
-    def _http_tls(self) -> ssl.SSLContext | None:
+    def _load_tls(self) -> ssl.SSLContext | None:
+        """For HTTP; it also shows whether the files can be used, which grpc does not."""
         certificate, key = self.settings.text(TLS_CERTIFICATE), self.settings.text(TLS_KEY)
         if certificate is None or key is None:
             return None
