@@ -38,11 +38,15 @@ def checked_batches(data: bytes) -> list[BatchHeader]:
 
 async def write_batches(
     cluster: Cluster, topic: str, partition: int, data: bytes, headers: Sequence[BatchHeader], acks: int
-) -> list[log_pb2.Position]:
-    """The position of each batch; none with ACKS_NONE."""
+) -> list[tuple[int, int]]:
+    """Partition and offset of each batch; none with ACKS_NONE."""
     positions = []
+    buffer = bytearray(data)
     for written, header in enumerate(headers):
-        part = memoryview(data)[header.position : header.position + header.size]
+        # A broker takes offsets from 0 on. Offset and epoch are in front of what the CRC covers, so that a batch that
+        # was read may be written elsewhere.
+        batch.assign_offset(buffer, header.position, 0, batch.NO_EPOCH)
+        part = memoryview(buffer)[header.position : header.position + header.size]
         try:
             offset = await _write(cluster, topic, partition, part, acks)
         except _UnknownOutcome as error:
@@ -52,7 +56,7 @@ async def write_batches(
                 retriable=True,
             ) from None
         if acks != log_pb2.ACKS_NONE:
-            positions.append(log_pb2.Position(partition=partition, offset=offset))
+            positions.append((partition, offset))
     return positions
 
 
