@@ -301,6 +301,45 @@ def test_each_row_is_in_a_topic_once_for_readers_of_committed_records(graph: Gra
     assert len(committed(graph, f"{topic}-copy")) == 120
 
 
+@pytest.mark.nightly
+def test_the_short_form_writes_a_topic_by_transactions_too(graph: GraphHarness, topic: str) -> None:
+    graph.topics.topic(topic, [{"id": id} for id in range(60)])
+    graph.topics.topic(f"{topic}-copy", partitions=3)
+    values = {
+        "name": topic,
+        "source": {"topics": [topic], "max_records_per_batch": 40},
+        "decode": {"format": "json", "schema": "id BIGINT NOT NULL"},
+        "sink": {"kind": "topic", "topic": f"{topic}-copy", "value": "cast(id AS STRING)", "delivery": "exactly_once"},
+        "dead_letters": {"kind": "discard"},
+    }
+    graph.topics.run(**values)
+    untick(graph.folder / "checkpoints" / topic / "records")
+    graph.topics.run(**values)
+    assert committed(graph, f"{topic}-copy") == list(range(60))
+    assert graph.said("was there already")
+
+
+@pytest.mark.nightly
+def test_dead_letters_of_a_flow_may_go_to_a_topic_as_the_records_that_they_were(
+    graph: GraphHarness, topic: str
+) -> None:
+    graph.topics.topic(topic, [b"{", {"id": 1}, {"id": -1}])
+    graph.topics.topic(f"{topic}-dead")
+    graph.run(
+        f"""
+        dp.create_sink("dead", "kafka", {{"kafka.bootstrap.servers": BROKERS, "topic": "{topic}-dead"}})
+
+        @dp.table
+        @expect_or_drop("positive", "id > 0")
+        @dead_letters("dead")
+        def orders():
+            return read_topic("{topic}", schema="id BIGINT NOT NULL", bootstrap=BROKERS)
+        """
+    )
+    found = {one.value: dict(one.headers)["trioka.reason"] for one in graph.topics.messages(f"{topic}-dead")}
+    assert found == {b"{": b"the value is not JSON of the schema", b'{"id": -1}': b"it breaks the rule 'positive'"}
+
+
 def counts(graph: GraphHarness) -> dict[str, int]:
     try:
         return {row["name"]: row["count"] for row in graph.rows("orders_by_name")}

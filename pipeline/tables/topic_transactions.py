@@ -84,7 +84,7 @@ class TopicTarget:
             return steps(entries, self._parts(), commit.run, commit.batch, is_restart=self._is_restart)
         except LedgerMismatch as mismatch:
             raise InvalidPipeline(
-                f"The sink '{self._output.name}' may hold records of this flow that would be written again: "
+                f"The topic '{self._topic}' may hold records of this flow that would be written again: "
                 f"{mismatch}. Bring the checkpoint {self._folder.address} back; or, if the records may be there twice, "
                 f"set the option {LEDGER} = '{RESTART}' of the sink for one run."
             ) from None
@@ -180,10 +180,11 @@ class _Part:
         for row in rows:
             values: Mapping[str, Any] = row.asDict()
             headers = [(one["key"], one["value"]) for one in values.get("headers") or ()]
+            key, value = _bytes(values.get("key")), _bytes(values["value"])
             future = producer.send(
                 self._topic,
-                value=_bytes(values["value"]),
-                key=_bytes(values.get("key")),
+                value=value,
+                key=b"" if key is None and value is None else key,  # the client refuses a record with neither
                 headers=headers,
                 partition=values.get("partition"),
             )
