@@ -13,7 +13,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from pyspark.sql import SparkSession
 
 from spark.graphs import GraphHarness
-from spark.pipelines import PipelineHarness, untick
+from spark.pipelines import Message, PipelineHarness, untick
 from trioka.pipeline.errors import InvalidPipeline, PipelineFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -67,7 +67,11 @@ CREATE FLOW into_ids AS INSERT INTO ids BY NAME SELECT id FROM STREAM(orders);
 def test_tables_views_and_flows_of_python_and_sql_are_filled_in_the_order_of_what_they_read(
     graph: GraphHarness, topic: str
 ) -> None:
-    records = [*(order(id, customer=id % 3, amount=id) for id in range(1, 13)), order(20, amount=-1), b"{"]
+    records: list[Message] = [
+        *(order(id, customer=id % 3, amount=id) for id in range(1, 13)),
+        order(20, amount=-1),
+        b"{",
+    ]
     graph.topics.topic(topic, [*records, {"id": 21, "amount": 2.0}])
     pipeline = graph.run(SHOP.format(topic=topic), sql=SHOP_SQL)
     assert ids(graph.rows("orders")) == [*range(1, 13), 21]

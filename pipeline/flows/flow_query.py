@@ -127,7 +127,7 @@ class FlowQuery:
             topic for topic, id in self._ids(last.end).items() if is_another_topic(last.topics, {topic: id}, topic)
         }
         log = "\n".join(_without(line, again) for line in last.log.splitlines())
-        self._checkpoint.restore(RECORDS, run=str(uuid.uuid4()), batch=last.batch, log=log)
+        self._checkpoint.restore(RECORDS, run=str(uuid.uuid4()), log=log)
 
     def _of_same_topics(self, commits: Sequence[Commit]) -> Ends:
         """How far commits got in topics that were not created again since."""
