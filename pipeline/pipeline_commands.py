@@ -58,7 +58,7 @@ def check(file: Path, bootstrap: str | None, debug: bool, offline: bool, sql: bo
     with explained(debug=debug):
         if is_graph(file):
             with use_brokers(bootstrap):
-                click.echo(GraphPipeline.read(file).drawing().text())
+                click.echo(GraphPipeline.read(file).drawing(asked=not offline).text())
             return
         read = Pipeline.read(file, bootstrap=bootstrap)
         text = read.plan(asked=not offline)
