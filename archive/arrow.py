@@ -9,6 +9,8 @@ A record without a timestamp (-1) has null. pyarrow is imported when the first b
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from trioka.protocol.record import Headers
+
 from .errors import ArchiveError
 from .records import ArchivedRecord, TimestampType
 
@@ -23,7 +25,6 @@ MAX_TIMESTAMP_MS: Final = (1 << 63) // 1000 - 1
 """Arrow, Spark and Iceberg count microseconds."""
 
 NO_TIMESTAMP: Final = -1
-TIMESTAMP_TYPES: Final = {TimestampType.CREATE_TIME: 0, TimestampType.LOG_APPEND_TIME: 1}
 
 
 def record_schema() -> "pyarrow.Schema":
@@ -53,19 +54,17 @@ def load_pyarrow() -> Any:
 
 
 def record_batches(topic: str, batches: Iterable[Sequence[ArchivedRecord]]) -> Iterator["pyarrow.RecordBatch"]:
-    """Arrow batches of bounded size. A batch of Kafka's that is larger is cut."""
+    """Arrow batches of bounded size; each has whole batches of Kafka's, or a part of a large one."""
     schema = record_schema()
-    gathered: list[ArchivedRecord] = []
-    size = 0
+    gathered = RecordColumns()
     for batch in batches:
-        for record in batch:
-            gathered.append(record)
-            size += len(record.key or b"") + len(record.value or b"")
-            if len(gathered) >= BATCH_ROWS or size >= BATCH_BYTES:
-                yield record_batch(schema, topic, gathered)
-                gathered, size = [], 0
-    if gathered:
-        yield record_batch(schema, topic, gathered)
+        for start in range(0, len(batch), BATCH_ROWS):
+            gathered.add(batch[start : start + BATCH_ROWS])
+            if gathered.rows >= BATCH_ROWS or gathered.size >= BATCH_BYTES:
+                yield gathered.made(schema, topic)
+                gathered = RecordColumns()
+    if gathered.rows:
+        yield gathered.made(schema, topic)
 
 
 def write_parquet(path: str, topic: str, batches: Iterable[Sequence[ArchivedRecord]]) -> None:
@@ -79,30 +78,65 @@ def write_parquet(path: str, topic: str, batches: Iterable[Sequence[ArchivedReco
 
 
 def record_batch(schema: "pyarrow.Schema", topic: str, records: Sequence[ArchivedRecord]) -> "pyarrow.RecordBatch":
-    pa = load_pyarrow()
-    columns = {
-        "key": [record.key for record in records],
-        "value": [record.value for record in records],
-        "topic": [topic] * len(records),
-        "partition": [record.partition for record in records],
-        "offset": [record.offset for record in records],
-        "timestamp": [_microseconds(record) for record in records],
-        "timestampType": [TIMESTAMP_TYPES[record.timestamp_type] for record in records],
-        "headers": [
-            [{"key": _text(key), "value": value} for key, value in record.headers] or None for record in records
-        ],
-        "leaderEpoch": [record.leader_epoch for record in records],
-    }
-    return pa.RecordBatch.from_arrays([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+    gathered = RecordColumns()
+    gathered.add(records)
+    return gathered.made(schema, topic)
 
 
-def _microseconds(record: ArchivedRecord) -> int | None:
-    if record.timestamp == NO_TIMESTAMP:
-        return None
-    if record.timestamp > MAX_TIMESTAMP_MS:
-        place = f"partition {record.partition}, offset {record.offset}"
-        raise ArchiveError(f"{place}: the timestamp {record.timestamp} ms is beyond what a column of timestamps holds")
-    return record.timestamp * 1000
+class RecordColumns:
+    """Records as columns. The records themselves are not kept: the garbage collector would look at each of them again
+    and again, as it does not at bytes and numbers."""
+
+    __slots__ = ("epochs", "headers", "keys", "kinds", "offsets", "partitions", "rows", "size", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.partitions: list[int] = []
+        self.offsets: list[int] = []
+        self.timestamps: list[int] = []
+        self.kinds: list[int] = []
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: list[Headers] = []
+        self.epochs: list[int] = []
+        self.rows = self.size = 0
+
+    def add(self, records: Sequence[ArchivedRecord]) -> None:
+        if not records:
+            return
+        partitions, offsets, timestamps, kinds, keys, values, headers, epochs = zip(*records, strict=True)
+        self.partitions += partitions
+        self.offsets += offsets
+        self.timestamps += timestamps
+        self.kinds += [int(each is TimestampType.LOG_APPEND_TIME) for each in kinds]
+        self.keys += keys
+        self.values += values
+        self.headers += headers
+        self.epochs += epochs
+        self.rows += len(records)
+        self.size += sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
+
+    def made(self, schema: "pyarrow.Schema", topic: str) -> "pyarrow.RecordBatch":
+        pa = load_pyarrow()
+        if max(self.timestamps, default=0) > MAX_TIMESTAMP_MS:
+            number = self.timestamps.index(max(self.timestamps))
+            place = f"partition {self.partitions[number]}, offset {self.offsets[number]}"
+            raise ArchiveError(f"{place}: the timestamp {self.timestamps[number]} ms is beyond what a column can hold")
+        columns: dict[str, Any] = {
+            "key": self.keys,
+            "value": self.values,
+            "topic": [topic] * self.rows,
+            "partition": self.partitions,
+            "offset": self.offsets,
+            "timestamp": [None if each == NO_TIMESTAMP else 1000 * each for each in self.timestamps],
+            "timestampType": self.kinds,
+            "headers": _headers(self.headers) if any(self.headers) else [None] * self.rows,
+            "leaderEpoch": self.epochs,
+        }
+        return pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in schema], schema=schema)
+
+
+def _headers(headers: Sequence[Headers]) -> list[list[dict[str, str | bytes | None]] | None]:
+    return [[{"key": _text(key), "value": value} for key, value in each] or None for each in headers]
 
 
 def _text(key: str) -> str:

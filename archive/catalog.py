@@ -32,6 +32,9 @@ CACHED_MANIFESTS: Final = 50_000
 READERS: Final = 16
 """Manifests that are read at the same time."""
 
+REQUESTED_MANIFESTS: Final = 1024
+"""Manifests that wait to be read, each as an object of Python."""
+
 
 @frozen
 class ArchivedTopic:
@@ -66,12 +69,12 @@ class Catalog:
         if not found:
             known = f", only {', '.join(topic.id_text for topic in named)}" if named else ""
             wanted_text = "" if wanted is None else f" with the id {uuid_text(wanted)}"
-            raise UnknownPartition(f"{self._store.url} has no topic {name!r}{wanted_text}{known}")
+            raise UnknownPartition(f"{self._store.name} has no topic {name!r}{wanted_text}{known}")
         if len(found) > 1:  # of a deleted topic, cancelled uploads may be left
             found = [topic for topic in found if self._has_segments(topic)] or found
         if len(found) > 1:
             ids = ", ".join(topic.id_text for topic in found)
-            raise AmbiguousTopic(f"{self._store.url} has {len(found)} topics {name!r}, with the ids {ids}: give one")
+            raise AmbiguousTopic(f"{self._store.name} has {len(found)} topics {name!r}, with the ids {ids}: give one")
         return found[0]
 
     def _has_segments(self, topic: ArchivedTopic) -> bool:
@@ -98,9 +101,9 @@ class Catalog:
             if suffix is ObjectSuffix.MANIFEST and segment.topic_id_partition == place:
                 segments.append(segment)
                 if len(segments) > MAX_SEGMENTS:
-                    raise ArchiveError(f"{self._store.url}: {place} has more than {MAX_SEGMENTS} segments")
+                    raise ArchiveError(f"{self._store.name}: {place} has more than {MAX_SEGMENTS} segments")
         if not segments:
-            raise UnknownPartition(f"{self._store.url} has no segment of {topic.name}-{partition}")
+            raise UnknownPartition(f"{self._store.name} has no segment of {topic.name}-{partition}")
         found = [each for each in self._read_all(segments) if isinstance(each, SegmentManifest)]
         return sorted(found, key=lambda each: (each.start_offset, each.end_offset, each.segment.segment_id))
 
@@ -120,7 +123,9 @@ class Catalog:
             yield from () if found is None else (found,)
         elif missing:
             with ThreadPoolExecutor(min(READERS, len(missing)), thread_name_prefix="archive-manifest") as pool:
-                yield from (found for found in pool.map(self._read_if_there, missing) if found is not None)
+                for start in range(0, len(missing), REQUESTED_MANIFESTS):
+                    part = pool.map(self._read_if_there, missing[start : start + REQUESTED_MANIFESTS])
+                    yield from (found for found in part if found is not None)
 
     def _read_if_there(self, segment: RemoteSegment) -> SegmentManifest | Tombstone | None:
         """None if it was deleted since it was listed, by retention or by a rule of the store."""
@@ -141,9 +146,9 @@ def read_manifest(store: ReadOnlyStore, segment: RemoteSegment) -> SegmentManife
     try:
         manifest = decode_manifest(store.read(key, limit=MAX_MANIFEST_BYTES))
     except ProtocolError as error:
-        raise DamagedSegment(f"{store.url}: {key}: {error}") from error
+        raise DamagedSegment(f"{store.name}: {key}: {error}") from error
     if manifest.segment != segment:
-        raise DamagedSegment(f"{store.url}: {key} is the manifest of another segment, {manifest.segment}")
+        raise DamagedSegment(f"{store.name}: {key} is the manifest of another segment, {manifest.segment}")
     return manifest
 
 

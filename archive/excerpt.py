@@ -69,7 +69,7 @@ class _ExcerptPartition(ArchivedPartition):
 
     @property
     def last_stable_offset(self) -> int:
-        return self._excerpt.end_offset  # whoever made the excerpt has looked it up
+        return self._excerpt.end_offset  # already limited by the one of the whole partition
 
     def aborted(self, number: int, *, fail_on_data_loss: bool) -> AbortedTransactions:
         return AbortedTransactions(

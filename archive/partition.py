@@ -22,7 +22,7 @@ from trioka.protocol.remote_segment.manifest import SegmentManifest
 from trioka.protocol.remote_segment.object_key import ObjectSuffix
 
 from .errors import DamagedSegment, MissingOffsets
-from .lineage import Chain, Hole, Lineage, Slice, find_lineage, plan
+from .lineage import Chain, Hole, Lineage, Slice, find_lineage, plan, usable_range
 from .segment_reader import Batch, SegmentReader
 from .store import ReadOnlyStore
 from .transactions import AbortedTransactions, aborted_transactions, stable_end
@@ -93,9 +93,19 @@ class ArchivedPartition:
     def last_stable_offset(self) -> int:
         """The end for read_committed: the first record of a transaction that the archive does not decide."""
         if self._stable_end is None:
-            last = self.slices[-1] if self.slices else None
+            last = self._last_slice()
             self._stable_end = self.end_offset if last is None else stable_end(last, self._open_at_end_of(last))
         return self._stable_end
+
+    def _last_slice(self) -> Slice | None:
+        """The last one, with a segment that ends there: only its snapshot says which transactions are open."""
+        if not self.slices or self.slices[-1].end_offset == self.slices[-1].manifest.next_offset:
+            return self.slices[-1] if self.slices else None
+        for manifest in self.manifests:
+            start, end = usable_range(manifest, self.lineage)
+            if start < end == manifest.next_offset == self.end_offset:
+                return Slice(manifest=manifest, start_offset=start, end_offset=end)
+        raise DamagedSegment(f"{self.topic}-{self.partition}: no segment ends at offset {self.end_offset}")
 
     def chosen(self, offsets: OffsetRange, times: TimeRange = ALL_TIMES, *, fail_on_data_loss: bool) -> list[int]:
         """The numbers of the slices that may have such records. MissingOffsets if some of them are in no segment."""
@@ -177,7 +187,7 @@ class ArchivedPartition:
             raise self._damaged(each.manifest, error) from error
 
     def _damaged(self, manifest: SegmentManifest, error: ProtocolError) -> DamagedSegment:
-        return DamagedSegment(f"{self._store.url}: {manifest.segment.key(ObjectSuffix.INDEXES)}: {error}")
+        return DamagedSegment(f"{self._store.name}: {manifest.segment.key(ObjectSuffix.INDEXES)}: {error}")
 
 
 def read_indexes(store: ReadOnlyStore, manifest: SegmentManifest) -> SegmentIndexes:
@@ -185,8 +195,8 @@ def read_indexes(store: ReadOnlyStore, manifest: SegmentManifest) -> SegmentInde
     key = manifest.segment.key(ObjectSuffix.INDEXES)
     data = store.read(key, limit=MAX_INDEXES_BYTES)
     if manifest.content is not None and crc32c(data) != manifest.content.indexes_crc32c:
-        raise DamagedSegment(f"{store.url}: {key} fails the checksum of its manifest")
+        raise DamagedSegment(f"{store.name}: {key} fails the checksum of its manifest")
     try:
         return decode_indexes(data, manifest.indexes)
     except ProtocolError as error:
-        raise DamagedSegment(f"{store.url}: {key}: {error}") from error
+        raise DamagedSegment(f"{store.name}: {key}: {error}") from error

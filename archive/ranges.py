@@ -13,8 +13,8 @@ RANGES_IN_FLIGHT: Final = 4
 
 
 class Ranges:
-    """Pieces of an object, in order. The first is read alone: whoever wants a few records stops there. Behind
-    `read_to`, where the caller expects to be done, nothing is read ahead."""
+    """Pieces of an object, in order. The first is read alone, for readers of a few records. Behind `read_to`, where
+    the caller expects to be done, nothing is read ahead."""
 
     def __init__(self, store: ReadOnlyStore, key: str, start: int, end: int, *, read_to: int | None = None) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class Ranges:
     def _read(self, start: int, stop: int) -> memoryview:
         found = self._store.read_range(self._key, start, stop - start)
         if len(found) != stop - start:
-            raise DamagedSegment(f"{self._store.url}: {self._key} ends at byte {start + len(found)}, before {stop}")
+            raise DamagedSegment(f"{self._store.name}: {self._key} ends at byte {start + len(found)}, before {stop}")
         return found
 
 

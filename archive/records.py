@@ -77,7 +77,7 @@ class RecordIterator:
         return self._batches
 
     def _read(self) -> Generator[list[ArchivedRecord], None, None]:
-        """`position` moves past a batch when the next one is asked for."""
+        """`position` moves past a batch when the next one is requested."""
         partition, end = self._partition, self._end
         offsets = OffsetRange(self.position, end)
         for number in partition.chosen(offsets, self._times, fail_on_data_loss=self._fail_on_data_loss):

@@ -92,7 +92,7 @@ class SegmentReader:
             for piece in ranges:
                 crc = crc32c(piece, crc)
         if crc != self._manifest.content.crc32c:
-            raise DamagedSegment(f"{self._store.url}: {self._key} fails the checksum of its manifest")
+            raise DamagedSegment(f"{self._store.name}: {self._key} fails the checksum of its manifest")
 
     def _header(self, window: Window, position: int) -> BatchHeader:
         """The header at the start of the window, which then has the whole batch."""
@@ -127,4 +127,4 @@ class SegmentReader:
             raise self._damaged(position, what)
 
     def _damaged(self, position: int, what: str) -> DamagedSegment:
-        return DamagedSegment(f"{self._store.url}: {self._key}, byte {position}: {what}")
+        return DamagedSegment(f"{self._store.name}: {self._key}, byte {position}: {what}")

@@ -36,6 +36,7 @@ class ReadOnlyStore:
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         self.url = url
+        self.name = url_without_query(url)
         self.options = StoreOptions(options or {})
         self._obstore = load_obstore()
         self.store_error: type[Exception] = self._obstore.exceptions.BaseError
@@ -62,7 +63,7 @@ class ReadOnlyStore:
             result = self._obstore.get(self._store, key)
             size = result.meta["size"]
             if size > limit:
-                raise DamagedSegment(f"{self.url}: {key} has {size} bytes, the limit is {limit}")
+                raise DamagedSegment(f"{self.name}: {key} has {size} bytes, the limit is {limit}")
             return bytes(result.bytes())
 
     def read_range(self, key: str, start: int, size: int) -> memoryview:
@@ -74,6 +75,11 @@ class ReadOnlyStore:
         with _named(self, key):
             size: int = self._obstore.head(self._store, key)["size"]
             return size
+
+
+def url_without_query(url: str) -> str:
+    """The URL for messages: a query may be a credential."""
+    return url.partition("?")[0]
 
 
 def load_obstore() -> ModuleType:
@@ -105,11 +111,11 @@ def _open(obstore: ModuleType, url: str, options: Mapping[str, str]) -> Any:
             "config": own or None,
         }
     elif own:
-        raise InvalidUrl(f"{url}: a directory has no option {next(iter(own))!r}")
+        raise InvalidUrl(f"{url_without_query(url)}: a directory has no option {next(iter(own))!r}")
     try:
         return obstore.store.from_url(url, **extra)
     except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
-        raise InvalidUrl(f"{url}: {_first_line(error)}") from error
+        raise InvalidUrl(f"{url_without_query(url)}: {_first_line(error)}") from error
 
 
 @contextmanager
@@ -118,11 +124,11 @@ def _named(store: "ReadOnlyStore", key: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise MissingObject(f"{store.url}: there is no object {key}") from error
+        raise MissingObject(f"{store.name}: there is no object {key}") from error
     except (*store.access_errors, PermissionError) as error:
-        raise AccessDenied(f"{store.url}: {key or 'the list'}: {_first_line(error)}") from error
+        raise AccessDenied(f"{store.name}: {key or 'the list'}: {_first_line(error)}") from error
     except (store.store_error, OSError) as error:
-        raise StoreUnavailable(f"{store.url}: {key or 'the list'}: {_first_line(error)}") from error
+        raise StoreUnavailable(f"{store.name}: {key or 'the list'}: {_first_line(error)}") from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -17,6 +17,7 @@ with the offsets that they cover. After a crash in between, those that are there
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -27,12 +28,13 @@ from .arrow import BATCH_BYTES, BATCH_ROWS, load_pyarrow, record_batch, record_s
 from .catalog import ArchivedTopic
 from .errors import ArchiveError, StoreUnavailable
 from .records import ArchivedRecord
-from .table_progress import ConcurrentSync, TableProgress, read_progress
+from .table_progress import ConcurrentSync, ForeignTable, TableProgress, read_progress
 
 TARGET_BYTES: Final = 128 * 1024 * 1024
 COMMIT_ATTEMPTS: Final = 3
 DEAD_LETTERS: Final = "_dlq"
 RETRIES: Final = "commit.retry.num-retries"
+CATALOG_LIBRARIES: Final = frozenset({"botocore", "pyiceberg", "pyarrow", "pydantic_core", "requests", "sqlalchemy"})
 
 Table: TypeAlias = Any  # pyiceberg's, which is imported where a catalog is opened
 Row: TypeAlias = tuple[ArchivedRecord, Any]
@@ -178,8 +180,25 @@ class _TableWriter:
     def __init__(self, catalog: Any, name: str, topic: ArchivedTopic, schema: Any) -> None:
         self._name = name
         self._topic = topic
-        self._table = self._open(catalog, schema)
+        with _explained(name):
+            self._table = self._open(catalog, schema)
+        self._check_columns(schema)
         self.progress = self._read()
+
+    def _check_columns(self, schema: Any) -> None:
+        """ForeignTable if the table was made for other records: raw ones, or those of another schema."""
+        has = {field.name: str(field.field_type) for field in self._table.schema().fields}
+        if set(has) != set(schema.names):
+            raise ForeignTable(
+                f"the table {self._name} has the columns {', '.join(has)}, not {', '.join(schema.names)}"
+            )
+        is_struct, wants_struct = (
+            has["value"].startswith("struct"),
+            str(schema.field("value").type).startswith("struct"),
+        )
+        if is_struct != wants_struct:
+            what = "structs" if is_struct else "bytes"
+            raise ForeignTable(f"the values of the table {self._name} are {what}; sync it as it was made")
 
     def append(self, rows: Any, offsets: Mapping[int, int]) -> None:
         """The rows and the offsets, both or none."""
@@ -188,11 +207,12 @@ class _TableWriter:
         moved = replace(self.progress, offsets=dict(offsets))
         for _ in range(COMMIT_ATTEMPTS):
             try:
-                with self._table.transaction() as transaction:
+                with _explained(self._name), self._table.transaction() as transaction:
                     transaction.set_properties(moved.properties())
                     transaction.append(rows, snapshot_properties=moved.properties())
             except CommitFailedException:
-                self._table.refresh()
+                with _explained(self._name):
+                    self._table.refresh()
                 if self._read() != self.progress:
                     raise ConcurrentSync(f"another sync is writing to the table {self._name}; one is enough") from None
             except CommitStateUnknownException as error:
@@ -211,7 +231,8 @@ class _TableWriter:
         if not ahead:
             return set()
         first = min(other.offsets.get(each, 0) for each in ahead)
-        found = self._table.scan(f"offset >= {first}", selected_fields=("partition", "offset")).to_arrow()
+        with _explained(self._name):
+            found = self._table.scan(f"offset >= {first}", selected_fields=("partition", "offset")).to_arrow()
         return set(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
 
     def _open(self, catalog: Any, schema: Any) -> Table:
@@ -246,6 +267,35 @@ class _TableWriter:
             yield {} if snapshot.summary is None else snapshot.summary.additional_properties
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else self._table.snapshot_by_id(parent)
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Errors of the catalog and of its files as one sentence. What decides about the commit passes as it is."""
+    from pyiceberg.exceptions import (
+        CommitFailedException,
+        CommitStateUnknownException,
+        NoSuchTableError,
+        TableAlreadyExistsError,
+    )
+
+    try:
+        yield
+    except (
+        ArchiveError,
+        CommitFailedException,
+        CommitStateUnknownException,
+        NoSuchTableError,
+        TableAlreadyExistsError,
+    ):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in CATALOG_LIBRARIES:
+            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise StoreUnavailable(f"the table {name}: {first_line}") from error
+        if isinstance(error, ValueError):  # by which pyiceberg refuses rows that have other columns
+            raise ForeignTable(f"the table {name} does not take the rows: {str(error).splitlines()[0]}") from error
+        raise
 
 
 def dead_letter_schema() -> Any:

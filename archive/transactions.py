@@ -6,8 +6,8 @@ what it reads.
 
 The last segment of the archive may hold records of a transaction whose marker is in no object yet. Whether they count
 is not known, so read_committed ends before the first of them, as a consumer ends at the last stable offset. The
-producer snapshot of the last segment names them. Before a hole the marker may be lost with it, and records that nobody
-will ever decide are treated as aborted.
+producer snapshot of the last segment names them. Before a hole the marker may be lost with it, and records that no
+marker will decide are treated as aborted.
 """
 
 from bisect import bisect_right

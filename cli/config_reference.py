@@ -36,16 +36,16 @@ def read_client_properties(path: str) -> dict[str, str]:
         raise Failure(f"{path}: {str(error).removesuffix('.')}", exit_code=Exit.USAGE) from None
 
 
-def lint(path: str, environment: Mapping[str, str]) -> tuple[list[str], str | None]:
-    """The remarks about a server.properties, and the error with which a broker would refuse it, if any."""
+def lint(path: str, environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The remarks about a server.properties, and the errors for which a broker would refuse it."""
     file = read_properties(path)
     exposed = list(exposed_files(path, file))
     try:
         loaded = load(file, environment=parse_environment(environment), overrides={})
         tls_remarks = check_security(loaded.config, loaded.node)
     except ConfigError as error:
-        return exposed, str(error)
-    return [*loaded.warnings, *loaded.notes, *tls_remarks, *exposed], None
+        return exposed, [str(error), *error.others]
+    return [*loaded.warnings, *loaded.notes, *tls_remarks, *exposed], []
 
 
 def declared_keys() -> dict[str, list[tuple[str, "keys.Key[object]"]]]:

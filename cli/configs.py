@@ -144,22 +144,24 @@ def set_config(kafka: Kafka, settings_: tuple[str, ...], resource: Resource | No
 @with_resource
 @with_kafka
 def unset(kafka: Kafka, keys: tuple[str, ...], resource: Resource | None) -> None:
-    """Takes keys back to their defaults."""
+    """Resets keys to their defaults."""
     _alter(kafka, resource, [Change(key, None) for key in keys])
 
 
 @config.command("lint")
 @click.argument("file", metavar="server.properties")
 def lint(file: str) -> int:
-    """Says what is wrong with a server.properties; exit code 1 if no broker would start with it."""
+    """Lists all errors of a server.properties; exit code 1 if a broker would not start with it."""
     from .config_reference import lint as judge
 
-    remarks, refusal = judge(file, os.environ)
+    remarks, errors = judge(file, os.environ)
     for remark in remarks:
         write_stdout(f"note: {remark}")
-    if refusal is not None:
-        raise Failure(refusal)
-    write_stderr(f"{file} is understood" if not remarks else f"{file} is understood, with {len(remarks)} remarks")
+    if errors:
+        for error in errors[:-1]:
+            write_stderr(f"error: {error}")
+        raise Failure(errors[-1])
+    write_stdout("ok")
     return Exit.OK
 
 

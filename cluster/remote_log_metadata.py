@@ -149,11 +149,12 @@ def lineage_of(log: _Log) -> Lineage:
 class RemotePartition:
     """What the object store has of one partition."""
 
-    __slots__ = ("_ends", "_finished", "_starts", "delete_state", "id", "max_epoch", "segments")
+    __slots__ = ("_ends", "_finished", "_starts", "delete_state", "had_segments", "id", "max_epoch", "segments")
 
     def __init__(self, topic_id_partition: TopicIdPartition) -> None:
         self.id = topic_id_partition
         self.segments: dict[bytes, RemoteSegment] = {}  # by segment id; deleted segments are removed
+        self.had_segments = False  # whether a record has ever named one; the log of records never forgets
         self.max_epoch = NO_EPOCH
         self.delete_state: PartitionDeleteState | None = None
         self._finished: list[RemoteSegment] | None = None
@@ -237,12 +238,14 @@ class RemotePartition:
         return self._replay_deletion(record)
 
     def _replay_segment(self, record: RemoteLogSegmentMetadataRecord, epoch: int) -> bool:
+        if _state_of(record.remote_log_segment_state) is not SegmentState.COPY_SEGMENT_STARTED:
+            return False
         segment = read_segment(record, epoch)
         before = self.segments.get(segment.segment_id)
-        is_start = segment.state is SegmentState.COPY_SEGMENT_STARTED
-        if not is_start or (before is not None and before.state is not segment.state):
+        if before is not None and before.state is not segment.state:
             return False
         self.segments[segment.segment_id] = segment
+        self.had_segments = True
         return True
 
     def _replay_update(self, record: RemoteLogSegmentMetadataUpdateRecord) -> bool:
@@ -349,7 +352,7 @@ def read_segment(record: RemoteLogSegmentMetadataRecord, epoch: int) -> RemoteSe
             for entry in sorted(record.segment_leader_epochs, key=lambda entry: entry.leader_epoch)
         ),
         size_bytes=record.segment_size_in_bytes,
-        state=_state_of(record.remote_log_segment_state) or SegmentState.COPY_SEGMENT_STARTED,
+        state=SegmentState(record.remote_log_segment_state),
         uploader_epoch=epoch,
         txn_index_empty=record.txn_index_empty,
         custom_metadata=record.custom_metadata,

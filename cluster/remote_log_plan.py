@@ -14,7 +14,8 @@ Rules:
   spare). While one deletion runs no other segment counts as spare: two might each be spare because of the other.
 - A segment below the log start goes only when every in-sync replica has that log start: otherwise the next leader would
   start below it, and a leader that was deposed could delete what the new one still promises.
-- The leader's log start never points at an offset that is neither local nor in the object store.
+- The leader's log start never points at an offset that is neither local nor in the object store. There is one
+  exception: if no record has ever named a segment, the records themselves are lost, and the log start stays.
 
 Which local segments may go is decided in storage/local_retention.py, for leaders and followers; `tiered_end` is its
 limit.
@@ -209,7 +210,8 @@ def _new_log_start(facts: LogFacts, remote: RemotePartition, policy: Policy, now
     if policy.deletes_all and start < facts.local_start_offset:
         return facts.local_start_offset, Cause.DISABLED
     cause = Cause.LOG_START
-    if start < facts.local_start_offset and remote.covered_until(lineage, start) == start:
+    is_readable = start >= facts.local_start_offset or remote.covered_until(lineage, start) > start
+    if not is_readable and remote.had_segments:
         following = remote.segment_after(lineage, start)
         start = facts.local_start_offset
         if following is not None:

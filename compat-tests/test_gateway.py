@@ -88,16 +88,14 @@ def test_every_call_of_the_log_service(gateway: Gateway) -> None:
     assert [(each.key, each.value, each.timestamp_ms) for each in consumed[:4]] == [
         (each.key, each.value, each.timestamp_ms) for each in RECORDS
     ]
-    whole = log.Consume(
-        log_pb2.ConsumeRequest(topic=topic, encoding=types_pb2.ENCODING_BATCHES), timeout=TIMEOUT_S
-    )
+    whole = log.Consume(log_pb2.ConsumeRequest(topic=topic, encoding=types_pb2.ENCODING_BATCHES), timeout=TIMEOUT_S)
     batches = b"".join(each.batches for each in whole)
     copy = create(gateway, "copy")
     log.Produce(log_pb2.ProduceRequest(topic=copy, partition=0, batches=batches), timeout=TIMEOUT_S)
     copied = [r for each in log.Consume(log_pb2.ConsumeRequest(topic=copy), timeout=TIMEOUT_S) for r in each.records]
     assert copied == consumed
     for fields, offset in (({"offset": 2}, 2), ({"timestamp_ms": 2500}, 2), ({"latest_of_key": b"k"}, 4)):
-        request = log_pb2.ReadRequest(topic=topic, **fields)  # type: ignore[arg-type]
+        request = log_pb2.ReadRequest(topic=topic, **fields)
         assert log.Read(request, timeout=TIMEOUT_S).record.offset == offset
     with pytest.raises(grpc.RpcError) as raised:
         log.Read(

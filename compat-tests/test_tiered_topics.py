@@ -12,9 +12,9 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
-from kafka import KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as PythonPartition
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from oracle import run_tool
 from trioka_process import TriokaProcess
 
@@ -28,6 +28,13 @@ SETTINGS = {
     "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
     "log.initial.task.delay.ms": "0",
 }
+CONFIGS = {
+    "remote.storage.enable": "true",
+    "internal.segment.bytes": "30000",
+    "local.retention.bytes": "100000000",
+    "file.delete.delay.ms": "0",
+    "index.interval.bytes": "1000",
+}
 LEVELS = ("read_committed", "read_uncommitted")
 
 
@@ -40,11 +47,9 @@ def is_aborted(transaction: int) -> bool:
 
 
 def write(bootstrap: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    config = {"remote.storage.enable": "true", "segment.bytes": str(1 << 20), "internal.segment.bytes": "30000"}
-    config |= {"local.retention.bytes": "100000000", "file.delete.delay.ms": "0", "index.interval.bytes": "1000"}
-    topic = NewTopic(TOPIC, num_partitions=1, replication_factor=1, config=config)
-    admin.create_topics([topic])[TOPIC].result(PATIENCE_S)
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.create_topics([NewTopic(TOPIC, 1, 1, topic_configs=CONFIGS)])
+    admin.close()
     writer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "writer", "linger.ms": 5})
     writer.init_transactions(PATIENCE_S)
     for transaction in range(TRANSACTIONS):
@@ -150,10 +155,10 @@ def test_consumers_read_the_same_from_the_object_store_as_from_the_disk(tmp_path
         before = read_by_all(process.bootstrap)
         assert before == {(name, level): expected[level] for name in READERS for level in LEVELS}
         until(lambda: len(list(store.rglob(f"{TOPIC}-*/**/*.rsm-manifest"))) == segments - 1)
-        change = ConfigEntry("local.retention.bytes", "1", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[change])
-        admin = AdminClient({"bootstrap.servers": process.bootstrap})
-        admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+        admin = KafkaAdminClient(bootstrap_servers=process.bootstrap)
+        configs = CONFIGS | {"local.retention.bytes": "1"}
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, TOPIC, configs=configs)])
+        admin.close()
         until(lambda: len(list(logs.glob("*.log"))) == 1)
         assert read_by_all(process.bootstrap) == before
         process.stop()
@@ -164,15 +169,35 @@ def test_consumers_read_the_same_from_the_object_store_as_from_the_disk(tmp_path
         assert read_by_all(process.bootstrap) == before
 
 
-@pytest.mark.parametrize("setting", [{}, {"trioka.tier.endpoint": "http://127.0.0.1:1"}])
-def test_a_broker_whose_object_store_cannot_be_used_does_not_start(tmp_path: Path, setting: dict[str, str]) -> None:
-    url = "s3://bucket/prefix" if setting else f"file://{tmp_path / 'file'}"
+def test_a_broker_whose_object_store_cannot_be_opened_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
-    aws = {"trioka.tier.region": "x", "trioka.tier.access.key": "a", "trioka.tier.secret.key": "hidden-secret"}
-    quick = {"trioka.tier.request.timeout.ms": "200", "trioka.tier.request.retries": "0"}
-    process = TriokaProcess(tmp_path, {**SETTINGS, **aws, **quick, **setting, "trioka.tier.url": url})
+    process = TriokaProcess(tmp_path, {**SETTINGS, "trioka.tier.url": f"file://{tmp_path / 'file'}"})
     with pytest.raises(AssertionError), process:
         pass
     logged = process.log.read_text()
-    assert f"trioka.tier.url {url} cannot be used" in logged and "hidden-secret" not in logged
-    assert "Traceback" not in logged
+    assert f"trioka.tier.url file://{tmp_path / 'file'} cannot be used" in logged and "Traceback" not in logged
+
+
+def test_a_broker_whose_object_store_does_not_answer_serves_what_is_on_its_disk(tmp_path: Path) -> None:
+    store = {
+        "trioka.tier.url": "s3://bucket/prefix",
+        "trioka.tier.endpoint": "http://127.0.0.1:1",
+        "trioka.tier.region": "x",
+        "trioka.tier.access.key": "a",
+        "trioka.tier.secret.key": "hidden-secret",
+        "trioka.tier.request.timeout.ms": "200",
+        "trioka.tier.request.retries": "0",
+    }
+    with TriokaProcess(tmp_path, {**SETTINGS, **store}) as process:
+        admin = KafkaAdminClient(bootstrap_servers=process.bootstrap)
+        admin.create_topics([NewTopic(TOPIC, 1, 1, topic_configs=CONFIGS)])
+        admin.close()
+        writer = confluent_kafka.Producer({"bootstrap.servers": process.bootstrap, "batch.num.messages": 20})
+        for number in range(200):
+            writer.produce(TOPIC, value=value_of(0, number))
+        assert writer.flush(PATIENCE_S) == 0
+        expected = digest(value_of(0, number) for number in range(200))
+        assert digest(by_confluent(process.bootstrap, "read_committed", 200)) == expected
+    logged = process.log.read_text()
+    assert "the object store does not answer" in logged
+    assert "hidden-secret" not in logged and "Traceback" not in logged

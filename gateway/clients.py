@@ -74,6 +74,19 @@ class Clients:
     def release(self, clients: CallerClients) -> None:
         clients.calls -= 1
 
+    def forget(self, clients: CallerClients) -> None:
+        """The cluster does not know this login. It must not take the place of another one."""
+        for login, found in self._by_login.items():
+            if found is clients and login is not None and clients.calls <= 1:
+                self._close(login)
+                return
+
+    def _close(self, login: Login | None) -> None:
+        task = asyncio.create_task(self._by_login.pop(login).close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        self._metrics.cluster_clients.set(len(self._by_login))
+
     def _make_place(self) -> None:
         if len(self._by_login) < self._max:
             return
@@ -84,9 +97,7 @@ class Clients:
                 f"{self._max} users have open calls (cluster.max.principals); try again later",
                 retriable=True,
             )
-        task = asyncio.create_task(self._by_login.pop(idle).close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._close(idle)
 
     async def close(self) -> None:
         closing = [asyncio.create_task(each.close()) for each in self._by_login.values()]

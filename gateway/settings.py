@@ -92,6 +92,7 @@ MAX_STREAMS: Final = "grpc.max.streams.per.connection"
 MAX_CALLS: Final = "grpc.max.concurrent.calls"
 MAX_UNACKNOWLEDGED_RECORDS: Final = "stream.max.unacknowledged.records"
 MAX_UNACKNOWLEDGED_BYTES: Final = "stream.max.unacknowledged.bytes"
+MAX_UNWRITTEN_BYTES: Final = "produce.max.unwritten.bytes"
 MAX_SUBSCRIPTIONS: Final = "subscribe.max.streams"
 MAX_PRINCIPALS: Final = "cluster.max.principals"
 MAX_PRODUCER_NAMES: Final = "producer.max.names"
@@ -149,6 +150,12 @@ DECLARED: Final[tuple[Setting, ...]] = (
         between(KIB, 1024 * MIB),
         str(32 * MIB),
         "Bytes that one stream may hold: a reader that stops, and requests that are not yet written.",
+    ),
+    Setting(
+        MAX_UNWRITTEN_BYTES,
+        between(64 * MIB, 1024 * 1024 * MIB),
+        str(256 * MIB),
+        "Bytes of requests of all callers that are not yet written; a further one is RESOURCE_EXHAUSTED.",
     ),
     Setting(
         MAX_SUBSCRIPTIONS,

@@ -37,18 +37,19 @@ class GraphPipeline:
     def read(cls, path: str | Path) -> "GraphPipeline":
         return cls(read_spec(Path(path)))
 
-    def drawing(self, *, master: str = LOCAL_MASTER, settings: Mapping[str, str] | None = None) -> "Drawing":
-        """The graph as it can be drawn. Spark analyses every query; nothing is written."""
-        from .flows.graph_run import dead_letter_tables
-        from .graph.analysis import Scratch, analyse
+    def drawing(
+        self, *, asked: bool = False, master: str = LOCAL_MASTER, settings: Mapping[str, str] | None = None
+    ) -> "Drawing":
+        """The graph as it can be drawn. Spark analyses every query; nothing is written. `asked`: also check on the
+        brokers that the topics exist.
+        """
+        from .flows.graph_run import checked
         from .graph.definitions import read_definitions
         from .graph.drawing import drawing_of
 
-        with self._session(master, settings) as spark, Scratch(spark, self.spec) as scratch:
+        with self._session(master, settings) as spark:
             graph = read_definitions(self.spec, spark)
-            for output in dead_letter_tables(graph):
-                scratch.prepare(output, output.schema)
-            analysis = analyse(spark, graph, scratch.prepare, scratch.supply)
+            analysis = checked(spark, self.spec, graph, asked=asked)
             return drawing_of(graph, analysis.reads, analysis.topics())
 
     def run(

@@ -58,7 +58,7 @@ def check(file: Path, bootstrap: str | None, debug: bool, offline: bool, sql: bo
     with explained(debug=debug):
         if is_graph(file):
             with use_brokers(bootstrap):
-                click.echo(GraphPipeline.read(file).drawing().text())
+                click.echo(GraphPipeline.read(file).drawing(asked=not offline).text())
             return
         read = Pipeline.read(file, bootstrap=bootstrap)
         text = read.plan(asked=not offline)
@@ -159,6 +159,7 @@ def backfill(
     A POINT is earliest, latest, a time such as 2026-11-16T08:00:00Z, or offsets as JSON: {"orders": {"0": 23}}.
     """
     with explained(), Signals():
+        refuse_graph(file, "A graph has no backfill")
         count = Pipeline.read(file, bootstrap=bootstrap).backfill(
             since=_point(since),
             until=None if until is None else _point(until),
@@ -169,6 +170,11 @@ def backfill(
             say=talk,
         )
         click.echo(count)
+
+
+def refuse_graph(file: Path, sentence: str) -> None:
+    if is_graph(file):
+        raise InvalidPipeline(f"{file} is a graph. {sentence}.")
 
 
 def _point(text: str) -> str | dict[str, dict[str, int]]:
@@ -241,6 +247,7 @@ def maintain(
 def lag(file: Path, bootstrap: str | None, output: str) -> None:
     """How far the pipeline in FILE is behind its topics."""
     with explained():
+        refuse_graph(file, "The lag of a flow of a graph is that of its group: trioka lag --group PIPELINE.FLOW")
         read = Pipeline.read(file, bootstrap=bootstrap)
         found, late = read.lag(), read.late_rows()
     if late:

@@ -20,21 +20,25 @@ if TYPE_CHECKING:
     from .chaos import Chaos as Chaos
     from .chaos import Storm as Storm
     from .client import Record as Record
+    from .clock_control import Clock as Clock
     from .cluster import Cluster as Cluster
     from .faults import Armed as Armed
+    from .plugin import Topic as Topic
     from .runner import HasEnded as HasEnded
     from .runner import Unresponsive as Unresponsive
 
-__all__ = ["Armed", "Broker", "Chaos", "Cluster", "HasEnded", "Record", "Storm", "Unresponsive"]
+__all__ = ["Armed", "Broker", "Chaos", "Clock", "Cluster", "HasEnded", "Record", "Storm", "Topic", "Unresponsive"]
 
 _HOMES: Final = {
     "Armed": "faults",
     "Broker": "broker",
     "Chaos": "chaos",
+    "Clock": "clock_control",
     "Cluster": "cluster",
     "HasEnded": "runner",
     "Record": "client",
     "Storm": "chaos",
+    "Topic": "plugin",
     "Unresponsive": "runner",
 }
 

@@ -16,7 +16,7 @@ are enforced. The user of `client_config` is a super user.
 Every method here blocks until it is done, also when it is called from asyncio or trio.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,12 +24,13 @@ from trioka.cli.node.secured import CLIENTS, Access
 
 from . import temp_dirs
 from .api_faults import ApiFaults
-from .client import TIMEOUT_S, Client, Payload, Record
+from .client import Client, Record
 from .clock_control import Clock
 from .disks.corruption import flip_bit, tear
 from .faults import Length, seconds_of
 from .process import ProcessHost
 from .runner import HasEnded, Host, Unresponsive
+from .topic_calls import TopicCalls
 
 if TYPE_CHECKING:
     from .registry import TestRegistry
@@ -41,7 +42,7 @@ DESCRIBE_S: Final = 2.0  # time limit of a broker's own description
 DATA, WORDS = "data", "words.txt"  # in the broker's folder: the log directory, and the output of its process
 
 
-class Broker(ApiFaults):
+class Broker(ApiFaults, TopicCalls):
     def __init__(self, *, process: bool = False, tls: bool = False, sasl: bool = False, **configs: object) -> None:
         self._settings = keys_of(configs)
         self._is_tls, self._is_sasl = tls, sasl
@@ -151,8 +152,7 @@ class Broker(ApiFaults):
             raise Unresponsive("the broker is not running: use it in a `with`, or call start()")
         return self._host
 
-    @property
-    def _client(self) -> Client:
+    def _new_client(self) -> Client:
         host, _, port = self.bootstrap_servers.rpartition(":")
         return Client((host, int(port))) if self._secured is None else self._secured.client(host, int(port))
 
@@ -170,43 +170,12 @@ class Broker(ApiFaults):
 
     def create_topic(self, name: str, partitions: int = 1, **configs: object) -> str:
         """Create a topic: `create_topic("orders", 3, cleanup_policy="compact")`. Returns its name."""
-        self._client.create_topic(name, partitions, keys_of(configs))
+        self._new_client().create_topic(name, partitions, keys_of(configs))
         return name
-
-    def produce(
-        self,
-        topic: str,
-        *values: Payload,
-        key: Payload = None,
-        partition: int = 0,
-        timestamp_ms: int | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
-    ) -> list[int]:
-        """Write records in one batch and return their offsets. Their timestamps are the broker's time."""
-        stamp = self._home.tell("now_ms") if timestamp_ms is None else timestamp_ms
-        return self._client.produce(topic, values, key=key, partition=partition, timestamp_ms=stamp, headers=headers)
 
     def records(self, topic: str, partition: int | None = None, *, committed: bool = False) -> list[Record]:
         """Current records by partition and offset; `committed` leaves out those of open and aborted transactions."""
-        return self._client.records(topic, partition, committed)
-
-    def consume(
-        self,
-        topic: str,
-        count: int = 1,
-        *,
-        partition: int | None = None,
-        committed: bool = False,
-        timeout: Length = TIMEOUT_S,
-    ) -> list[Record]:
-        """The first `count` records; waits for them, and raises TimeoutError if they do not arrive."""
-        return self._client.consume(topic, count, partition, committed, seconds_of(timeout))
-
-    def wait_group(self, group: str, lag: int = 0, *, topic: str | None = None, timeout: Length = TIMEOUT_S) -> None:
-        """Wait, instead of a sleep, until a group has committed all but `lag` records of the topics that it reads. Also
-        waits for a group that has not committed yet. The TimeoutError contains the lag.
-        """
-        self._client.wait_group(group, lag, topic, seconds_of(timeout))
+        return self._new_client().records(topic, partition, committed)
 
     # -- faults; those by API are in api_faults.py ---------------------------------------------------------------------
 

@@ -5,9 +5,10 @@ do not affect it (`HELPER_CLIENT_ID`), because they are meant for the software u
 broker do.
 """
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trioka.cli.client.cluster_client import NO_NODE, Kafka, TopicPartition
 from trioka.cli.client.connection import Connection
@@ -17,9 +18,13 @@ from trioka.cli.terminal.failure import did_you_mean
 from trioka.protocol import batch, record
 from trioka.protocol.errors import NONE, UnknownTopicOrPartition, error_class
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
+from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.primitives import NULL_UUID
+
+from .partitioner import partition_of
 
 if TYPE_CHECKING:
     from trioka.cli.client.connection import SSLContext
@@ -48,6 +53,10 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+    def json(self) -> Any:
+        """The value, which is JSON; None for a record without a value."""
+        return None if self.value is None else json.loads(self.value)
 
 
 class Client:
@@ -86,6 +95,28 @@ class Client:
         (result,) = answer.topics
         _check(result.error_code, result.error_message)
 
+    def create_if_missing(self, topic: str) -> None:
+        """If the broker is configured to create topics."""
+        with self.kafka() as kafka:
+            _partitions(kafka, topic, may_create=True)
+
+    def topics(self) -> list[str]:
+        with self.kafka() as kafka:
+            return sorted(each.name or "" for each in kafka.metadata(None).topics if not each.is_internal)
+
+    def delete_topic(self, name: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        with self.kafka() as kafka:
+            wanted = [DeleteTopicsRequest.Topic(name=name, topic_id=NULL_UUID)]
+            request = DeleteTopicsRequest(topics=wanted, timeout_ms=kafka.timeout_ms)
+            answer = kafka.ask_controller(request, lambda result: [each.error_code for each in result.responses])
+            (result,) = answer.responses
+            _check(result.error_code, f"topic {name} was not deleted: {result.error_message}")
+            while name in {each.name for each in kafka.metadata(None).topics}:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"topic {name} is still there after {TIMEOUT_S:g} s")
+                time.sleep(LOOK_AGAIN_S)
+
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def produce(
@@ -94,7 +125,7 @@ class Client:
         values: Sequence[Payload],
         *,
         key: Payload,
-        partition: int,
+        partition: int | None,
         timestamp_ms: int,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> list[int]:
@@ -106,9 +137,12 @@ class Client:
         if not records:
             return []
         Topic = ProduceRequest.Topic
-        data = [Topic.Partition(index=partition, records=bytes(batch.build(records)))]
         with self.kafka() as kafka:
-            _partitions(kafka, topic, may_create=True)
+            count = len(_partitions(kafka, topic, may_create=True))
+            if partition is None:
+                data_key = _bytes(key)
+                partition = 0 if data_key is None else partition_of(data_key, count)
+            data = [Topic.Partition(index=partition, records=bytes(batch.build(records)))]
             place = TopicPartition(topic, partition)
             request = ProduceRequest(
                 acks=ALL_REPLICAS, timeout_ms=kafka.timeout_ms, topic_data=[Topic(name=topic, partition_data=data)]
@@ -145,8 +179,32 @@ class Client:
         self, topic: str, count: int, partition: int | None, is_committed: bool, timeout_s: float
     ) -> list[Record]:
         """The first `count` records from the start, in the order of arrival; waits for them, and for their topic."""
+        return self._consume(topic, {}, count, partition, is_committed, timeout_s)
+
+    def ends(self, topic: str) -> dict[TopicPartition, int]:
+        """The log end offsets of a topic; empty if it does not exist."""
+        with self.kafka() as kafka:
+            try:
+                return _offsets(kafka, [TopicPartition(topic, each) for each in _partitions(kafka, topic)], LATEST)
+            except UnknownTopicOrPartition:
+                return {}
+
+    def consume_from(
+        self, topic: str, positions: Mapping[TopicPartition, int], count: int, is_committed: bool, timeout_s: float
+    ) -> list[Record]:
+        """The first `count` records from these positions on; from the start if there are none."""
+        return self._consume(topic, dict(positions), count, None, is_committed, timeout_s)
+
+    def _consume(
+        self,
+        topic: str,
+        positions: dict[TopicPartition, int],
+        count: int,
+        partition: int | None,
+        is_committed: bool,
+        timeout_s: float,
+    ) -> list[Record]:
         deadline = time.monotonic() + timeout_s
-        positions: dict[TopicPartition, int] = {}
         found: list[Record] = []
         with self.kafka() as kafka:
             while len(found) < count:
@@ -170,6 +228,10 @@ class Client:
         return _offsets(kafka, places, EARLIEST)
 
     # -- groups --------------------------------------------------------------------------------------------------------
+
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        with self.kafka() as kafka:
+            return {place: each.offset for place, each in committed(kafka, group).items()}
 
     def wait_group(self, group: str, lag: int, topic: str | None, timeout_s: float) -> None:
         """Wait until at most `lag` records in total are left between the group's committed offsets and the log ends."""

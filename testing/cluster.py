@@ -24,20 +24,21 @@ from typing import Any, Final
 from . import temp_dirs
 from .api_faults import ApiFaults
 from .broker import DESCRIBE_S, keys_of
-from .client import AS_THE_BROKER, LOOK_AGAIN_S, TIMEOUT_S, Client, Record
+from .client import AS_THE_BROKER, LOOK_AGAIN_S, Client, Record
 from .clock_control import Clock
 from .cluster_runtime import START_S, Nodes
 from .disks.corruption import flip_bit, tear
 from .faults import Length, seconds_of
 from .loop import Loop
 from .runner import ANSWER_S, Unresponsive
+from .topic_calls import TopicCalls
 
 MOST_NODES: Final = 9
 PATIENCE_S: Final = 60.0  # time limit for a cluster to recover from a fault
 REASONS: Final = 8  # listed in an error; more would not be read
 
 
-class Cluster(ApiFaults):
+class Cluster(ApiFaults, TopicCalls):
     def __init__(self, nodes: int = 3, **configs: object) -> None:
         if not 1 <= nodes <= MOST_NODES:
             raise ValueError(f"nodes={nodes}: a cluster under test has 1 to {MOST_NODES}")
@@ -217,7 +218,7 @@ class Cluster(ApiFaults):
                 raise TimeoutError(f"{what} within {timeout_s:g} s: {'; '.join(reasons[:REASONS] + more)}")
             time.sleep(LOOK_AGAIN_S)
 
-    def _client(self) -> Client:
+    def _new_client(self) -> Client:
         """A client of nodes with current metadata, because an isolated node would return stale metadata."""
         nodes = self._inside
         reached = self._home.call(lambda: list(nodes.reachable() or nodes.running)) or self.numbers
@@ -230,24 +231,24 @@ class Cluster(ApiFaults):
         its partitions have leaders and every reachable node knows them.
         """
         replicas = AS_THE_BROKER if replication_factor is None else replication_factor
-        self._client().create_topic(name, partitions, keys_of(configs), replicas)
-        self._until_led(name)
+        self._new_client().create_topic(name, partitions, keys_of(configs), replicas)
+        self._await_leaders(name)
         return name
 
     def records(self, topic: str, partition: int | None = None, *, committed: bool = False) -> list[Record]:
         """All current records by partition and offset; `committed` leaves out those of open and aborted transactions.
         Waits until every partition has a leader.
         """
-        self._until_led(topic)
-        return self._client().records(topic, partition, committed)
+        self._await_leaders(topic)
+        return self._new_client().records(topic, partition, committed)
 
-    def _until_led(self, topic: str) -> None:
+    def _await_topic(self, topic: str) -> None:
+        self._new_client().create_if_missing(topic)
+        self._await_leaders(topic)
+
+    def _await_leaders(self, topic: str) -> None:
         nodes = self._inside
         self._until_without(lambda: nodes.topic_problems(topic), f"{topic} is not served", PATIENCE_S)
-
-    def wait_group(self, group: str, lag: int = 0, *, topic: str | None = None, timeout: Length = TIMEOUT_S) -> None:
-        """Wait until a group has committed all but `lag` records of the topics that it reads, as `Broker` does."""
-        self._client().wait_group(group, lag, topic, seconds_of(timeout))
 
     def describe(self) -> str:
         """The running nodes, the problems of the cluster, and the state of each node. Never raises, never hangs."""

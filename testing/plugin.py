@@ -5,18 +5,21 @@
     kafka_cluster    several brokers, fresh for each test, which can be killed and disconnected
     kafka_topic      a topic with a name of its own: on `kafka` or `kafka_cluster` if the test has one, else on
                      `kafka_session`
+    new_kafka_topic  makes more such topics: new_kafka_topic(partitions=3, cleanup_policy="compact")
     kafka_clock      the clock of `kafka`, or of `kafka_cluster` if the test has that: kafka_clock.advance("8d")
     kafka_chaos      its faults: kafka_chaos.fail("Produce", "NOT_LEADER_OR_FOLLOWER"), .storm(seed=7) …
 
 `@pytest.mark.kafka(num_partitions=3, process=True)` configures `kafka`, `@pytest.mark.kafka(tls=True, sasl=True)` makes
 clients use TLS and a login (`kafka.client_config("kafka-python")` has both), and `@pytest.mark.kafka(nodes=5)`
-configures `kafka_cluster`. The report of a failed test contains the state of its brokers and the seeds of its storms.
+configures `kafka_cluster`. `@pytest.mark.kafka_topic(partitions=3, cleanup_policy="compact")` configures the topic of
+`kafka_topic`. The report of a failed test contains the state of its brokers and the seeds of its storms.
 
 pytest loads this file in every session where trioka is installed. So it imports only pytest, and a broker only when a
 fixture needs one.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +65,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "a keyword is a key of server.properties, with underscores for dots. Of the fixture `kafka_cluster`: "
         "kafka(nodes=3, **configs)",
     )
+    config.addinivalue_line(
+        "markers",
+        "kafka_topic(partitions=1, **configs): the topic of the fixture `kafka_topic`; a keyword is a key of a topic, "
+        "with underscores for dots",
+    )
 
 
 def _new_broker(request: pytest.FixtureRequest, **configs: object) -> "Broker":
@@ -91,10 +99,10 @@ def kafka_cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
         yield cluster
 
 
-def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
-    marker = request.node.get_closest_marker("kafka")
+def _marked(request: pytest.FixtureRequest, name: str = "kafka", example: str = "num_partitions=3") -> dict[str, Any]:
+    marker = request.node.get_closest_marker(name)
     if marker is not None and marker.args:
-        raise pytest.UsageError("@pytest.mark.kafka takes keywords only, such as num_partitions=3 or process=True")
+        raise pytest.UsageError(f"@pytest.mark.{name} takes keywords only, such as {example}")
     return {} if marker is None else dict(marker.kwargs)
 
 
@@ -108,8 +116,18 @@ def kafka_session(request: pytest.FixtureRequest) -> "Iterator[Broker]":
 @pytest.fixture
 def kafka_topic(request: pytest.FixtureRequest) -> Topic:
     """A topic of this test alone: its name, with `.kafka` and `.bootstrap_servers`."""
+    return _new_topic(request, **_marked(request, "kafka_topic", "partitions=3"))
+
+
+@pytest.fixture
+def new_kafka_topic(request: pytest.FixtureRequest) -> Callable[..., Topic]:
+    """Makes topics of this test alone: `new_kafka_topic(partitions=3, cleanup_policy="compact")`."""
+    return partial(_new_topic, request)
+
+
+def _new_topic(request: pytest.FixtureRequest, partitions: int = 1, **configs: Any) -> Topic:
     home = _home_of(request, "kafka_session")
-    return Topic(home.create_topic(f"topic-{next(_numbers)}"), home)
+    return Topic(home.create_topic(f"topic-{next(_numbers)}", partitions, **configs), home)
 
 
 @pytest.fixture
@@ -157,6 +175,6 @@ def pytest_runtest_makereport(
 def _brokers_of(item: pytest.Item) -> "list[Broker | Cluster]":
     names = getattr(item, "fixturenames", ())
     found = item.stash.get(_brokers, [])
-    if "kafka_session" in names or ("kafka_topic" in names and "kafka" not in names):
+    if "kafka_session" in names or ({"kafka_topic", "new_kafka_topic"}.intersection(names) and "kafka" not in names):
         found = [*found, *item.session.stash.get(_brokers, [])]
     return [broker for broker in found if broker.is_running]

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
@@ -16,6 +15,7 @@ STOP_S: Final = 15.0
 LINE: Final = re.compile(r"^  HTTP +(https?)://(\S+:\d+)")
 CLIENT_FILE, LOG_FILE = "registry.properties", "registry.log"
 USER: Final = "admin"
+MAX_REASON_CHARS: Final = 1000
 
 
 class TestRegistry:
@@ -30,7 +30,7 @@ class TestRegistry:
             temp_dirs.write(f"{folder}/{CLIENT_FILE}", "".join(f"{name}={value}\n" for name, value in properties))
             words += ["--command-config", f"{folder}/{CLIENT_FILE}"]
         self._log = f"{folder}/{LOG_FILE}"
-        with open(self._log, "ab") as log:
+        with temp_dirs.appending(self._log) as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "trioka", "gateway", "--http", "127.0.0.1:0", *words],
                 stdin=subprocess.DEVNULL,
@@ -47,7 +47,7 @@ class TestRegistry:
                 login = f"{USER}:{quote(password, safe='')}@" if password else ""
                 return f"{found[1]}://{login}{found[2]}"
         self.stop()
-        reason = Path(self._log).read_text(errors="replace")[-1000:].strip()
+        reason = temp_dirs.log_tail(self._log)[-MAX_REASON_CHARS:].strip()
         raise Unresponsive(f"the schema registry did not start; it needs trioka[gateway]: {reason}")
 
     def stop(self) -> None:

@@ -12,7 +12,7 @@ the metadata log were validated when they were set, perhaps by another program o
 does not stop the broker: it is skipped and listed in `rejected` for the log.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -44,7 +44,12 @@ _UNITS: Final = (("minutes", MINUTE_MS), ("hours", HOUR_MS))
 
 
 class ConfigError(ValueError):
-    """The node cannot start with this configuration. The message is a sentence that names the key."""
+    """The node cannot start with this configuration. The message is a sentence that names the key; `others` are further
+    errors of the same configuration, if they are known."""
+
+    def __init__(self, message: str, others: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.others = tuple(others)
 
 
 class Layered:

@@ -63,17 +63,26 @@ class Loaded(NamedTuple):
 def load(
     file: Mapping[str, str], *, environment: Mapping[str, str] = EMPTY, overrides: Mapping[str, str] = EMPTY
 ) -> Loaded:
-    """Build the configuration of a node; raise ConfigError with a one-sentence message if it is invalid."""
-    static = with_node_id(resolve_references({**file, **environment, **overrides}))
+    """Build the configuration of a node; raise ConfigError if it is invalid: with a sentence for each invalid value."""
+    given = resolve_references({**file, **environment, **overrides})
+    static = with_node_id(given)
     config = Config(static)
-    if config.rejected:
-        raise ConfigError(config.rejected[0])
+    copied = [f"configuration {name}:" for name in static.keys() - given.keys()]  # an error of these is there already
+    errors = [each for each in config.rejected if not any(name in each for name in copied)]
     for name, text in static.items():
         if name not in BROKER_KEYS and (key := broker_key_of(name)) is not None:
             try:
                 key.parse(text)
             except ValueError as error:
-                raise ConfigError(str(error).replace(key.name, name, 1)) from None
+                errors.append(str(error).replace(key.name, name, 1))
+    if errors:
+        try:
+            node_of(config)
+        except ConfigError as error:
+            key_name = str(error).partition(" ")[0]  # a key with an invalid value counts as not set here
+            if not any(f"configuration {key_name}:" in each for each in errors):
+                errors.append(str(error))
+        raise ConfigError(errors[0], errors[1:])
     described = node_of(config)
     validate_broker(config)
     warnings, notes = remarks(static)

@@ -105,8 +105,6 @@ TIER_CACHE_BYTES = broker_key("trioka.tier.cache.bytes", Long(min=0), 128 * MIB,
 TIER_INCARNATION = broker_key("trioka.tier.incarnation", Int(min=1), 1, LOW, hidden=True,
     doc="Which of the clusters that owned the objects this is. `trioka tier restore` prints the number for a restored "
         "cluster; brokers of a cluster with a lower one stop writing to the object store.")
-TIER_EARLY_UPLOAD = broker_key("trioka.tier.early.upload", Boolean(), True, MEDIUM, CLUSTER_WIDE, hidden=True,
-    doc="Whether the copy of a large segment begins before the segment is closed.")
 TIER_MISSING_POLICY = broker_key("trioka.tier.missing.policy", String(one_of=("skip", "fail")), "skip", MEDIUM,
     CLUSTER_WIDE, hidden=True,
     doc="What happens to a remote segment whose objects have disappeared from the object store. `skip` records the "

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call, Pending
     from ..tier.fetch_reads import FetchReads
+    from ..tier.remote_read import RemoteRead
 
 AbortedTransaction = Result.AbortedTransaction
 
@@ -388,7 +389,14 @@ class PartitionReader:
             return self._nothing(cached, log)
         limit = min(cached.max_bytes, self.left)
         if offset < log.local_log_start_offset:
-            return self._read_remote(cached, replica, upto, limit)
+            remote = self._read_remote(cached, replica, upto, limit)
+            if remote is not None and len(remote.records):
+                if remote.next_offset >= upto:
+                    self._reach_end(replica)
+                return self._found(cached, replica, remote.records, remote.next_offset, remote.aborted)
+            if remote is None or not log.local_log_start_offset <= remote.next_offset < upto:
+                return self._nothing(cached, log)
+            offset = remote.next_offset  # nothing before the local log is left
         found = take(log, offset, limit, upto)
         if found is not None:
             if found[1] >= upto:
@@ -437,8 +445,8 @@ class PartitionReader:
             ]
         return result
 
-    def _read_remote(self, cached: CachedPartition, replica: Replica, upto: int, limit: int) -> Result:
-        """The result of a read from the object store, which runs before the next attempt if it did not yet."""
+    def _read_remote(self, cached: CachedPartition, replica: Replica, upto: int, limit: int) -> "RemoteRead | None":
+        """The result of a read from the object store; None if it runs before the next attempt."""
         if self.asker >= 0:
             raise OffsetMovedToTieredStorage(f"{cached.fetch_offset} is before {replica.log.local_log_start_offset}")
         if self.broker.tier is None:
@@ -449,19 +457,7 @@ class PartitionReader:
         read = self.remote.result(*place)
         if read is None:
             self.left -= limit  # the bytes that this partition would have taken
-            return self._nothing(cached, replica.log)
-        if len(read.records):
-            if read.next_offset >= upto:
-                self._reach_end(replica)
-            return self._found(cached, replica, read.records, read.next_offset, read.aborted)
-        local = replica.log.local_log_start_offset
-        if local <= read.next_offset < upto:  # nothing before the local log is left
-            found = replica.log.read(local, limit, upto=upto, at_least_one=self.found_bytes == 0)
-            if found.records is not None:
-                if found.next_offset >= upto:
-                    self._reach_end(replica)
-                return self._found(cached, replica, replica.log.files.for_response(found.records), found.next_offset)
-        return self._nothing(cached, replica.log)
+        return read
 
     def _end_for_follower(self, cached: CachedPartition, replica: Replica) -> int:
         """Records the follower's position, and returns the offset up to which it may read. A follower outside the ISR

@@ -53,7 +53,10 @@ log = logging.getLogger("trioka.membership")
 
 CATCH_UP_S: Final = 0.02  # between heartbeats of a broker that waits to be unfenced
 AGAIN_S: Final = 0.2  # before a rejected registration is repeated
-SHUT_DOWN_S: Final = 0.05  # between heartbeats of a broker that waits for its controlled shutdown
+# Pauses between heartbeats of a broker that waits for its controlled shutdown, each twice the one before. On a single
+# node the second heartbeat ends the wait.
+FIRST_SHUT_DOWN_S: Final = 0.002
+SHUT_DOWN_S: Final = 0.05
 UNREACHABLE_S: Final = 3.0  # without a controller for so long, a broker stops even without a successor
 COMPLAINT_S: Final = 30.0  # between two log lines about an unreachable controller
 
@@ -240,11 +243,13 @@ class Membership:
         if not broker.config[CONTROLLED_SHUTDOWN_ENABLE]:
             return
         with trio.move_on_after(broker.config[CONTROLLED_SHUTDOWN_TIMEOUT_MS] / 1000):
+            pause_s = FIRST_SHUT_DOWN_S
             try:
                 while True:
                     if await self._is_let_go():
                         return
-                    await trio.sleep(SHUT_DOWN_S)
+                    await trio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, SHUT_DOWN_S)
             except KafkaError as error:
                 log.warning("broker %d stops without a controlled shutdown: %s", broker.node_id, error.name)
                 return

@@ -3,15 +3,19 @@
     0x00 | schema id, four bytes, big-endian | data
 
 Which subjects have an id is requested from the schema registry and cached. A Produce request whose ids are all known is
-checked at once; otherwise it waits until threads have requested the unknown ones. That an id has a subject stays true
+checked at once; otherwise it waits until the unknown ones are requested. That an id has a subject stays true
 for long enough, so it is kept; that it has not is requested again after `RETRY_S`. While the registry does not answer,
 records with unknown ids are refused with an error that producers retry.
 """
 
+import json
+import ssl
+from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 import trio
 
@@ -27,16 +31,17 @@ MAX_KNOWN: Final = 10_000  # ids in the cache; the least recently used one goes 
 MAX_LOOKUPS: Final = 100  # unknown ids that one request may have
 MAX_NAMED: Final = 100  # records named in an error
 MAX_DECOMPRESSED_BYTES: Final = 128 << 20
-THREADS: Final = 8
+MAX_CONNECTIONS: Final = 8  # to the registry at once
 RETRY_S: Final = 10.0
 HEADER_BYTES: Final = 5
 MAGIC: Final = 0
 
 
-class Lookup(Protocol):
-    """The subjects that have an id. Blocks; raises OSError if the registry cannot say."""
+class LookupFailed(Exception):
+    """The registry cannot say which subjects have an id; the message gives the reason."""
 
-    def __call__(self, number: int) -> frozenset[str]: ...
+
+Lookup: TypeAlias = Callable[[int], Awaitable[frozenset[str]]]
 
 
 class _Rule(NamedTuple):
@@ -78,7 +83,7 @@ class SchemaIds:
         self._lookup = lookup
         self._now = now
         self._known: OrderedDict[int, _Known] = OrderedDict()
-        self._limiter = trio.CapacityLimiter(THREADS)
+        self._limiter = trio.CapacityLimiter(MAX_CONNECTIONS)
         self._failure = ""
 
     def unknown(self, topic: str, rules: SchemaIdRules, data: Any) -> set[int]:
@@ -104,10 +109,9 @@ class SchemaIds:
 
     async def _look_up(self, number: int) -> None:
         try:
-            subjects = await trio.to_thread.run_sync(
-                self._lookup, number, limiter=self._limiter, abandon_on_cancel=True
-            )
-        except OSError as error:
+            async with self._limiter:
+                subjects = await self._lookup(number)
+        except LookupFailed as error:
             self._failure = str(error)
             return
         self._known[number] = _Known(subjects, self._now() + RETRY_S)
@@ -173,43 +177,40 @@ def _id_of(field: bytes) -> int | None:
 
 TIMEOUT_S: Final = 5.0
 MAX_RESPONSE_BYTES: Final = 4 << 20
+OK, NOT_FOUND = 200, 404
 
 
 def registry_lookup(urls: tuple[str, ...], user_info: str | None) -> Lookup:
     """Requests ids from the first of these registries that answers."""
-    import base64
-    import json
-    import urllib.error
-    import urllib.request
+    from ..security.http_get import GetFailed, http_get
 
-    request_headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-    if user_info is not None:
-        request_headers["Authorization"] = f"Basic {base64.b64encode(user_info.encode()).decode()}"
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    headers = [] if user_info is None else [("Authorization", f"Basic {b64encode(user_info.encode()).decode()}")]
+    contexts: dict[str, ssl.SSLContext] = {}
 
-    def subjects_of(url: str, number: int) -> frozenset[str]:
-        address = f"{url.rstrip('/')}/schemas/ids/{number}/subjects"
-        try:
-            with opener.open(urllib.request.Request(address, headers=request_headers), timeout=TIMEOUT_S) as response:
-                found = json.loads(response.read(MAX_RESPONSE_BYTES))
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code == 404:
-                    return frozenset()
-                raise OSError(f"{url} answered {error.code}") from None
-        except ValueError as error:
-            raise OSError(f"{url} answered no JSON: {error}") from None
+    async def subjects_of(url: str, number: int) -> frozenset[str]:
+        parts = urlsplit(f"{url.rstrip('/')}/schemas/ids/{number}/subjects")
+        if parts.scheme == "https" and not contexts:  # loading the system's certificates takes tens of milliseconds
+            contexts["https"] = await trio.to_thread.run_sync(ssl.create_default_context)
+        with trio.fail_after(TIMEOUT_S):
+            status, body = await http_get(
+                parts, contexts.get(parts.scheme), max_bytes=MAX_RESPONSE_BYTES, headers=headers
+            )
+        if status == NOT_FOUND:
+            return frozenset()
+        found = json.loads(body) if status == OK else None
         if not isinstance(found, list):
-            raise OSError(f"{url} answered no list of subjects")
+            raise LookupFailed(f"{url} answered with status {status} and no list of subjects")
         return frozenset(each for each in found if isinstance(each, str))
 
-    def lookup(number: int) -> frozenset[str]:
-        failure: Exception | None = None
+    async def lookup(number: int) -> frozenset[str]:
+        reason = ""
         for url in urls:
             try:
-                return subjects_of(url, number)
-            except Exception as error:  # also what http.client raises for a server that speaks no HTTP
-                failure = error
-        raise OSError(str(failure))
+                return await subjects_of(url, number)
+            except trio.TooSlowError:
+                reason = f"{url} did not answer within {TIMEOUT_S:g} s"
+            except (GetFailed, LookupFailed, ValueError) as error:
+                reason = str(error)
+        raise LookupFailed(reason)
 
     return lookup

@@ -183,8 +183,11 @@ class ReplicaFetcher:
     def add(self, replica: Replica) -> None:
         followed = FollowedPartition(replica)
         its_log, config = replica.log, self._broker.config
-        if lacks_remote_history(its_log):
-            its_log.truncate_fully_and_start_at(its_log.log_start_offset, now_ms=self._broker.clock.now_ms())
+        try:
+            if lacks_remote_history(its_log):
+                its_log.truncate_fully_and_start_at(its_log.log_start_offset, now_ms=self._broker.clock.now_ms())
+        except KafkaError as error:
+            self._fail(followed, error)
         self._followed[followed.key] = followed
         self._changed[followed.key] = None
         if its_log.config.remote_storage and not its_log.log_end_offset:
@@ -465,7 +468,8 @@ class ReplicaFetcher:
     async def _begin(self, followed: FollowedPartition) -> None:
         """Lets a replica begin behind what is in the object store. The next fetch repeats what fails."""
         try:
-            await self._try_to_begin(followed)
+            if not await self._try_to_begin(followed):
+                self._back_off(followed, OffsetMovedToTieredStorage("and there is nothing to begin behind"))
         except KafkaError as error:
             self._back_off(followed, error)
         except Exception as mistake:
@@ -492,13 +496,15 @@ class ReplicaFetcher:
         finally:
             self._has_begun(followed)
 
-    async def _try_to_begin(self, followed: FollowedPartition, *, behind_last_tiered: bool = False) -> None:
+    async def _try_to_begin(self, followed: FollowedPartition, *, behind_last_tiered: bool = False) -> bool:
         replica = followed.replica
         if await self._peer() is None or self._address is None:
             raise KafkaStorageError(f"{replica!r}: the address of its leader is not known")
         peer = self._broker.peers.peer(*self._address, BEGINNING)
-        if await RemoteBeginning(self._broker, peer, replica).run(behind_last_tiered=behind_last_tiered):
+        has_begun = await RemoteBeginning(self._broker, peer, replica).run(behind_last_tiered=behind_last_tiered)
+        if has_begun:
             log.info("%r: begins at %d, behind the object store", replica, replica.log.log_end_offset)
+        return has_begun
 
     def _has_begun(self, followed: FollowedPartition) -> None:
         followed.is_beginning = False

@@ -46,12 +46,11 @@ PartitionRequest = AlterPartitionRequest.Topic.Partition
 class _Waiting:
     """The reads of one partition that have not passed."""
 
-    __slots__ = ("deadline", "newest", "since")
+    __slots__ = ("deadline", "newest", "oldest", "since")
 
-    def __init__(self, since: float) -> None:
-        self.since = since  # of the oldest one
-        self.newest = NO_READ
-        self.deadline = since  # of the newest one
+    def __init__(self, read: int, since: float) -> None:
+        self.oldest, self.since = read, since  # and when it began
+        self.newest, self.deadline = read, since  # and when it is given up
 
 
 class LinearizableReads:
@@ -71,7 +70,7 @@ class LinearizableReads:
         read = self.begun
         if not self.has_passed(replica, read):
             now = self._broker.clock.now()
-            waiting = self._waiting.setdefault(replica, _Waiting(now))
+            waiting = self._waiting.setdefault(replica, _Waiting(read, now))
             waiting.newest, waiting.deadline = read, now + self.timeout_s
             self._wake.set()
             self._answer_followers(replica, read)
@@ -142,7 +141,10 @@ class LinearizableReads:
             noted.append(replica)
             if self.has_passed(replica, waiting.newest):
                 del self._waiting[replica]
-            elif epoch == leadership.leader_epoch:
+                continue
+            if self.has_passed(replica, waiting.oldest):  # followers do fetch: the controller need not be asked
+                waiting.oldest, waiting.since = waiting.newest, self._broker.clock.now()
+            if epoch == leadership.leader_epoch:
                 missing = leadership.read_barrier.missing(waiting.newest, leadership.possible_leaders)
                 is_awaited |= broker_id in missing
         return is_awaited, noted
@@ -194,7 +196,7 @@ class LinearizableReads:
             leadership.read_barrier.note_confirmed(leader_epoch=result.leader_epoch, asked=asked)
             waiting = self._waiting.get(replica)
             if waiting is not None:
-                waiting.since = now  # reads that began later wait for followers first
+                waiting.oldest, waiting.since = waiting.newest, now  # later reads wait for followers first
             broker.purgatory.notify(replica)
 
     def _request(self, partitions: Mapping[Replica, LeaderState]) -> AlterPartitionRequest:

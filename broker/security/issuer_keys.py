@@ -9,9 +9,8 @@ import logging
 import ssl
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import SplitResult, unquote
+from urllib.parse import unquote
 
-import h11
 import trio
 
 from trioka.protocol.lazy_dataclass import frozen
@@ -19,13 +18,12 @@ from trioka.protocol.sasl.jwks import MAX_KEY_SET_BYTES, InvalidKeySet, read_key
 from trioka.protocol.sasl.jwt import VerificationKey
 from trioka.storage.disk import read_settings_file
 
-from ..config.oauth import PORTS, check_key_set_url
+from ..config.oauth import check_key_set_url
+from .http_get import GetFailed, http_get
 
 log = logging.getLogger("trioka.oauth")
 
 FETCH_TIMEOUT_S: Final = 10.0
-MAX_HEAD_BYTES: Final = 64 * 1024
-CHUNK_BYTES: Final = 64 * 1024
 MAX_LOGGED_CHARS: Final = 200
 OK: Final = 200
 
@@ -113,48 +111,11 @@ async def key_set_document(url: str, context: ssl.SSLContext | None, timeout_s: 
             if parts.scheme == "file":  # reading an endless file, such as a pipe, must only block its own thread
                 path = unquote(parts.path)
                 return await trio.to_thread.run_sync(read_settings_file, path, abandon_on_cancel=True)
-            return await _get(parts, context)
+            status, body = await http_get(parts, context, max_bytes=MAX_KEY_SET_BYTES)
     except trio.TooSlowError:
         raise FetchFailed(f"it did not come within {timeout_s:g} s") from None
-    except (OSError, ssl.SSLError, trio.BrokenResourceError, h11.RemoteProtocolError) as error:
-        raise FetchFailed(str(error.__cause__ or error)) from None
-
-
-async def _get(parts: SplitResult, context: ssl.SSLContext | None) -> bytes:
-    host = parts.hostname or ""
-    port = parts.port or PORTS[parts.scheme]
-    stream: trio.abc.Stream
-    if context is None:
-        stream = await trio.open_tcp_stream(host, port)
-    else:
-        stream = await trio.open_ssl_over_tcp_stream(host, port, ssl_context=context, https_compatible=True)
-    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    named = f"[{host}]" if ":" in host else host
-    headers = [("Host", f"{named}:{port}"), ("Accept", "application/json"), ("Connection", "close")]
-    try:
-        await stream.send_all(connection.send(h11.Request(method="GET", target=target, headers=headers)) or b"")
-        await stream.send_all(connection.send(h11.EndOfMessage()) or b"")
-        return await _body(stream, connection)
-    finally:
-        with trio.move_on_after(0):  # close without a TLS close message
-            await stream.aclose()
-
-
-async def _body(stream: trio.abc.Stream, connection: h11.Connection) -> bytes:
-    body = bytearray()
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            connection.receive_data(bytes(await stream.receive_some(CHUNK_BYTES)))
-        elif isinstance(event, h11.Response):
-            if event.status_code != OK:
-                raise FetchFailed(f"it is answered with status {event.status_code}; redirects are not followed")
-        elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > MAX_KEY_SET_BYTES:
-                raise FetchFailed(f"it has more than {MAX_KEY_SET_BYTES} bytes")
-        elif isinstance(event, h11.EndOfMessage):
-            return bytes(body)
-        elif not isinstance(event, h11.InformationalResponse):
-            raise FetchFailed("the connection ended before it was complete")
+    except (GetFailed, OSError) as error:
+        raise FetchFailed(str(error)) from None
+    if status != OK:
+        raise FetchFailed(f"it is answered with status {status}; redirects are not followed")
+    return body

@@ -41,7 +41,6 @@ log = logging.getLogger("trioka.tier")
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 ASK_TIMEOUT_S: Final = 30.0
-CHECK_INTERVAL_S: Final = 0.05  # while this broker replays the metadata up to the answer
 DELETIONS_AT_ONCE: Final = 4  # partitions of deleted topics
 
 
@@ -108,8 +107,8 @@ class TopicDeletions:
         )
         response: Any = await broker.controller.ask(request, timeout_s=ASK_TIMEOUT_S)
         end = response.topics[0].partitions[0].high_watermark
-        while broker.metadata.offset < end - 1:  # noqa: ASYNC110 - rare, and mostly true at once
-            await trio.sleep(CHECK_INTERVAL_S)
+        while broker.quorum.applied < end:
+            await broker.quorum.moved.wait()
         return broker.metadata.topics.by_id(about.topic_id) is None
 
     async def _delete(self, about: TopicIdPartition) -> bool:

@@ -80,8 +80,9 @@ class LoadingCache(Generic[K, V]):
             self.drop(key)
 
     def _begin(self, key: K) -> _Load[V]:
-        load = self._loads[key] = _Load[V]()
-        self._start_soon(self._run, key, load)
+        load = _Load[V]()
+        self._start_soon(self._run, key, load)  # raises, if the nursery has ended
+        self._loads[key] = load
         return load
 
     async def _run(self, key: K, load: _Load[V]) -> None:

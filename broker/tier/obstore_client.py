@@ -51,6 +51,7 @@ SLOWEST_BYTES_PER_SECOND: Final = 1024 * 1024  # a large write may take longer t
 GRACE_S: Final = 0.5  # for the backoff between attempts
 UPLOADS_AT_ONCE: Final = 4  # parts of one object in flight; each holds PART_BYTES
 DELETES_AT_ONCE: Final = 1000  # keys of one bulk request, as S3 allows
+MIN_SECRET: Final = 4  # characters; hiding single letters would spoil a text and hide nothing
 LIST_PAGE: Final = 1000
 QUERY_TEXT: Final = re.compile(r"\?[^\s'\")]*")
 
@@ -102,7 +103,7 @@ def _backend(options: StoreOptions) -> "S3Store | GCSStore | AzureStore | LocalS
 def _error_text(error: BaseException, options: StoreOptions) -> str:
     text = QUERY_TEXT.sub("?…", str(error).partition("\n\nDebug source:")[0])
     for secret in (options.secret_key, options.access_key):
-        if secret:
+        if secret and len(secret) >= MIN_SECRET:
             text = text.replace(secret, "[hidden]")
     text = " ".join(text.split())
     return text if len(text) <= MAX_ERROR_TEXT else text[:MAX_ERROR_TEXT] + "…"

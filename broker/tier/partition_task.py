@@ -28,6 +28,7 @@ from trioka.cluster.remote_log_metadata import (
 )
 from trioka.cluster.remote_log_plan import (
     CancelCopy,
+    Cause,
     CopySegment,
     DeleteSegment,
     MoveLogStart,
@@ -79,7 +80,9 @@ class PartitionTask:
     def _is_due(self) -> bool:
         """Called for every append, so it compares a few numbers."""
         its_log = self.replica.log
-        if its_log.segments.active is not self._active or its_log.high_watermark >= self._awaited:
+        if its_log.segments.active is not self._active:
+            return True
+        if its_log.high_watermark >= self._awaited and its_log.last_stable_offset >= self._awaited:
             return True
         if its_log.log_start_offset != self._log_start:
             return True  # records were deleted by a client
@@ -133,6 +136,8 @@ class PartitionTask:
     def _decide(self, nursery: trio.Nursery) -> float:
         """Starts what is to be done now. Returns the seconds until something expires."""
         tier = self._tier
+        if tier.ownership.superseded_by is not None:
+            return inf  # a restored cluster has the objects: no record may say otherwise (TI11)
         remote, policy, now_ms = tier.topic.partition(self.about), tier.policy_of(self.replica), tier.now_ms()
         try:
             facts = facts_of(self.replica)
@@ -174,7 +179,8 @@ class PartitionTask:
             if isinstance(step, DeleteSegment):
                 self._tier.on_deletion(self.about, segment, step.cause)
             self._busy[segment.segment_id] = True
-            nursery.start_soon(self._delete, segment, make(self.about, segment, author))
+            is_loss = isinstance(step, DeleteSegment) and step.cause is Cause.MISSING
+            nursery.start_soon(self._delete, segment, make(self.about, segment, author), is_loss)
 
     def _new_segment(self, step: CopySegment) -> RemoteSegment:
         return RemoteSegment(
@@ -204,12 +210,15 @@ class PartitionTask:
             else:
                 counts.copy_errors += 1
 
-    async def _delete(self, segment: RemoteSegment, job: Job) -> None:
+    async def _delete(self, segment: RemoteSegment, job: Job, is_loss: bool) -> None:
         counts = self._tier.counts.of(self.about.topic)
         async with self._tier.delete_limiter:
             counts.delete_requests += 1
-            if await self._run(segment, job, self._tier) is None:
+            outcome = await self._run(segment, job, self._tier)
+            if outcome is None:
                 counts.delete_errors += 1
+            elif outcome is Outcome.DONE and is_loss:
+                self._tier.counts.missing_segments += 1
 
     async def _run(self, segment: RemoteSegment, job: Job, tier: "TieredStorage") -> Outcome | None:
         """None if it failed."""

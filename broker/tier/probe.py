@@ -1,7 +1,7 @@
 """Refuses a store that does not honour conditional creation, by racing creates against each other.
 
 A store that ignores `If-None-Match: *` accepts every create. Two leaders could then both complete a segment, and the
-tombstone of a cancelled upload would replace its manifest. So a broker does not start with such a store.
+tombstone of a cancelled upload would replace its manifest. So a broker does not use such a store.
 """
 
 from typing import Final
@@ -15,7 +15,8 @@ RACERS: Final = 8
 
 
 async def check_conditional_create(store: ObjectStore, name: str) -> None:
-    """Race creates of one object; `name` must be unused. Raises ObjectStoreRefused, in a sentence."""
+    """Race creates of one object; `name` must be unused. Raises ObjectStoreRefused, in a sentence; ObjectStoreError if
+    the store does not answer, so that it is not known."""
     key = PROBE_PREFIX + name
     created: list[bytes] = []
     failures: list[ObjectStoreError] = []
@@ -27,20 +28,17 @@ async def check_conditional_create(store: ObjectStore, name: str) -> None:
         except ObjectStoreError as error:
             failures.append(error)
 
-    try:
-        async with trio.open_nursery() as nursery:
-            for racer in range(RACERS):
-                nursery.start_soon(race, b"%s %d" % (name.encode(), racer))
-        if failures:
-            raise failures[0]
-        late = await store.create(key, b"late")
-        content = bytes(await store.get(key))
-        if late or created != [content]:
-            raise ObjectStoreRefused(
-                f"trioka.tier.url {store.url} cannot be used: it does not honour conditional writes "
-                f"(If-None-Match: *). {len(created) + late} of {RACERS + 1} attempts to create the same object "
-                "succeeded; exactly one must."
-            )
-        await store.delete([key])
-    except ObjectStoreError as error:
-        raise ObjectStoreRefused(f"trioka.tier.url {store.url} cannot be used: {error}") from None
+    async with trio.open_nursery() as nursery:
+        for racer in range(RACERS):
+            nursery.start_soon(race, b"%s %d" % (name.encode(), racer))
+    if failures:
+        raise failures[0]
+    late = await store.create(key, b"late")
+    content = bytes(await store.get(key))
+    if late or created != [content]:
+        raise ObjectStoreRefused(
+            f"trioka.tier.url {store.url} cannot be used: it does not honour conditional writes "
+            f"(If-None-Match: *). {len(created) + late} of {RACERS + 1} attempts to create the same object "
+            "succeeded; exactly one must."
+        )
+    await store.delete([key])

@@ -48,7 +48,7 @@ from ..config.tier_keys import (
 )
 from ..config.trioka_keys import TIER_CACHE_BYTES
 from .batch_range import NOTHING, Extract, TimedRecord, Wanted, extract, first_from, joined
-from .copy_quota import CopyQuota
+from .byte_rate_limit import ByteRateLimit
 from .counts import TierCounts
 from .loading_cache import LoadingCache, StartSoon
 from .object_store import ObjectNotFound, ObjectStore, ObjectStoreError
@@ -68,6 +68,8 @@ T = TypeVar("T")
 RANGE_BYTES: Final = 4 * 1024 * 1024  # smaller ranges cost ten times the CPU per byte
 WINDOW: Final = 4  # ranges in flight for a sequential reader
 MAX_READ_BYTES: Final = 2 * RANGE_BYTES  # of one partition in one response; a larger batch is returned alone
+CHECK_THREADS: Final = 4
+SMALL_BYTES: Final = 512 * 1024  # a smaller result is copied, because a view of it keeps a whole range in memory
 MAX_INDEX_CACHE_BYTES: Final = 64 * 1024 * 1024
 MAX_INDEX_LOADS_AHEAD: Final = 8
 MAX_EMPTY_SEGMENTS: Final = 4  # that have nothing from the offset on, because of gaps: looked at in one read
@@ -105,7 +107,10 @@ class RemoteReader:
         self._on_lost: Final = on_lost
         self._may_skip: Final = may_skip
         self._threads: Final = trio.CapacityLimiter(config()[REMOTE_LOG_READER_THREADS])
-        self.quota: Final = CopyQuota(lambda: config()[REMOTE_LOG_MANAGER_FETCH_MAX_BYTES_PER_SECOND])
+        self._checks: Final = trio.CapacityLimiter(
+            CHECK_THREADS
+        )  # of their own, because appends need threads for fsyncs
+        self.quota: Final = ByteRateLimit(lambda: config()[REMOTE_LOG_MANAGER_FETCH_MAX_BYTES_PER_SECOND])
         self._counts: Final = counts
         self.pending = 0  # reads that were begun and have no answer yet
         self.rejected = 0  # since the start, because too many were pending
@@ -200,7 +205,9 @@ class RemoteReader:
                 anchor=anchor,
                 is_last_data=len(views) == len(ranges) and skipped + limit >= sum(map(len, views)),
             )
-            found = await trio.to_thread.run_sync(partial(_extract_from, views, skipped, limit, wanted))
+            found = await trio.to_thread.run_sync(
+                partial(_extract_from, views, skipped, limit, wanted), limiter=self._checks
+            )
             if not found.missing_bytes:
                 return found
             # The first batch goes over the end of these bytes: copy what the read may have, from both ranges.
@@ -268,7 +275,9 @@ class RemoteReader:
         reading = reading._replace(offset=max(index.offset_before(timestamp), start))
         while reading.offset < end:
             read = await self._extract(reading, True)
-            found = await trio.to_thread.run_sync(partial(first_from, read.records, timestamp, start, end))
+            found = await trio.to_thread.run_sync(
+                partial(first_from, read.records, timestamp, start, end), limiter=self._checks
+            )
             if found is not None or read.next_offset <= reading.offset:
                 return found
             reading = reading._replace(offset=read.next_offset)
@@ -358,7 +367,8 @@ class _Reading(NamedTuple):
 
 def _extract_from(views: list[memoryview], skipped: int, limit: int, wanted: Wanted) -> Extract:
     assert not trio.lowlevel.in_trio_run(), "batches would be checked on the event loop"
-    return extract(joined(views, skipped, limit), wanted)
+    found = extract(joined(views, skipped, limit), wanted)
+    return found if len(found.records) > SMALL_BYTES else found._replace(records=memoryview(bytes(found.records)))
 
 
 def _with_transactions(reading: _Reading) -> "Iterator[RemoteSegment]":

@@ -10,8 +10,7 @@ from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 
 from ..config import tier_keys
-from .object_store import ObjectStoreRefused
-from .probe import check_conditional_create
+from .object_store import ObjectStoreError, ObjectStoreRefused
 from .store_options import store_options
 from .tiered_storage import TieredStorage
 
@@ -26,7 +25,8 @@ STORE_THREADS: Final = 24  # requests to the object store at a time: copies, del
 
 
 async def open_tiered_storage(broker: "Broker") -> TieredStorage:
-    """Raises ObjectStoreRefused, in a sentence."""
+    """Raises ObjectStoreRefused, in a sentence. A store that does not answer now is no reason: the broker serves what
+    is on its disks, and copies later."""
     options = store_options(broker.config)
     assert options is not None, "trioka.tier.url is set"
     try:
@@ -36,8 +36,6 @@ async def open_tiered_storage(broker: "Broker") -> TieredStorage:
             f"trioka.tier.url {options.url} needs the package obstore: run pip install 'trioka[tier]'."
         ) from None
     store = client.open_store(options, trio.CapacityLimiter(STORE_THREADS))
-    await check_conditional_create(store, f"{broker.node_id}-{broker.random.getrandbits(64):016x}")
-
     reported: set[str] = set()
 
     async def create_topic() -> None:
@@ -47,7 +45,12 @@ async def open_tiered_storage(broker: "Broker") -> TieredStorage:
                 reported.add(reason)
                 log.warning("topic %s, which tiered storage needs, could not be created: %s", name, reason)
 
-    return TieredStorage(broker, store, create_topic)
+    tier = TieredStorage(broker, store, create_topic)
+    try:
+        await tier.check_store()
+    except ObjectStoreError as error:
+        log.warning("the object store does not answer, and is tried again; nothing is copied meanwhile: %s", error)
+    return tier
 
 
 def _metadata_topic(broker: "Broker") -> CreateTopicsRequest.Topic:

@@ -27,16 +27,17 @@ from trioka.storage.log import Log
 from ..config import tier_keys, topic_keys, trioka_keys
 from ..replication.partitions import Replica
 from .batch_range import TimedRecord
-from .copy_quota import CopyQuota
+from .byte_rate_limit import ByteRateLimit
 from .counts import TierCounts
 from .deletion import TopicDeletions
 from .fetch_reads import FetchReads
 from .follower_history import FollowerHistory, history_at
 from .log_facts import facts_of, id_of, policy_of
 from .metadata_topic import RemoteLogMetadataTopic
-from .object_store import ObjectStore, ObjectStoreError
+from .object_store import ObjectStore, ObjectStoreError, ObjectStoreRefused
 from .ownership import Ownership
 from .partition_task import PartitionTask
+from .probe import check_conditional_create
 from .reader import RemoteReader
 from .remote_read import RemotePlace
 from .segment_losses import SegmentLosses, open_reader
@@ -56,14 +57,14 @@ class TieredStorage:
         self.broker = broker
         self.store = store
         self.counts = TierCounts()
-        config = broker.config
-        self.ownership = Ownership(store, broker.cluster_id, config[trioka_keys.TIER_INCARNATION])
-        self.copy_limiter = trio.CapacityLimiter(config[tier_keys.REMOTE_LOG_MANAGER_COPIER_THREAD_POOL_SIZE])
-        self.delete_limiter = trio.CapacityLimiter(config[tier_keys.REMOTE_LOG_MANAGER_EXPIRATION_THREAD_POOL_SIZE])
+        self.ownership = Ownership(store, broker.cluster_id, broker.config[trioka_keys.TIER_INCARNATION])
+        self.copy_limiter, self.delete_limiter = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
+        self._size_limiters()
         self.read_limiter = trio.CapacityLimiter(READ_THREADS)
-        self.copy_quota = CopyQuota(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
+        self.copy_quota = ByteRateLimit(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
         self.tasks: dict[TopicIdPartition, PartitionTask] = {}
         self.sweep = OrphanSweep(self)
+        self._is_checked = False
         self.topic: RemoteLogMetadataTopic
         self._reader: RemoteReader | None = None
         self.deletions: TopicDeletions
@@ -71,6 +72,11 @@ class TieredStorage:
         self._create_topic = create_topic
         self._nursery: trio.Nursery | None = None
         self._needs_topic = trio.Event()
+
+    def _size_limiters(self) -> None:
+        config = self.broker.config
+        self.copy_limiter.total_tokens = config[tier_keys.REMOTE_LOG_MANAGER_COPIER_THREAD_POOL_SIZE]
+        self.delete_limiter.total_tokens = config[tier_keys.REMOTE_LOG_MANAGER_EXPIRATION_THREAD_POOL_SIZE]
 
     @property
     def is_running(self) -> bool:
@@ -92,7 +98,16 @@ class TieredStorage:
         return self.ownership.incarnation
 
     def require_ownership(self) -> None:
+        """Before each request that writes or deletes. Raises ObjectStoreError."""
+        if not self._is_checked:
+            raise ObjectStoreError(f"{self.store.url} has not answered since the start")
         self.ownership.require()
+
+    async def check_store(self) -> None:
+        """Raises ObjectStoreRefused for a store that cannot be used, ObjectStoreError for one that does not answer."""
+        await check_conditional_create(self.store, f"{self.broker_id}-{self.broker.random.getrandbits(64):016x}")
+        await self.ownership.check()
+        self._is_checked = True
 
     def now_ms(self) -> int:
         return self.broker.clock.now_ms()
@@ -127,7 +142,6 @@ class TieredStorage:
     def on_deletion(self, about: TopicIdPartition, segment: RemoteSegment, cause: Cause) -> None:
         """A segment of the object store is about to be deleted."""
         if cause is Cause.MISSING:
-            self.counts.missing_segments += 1
             log.error(
                 "tier.segment_missing: %s: offsets %d to %d have lost objects in %s",
                 about,
@@ -179,13 +193,18 @@ class TieredStorage:
                 self._refresh(replica)
 
     async def _own(self) -> None:
-        while True:
+        failures = 0
+        while not self._is_checked:
+            await trio.sleep(self.backoff_s(failures))
+            failures += 1
             try:
-                await self.ownership.check()
-                break
+                await self.check_store()
+                log.info("the object store answers: %s", self.store.url)
+            except ObjectStoreRefused as error:
+                self.broker.fail(str(error))
+                return
             except ObjectStoreError as error:
-                log.warning("the incarnation of the cluster could not be checked: %s", error)
-                await trio.sleep(CREATE_RETRY_S)
+                log.warning("the object store does not answer: %s", error)
         await self.ownership.watch()
 
     def on_changes(self, changes: Sequence[Change]) -> None:
@@ -193,6 +212,8 @@ class TieredStorage:
         if self._nursery is None:
             return
         topics = {c.resource.name for c in changes if isinstance(c, ConfigChanged)}
+        if topics:
+            self._size_limiters()
         for change in changes:
             if isinstance(change, PartitionChanged):
                 replica = self.broker.partitions.find(change.name, change.index)

@@ -109,7 +109,7 @@ def partitions_of(archive: Archive, topic: ArchivedTopic, place: Place | None) -
         return [place.partition]
     found = archive.catalog.partitions(topic)
     if not found:
-        raise UnknownPartition(f"{archive.url} has no partition of {topic.name}")
+        raise UnknownPartition(f"{archive.store.name} has no partition of {topic.name}")
     return found
 
 

@@ -64,6 +64,8 @@ QUORUM_COLUMNS: Final = (
     Column("LAST-CAUGHT-UP", "last_caught_up_ms", "ms"),
 )
 
+LOCAL_HOSTS: Final = ("localhost", "127.0.0.1")
+
 R = TypeVar("R")
 Partition = MetadataResponse.Topic.Partition
 
@@ -174,7 +176,9 @@ def _status(settings: Settings) -> dict[str, Any]:
 def _lost_quorum(settings: Settings) -> list[str]:
     """How many controllers of the local cluster run, if too few do. Clients cannot see the controllers of others."""
     local = LocalCluster.load(local_folder())
-    if local is None or not {port for _, port in settings.bootstrap} & {node.port for node in local.nodes.values()}:
+    if local is None or not set(settings.bootstrap) & {
+        (host, node.port) for host in LOCAL_HOSTS for node in local.nodes.values()
+    }:
         return []
     running, count = local.controllers_running()
     if 2 * running > count:

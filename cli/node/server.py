@@ -276,19 +276,11 @@ def _run(
 ) -> None:
     started = time.perf_counter()
     set_up_logging(options["log_format"], options["log_level"])
-    from trioka.broker.config.layers import ConfigError
-    from trioka.broker.config.server import load
-    from trioka.broker.security.listener_check import check_security
-
-    try:
-        loaded = load(file, environment=environment, overrides=overrides)
-        tls_remarks = check_security(loaded.config, loaded.node)
-    except ConfigError as error:
-        raise CannotStart(str(error)) from None
-    # `dev` has no properties file
-    for remark in () if dev is not None else (*loaded.warnings, *loaded.notes, *tls_remarks):
+    loaded, remarks = _checked(file, environment, overrides)
+    for remark in () if dev is not None else remarks:  # `dev` has no properties file
         print(f"note: {remark}", file=sys.stderr)
     if is_check:
+        print("ok")
         return
 
     import trio
@@ -324,6 +316,25 @@ def _run(
         flag, key = ("--http-port", "trioka.http.listeners") if is_http else ("--port", "listeners")
         where = f"with {flag}" if dev is not None else f"in {key}"
         raise CannotStart(f"port {port} is taken by {owner_of(port)}; choose another {where}.") from errors
+
+
+def _checked(
+    file: Mapping[str, str], environment: Mapping[str, str], overrides: Mapping[str, str]
+) -> tuple["Loaded", list[str]]:
+    """The configuration, and remarks about it. All errors but the last are printed, and that one is raised."""
+    from trioka.broker.config.layers import ConfigError
+    from trioka.broker.config.server import load
+    from trioka.broker.security.listener_check import check_security
+
+    try:
+        loaded = load(file, environment=environment, overrides=overrides)
+        tls_remarks = check_security(loaded.config, loaded.node)
+    except ConfigError as error:
+        *others, last = str(error), *error.others
+        for other in others:
+            print(f"error: {other}", file=sys.stderr)
+        raise CannotStart(last) from None
+    return loaded, [*loaded.warnings, *loaded.notes, *tls_remarks]
 
 
 def _single(error: Exception) -> Iterator[Exception]:

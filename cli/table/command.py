@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .avro_columns import AvroColumn
 
 NAMESPACE: Final = "default"
+MIN_EVERY_MS: Final = 1000
 MAX_SCHEMA_BYTES: Final = 16 << 20
 LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
@@ -72,6 +73,8 @@ def sync(
     """Appends what is new in TOPIC to its table; the first time, all of it."""
     if schema is None and (registry is not None or is_framed):
         raise click.UsageError("--registry and --framed go with --schema.")
+    if every is not None and every < MIN_EVERY_MS:
+        raise click.UsageError("--every is at least 1s.")
     table_name = name or f"{NAMESPACE}.{''.join(each if each in LETTERS else '_' for each in topic)}"
     decoder = None if schema is None else _decoder(schema, registry, is_framed or registry is not None)
     with explained(), _explained_table():

@@ -100,6 +100,9 @@ def consume(
             for partition in topic.partitions
             if not only or partition.partition_index in only
         ]
+        if missing := sorted(set(only) - {place.partition for place in places}):
+            what = f"{', '.join(names)} has no partition {', '.join(map(str, missing))}"
+            raise Failure(what, exit_code=Exit.NOT_FOUND)
         windows = None if group is not None else find_windows(kafka, sorted(places), where or "start", is_finite)
     reader = _Reader(settings, names, group, windows, where or "start", read_committed)
     try:

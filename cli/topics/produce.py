@@ -17,13 +17,14 @@ from ..client.settings import Settings
 from ..configs import BROKER, described
 from ..options import complete, with_settings
 from ..terminal.failure import Exit, Failure
-from ..terminal.output import write_stderr
+from ..terminal.output import is_stderr_terminal, write_stderr
 from ..terminal.progress import Progress
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 MAX_LINE_BYTES: Final = 64 << 20
 MAX_WARNED_HOSTS: Final = 3
 LINGER_MS: Final = 5
+MAX_SHOWN_PARTITIONS: Final = 5
 GRACE_S: Final = 0.5  # for batches that were just abandoned, so that their reason can be reported
 CLOSE_S: Final = 5.0
 
@@ -98,6 +99,7 @@ class _Sender:
             delivery_timeout_ms=timeout_ms,  # retries included: a full disk justifies a few, but not two minutes
         )
         self._sent = self._failed = self._written = 0
+        self._offsets: dict[int, tuple[int, int]] = {}  # first and last, by partition
 
     def __enter__(self) -> "_Sender":
         return self
@@ -123,8 +125,11 @@ class _Sender:
         future.add_callback(self._count)
         future.add_errback(self._complain)
 
-    def _count(self, _: object) -> None:
+    def _count(self, metadata: Any) -> None:
         self._written += 1
+        if metadata.offset >= 0:  # unknown with acks=0
+            first, last = self._offsets.get(metadata.partition, (metadata.offset, metadata.offset))
+            self._offsets[metadata.partition] = min(first, metadata.offset), max(last, metadata.offset)
 
     def _give_up(self) -> None:
         """Report records whose outcome is unknown."""
@@ -141,6 +146,10 @@ class _Sender:
             write_stderr(str(_explained(error, self._topic)))
 
     def verdict(self) -> int:
+        if is_stderr_terminal() and self._written:
+            places = [f"{self._topic}:{each} {first}–{last}" for each, (first, last) in sorted(self._offsets.items())]
+            more = ", …" if len(places) > MAX_SHOWN_PARTITIONS else ""
+            write_stderr(f"{self._written} records written: {', '.join(places[:MAX_SHOWN_PARTITIONS])}{more}")
         if not self._failed:
             return Exit.OK
         write_stderr(f"{self._failed} of {self._sent} records were not written")

@@ -5,6 +5,7 @@ be Avro, Protobuf or JSON. A schema is requested once, with the schemas that it 
 as descriptors (`format=serialized`), so no protoc is needed here.
 """
 
+import base64
 import io
 import json
 from collections.abc import Callable
@@ -110,8 +111,6 @@ def _avro(text: str, references: list[tuple[str, str]]) -> Decode:
 
 
 def _protobuf(text: str, references: list[tuple[str, str]]) -> Decode:
-    import base64
-
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
     from google.protobuf.message import DecodeError
 

@@ -1,6 +1,7 @@
 """Graphs on real Spark against trioka: tables, views and sinks, defined with Spark's decorators and in SQL."""
 
 import json
+import random
 import shutil
 import threading
 from collections import Counter
@@ -9,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from spark.graphs import GraphHarness
-from spark.pipelines import PipelineHarness, untick
+from spark.pipelines import Message, PipelineHarness, untick
+from trioka.pipeline.changes.merge_rule import Change, current_rows, history
 from trioka.pipeline.errors import InvalidPipeline, PipelineFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -67,7 +69,11 @@ CREATE FLOW into_ids AS INSERT INTO ids BY NAME SELECT id FROM STREAM(orders);
 def test_tables_views_and_flows_of_python_and_sql_are_filled_in_the_order_of_what_they_read(
     graph: GraphHarness, topic: str
 ) -> None:
-    records = [*(order(id, customer=id % 3, amount=id) for id in range(1, 13)), order(20, amount=-1), b"{"]
+    records: list[Message] = [
+        *(order(id, customer=id % 3, amount=id) for id in range(1, 13)),
+        order(20, amount=-1),
+        b"{",
+    ]
     graph.topics.topic(topic, [*records, {"id": 21, "amount": 2.0}])
     pipeline = graph.run(SHOP.format(topic=topic), sql=SHOP_SQL)
     assert ids(graph.rows("orders")) == [*range(1, 13), 21]
@@ -158,6 +164,9 @@ def test_a_check_says_all_mistakes_at_once_and_writes_nothing(graph: GraphHarnes
     assert "the flow 'batch' reads no stream" in text
     assert "the flow 'wrong'" in text and "`idd` cannot be resolved" in text
     assert not (graph.folder / "checkpoints").exists()
+    pipeline = graph.write(SHOP.format(topic=f"{topic}s"))
+    with pytest.raises(InvalidPipeline, match=f"the flow 'orders': topic '{topic}s' .* did you mean {topic}"):
+        pipeline.drawing(asked=True)
     assert not list((graph.folder / "warehouse").glob("shop*"))
 
 
@@ -254,7 +263,7 @@ def place(id):  # one part of the first try fails, and the others may be written
         return 99
     return None
 
-dp.create_sink("copy", "kafka", {{"kafka.bootstrap.servers": BROKERS, "topic": "{topic}-copy"{more}}})
+dp.create_sink("copy", "kafka", {{"kafka.bootstrap.servers": BROKERS, "topic": "{topic}-copy"}})
 
 @dp.append_flow(target="copy")
 def copied():
@@ -266,23 +275,22 @@ def copied():
 
 def committed(graph: GraphHarness, topic: str) -> list[int]:
     """What a reader of committed records sees, in the order of the keys."""
-    consumer = KafkaConsumer(
-        topic,
-        bootstrap_servers=graph.topics.bootstrap,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        group_id=None,
-        consumer_timeout_ms=3000,
-    )
-    found = sorted(int(one.value) for one in consumer)
+    consumer = KafkaConsumer(bootstrap_servers=graph.topics.bootstrap, isolation_level="read_committed", group_id=None)
+    places = [TopicPartition(topic, one) for one in consumer.partitions_for_topic(topic)]
+    consumer.assign(places)
+    consumer.seek_to_beginning()
+    ends = consumer.end_offsets(places)  # of what is committed
+    found: list[int] = []
+    while any(consumer.position(place) < ends[place] for place in places):
+        found += [int(one.value) for batch in consumer.poll(timeout_ms=500).values() for one in batch]
     consumer.close()
-    return found
+    return sorted(found)
 
 
 def test_each_row_is_in_a_topic_once_for_readers_of_committed_records(graph: GraphHarness, topic: str) -> None:
     graph.topics.topic(topic, [{"id": id} for id in range(60)])
     graph.topics.topic(f"{topic}-copy", partitions=3)
-    definitions = COPY.format(topic=topic, flag=graph.folder / "flag", more="")
+    definitions = COPY.format(topic=topic, flag=graph.folder / "flag")
     with pytest.raises(PipelineFailed, match="copied"):
         graph.run(definitions)
     pipeline = graph.run(definitions)
@@ -297,8 +305,45 @@ def test_each_row_is_in_a_topic_once_for_readers_of_committed_records(graph: Gra
     with pytest.raises(InvalidPipeline, match=r"another checkpoint, which is gone.*trioka.ledger = 'restart'"):
         pipeline.run(once=True)
     assert len(committed(graph, f"{topic}-copy")) == 60
-    graph.run(COPY.format(topic=topic, flag=graph.folder / "flag", more=', "trioka.ledger": "restart"'))
-    assert len(committed(graph, f"{topic}-copy")) == 120
+
+
+@pytest.mark.nightly
+def test_the_short_form_writes_a_topic_by_transactions_too(graph: GraphHarness, topic: str) -> None:
+    graph.topics.topic(topic, [{"id": id} for id in range(60)])
+    graph.topics.topic(f"{topic}-copy", partitions=3)
+    values = {
+        "name": topic,
+        "source": {"topics": [topic], "max_records_per_batch": 40},
+        "decode": {"format": "json", "schema": "id BIGINT NOT NULL"},
+        "sink": {"kind": "topic", "topic": f"{topic}-copy", "value": "cast(id AS STRING)", "delivery": "exactly_once"},
+        "dead_letters": {"kind": "discard"},
+    }
+    graph.topics.run(**values)
+    untick(graph.folder / "checkpoints" / topic / "records")
+    graph.topics.run(**values)
+    assert committed(graph, f"{topic}-copy") == list(range(60))
+    assert graph.said("was there already")
+
+
+@pytest.mark.nightly
+def test_dead_letters_of_a_flow_may_go_to_a_topic_as_the_records_that_they_were(
+    graph: GraphHarness, topic: str
+) -> None:
+    graph.topics.topic(topic, [b"{", {"id": 1}, {"id": -1}])
+    graph.topics.topic(f"{topic}-dead")
+    graph.run(
+        f"""
+        dp.create_sink("dead", "kafka", {{"kafka.bootstrap.servers": BROKERS, "topic": "{topic}-dead"}})
+
+        @dp.table
+        @expect_or_drop("positive", "id > 0")
+        @dead_letters("dead")
+        def orders():
+            return read_topic("{topic}", schema="id BIGINT NOT NULL", bootstrap=BROKERS)
+        """
+    )
+    found = {one.value: dict(one.headers)["trioka.reason"] for one in graph.topics.messages(f"{topic}-dead")}
+    assert found == {b"{": b"the value is not JSON of the schema", b'{"id": -1}': b"it breaks the rule 'positive'"}
 
 
 def counts(graph: GraphHarness) -> dict[str, int]:
@@ -315,3 +360,108 @@ def wait_for(happened: Any, seconds: float = 120) -> None:
             return
         done.wait(0.2)
     raise AssertionError("it never happened")
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+CUSTOMERS = """
+@dp.temporary_view
+def changes():
+    schema = "id BIGINT NOT NULL, name STRING, city STRING, seq BIGINT, op STRING"
+    options = {{"maxOffsetsPerTrigger": "{batch}"}}
+    return read_topic("{topic}", schema=schema, bootstrap=BROKERS, options=options)
+
+for number in (1, 2):
+    dp.create_streaming_table(f"type{{number}}")
+    create_auto_cdc_flow(
+        target=f"type{{number}}",
+        source="changes",
+        keys=["id"],
+        sequence_by="seq",
+        apply_as_deletes="op = 'd'",
+        except_column_list=["op", "seq"],
+        stored_as_scd_type=number,
+    )
+"""
+
+
+def some_changes(chance: random.Random, count: int) -> list[dict[str, Any]]:
+    """Changes of few keys and few sequences, so that many of them meet."""
+    return [
+        {
+            "id": chance.randrange(6),
+            "name": chance.choice(["Ann", "Bob", None]),
+            "city": chance.choice(["Rome", "Oslo"]),
+            "seq": chance.randrange(12),
+            "op": "d" if chance.random() < 0.3 else "u",
+        }
+        for _ in range(count)
+    ]
+
+
+def as_change(event: dict[str, Any]) -> Change:
+    columns = {"name": event["name"], "city": event["city"]}
+    text = json.dumps({"city": event["city"], "name": event["name"]}, separators=(",", ":"))
+    is_deleted = event["op"] == "d"
+    return Change(key=(event["id"],), sequence=event["seq"], columns=None if is_deleted else columns, text=text)
+
+
+def tables(graph: GraphHarness, spark: SparkSession) -> tuple[dict[Any, Any], list[Any]]:
+    one = spark.table(f"{graph.catalog}.shop.type1").collect()
+    two = spark.table(f"{graph.catalog}.shop.type2").collect()
+    return (
+        {(row["id"],): {"name": row["name"], "city": row["city"]} for row in one},
+        sorted((row["id"], row["__START_AT"], row["__END_AT"], row["name"], row["city"]) for row in two),
+    )
+
+
+def expected(events: list[dict[str, Any]]) -> tuple[dict[Any, Any], list[Any]]:
+    changes = [as_change(one) for one in events]
+    rows = [(*row.key, row.start, row.end, row.columns["name"], row.columns["city"]) for row in history(changes)]
+    return dict(current_rows(changes)), sorted(rows, key=lambda row: row[:2])
+
+
+@pytest.mark.parametrize("batch", [1000, pytest.param(20, marks=pytest.mark.nightly)])
+def test_shuffled_and_repeated_changes_in_any_batches_give_the_tables_of_the_rule(
+    graph: GraphHarness, spark: SparkSession, topic: str, batch: int
+) -> None:
+    chance = random.Random(20261116)
+    events = some_changes(chance, 60)
+    sent = [*events, *chance.choices(events, k=15)]
+    chance.shuffle(sent)
+    graph.topics.topic(topic, sent)
+    pipeline = graph.run(CUSTOMERS.format(topic=topic, batch=batch))
+    assert tables(graph, spark) == expected(events)
+
+    # The checkpoint is lost, so all changes are read once more, with some that are older than the rest.
+    late = some_changes(chance, 10)
+    graph.topics.send(topic, late)
+    (graph.folder / "checkpoints").rename(graph.folder / "lost")
+    pipeline.run(once=True)
+    assert tables(graph, spark) == expected([*events, *late])
+
+
+def test_events_of_debezium_become_rows_with_or_without_their_schema(
+    graph: GraphHarness, spark: SparkSession, topic: str
+) -> None:
+    def event(op: str, lsn: int, before: Any, after: Any) -> dict[str, Any]:
+        return {"before": before, "after": after, "op": op, "ts_ms": 1, "source": {"lsn": lsn}}
+
+    ann, bob, eve = ({"id": id, "name": name} for id, name in ((1, "Ann"), (2, "Bob"), (3, "Eve")))
+    events: list[Any] = [event("r", 1, None, ann), event("c", 2, None, bob), event("d", 5, bob, None), None]
+    events += [{"schema": {}, "payload": event("c", 3, None, eve)}, event("u", 4, ann, {**ann, "name": "Anna"})]
+    graph.topics.topic(topic, [*events, b"{", {"op": "c"}], partitions=1)
+    graph.run(
+        f"""
+        @dp.temporary_view
+        def changes():
+            return debezium(read_topic("{topic}", bootstrap=BROKERS), schema="id BIGINT NOT NULL, name STRING")
+
+        dp.create_streaming_table("customers")
+        create_auto_cdc_flow(target="customers", source="changes", keys=["id"], sequence_by="__lsn",
+                             apply_as_deletes="__op = 'd'")
+        """
+    )
+    rows = spark.table(f"{graph.catalog}.shop.customers").collect()
+    assert sorted((row["id"], row["name"], row["__SEQUENCE"]) for row in rows) == [(1, "Anna", 4), (3, "Eve", 3)]
+    assert graph.said("refused 2")

@@ -276,6 +276,7 @@ def test_a_topic_that_is_created_again_while_the_pipeline_runs_stops_it(workshop
 # -- the first start ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_two_tables_are_created_in_a_new_namespace_at_the_same_moment(
     workshop: PipelineHarness, spark: SparkSession
 ) -> None:

@@ -49,6 +49,11 @@ class Metrics:
         self.duplicates = Counter(
             "trioka_gateway_duplicates", "Requests of named producers that were written before.", registry=self.registry
         )
+        self.unwritten_bytes = Gauge(
+            "trioka_gateway_unwritten_bytes",
+            "Bytes of requests that are not yet written, of all callers.",
+            registry=self.registry,
+        )
         self.cluster_clients = Gauge(
             "trioka_gateway_cluster_clients", "Users with open clients of the cluster.", registry=self.registry
         )

@@ -47,6 +47,7 @@ from .metrics import Metrics
 from .part import Part
 
 LOG: Final = logging.getLogger("trioka.gateway")
+HEALTH_S: Final = 0.5  # how late the health service may say what /readyz says
 MAX_METADATA_BYTES: Final = 16 * 1024  # headers of a call; a bearer token is the largest
 
 
@@ -79,7 +80,9 @@ class Gateway:
         self.is_stopping = False
         self._health = health.aio.HealthServicer()
         self._tls = _read_tls(settings)
+        self._http_tls = self._load_tls()
         self._grpc: grpc.aio.Server | None = None
+        self._services: list[str] = []
 
     def not_ready(self) -> str | None:
         if self.is_stopping:
@@ -109,11 +112,22 @@ class Gateway:
                 self._tls is not None,
             )
         )
+        mirror = asyncio.create_task(self._mirror_health())
         await stop.wait()
+        mirror.cancel()
         await self._stop(hurry, http)
         if observer is not None:
             observer.stop()
         await asyncio.gather(*tasks)
+
+    async def _mirror_health(self) -> None:
+        """The health service says of every service what /readyz says."""
+        while True:
+            ready = self.not_ready() is None
+            status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
+            for name in self._services:
+                await self._health.set(name, status)
+            await asyncio.sleep(HEALTH_S)
 
     async def _stop(self, hurry: asyncio.Event, http: HttpServer | None) -> None:
         self.is_stopping = True
@@ -151,7 +165,7 @@ class Gateway:
                     bind(address),
                     max_connections=settings.number(HTTP_MAX_CONNECTIONS),
                     grace_s=settings.seconds(SHUTDOWN_GRACE_MS),
-                    tls=self._http_tls(),
+                    tls=self._http_tls,
                 )
             except CannotListen:
                 if observer is not None:
@@ -159,7 +173,8 @@ class Gateway:
                 raise
         return observer, http
 
-    def _http_tls(self) -> ssl.SSLContext | None:
+    def _load_tls(self) -> ssl.SSLContext | None:
+        """For HTTP; it also shows whether the files can be used, which grpc does not."""
         certificate, key = self.settings.text(TLS_CERTIFICATE), self.settings.text(TLS_KEY)
         if certificate is None or key is None:
             return None
@@ -217,8 +232,7 @@ class Gateway:
             return
         names = [name for part in self.parts for name in part.add_to(self._grpc)]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        for name in ("", *names):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._services = ["", *names]
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._grpc)
         await self._grpc.start()
 

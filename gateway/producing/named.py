@@ -8,6 +8,7 @@ does not matter which gateway a client reaches after one has died. `sequences.py
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,9 +24,11 @@ from ..failures import Refused, code_of
 from ..kafka.cluster import Cluster
 from ..process.metrics import Metrics
 from ..v1 import types_pb2
-from .sequences import MAX_SEQUENCE, Outcome, Sequences, StreamOrder, Verdict
+from .outcome import Outcome
+from .sequences import MAX_SEQUENCE, Sequences, StreamOrder, Verdict
 from .transactions import PREFIX, SEQUENCE_PARTITION, TransactionalProducer, Unusable, Writing
 
+LOG: Final = logging.getLogger("trioka.gateway")
 MAX_NAME_CHARS: Final = 200
 MAX_TRANSACTION_RECORDS: Final = 10_000
 MAX_TRANSACTION_REQUESTS: Final = 1_000
@@ -120,10 +123,19 @@ class NamedProducer:
             ):
                 items.append(self._queue.get_nowait())
                 records += len(items[-1].writing.records)
-            await self._decide(items)
+            try:
+                await self._decide(items)
+            except BaseException as error:
+                if isinstance(error, Exception):
+                    LOG.error("internal error: producer %s", self._name, exc_info=error)
+                for item in items:
+                    self._fail(item, errors.NetworkException(f"producer {self._name!r}: the outcome is not known"))
+                if not isinstance(error, Exception):
+                    raise
+                self._drop()
 
     async def _decide(self, items: list[Item]) -> None:
-        """Answer all of these; never raises but when cancelled."""
+        """Answer all of these."""
         ready = [item for item in items if self._is_its_turn(item)]
         if ready:
             await self._write_all(ready)

@@ -38,8 +38,8 @@ def checked_batches(data: bytes) -> list[BatchHeader]:
 
 async def write_batches(
     cluster: Cluster, topic: str, partition: int, data: bytes, headers: Sequence[BatchHeader], acks: int
-) -> list[log_pb2.Position]:
-    """The position of each batch; none with ACKS_NONE."""
+) -> list[tuple[int, int]]:
+    """Partition and offset of each batch; none with ACKS_NONE."""
     positions = []
     buffer = bytearray(data)
     for written, header in enumerate(headers):
@@ -56,7 +56,7 @@ async def write_batches(
                 retriable=True,
             ) from None
         if acks != log_pb2.ACKS_NONE:
-            positions.append(log_pb2.Position(partition=partition, offset=offset))
+            positions.append((partition, offset))
     return positions
 
 

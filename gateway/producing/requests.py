@@ -13,19 +13,48 @@ from ..clients import CallerClients
 from ..failures import Refused
 from ..process.metrics import Metrics
 from ..v1 import log_pb2
+from .outcome import Outcome
 from .raw_batches import checked_batches, write_batches
-from .sequences import Outcome, StreamOrder
+from .sequences import StreamOrder
 
 INVALID: Final = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class UnwrittenBytes:
+    """The bytes of requests of all callers that are not yet written, and their limit."""
+
+    def __init__(self, limit: int, metrics: Metrics) -> None:
+        self._limit = limit
+        self._used = 0
+        metrics.unwritten_bytes.set_function(lambda: self._used)
+
+    def take(self, size_bytes: int) -> None:
+        if self._used + size_bytes > self._limit:
+            raise Refused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{self._used} bytes wait to be written (produce.max.unwritten.bytes); try again later",
+                retriable=True,
+            )
+        self._used += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        self._used -= size_bytes
 
 
 class ProduceRequests:
     """Of one unary call or one stream: requests begin in the order of calls, and their answers may be awaited later."""
 
     def __init__(
-        self, clients: CallerClients, metrics: Metrics, *, max_records: int, order: StreamOrder | None = None
+        self,
+        clients: CallerClients,
+        metrics: Metrics,
+        unwritten: UnwrittenBytes,
+        *,
+        max_records: int,
+        order: StreamOrder | None = None,
     ) -> None:
         self._clients = clients
+        self._unwritten = unwritten
         self._metrics = metrics
         self._max_records = max_records
         self._order = order
@@ -36,17 +65,24 @@ class ProduceRequests:
         _check(request, self._max_records)
         partition = request.partition if request.HasField("partition") else None
         await self._check_topic(request.topic, partition)
+        size_bytes = request.ByteSize()
+        self._unwritten.take(size_bytes)
+        try:
+            writing = self._begin_writing(request, partition)
+        except BaseException:
+            self._unwritten.give_back(size_bytes)
+            raise
+        writing.add_done_callback(lambda _writing: self._unwritten.give_back(size_bytes))
+        return self._response(request, writing)
+
+    def _begin_writing(self, request: log_pb2.ProduceRequest, partition: int | None) -> "asyncio.Future[Outcome]":
         if request.batches:
-            headers = checked_batches(request.batches)
-            return self._write_batches(request, headers)
+            return asyncio.create_task(self._write_batches(request, checked_batches(request.batches)))
         if request.HasField("producer"):
             name, sequence = request.producer.name, request.producer.sequence
-            outcome = self._clients.named.get(name, sequence).add(
-                sequence, request.topic, partition, request.records, self._order
-            )
-            return self._named(request, outcome)
-        future = self._clients.writer(request.acks).write(request.topic, partition, request.records)
-        return self._plain(request, future)
+            producer = self._clients.named.get(name, sequence)
+            return producer.add(sequence, request.topic, partition, request.records, self._order)
+        return self._clients.writer(request.acks).write(request.topic, partition, request.records)
 
     async def _check_topic(self, topic: str, partition: int | None) -> None:
         """librdkafka would look for an unknown topic until its time limit."""
@@ -55,44 +91,30 @@ class ProduceRequests:
         if partition is not None and partition not in found.leaders:
             await cluster.leader(topic, partition, fresh=True)
 
-    async def _plain(
-        self, request: log_pb2.ProduceRequest, future: "asyncio.Future[list[log_pb2.Position]]"
-    ) -> log_pb2.ProduceResponse:
-        try:
-            positions = await future
-        except errors.UnknownTopicOrPartition:
-            self._clients.cluster.forget(request.topic)
-            raise
-        self._count(request)
-        return log_pb2.ProduceResponse(positions=positions)
-
-    async def _named(
-        self, request: log_pb2.ProduceRequest, outcome: "asyncio.Future[Outcome]"
-    ) -> log_pb2.ProduceResponse:
-        found = await outcome
-        if found.is_duplicate:
-            self._metrics.duplicates.inc()
-            return log_pb2.ProduceResponse(duplicate=True)
-        self._count(request)
-        return log_pb2.ProduceResponse(
-            positions=[log_pb2.Position(partition=each, offset=offset) for each, offset in found.positions]
-        )
-
-    async def _write_batches(
-        self, request: log_pb2.ProduceRequest, headers: Sequence[BatchHeader]
-    ) -> log_pb2.ProduceResponse:
+    async def _write_batches(self, request: log_pb2.ProduceRequest, headers: Sequence[BatchHeader]) -> Outcome:
         acks = request.acks or log_pb2.ACKS_ALL
         async with self._batches:
             positions = await write_batches(
                 self._clients.cluster, request.topic, request.partition, request.batches, headers, acks
             )
         self._metrics.records.labels("produced").inc(sum(each.record_count for each in headers))
-        self._metrics.record_bytes.labels("produced").inc(len(request.batches))
-        return log_pb2.ProduceResponse(positions=positions)
+        return Outcome(positions, False)
 
-    def _count(self, request: log_pb2.ProduceRequest) -> None:
+    async def _response(
+        self, request: log_pb2.ProduceRequest, writing: "asyncio.Future[Outcome]"
+    ) -> log_pb2.ProduceResponse:
+        try:
+            found = await writing
+        except errors.UnknownTopicOrPartition:
+            self._clients.cluster.forget(request.topic)
+            raise
+        if found.is_duplicate:
+            self._metrics.duplicates.inc()
+            return log_pb2.ProduceResponse(duplicate=True)
         self._metrics.records.labels("produced").inc(len(request.records))
         self._metrics.record_bytes.labels("produced").inc(request.ByteSize())
+        positions = [log_pb2.Position(partition=partition, offset=offset) for partition, offset in found.positions]
+        return log_pb2.ProduceResponse(positions=positions)
 
 
 def _check(request: log_pb2.ProduceRequest, max_records: int) -> None:

@@ -16,7 +16,7 @@ A transaction takes several requests. `plan` decides about each; `committed` is 
 from bisect import bisect_left
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 MAX_REMEMBERED: Final = 10_000  # sequences above the floor
 MAX_SEQUENCE: Final = (1 << 63) - 2  # it is committed as an offset, plus one
@@ -91,10 +91,3 @@ class StreamOrder:
     @property
     def expected(self) -> int | None:
         return self._failed
-
-
-class Outcome(NamedTuple):
-    """Of one request of a named producer."""
-
-    positions: tuple[tuple[int, int], ...]  # partition and offset of each record
-    is_duplicate: bool

@@ -80,12 +80,20 @@ class ProduceStream:
                 yield response
         finally:
             self._reader.cancel()
+            self._abandon()
         if self._is_drained:
             raise Refused(
                 grpc.StatusCode.UNAVAILABLE,
                 "the gateway stops; what is not answered was not written, and may be sent to another gateway",
                 retriable=True,
             )
+
+    def _abandon(self) -> None:
+        """What is written stays written; there is no one to answer."""
+        while not self._answers.empty():
+            answer = self._answers.get_nowait()
+            if isinstance(answer, _Answer) and isinstance(answer.response, asyncio.Task):
+                answer.response.cancel()
 
     def _read_ended(self, reader: "asyncio.Task[None]") -> None:
         error = None if reader.cancelled() else reader.exception()

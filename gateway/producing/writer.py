@@ -24,6 +24,7 @@ from ..cluster_access import OAUTHBEARER, ClusterAccess
 from ..failures import Refused
 from ..v1 import log_pb2, types_pb2
 from .librdkafka_errors import as_kafka_error
+from .outcome import Outcome
 
 LOG: Final = logging.getLogger("trioka.gateway.librdkafka")
 POLL_S: Final = 0.5
@@ -77,7 +78,7 @@ class Pending:
 
     __slots__ = ("error", "future", "left", "positions")
 
-    def __init__(self, count: int, future: "asyncio.Future[list[log_pb2.Position]]") -> None:
+    def __init__(self, count: int, future: "asyncio.Future[Outcome]") -> None:
         self.left = count
         self.future = future
         self.positions: list[tuple[int, int]] = [(-1, -1)] * count
@@ -106,10 +107,10 @@ class Writer:
 
     def write(
         self, topic: str, partition: int | None, records: Sequence[types_pb2.Record]
-    ) -> "asyncio.Future[list[log_pb2.Position]]":
+    ) -> "asyncio.Future[Outcome]":
         """Queue the records, in the order of calls. The future has their positions, or a KafkaError: then some of them
         may have been written. Raises Refused, with nothing written, if the queue has no place."""
-        future: asyncio.Future[list[log_pb2.Position]] = self._loop.create_future()
+        future: asyncio.Future[Outcome] = self._loop.create_future()
         pending = Pending(len(records), future)
         where = ANY_PARTITION if partition is None else partition
         for index, record in enumerate(records):
@@ -176,9 +177,9 @@ class Writer:
         if pending.error is not None:
             pending.future.set_exception(pending.error)
         elif self._has_offsets:
-            pending.future.set_result([log_pb2.Position(partition=p, offset=o) for p, o in pending.positions])
+            pending.future.set_result(Outcome(pending.positions, False))
         else:
-            pending.future.set_result([])
+            pending.future.set_result(Outcome((), False))
 
     def _failed(self, error: "RdError") -> None:
         """Called in the polling thread, for errors that are no record's."""

@@ -103,10 +103,11 @@ class RegistryApp:
             return _json({"error_code": error.code, "message": error.message}, error.status, headers)
         except NoEndpoint as error:
             return _json({"error_code": error.status, "message": str(error)}, error.status)
-        except RuntimeError as error:
-            if "shutdown" not in str(error):  # of the pool of threads
-                raise
-            return _json({"error_code": 503, "message": "The gateway stops."}, 503)
+        except Exception as error:
+            if isinstance(error, RuntimeError) and "shutdown" in str(error):  # of the pool of threads
+                return _json({"error_code": 503, "message": "The gateway stops."}, 503)
+            LOG.error("internal error in %s %s", request.method, request.url.path[:200], exc_info=error)
+            return _json({"error_code": 500, "message": "An internal error; the gateway's log has it."}, 500)
         if isinstance(result, Text):
             return Response(result.text, media_type=CONTENT_TYPE)
         return _json(result, 200)

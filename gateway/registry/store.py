@@ -25,7 +25,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, and not marked as such
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from .errors import RegistryError, no_writer, store_failed, timed_out
 from .records import BadRecord, Record
@@ -35,12 +41,16 @@ LOG: Final = logging.getLogger("trioka.gateway.registry")
 PARTITION: Final = 0
 POLL_S: Final = 0.5
 FETCH_WAIT_MS: Final = 100  # after this long the reader knows that what follows is the end, or another's marker
+MIN_TIMEOUT_S: Final = 0.1  # of a request whose time is over: it fails with a reason
+PAUSE_S: Final = 0.1
 RETRY_S: Final = 1.0  # after the cluster could not be reached
 MAX_ATTEMPTS: Final = 12  # of a write, against other writers
 BACKOFF_S: Final = 0.1  # times the attempt, at random: another writer ends what it does
 RECENT: Final = 2000  # records that are kept to find own ones after a lost response
 BATCH: Final = 500  # records that are replayed under one lock
 TRANSACTION_TIMEOUT_MS: Final = 10_000
+CLIENT_LOG: Final = logging.getLogger("trioka.gateway.librdkafka")
+CLIENT: Final = {"client.id": "trioka-registry", "log_level": 3, "logger": CLIENT_LOG}
 COMPACT: Final = "compact"
 
 
@@ -61,7 +71,7 @@ class SchemaStore:
     """`client` are the settings of a client of librdkafka: addresses, TLS, login."""
 
     def __init__(self, client: Mapping[str, Any], topic: str, *, replicas: int, timeout_s: float) -> None:
-        self._client, self._topic = dict(client), topic
+        self._client, self._topic = {**client, **CLIENT}, topic
         self._replicas, self._timeout_s = replicas, timeout_s
         self._admin = AdminClient(self._client)
         self._changed = threading.Condition()  # guards all below
@@ -70,7 +80,7 @@ class SchemaStore:
         self._own_marker = -1  # the offset behind the own last record, if nobody else has written
         self._is_current = False  # the end was reached once
         self._reason = "The registry has not read its topic yet."
-        self._was_there = False
+        self._was_there = self._is_lost = False
         self._recent: deque[tuple[int, Record]] = deque(maxlen=RECENT)
         self._writing = threading.Lock()  # guards the producer
         self._producer: Producer | None = None
@@ -105,20 +115,29 @@ class SchemaStore:
         deadline = time.monotonic() + self._timeout_s
         with self._changed:
             self._wait_until(lambda: self._is_current, deadline)
-        try:
-            end = self._end(max(0.1, deadline - time.monotonic()))
-        except KafkaException as error:
-            raise timed_out(f"The end of the topic {self._topic} could not be found: {_text(error)}.") from None
+        end = self._end_until(deadline)
         with self._changed:
             # The marker of an own transaction is not a record, and the reader passes it only with its next fetch.
             self._wait_for_position(end - 1 if end == self._own_marker + 1 else end, deadline)
+
+    def _end_until(self, deadline: float) -> int:
+        while True:
+            try:
+                return self._end(max(MIN_TIMEOUT_S, deadline - time.monotonic()))
+            except KafkaException as error:
+                self._is_lost = self._is_lost or error.args[0].code() in NO_TOPIC
+                is_passing = error.args[0].code() in PASSING and time.monotonic() + PAUSE_S < deadline
+                if not is_passing or self._is_stopped.wait(PAUSE_S):
+                    text = f"The end of the topic {self._topic} could not be found: {_text(error)}."
+                    raise timed_out(text) from None
+                self._admin = AdminClient(self._client)  # it keeps the leader epoch that was refused
 
     def _end(self, timeout_s: float) -> int:
         """Where readers of committed records are at the end. The admin client has its own connection: on the consumer's
         the request would wait behind a fetch that waits for records.
         """
-        place = TopicPartition(self._topic, PARTITION)
-        found = self._admin.list_offsets(
+        place, admin = TopicPartition(self._topic, PARTITION), self._admin  # which another thread may replace
+        found = admin.list_offsets(
             {place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout_s
         )
         offset: int = found[place].result().offset
@@ -175,7 +194,8 @@ class SchemaStore:
             raise Unusable(f"The topic {self._topic} must have cleanup.policy=compact, or it would lose schemas.")
 
     def _read_from_start(self) -> None:
-        """Returns when the registry stops; raises when the topic has to be read from its start again."""
+        """Returns when the registry stops, or the topic is gone, of which a consumer hears nothing. Raises when the
+        topic has to be read from its start again."""
         consumer = Consumer(
             {
                 **self._client,
@@ -185,7 +205,6 @@ class SchemaStore:
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": FETCH_WAIT_MS,
                 "isolation.level": "read_committed",
-                "topic.metadata.refresh.interval.ms": 30_000,
             }
         )
         try:
@@ -194,8 +213,8 @@ class SchemaStore:
             with self._changed:
                 self._state, self._position, self._own_marker = RegistryState(), 0, -1
                 self._recent.clear()
-            self._was_there = True
-            while not self._is_stopped.is_set():
+            self._was_there, self._is_lost = True, False
+            while not self._is_stopped.is_set() and not self._is_lost:
                 self._poll(consumer)
         finally:
             with self._changed:
@@ -259,26 +278,36 @@ class SchemaStore:
                 self._is_stopped.wait(random.uniform(0, BACKOFF_S * attempt))
             try:
                 producer = self._begin()
-                if unsettled is not None and self._has_read(*unsettled):
-                    return unsettled[1]
+                if unsettled is not None:
+                    start, decision = unsettled
+                    with self._changed:
+                        if self._read_back(start, decision.records) is not None:
+                            return decision
                 unsettled = None
                 decision = self._decide(decide)
                 if not decision.records:
                     return decision
                 with self._changed:
-                    unsettled = self._position, decision
-                last = self._commit(producer, decision.records)
+                    start = self._position
+                unsettled = start, decision
+                self._commit(producer, decision.records)
             except KafkaException as error:
                 self._producer, failure = None, _text(error)
                 LOG.info("a write did not succeed, attempt %d: %s", attempt + 1, failure)
                 if error.args[0].code() in FINAL:
                     raise store_failed(f"The schema could not be written: {failure}.") from None
                 continue
-            with self._changed:
-                self._wait_for_position(last + 1, time.monotonic() + self._timeout_s)
-                self._own_marker = last + 1
+            self._wait_for_own(start, decision.records)
             return decision
         raise no_writer(f"The topic {self._topic} could not be written in {MAX_ATTEMPTS} attempts: {failure}.")
+
+    def _wait_for_own(self, start: int, records: Sequence[Record]) -> None:
+        with self._changed:
+            deadline = time.monotonic() + self._timeout_s
+            self._wait_until(lambda: self._read_back(start, records) is not None, deadline)
+            last = self._read_back(start, records)
+            assert last is not None
+            self._own_marker = last + 1
 
     def _begin(self) -> Producer:
         """The producer, after which no other registry can write."""
@@ -291,6 +320,8 @@ class SchemaStore:
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "linger.ms": 0,
+                "allow.auto.create.topics": False,  # a topic that was deleted would come back, and not compacted
+                "error_cb": _ignore,
             }
         )
         producer.init_transactions(self._timeout_s)
@@ -306,37 +337,34 @@ class SchemaStore:
             self.catch_up()
             return self.read(decide)
 
-    def _commit(self, producer: Producer, records: Sequence[Record]) -> int:
-        """The offset of the last record."""
-        offsets: list[int] = []
-        errors: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, message: Any) -> None:
-            if error is None:
-                offsets.append(message.offset())
-            else:
-                errors.append(error)
-
+    def _commit(self, producer: Producer, records: Sequence[Record]) -> None:
+        """No callbacks of deliveries: a producer that is fenced fails within them. A record that is not delivered fails
+        the commit.
+        """
         producer.begin_transaction()
         for record in records:
-            producer.produce(self._topic, record.value, record.key, PARTITION, on_delivery=delivered)
-        producer.flush(self._timeout_s)
-        if errors or len(offsets) != len(records):
-            raise KafkaException(errors[0] if errors else KafkaError(KafkaError._TIMED_OUT))
+            producer.produce(self._topic, record.value, record.key, PARTITION)
         producer.commit_transaction(self._timeout_s)
-        return max(offsets)
 
-    def _has_read(self, start: int, decision: Decided) -> bool:
-        """Whether the records of a transaction of unknown outcome are in the topic."""
-        with self._changed:
-            found = [record for offset, record in self._recent if offset >= start]
-        return all(each in found for each in decision.records)
+    def _read_back(self, start: int, records: Sequence[Record]) -> int | None:
+        """The offset of the last of these records, if all were read at or after `start`."""
+        found = {record: offset for offset, record in self._recent if offset >= start}
+        return max(found[each] for each in records) if all(each in found for each in records) else None
 
 
 LOST_PLACE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._UNKNOWN_TOPIC,
                      KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)  # fmt: skip
+NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+# The leader has moved, or the broker restarts: the next request has newer metadata.
+PASSING: Final = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.LEADER_NOT_AVAILABLE,
+                  KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE,
+                  KafkaError.KAFKA_STORAGE_ERROR, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # fmt: skip
 FINAL: Final = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED,
                 KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)  # fmt: skip
+
+
+def _ignore(error: KafkaError) -> None:
+    """Of a producer that is fenced: the next call raises it. Without a callback, it is raised into that of a record."""
 
 
 def _text(error: Exception) -> str:

@@ -104,10 +104,10 @@ async def produce(clients: CallerClients, topic: str, produced: Produced) -> dic
     await asyncio.gather(*futures.values(), return_exceptions=True)
     for partition, future in futures.items():
         try:
-            for index, position in zip(groups[partition], future.result(), strict=True):
+            for index, (where, offset) in zip(groups[partition], future.result().positions, strict=True):
                 results[index] = {
-                    "partition": position.partition,
-                    "offset": position.offset,
+                    "partition": where,
+                    "offset": offset,
                     "error_code": None,
                     "error": None,
                 }

@@ -21,6 +21,32 @@ AUTHORIZATION: Final = "authorization"
 T = TypeVar("T")
 
 
+class ClientGone(Exception):
+    """A response could not be sent: the call was cancelled, or its connection has ended."""
+
+
+class MethodMetrics:
+    """The metrics of one method, looked up once."""
+
+    def __init__(self, metrics: Metrics, method: str) -> None:
+        self.name = method
+        self._counter = metrics.calls
+        self._open = metrics.open_calls.labels(method)
+        self._seconds = metrics.call_seconds.labels(method)
+        self._succeeded = metrics.calls.labels(method, grpc.StatusCode.OK.name)
+
+    def begin(self) -> float:
+        self._open.inc()
+        return time.perf_counter()
+
+    def end(self, code: grpc.StatusCode, began: float | None = None) -> None:
+        self._open.dec()
+        counter = self._succeeded if code is grpc.StatusCode.OK else self._counter.labels(self.name, code.name)
+        counter.inc()
+        if began is not None:
+            self._seconds.observe(time.perf_counter() - began)
+
+
 class Calls:
     """Runs the calls of a service."""
 
@@ -28,18 +54,31 @@ class Calls:
         self._access = access
         self._clients = clients
         self._metrics = metrics
+        self._by_method: dict[str, MethodMetrics] = {}
+
+    def _of(self, method: str) -> MethodMetrics:
+        found = self._by_method.get(method)
+        if found is None:
+            found = self._by_method[method] = MethodMetrics(self._metrics, method)
+        return found
 
     def _acquire(self, context: Any) -> CallerClients:
-        authorization = next(
-            (value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION), None
-        )
+        if not self._access.is_authenticated:
+            return self._clients.acquire(None)
+        headers = context.invocation_metadata() or ()
+        authorization = next((value for key, value in headers if key == AUTHORIZATION), None)
         return self._clients.acquire(login_of(authorization, self._access))
 
+    def _release(self, clients: CallerClients | None, code: grpc.StatusCode) -> None:
+        if clients is None:
+            return
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            self._clients.forget(clients)
+        self._clients.release(clients)
+
     async def unary(self, method: str, context: Any, work: Callable[[CallerClients], Awaitable[T]]) -> T:
-        started, metrics = time.perf_counter(), self._metrics
-        metrics.open_calls.labels(method).inc()
-        clients = None
-        code = grpc.StatusCode.OK
+        metrics = self._of(method)
+        began, clients, code = metrics.begin(), None, grpc.StatusCode.OK
         try:
             clients = self._acquire(context)
             return await work(clients)
@@ -50,40 +89,42 @@ class Calls:
             code = code_of(error)
             await self._abort(method, context, error)
         finally:
-            if clients is not None:
-                self._clients.release(clients)
-            metrics.open_calls.labels(method).dec()
-            metrics.calls.labels(method, code.name).inc()
-            metrics.call_seconds.labels(method).observe(time.perf_counter() - started)
+            self._release(clients, code)
+            metrics.end(code, began)
         raise AssertionError("abort raises")
 
     async def stream(
         self, method: str, context: Any, work: Callable[[CallerClients], AsyncGenerator[Any, None]]
     ) -> None:
         """Send what `work` yields. A write waits while HTTP/2 lets nothing more through."""
-        metrics = self._metrics
-        metrics.open_calls.labels(method).inc()
-        clients = None
-        code = grpc.StatusCode.OK
+        metrics = self._of(method)
+        metrics.begin()
+        clients, code = None, grpc.StatusCode.OK
         try:
             clients = self._acquire(context)
             async with aclosing(work(clients)) as responses:
                 async for response in responses:
-                    await context.write(response)
-        except asyncio.CancelledError:
+                    await _send(context, response)
+        except (asyncio.CancelledError, ClientGone) as gone:
             code = grpc.StatusCode.CANCELLED
-            raise
+            if isinstance(gone, asyncio.CancelledError):
+                raise
         except Exception as error:
             code = code_of(error)
             await self._abort(method, context, error)
         finally:
-            if clients is not None:
-                self._clients.release(clients)
-            metrics.open_calls.labels(method).dec()
-            metrics.calls.labels(method, code.name).inc()
+            self._release(clients, code)
+            metrics.end(code)
 
     async def _abort(self, method: str, context: Any, error: Exception) -> None:
         code, failure = code_of(error), failure_of(error)
         if code is grpc.StatusCode.INTERNAL:
             LOG.error("internal error in a call of %s", method, exc_info=error)
         await context.abort(code, failure.message, ((DETAILS, status_details(code, failure)),))
+
+
+async def _send(context: Any, response: Any) -> None:
+    try:
+        await context.write(response)
+    except Exception as error:  # grpc's own class for it is private
+        raise ClientGone from error

@@ -9,7 +9,7 @@ import grpc
 from ..clients import CallerClients
 from ..failures import Refused
 from ..process.metrics import Metrics
-from ..producing.requests import ProduceRequests
+from ..producing.requests import ProduceRequests, UnwrittenBytes
 from ..producing.sequences import StreamOrder
 from ..producing.stream import Limit, ProduceStream
 from ..reading.consume import Consumption
@@ -19,6 +19,7 @@ from ..settings import (
     MAX_SUBSCRIPTIONS,
     MAX_UNACKNOWLEDGED_BYTES,
     MAX_UNACKNOWLEDGED_RECORDS,
+    MAX_UNWRITTEN_BYTES,
     Settings,
 )
 from ..subscribing.member import CLOSE_S
@@ -38,6 +39,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         self._max_message_bytes = settings.number(MAX_MESSAGE_BYTES)
         self._max_records = settings.number(MAX_UNACKNOWLEDGED_RECORDS)
         self._max_bytes = settings.number(MAX_UNACKNOWLEDGED_BYTES)
+        self._unwritten = UnwrittenBytes(settings.number(MAX_UNWRITTEN_BYTES), metrics)
         self._long_calls: set[Drainable] = set()
         self._is_draining = False
         self._max_members = settings.number(MAX_SUBSCRIPTIONS)
@@ -51,14 +53,16 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 
     async def Produce(self, request: log_pb2.ProduceRequest, context: Any) -> log_pb2.ProduceResponse:
         async def work(clients: CallerClients) -> log_pb2.ProduceResponse:
-            requests = ProduceRequests(clients, self._metrics, max_records=self._max_records)
+            requests = ProduceRequests(clients, self._metrics, self._unwritten, max_records=self._max_records)
             return await (await requests.begin(request))
 
         return await self._calls.unary("Produce", context, work)
 
     async def ProduceStream(self, _requests: Any, context: Any) -> None:
         async def work(clients: CallerClients) -> AsyncGenerator[log_pb2.ProduceStreamResponse, None]:
-            requests = ProduceRequests(clients, self._metrics, max_records=self._max_records, order=StreamOrder())
+            requests = ProduceRequests(
+                clients, self._metrics, self._unwritten, max_records=self._max_records, order=StreamOrder()
+            )
             stream = ProduceStream(context, requests, Limit(self._max_records, self._max_bytes))
             async for response in self._long(stream, stream.responses()):
                 yield response

@@ -17,7 +17,6 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka import KafkaError as RdError
 
 from trioka.protocol import errors
-from trioka.protocol.errors import KafkaError
 
 from ..cluster_access import OAUTHBEARER, ClusterAccess
 from ..producing.librdkafka_errors import as_kafka_error
@@ -35,7 +34,7 @@ PREFETCHED_KIB: Final = 4 * 1024
 CLOSE_S: Final = 10.0
 IGNORED: Final = frozenset({RdError._PARTITION_EOF, RdError._ALL_BROKERS_DOWN, RdError._TRANSPORT})
 
-Event: TypeAlias = "log_pb2.SubscribeResponse | KafkaError"
+Event: TypeAlias = "log_pb2.SubscribeResponse | Exception"
 
 
 class Member:
@@ -108,7 +107,7 @@ class Member:
                     self._deliver(self._polled())
         except KafkaException as error:
             self._emit(as_kafka_error(error, f"topics {', '.join(self._topics)}"))
-        except KafkaError as error:
+        except Exception as error:
             self._emit(error)
         finally:
             self._consumer.close()

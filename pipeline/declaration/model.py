@@ -152,12 +152,16 @@ class IcebergSink:
 
 @frozen
 class TopicSink:
-    """`key` and `value` are SQL expressions; without them there is no key, and the value is the row as JSON."""
+    """`key` and `value` are SQL expressions; without them there is no key, and the value is the row as JSON.
+    `is_exactly_once`: batches are written by transactions, into a topic that has each row once for readers of committed
+    records.
+    """
 
     topic: str
     bootstrap: str
     key: str | None = None
     value: str | None = None
+    is_exactly_once: bool = False
     kind: Literal["topic"] = "topic"
 
     @property

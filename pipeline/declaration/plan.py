@@ -13,7 +13,7 @@ It describes a declaration and, if the brokers were queried, the topics.
 from collections.abc import Mapping
 
 from ..expectations.rules import Expectation
-from .model import Avro, Declaration, Decoding, Discard, Json, Protobuf, Sink
+from .model import Avro, Declaration, Decoding, Discard, Json, Protobuf, Sink, TopicSink
 
 LABEL_WIDTH = 14
 EXACTLY_ONCE = ("parquet", "iceberg")
@@ -84,7 +84,8 @@ def _aggregation(declared: Declaration) -> list[tuple[str, str]]:
 
 
 def _sink(sink: Sink) -> str:
-    return f"{sink.target}, each row {'once' if sink.kind in EXACTLY_ONCE else 'at least once'}"
+    is_once = sink.kind in EXACTLY_ONCE or (isinstance(sink, TopicSink) and sink.is_exactly_once)
+    return f"{sink.target}, each row {'once' if is_once else 'at least once'}"
 
 
 def _dead_letters(declared: Declaration) -> str:

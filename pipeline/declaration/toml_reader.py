@@ -43,6 +43,7 @@ from .toml_section import Problems, Section
 MAX_FILE_BYTES = 1 << 20
 MAX_DESCRIPTOR_BYTES = 16 << 20
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+DELIVERIES = ("at_least_once", "exactly_once")
 COLUMN = re.compile(r"[A-Za-z_]\w*")
 # Options that Spark's connector refuses or that would break exactly once, and the key to use instead.
 TAKEN_OPTIONS = {
@@ -403,6 +404,7 @@ class _Reading:
                 bootstrap=self.address(section, source.bootstrap),
                 key=section.text("key"),
                 value=section.text("value"),
+                is_exactly_once=section.choice("delivery", DELIVERIES, "at_least_once") == "exactly_once",
             )
         return ConsoleSink(rows=(section.number("rows") if kind == "console" else None) or 20)
 

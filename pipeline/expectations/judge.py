@@ -148,6 +148,24 @@ def letters_of(refused: DataFrame, flow: str) -> DataFrame:
     )
 
 
+def letters_as_messages(letters: DataFrame) -> DataFrame:
+    """Dead letters for a topic: the original record, or the row as JSON, with reason and origin as headers."""
+    origin = F.concat_ws("@", F.concat_ws("-", "kafka_topic", "kafka_partition"), "kafka_offset")
+    headers = {"trioka.reason": F.col("reason"), "trioka.flow": F.col("flow"), "trioka.origin": origin}
+    return letters.select(
+        F.col("kafka_key").alias("key"),
+        F.when(F.col("kafka_topic").isNull(), F.col("row").cast("binary"))
+        .otherwise(F.col("kafka_value"))
+        .alias("value"),
+        F.array(
+            *(
+                F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+                for name, value in headers.items()
+            )
+        ).alias("headers"),
+    )
+
+
 def beyond(refused: DataFrame, written: Ends) -> DataFrame:
     """The refused rows that a table does not have yet, by the offsets of their records."""
     if not {"kafka_topic", "kafka_partition", "kafka_offset"} <= set(refused.columns):

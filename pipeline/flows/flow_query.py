@@ -95,6 +95,7 @@ class FlowQuery:
         for progress in self._progress:
             progress.__enter__()
         self._is_started = True
+        before: dict[str, str | None] = {key: self._spark.conf.get(key, None) for key in self.flow.settings}
         for key, value in self.flow.settings.items():
             self._spark.conf.set(key, value)
         try:
@@ -102,8 +103,11 @@ class FlowQuery:
             writer = writer.option("checkpointLocation", self._checkpoint.of(RECORDS))
             self.query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
         finally:
-            for key in self.flow.settings:
-                self._spark.conf.unset(key)
+            for key, known in before.items():
+                if known is None:
+                    self._spark.conf.unset(key)
+                else:
+                    self._spark.conf.set(key, known)
 
     def _recover(self) -> None:
         """Continue after the last batch that the target has, if Spark's checkpoint is gone."""
@@ -127,7 +131,7 @@ class FlowQuery:
             topic for topic, id in self._ids(last.end).items() if is_another_topic(last.topics, {topic: id}, topic)
         }
         log = "\n".join(_without(line, again) for line in last.log.splitlines())
-        self._checkpoint.restore(RECORDS, run=str(uuid.uuid4()), batch=last.batch, log=log)
+        self._checkpoint.restore(RECORDS, run=str(uuid.uuid4()), log=log)
 
     def _of_same_topics(self, commits: Sequence[Commit]) -> Ends:
         """How far commits got in topics that were not created again since."""

@@ -19,11 +19,12 @@ from pyspark.sql import SparkSession
 from ..changes.merge import ChangesTarget, table_schema
 from ..errors import InvalidPipeline, PipelineFailed
 from ..expectations.judge import DEAD_LETTER_SCHEMA
-from ..graph.analysis import Analysis, analyse, kafka_sources
+from ..graph.analysis import Analysis, Scratch, analyse, kafka_sources
 from ..graph.definitions import read_definitions
 from ..graph.elements import Flow, Graph, Output
 from ..graph.order import downstream
 from ..graph.spec import GraphSpec
+from ..graph.topics_check import check_topics
 from ..installation.cache import Unavailable
 from ..runner.checkpoint import Checkpoint, local_path
 from ..runner.run import explained
@@ -40,13 +41,28 @@ MAX_BATCHES_KEPT = 1000
 
 
 def prepared(spark: SparkSession, spec: GraphSpec) -> tuple[Analysis, Tables]:
-    """The graph, read and analysed, with its tables created."""
-    database_created(spark, spec)
+    """The graph, read and analysed, with its tables created. A mistake is found before the first of them is."""
     graph = read_definitions(spec, spark)
     tables = Tables(spark, spec)
+    if not all(tables.exists(one) for one in graph.outputs if one.is_table):
+        checked(spark, spec, graph, asked=True)
+    database_created(spark, spec)
     for output in dead_letter_tables(graph):
         tables.prepare(output, output.schema)
-    return analyse(spark, graph, tables.prepare), tables
+    analysis = analyse(spark, graph, tables.prepare)
+    check_topics(analysis)
+    return analysis, tables
+
+
+def checked(spark: SparkSession, spec: GraphSpec, graph: Graph, *, asked: bool) -> Analysis:
+    """The graph, analysed in a scratch catalog; `asked`: the brokers were asked for its topics."""
+    with Scratch(spark, spec) as scratch:
+        for output in dead_letter_tables(graph):
+            scratch.prepare(output, output.schema)
+        analysis = analyse(spark, graph, scratch.prepare, scratch.supply)
+        if asked:
+            check_topics(analysis)
+        return analysis
 
 
 def dead_letter_tables(graph: Graph) -> list[Output]:

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from ..declaration.model import IcebergSink
 from ..errors import InvalidPipeline
+from ..expectations.judge import letters_as_messages
 from ..graph.analysis import quoted
 from ..graph.elements import Output
 from ..graph.spec import GraphSpec
@@ -71,6 +72,8 @@ class SparkSink:
         if self._output.format == "console":
             rows.show(int(options.get("numRows", CONSOLE_ROWS)), truncate=options.get("truncate", "true") == "true")
             return
+        if self._output.format == "kafka" and "value" not in rows.columns and "reason" in rows.columns:
+            rows = letters_as_messages(rows)
         given = {key: value for key, value in options.items() if key not in OWN_OPTIONS}
         rows.write.format(str(self._output.format)).options(**given).mode("append").save()
 

@@ -180,13 +180,15 @@ class Checkpoint:
         name = str(number)
         return self._folder.text(query, "offsets", name) if self._folder.exists(query, "offsets", name) else ""
 
-    def restore(self, query: str, *, run: str, batch: int, log: str) -> None:
-        """Write Spark's checkpoint anew, as after that batch. Without the last file, the checkpoint counts as new."""
+    def restore(self, query: str, *, run: str, log: str) -> None:
+        """Write Spark's checkpoint anew, as after a first batch that ended at these offsets: after any other one, Spark
+        asks for the batch before it. Without the last file, the checkpoint counts as new.
+        """
         for name in ("offsets", "commits"):
             self._folder.make(query, name)
         self._folder.write(json.dumps({"id": run}), query, "metadata")
-        self._folder.write(EMPTY_COMMIT, query, "commits", str(batch))
-        self._folder.write(log, query, "offsets", str(batch))
+        self._folder.write(EMPTY_COMMIT, query, "commits", "0")
+        self._folder.write(log, query, "offsets", "0")
 
     def run_id(self, query: str) -> str:
         """The id that Spark gave the query when its checkpoint was new."""

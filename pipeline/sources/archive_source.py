@@ -10,8 +10,8 @@ One task reads one segment, and yields Arrow batches with the columns of Spark's
 on `partition`, `offset` and `timestamp` choose segments by their manifests before anything else is read; Spark applies
 them again to the rows.
 
-A stream's offset is the next offset of each partition, `{"0": 1200, "1": 1180}`, which is what the topic's own source
-goes on from where the archive ends.
+A stream's offset is the next offset of each partition, `{"0": 1200, "1": 1180}`. So is what `end_offsets` returns: read
+the archive up to there, and the topic from there on (`startingOffsets` of Spark's Kafka source).
 
 | option | default | |
 |---|---|---|
@@ -75,6 +75,13 @@ def register(spark: "SparkSession") -> None:
     """Makes the format known to a session, and has Spark push filters down to Python sources."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(ArchiveDataSource)
+
+
+def end_offsets(url: str, topic: str, **options: str) -> dict[str, int]:
+    """The next offset of each partition behind the archive, as `endingOffsets` here and `startingOffsets` of Kafka's
+    source take it. `options` are those of the data source."""
+    source = _Source(parse_options({"path": url, "topic": topic, **options}))
+    return {str(number): source.end_offset(number) for number in source.partitions()}
 
 
 @frozen
@@ -149,19 +156,29 @@ class ArchiveStreamReader(DataSourceStreamReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
+        self._archive: Archive | None = None  # has read manifests, which need not be read again for the next batch
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without the archive: the tasks, to which readers are sent, have what they need."""
+        return {**self.__dict__, "_archive": None}
+
+    def _source(self) -> "_Source":
+        if self._archive is None:
+            self._archive = Archive(self.options.url, self.options.store)
+        return _Source(self.options, self._archive)
 
     def initialOffset(self) -> dict[str, int]:
-        source = _Source(self.options)
+        source = self._source()
         starting = self.options.starting_offsets
         return {str(each): starting.get(each, source.partition(each).start_offset) for each in source.partitions()}
 
     def latestOffset(self) -> dict[str, int]:
-        source = _Source(self.options)
-        return {str(each): source.end_offset(each) for each in source.partitions()}
+        source = self._source()
+        return {str(number): source.end_offset(number) for number in source.partitions()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """A partition that `start` does not name is new, and read from its first offset."""
-        source = _Source(self.options)
+        source = self._source()
         return [
             SegmentTask(task)
             for name, stop in end.items()
@@ -181,9 +198,9 @@ def _read(partition: InputPartition) -> Iterator["RecordBatch"]:
 class _Source:
     """The topic, as it is listed for one plan."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, archive: Archive | None = None) -> None:
         self._options = options
-        self._archive = Archive(options.url, options.store)
+        self._archive = Archive(options.url, options.store) if archive is None else archive
         self._topic: ArchivedTopic = self._archive.catalog.topic(options.topic, options.topic_id)
         self._partitions: dict[int, ArchivedPartition] = {}
 

@@ -5,7 +5,7 @@ driver died is delivered again. To identify duplicates, a record in a topic has 
 batch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,12 +23,15 @@ from ..declaration.model import (
 )
 from ..errors import InvalidPipeline
 from ..expectations.columns import sentences
+from ..graph.elements import Output
 from ..runner.session import iceberg_settings, sink_options
 from ..sources.offsets import Commit
 from .sinks import Confirm, IcebergTable, ParquetTable, Table
+from .topic_transactions import TopicTarget
 
 # How long a writer waits while another one holds the catalog's file.
 CATALOG_WAIT_MS = 60_000
+Transactions = Callable[[SparkSession], TopicTarget]
 
 
 def always() -> None:
@@ -40,16 +43,25 @@ class Delivery:
     the computation advances Spark's state to the next version.
     """
 
-    def __init__(self, sink: Sink, *, keys: tuple[str, ...] = (), is_stateful: bool, is_dead: bool = False) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        keys: tuple[str, ...] = (),
+        is_stateful: bool,
+        is_dead: bool = False,
+        transactions: Transactions | None = None,
+    ) -> None:
         self._sink = sink
         self._keys = keys
         self._is_stateful = is_stateful
         self._is_dead = is_dead
+        self._transactions = transactions
 
     def holds(self, spark: SparkSession, commit: Commit) -> bool:
         """Whether the target is known to have this batch."""
-        table = table_of(spark, self._sink, self._keys)
-        return table is not None and table.holds(commit)
+        target = self._transactions(spark) if self._transactions else table_of(spark, self._sink, self._keys)
+        return target is not None and target.holds(commit)
 
     def deliver(self, rows: DataFrame, commit: Commit, confirm: Confirm = always) -> bool:
         """Deliver the rows; False if they had been delivered before. `confirm` is called after the rows were read, as
@@ -63,6 +75,14 @@ class Delivery:
                     rows.write.format("noop").mode("overwrite").save()
                 return False
             table.append(rows, commit, confirm)
+            return True
+        if self._transactions is not None and isinstance(self._sink, TopicSink):
+            topic = self._transactions(rows.sparkSession)
+            if topic.holds(commit):
+                if self._is_stateful:
+                    rows.write.format("noop").mode("overwrite").save()
+                return False
+            topic.deliver(self._messages(rows, self._sink), commit, confirm)
             return True
         confirm()
         if isinstance(self._sink, TopicSink):
@@ -127,7 +147,17 @@ def rows_of(declared: Declaration, *, is_stateful: bool) -> Delivery:
     keys: tuple[str, ...] = ()
     if aggregation is not None and aggregation.emits_updates:
         keys = ("window_start", "window_end", *aggregation.by)
-    return Delivery(declared.sink, keys=keys, is_stateful=is_stateful)
+    return Delivery(declared.sink, keys=keys, is_stateful=is_stateful, transactions=_transactions_of(declared))
+
+
+def _transactions_of(declared: Declaration) -> Transactions | None:
+    sink = declared.sink
+    if not isinstance(sink, TopicSink) or not sink.is_exactly_once:
+        return None
+    options = {"kafka.bootstrap.servers": sink.bootstrap, "topic": sink.topic}
+    output = Output(name=sink.topic, kind="sink", place="sink", format="kafka", options=options)
+    address = f"{declared.checkpoint}/sink"
+    return lambda spark: TopicTarget(spark, output, declared.name, address)
 
 
 def dead_letters_of(declared: Declaration) -> Delivery | None:
@@ -172,5 +202,6 @@ def into(declared: Declaration, target: str) -> Declaration:
     if isinstance(sink, IcebergSink):
         return replace(declared, sink=replace(sink, table=target))
     if isinstance(sink, TopicSink):
-        return replace(declared, sink=replace(sink, topic=target))
+        # A replay has no place in the ledger of the stream.
+        return replace(declared, sink=replace(sink, topic=target, is_exactly_once=False))
     return declared

@@ -4,6 +4,10 @@ Rows are divided by their key, so the records of a key stay in their order; rows
 is written by one task of Spark as one transaction (`topic_ledger.py`). A task first becomes the only writer of its
 transactional id: it ends the transaction of a task before it, of this driver or of one that is thought dead. Then it
 reads the ledger, so that what it reads stays true until it commits.
+
+A worker in Python cannot tell the end of its rows from the end of its task: when Spark cancels a task, PySpark's stream
+of rows ends as if there were no more. So the rows of each part are counted before, and a part that has fewer is not
+committed.
 """
 
 import json
@@ -14,7 +18,7 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
-from pyspark import TaskContext
+from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -70,13 +74,28 @@ class TopicTarget:
                 f"{', '.join(wrong or rows.columns)}."
             )
         parts = self._parts()
-        write = _Part(self._bootstrap, self._topic, self._id, commit.run, commit.batch, self._is_restart)
         key = F.col("key").cast("binary") if "key" in rows.columns else F.lit(None).cast("binary")
         named = rows.withColumns({"key": key, "value": F.col("value").cast("binary")})
         ordered = named.withColumn("__order", F.monotonically_increasing_id())
         divided = ordered.repartition(parts, F.coalesce("key", "value")).sortWithinPartitions("__order")
-        confirm()
-        divided.drop("__order").foreachPartition(write)
+        divided = divided.drop("__order").persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            counted = divided.groupBy(F.spark_partition_id().alias("part")).count().collect()
+            counts = {int(row["part"]): int(row["count"]) for row in counted}
+            confirm()
+            divided.foreachPartition(
+                Part(
+                    bootstrap=self._bootstrap,
+                    topic=self._topic,
+                    flow_id=self._id,
+                    run=commit.run,
+                    batch=commit.batch,
+                    counts=counts,
+                    is_restart=self._is_restart,
+                )
+            )
+        finally:
+            divided.unpersist()
 
     def _steps(self, commit: Commit) -> dict[int, Step]:
         try:
@@ -84,7 +103,7 @@ class TopicTarget:
             return steps(entries, self._parts(), commit.run, commit.batch, is_restart=self._is_restart)
         except LedgerMismatch as mismatch:
             raise InvalidPipeline(
-                f"The sink '{self._output.name}' may hold records of this flow that would be written again: "
+                f"The topic '{self._topic}' may hold records of this flow that would be written again: "
                 f"{mismatch}. Bring the checkpoint {self._folder.address} back; or, if the records may be there twice, "
                 f"set the option {LEDGER} = '{RESTART}' of the sink for one run."
             ) from None
@@ -143,21 +162,38 @@ def ledger(bootstrap: str, topic: str, flow_id: str) -> dict[int, Entry]:
     }
 
 
-class _Part:
-    """Writes one part; Spark sends it to its workers."""
+class Truncated(Exception):
+    """The rows of a part ended before all of them had come."""
 
-    def __init__(self, bootstrap: str, topic: str, flow_id: str, run: str, batch: int, is_restart: bool) -> None:
+
+class Part:
+    """Writes one part of a batch; Spark sends it to its workers. `counts` are the rows of each part."""
+
+    def __init__(
+        self,
+        *,
+        bootstrap: str,
+        topic: str,
+        flow_id: str,
+        run: str,
+        batch: int,
+        counts: Mapping[int, int],
+        is_restart: bool = False,
+    ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._id = flow_id
         self._run = run
         self._batch = batch
+        self._counts = dict(counts)
         self._is_restart = is_restart
 
     def __call__(self, rows: Iterable[Any]) -> None:
         context = TaskContext.get()
         assert context is not None, "a part is written by a task of Spark"
-        part = context.partitionId()
+        self.write(rows, context.partitionId())
+
+    def write(self, rows: Iterable[Any], part: int) -> None:
         with _reachable(self._bootstrap):
             producer = KafkaProducer(
                 bootstrap_servers=self._bootstrap.split(","),
@@ -176,14 +212,17 @@ class _Part:
     def _write(self, producer: Any, rows: Iterable[Any], part: int) -> None:
         failed: list[BaseException] = []
         keep: Callable[[BaseException], None] = failed.append
+        count = 0
         producer.begin_transaction()
         for row in rows:
+            count += 1
             values: Mapping[str, Any] = row.asDict()
             headers = [(one["key"], one["value"]) for one in values.get("headers") or ()]
+            key, value = _bytes(values.get("key")), _bytes(values["value"])
             future = producer.send(
                 self._topic,
-                value=_bytes(values["value"]),
-                key=_bytes(values.get("key")),
+                value=value,
+                key=b"" if key is None and value is None else key,  # the client refuses a record with neither
                 headers=headers,
                 partition=values.get("partition"),
             )
@@ -192,9 +231,15 @@ class _Part:
                 break
         place = TopicPartition(self._topic, part)
         producer.flush()
-        if failed:
+        if failed or count != self._counts.get(part, 0):
             producer.abort_transaction()
-            raise failed[0]
+            raise (
+                failed[0]
+                if failed
+                else Truncated(
+                    f"part {part} of batch {self._batch} ended after {count} of {self._counts.get(part, 0)} rows"
+                )
+            )
         producer.send_offsets_to_transaction(
             {place: OffsetAndMetadata(self._batch + 1, self._run, -1)}, group_of(self._id)
         )

@@ -48,6 +48,7 @@ _INT32: Final = (1 << 31) - 1
 _UINT32: Final = (1 << 32) - 1
 _ZERO_CRC: Final = "00000000"
 _CRC: Final = re.compile(rb'"manifestCrc32c":"([0-9a-f]{8})"')
+_EPOCH: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _INDEX_NAMES: Final = ("offset", "timestamp", "producerSnapshot", "leaderEpoch", "transaction")
 
 JsonObject: TypeAlias = dict[str, object]
@@ -320,8 +321,8 @@ def _decode_segment(metadata: Fields) -> RemoteSegment:
 def _decode_leader_epochs(epochs: Fields) -> tuple[LeaderEpoch, ...]:
     found = []
     for name in epochs.names():
-        if not name.isascii() or not name.isdigit() or str(int(name)) != name:
-            raise InvalidManifest(f"segmentLeaderEpochs: {name!r} is not an epoch")
+        if _EPOCH.fullmatch(name) is None:
+            raise InvalidManifest(f"segmentLeaderEpochs: {name[:80]!r} is not an epoch")
         found.append(LeaderEpoch(int(name), epochs.integer(name, 0, MAX_OFFSET)))
     return tuple(sorted(found))
 

@@ -73,15 +73,15 @@ def test_the_marker_may_be_in_a_later_segment(transactions: ModuleType) -> None:
 
 
 def test_the_search_ends_at_an_entry_that_was_stable_beyond_the_slice(transactions: ModuleType) -> None:
-    asked: list[int] = []
+    searched: list[int] = []
 
     def aborted_in(each: Slice) -> Sequence[AbortedTransaction]:
-        asked.append(each.start_offset)
+        searched.append(each.start_offset)
         return [AbortedTransaction(7, 12, 15, 10)] if each.start_offset == 10 else ()
 
     slices = slices_of((0, 10), (10, 20), (20, 30))
     assert transactions.aborted_transactions(slices, 0, aborted_in, nothing_open, fail_on_data_loss=True) == []
-    assert asked == [0, 10]
+    assert searched == [0, 10]
 
 
 def test_entries_of_another_leaders_rest_do_not_count(transactions: ModuleType) -> None:

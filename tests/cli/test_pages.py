@@ -3,6 +3,8 @@
 import re
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from support.archive_objects import objects_of, sample_log
 from support.archive_stores import put_objects
 from support.command_line import command, home
 from support.doc_commands import commands_in, install_commands, must_end_as_said
+from support.gateway import GatewayUnderTest
 from support.sasl import PASSWORDS, SASL, SASL_SETTINGS
 from support.serving import HOST, LISTENER, broker_in_thread
 
@@ -74,15 +77,21 @@ def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         tiered = ("topics", "create", "history", "--config", "remote.storage.enable=true")
         assert command(*tiered, at=at).code == 0
         until_tiered(at)
+        (home / "order.avsc").write_text('{"type":"record","name":"shop.Order","fields":[{"name":"id","type":"int"}]}')
+        (home / "basket.avsc").write_text('{"type":"array","items":"shop.Order"}')
         yield at
 
 
 @pytest.mark.parametrize("page", ["CLI.md", "COMING-FROM-KAFKA.md"])
-def test_every_line_of_the_page_does_what_it_says(page: str, place: str) -> None:
+def test_every_line_of_the_page_does_what_it_says(page: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = commands_of(page)
     assert len(lines) > 20
-    for line in lines:
-        must_end_as_said(line, place)
+    for wants_registry, some in groupby(lines, lambda line: line.startswith("trioka schemas")):
+        with GatewayUnderTest(place, "--registry") if wants_registry else nullcontext() as gateway:
+            if gateway is not None:
+                monkeypatch.setenv("SCHEMA_REGISTRY_URL", gateway.http)
+            for line in some:
+                must_end_as_said(line, place)
 
 
 def test_the_page_has_an_example_of_every_command() -> None:
@@ -109,6 +118,7 @@ def test_every_command_of_a_group_is_on_the_page() -> None:
         "token",
         "archive",
         "tier",
+        "schemas",
     ):
         listed = command(name, "--help").out.split("Commands:")[1].split("\n")
         inside = [line.split()[0] for line in listed if line.strip()]

@@ -11,6 +11,7 @@ import pytest
 from support.command_line import at, broker_at, command
 
 from trioka.cli.terminal.failure import Exit
+from trioka.cli.topics import produce
 from trioka.cli.topics.record_format import Printer
 
 __all__ = ["at"]
@@ -133,3 +134,18 @@ def test_records_carry_the_time_of_their_sending(at: str) -> None:
     command("produce", "timed", at=at, stdin=b"x\n")
     (result,) = re.findall(r"\d+", command("consume", "timed", "-e", "-f", "%T", at=at).out)
     assert before <= int(result) <= int(time.time() * 1000)
+
+
+def test_a_partition_that_the_topic_does_not_have_is_an_error(at: str, letters: str) -> None:
+    ended = command("consume", letters, "-p", "99", "-e", at=at)
+    assert ended.code == Exit.NOT_FOUND
+    assert "letters has no partition 99" in ended.stderr
+
+
+def test_on_a_terminal_produce_says_where_the_records_are(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command("topics", "create", "placed", "--partitions", "2", at=at).code == Exit.OK
+    assert command("produce", "placed", "-p", "1", at=at, stdin=b"a\n").stderr == ""
+    monkeypatch.setattr(produce, "is_stderr_terminal", lambda: True)
+    ended = command("produce", "placed", "-p", "1", at=at, stdin=b"b\nc\n")
+    assert ended.code == Exit.OK
+    assert ended.stderr.endswith("2 records written: placed:1 1–2\n")

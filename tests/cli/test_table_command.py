@@ -103,7 +103,22 @@ def test_the_table_of_another_topic_is_refused(place: Path, catalog: SqlCatalog)
     catalog.create_namespace("shop")
     catalog.create_table("shop.other", schema=rows.schema).append(rows)
     ended = sync(place, "--table", "shop.other")
-    assert ended.code == 6 and "none of its snapshots" in ended.stderr
+    assert ended.code == 6 and "has the columns id" in ended.stderr
+
+
+def test_a_table_of_bytes_does_not_become_one_of_structs(place: Path, catalog: SqlCatalog) -> None:
+    put_objects((place / "store").as_uri(), objects_of(sample_log(rounds=3)))
+    assert sync(place).code == 0
+    (place / "order.avsc").write_text(json.dumps(SCHEMA))
+    ended = sync(place, "--schema", str(place / "order.avsc"))
+    assert ended.code == 6 and "values of the table default.orders are bytes" in ended.stderr
+
+
+def test_a_table_whose_files_cannot_be_written_is_one_sentence(place: Path, catalog: SqlCatalog) -> None:
+    put_objects((place / "store").as_uri(), objects_of(sample_log(rounds=3)))
+    (place / "warehouse").write_text("a file where the directory would be")
+    ended = sync(place)
+    assert ended.code == 3 and "Traceback" not in ended.stderr, ended
 
 
 @pytest.mark.parametrize(
@@ -114,6 +129,8 @@ def test_the_table_of_another_topic_is_refused(place: Path, catalog: SqlCatalog)
         (("--catalog-option", "uri"), 2),
         (("--topic-id", "AAAAAAAAAAAAAAAAAAAAAA"), 5),
         (("--catalog-option", "type=unknown"), 1),
+        (("--catalog-option", "uri=sqlite:////no/such/folder/catalog.db"), 1),
+        (("--every", "0s"), 2),
     ],
 )
 def test_a_mistake_is_one_sentence_and_its_exit_code(place: Path, arguments: tuple[str, ...], code: int) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.gateway import GatewayUnderTest
@@ -85,3 +86,21 @@ def test_help_of_the_command_line_imports_nothing_of_the_gateway() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "[]"
     assert "gateway" in done.stdout
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_certificate_that_cannot_be_used_is_one_sentence_and_an_exit_code(
+    tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "server.pem"
+    if content is not None:
+        path.write_text(content)
+    words = ["--grpc", "127.0.0.1:0", "--metrics", "off"]
+    for key in ("certificate", "key"):
+        words += ["--override", f"tls.{key}.file={path}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "trioka", "gateway", *words], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "error: " in done.stderr
+    assert "Traceback" not in done.stderr

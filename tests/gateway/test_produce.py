@@ -1,5 +1,7 @@
 """Produce and ProduceStream: what was written, where, and what a refusal does to the rest of a stream."""
 
+import time
+
 import grpc
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -7,6 +9,9 @@ from kafka.partitioner.default import murmur2
 from support.gateway import GatewayUnderTest
 from support.gateway_calls import TIMEOUT_S, Stream, failing, produce, values
 
+from trioka.gateway.failures import Refused
+from trioka.gateway.process.metrics import Metrics
+from trioka.gateway.producing.requests import UnwrittenBytes
 from trioka.gateway.v1 import log_pb2, types_pb2
 from trioka.gateway.v1.log_pb2_grpc import LogServiceStub
 from trioka.protocol import batch
@@ -190,3 +195,39 @@ def test_a_message_above_the_limit_is_refused(log: LogServiceStub, topic: str) -
     with pytest.raises(grpc.RpcError) as raised:
         log.Produce(produce(topic, b"x" * (5 << 20)), timeout=TIMEOUT_S)
     assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_unwritten_bytes_of_all_callers_are_limited() -> None:
+    metrics = Metrics()
+    unwritten = UnwrittenBytes(100, metrics)
+    unwritten.take(60)
+    with pytest.raises(Refused, match="60 bytes wait to be written") as refused:
+        unwritten.take(41)
+    assert (refused.value.code, refused.value.retriable) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+    unwritten.take(40)
+    unwritten.give_back(100)
+    assert b"trioka_gateway_unwritten_bytes 0.0" in metrics.exposition()
+
+
+def test_nothing_counts_as_unwritten_when_all_is_answered_refused_or_abandoned(
+    broker: Broker, gateway: GatewayUnderTest, log: LogServiceStub, topic: str
+) -> None:
+    small = broker.create_topic(f"{topic}-small", 1, max_message_bytes=500)
+    requests = [
+        produce(topic, b"x"),
+        produce(small, b"x" * 1000),
+        produce(topic, b"x", partition=9),
+        produce(topic, b"x", producer=(topic, 1)),
+        produce(topic, b"x", producer=("bad\n", 1)),
+        log_pb2.ProduceRequest(topic=topic, partition=0, batches=b"not a batch"),
+        log_pb2.ProduceRequest(topic=topic, partition=0, batches=bytes(batch.build([Record(0, 5, None, b"v", ())]))),
+    ]
+    messages = [log_pb2.ProduceStreamRequest(id=at, request=each) for at, each in enumerate(requests)]
+    assert len(list(log.ProduceStream(iter(messages), timeout=TIMEOUT_S))) == len(requests)
+    abandoned = Stream(log.ProduceStream, *messages)
+    abandoned.next()
+    abandoned.cancel()
+    deadline = time.monotonic() + TIMEOUT_S
+    while "trioka_gateway_unwritten_bytes 0.0" not in gateway.get("/metrics")[1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -2,6 +2,7 @@
 
 import base64
 import ssl
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import grpc
 import pytest
+from security.tokens import AUDIENCE, ISSUER, claims, key_set, other_rsa_key
+from security.tokens import signed as signed_token
 from support.certificates import authority, signed
 from support.gateway import GatewayUnderTest
 from support.gateway_calls import TIMEOUT_S, Stream, failing, produce
@@ -21,6 +24,7 @@ from trioka.gateway.failures import Refused
 from trioka.gateway.v1 import admin_pb2, log_pb2
 from trioka.gateway.v1.admin_pb2_grpc import AdminServiceStub
 from trioka.gateway.v1.log_pb2_grpc import LogServiceStub
+from trioka.protocol.sasl.jaas import OAUTHBEARER_MODULE
 from trioka.testing.broker import Broker
 
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
@@ -192,6 +196,56 @@ def test_users_beyond_the_limit_take_the_place_of_idle_ones(secured: Broker, pas
             log.Read(log_pb2.ReadRequest(topic="t"), metadata=basic("other", "x"), timeout=TIMEOUT_S)
         assert failed.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         reader.cancel()
+
+
+# -- bearer tokens
+
+
+@pytest.fixture(scope="module")
+def token_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    keys = tmp_path_factory.mktemp("issuer") / "keys.json"
+    keys.write_bytes(key_set())
+    settings: dict[str, str] = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.plaintext.oauthbearer.sasl.jaas.config": f"{OAUTHBEARER_MODULE} required;",
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "trioka.oauth.allowed.files": str(keys),
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "super.users": f"User:{USER};User:ann",
+    }
+    with Broker(sasl=True, **settings) as kafka:  # type: ignore[arg-type]
+        kafka.create_topic("t", 1)
+        yield kafka
+
+
+def test_a_bearer_token_becomes_the_callers_login_and_its_rights_count(token_broker: Broker, tmp_path: Path) -> None:
+    config = client_file(tmp_path, token_broker)
+    now = int(time.time())
+
+    def bearer(name: str, **changed: Any) -> tuple[tuple[str, str]]:
+        token = signed_token(claims(sub=name, iat=now, exp=now + 600), **changed)
+        return (("authorization", f"Bearer {token}"),)
+
+    with (
+        GatewayUnderTest(token_broker.bootstrap_servers, "--command-config", config) as gateway,
+        grpc.insecure_channel(gateway.grpc) as channel,
+    ):
+        log, ann = LogServiceStub(channel), bearer("ann")
+        assert log.Produce(produce("t", b"1"), metadata=ann, timeout=TIMEOUT_S).positions
+        assert not log.Produce(produce("t", b"2", producer=("ann", 1)), metadata=ann, timeout=TIMEOUT_S).duplicate
+        first = log_pb2.ReadRequest(topic="t", offset=0)
+        assert log.Read(first, metadata=ann, timeout=TIMEOUT_S).record.value == b"1"
+        for metadata, code in (
+            (bearer("bob"), grpc.StatusCode.PERMISSION_DENIED),
+            (bearer("ann", key=other_rsa_key()), UNAUTHENTICATED),
+        ):
+            with failing() as failed:
+                log.Read(first, metadata=metadata, timeout=TIMEOUT_S)
+            assert failed.code is code
+            with failing() as failed:
+                log.Produce(produce("t", b"x"), metadata=metadata, timeout=TIMEOUT_S)
+            assert failed.code is code
 
 
 # -- the header, without a cluster

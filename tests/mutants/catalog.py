@@ -1,6 +1,6 @@
 """The zoo: mistakes that brokers have made, planted in ours, and how soon the simulated worlds find each of them.
 
-    make zoo                        every animal, from seed 0 on: 44/44
+    make zoo                        every animal, from seed 0 on, and how many were found
     python tests/mutants/catalog.py "ack"
 
 `seed` is one at which it was found, so that a test need not look for it. That the mistakes are found is what makes "no

@@ -341,3 +341,16 @@ def a_disk_that_takes_nothing_is_noticed(module: ModuleType) -> None:
 )
 def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:
     assert_noticed(checkpoint, right, wrong, rule)
+
+
+@pytest.mark.parametrize(("command", "sentence"), [("lag", "trioka lag --group"), ("backfill", "has no backfill")])
+def test_a_graph_is_refused_where_only_the_short_form_works(tmp_path: Path, command: str, sentence: str) -> None:
+    found = trioka(tmp_path, 'name = "shop"\ndefinitions = ["a.py"]\n', command)
+    assert found.exit_code == 2
+    assert "is a graph." in found.stderr and sentence in found.stderr
+
+
+def test_the_short_form_is_drawn_as_a_graph(tmp_path: Path) -> None:
+    found = trioka(tmp_path, TEXT, "graph")
+    assert found.exit_code == 0
+    assert "topic" in found.stdout and "streaming table" in found.stdout

@@ -325,7 +325,7 @@ def test_every_manifest_that_was_cut_off_is_noticed() -> None:
 
 
 def resealed(document: dict[str, object]) -> bytes:
-    """A document with the right checksum: a manifest that somebody wrote wrongly and did not damage."""
+    """A document with the right checksum: a manifest that was written wrongly and not damaged."""
     text = json.dumps(document, separators=(",", ":"))
     place = text.index('"manifestCrc32c":"') + len('"manifestCrc32c":"')
     zeroed = f"{text[:place]}00000000{text[place + 8 :]}"
@@ -341,6 +341,8 @@ def test_a_manifest_that_contradicts_itself_is_refused(manifests: ModuleType) ->
         (("remoteLogSegmentMetadata", "segmentLeaderEpochs"), {"4": 1234, "6": 2001}),
         (("remoteLogSegmentMetadata", "segmentLeaderEpochs"), {"04": 1234}),
         (("remoteLogSegmentMetadata", "segmentLeaderEpochs"), {}),
+        (("remoteLogSegmentMetadata", "segmentLeaderEpochs"), {"1" * 5000: 1234}),
+        (("remoteLogSegmentMetadata", "segmentLeaderEpochs"), {"²": 1234}),
         (("remoteLogSegmentMetadata", "trioka", "leaderEpoch"), 5),
         (("remoteLogSegmentMetadata", "trioka", "segmentSizeInBytes"), 1),
         (("remoteLogSegmentMetadata", "trioka", "codecs"), "none"),

@@ -15,16 +15,17 @@ everything is synced before it is acknowledged, any number may lose their power.
 
 import gc
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import trio
 from history.checker import check
 from history.operations import History
 from simulation.brokers_faults import FaultProfile, ScheduledFault
-from simulation.client import TOPICS
+from simulation.client import TOPICS, SimClient
 from simulation.clients import Clients
 from simulation.denied_client import STANDARD_AUTHORIZER
 from simulation.network import Quality, SimNet, simulated_network
@@ -75,6 +76,8 @@ class SimNode:
 
 
 class BrokersWorld:
+    topic_configs: Mapping[str, str] = MappingProxyType({})  # of the topics of clients, besides the usual ones
+
     def __init__(self, seed: int, profile: FaultProfile | None = None) -> None:
         self.seed = seed
         self.profile = profile or FaultProfile.of(seed)
@@ -176,6 +179,10 @@ class BrokersWorld:
                 if node.broker is not None:
                     self._end(node)
             self._nursery.cancel_scope.cancel()
+
+    def more_clients(self) -> Sequence[SimClient]:
+        """Besides the usual ones."""
+        return ()
 
     async def _sleep_until(self, when: float) -> None:
         while self.clock.current_time() < when:

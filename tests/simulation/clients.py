@@ -66,6 +66,8 @@ class Clients:
             await make_rules(self._admin)
         for each in (*self._producers, *self._transactional, *self._consumers, *self._members, *self._denied):
             nursery.start_soon(each.run)
+        for each in self._world.more_clients():
+            nursery.start_soon(each.run)
 
     async def _create(self, name: str) -> None:
         profile = self._world.profile
@@ -77,6 +79,7 @@ class Clients:
             configs=[
                 CreateTopicsRequest.Topic.Config(name="internal.segment.bytes", value=str(profile.segment_bytes)),
                 CreateTopicsRequest.Topic.Config(name="min.insync.replicas", value=str(profile.min_in_sync)),
+                *(CreateTopicsRequest.Topic.Config(name=k, value=v) for k, v in self._world.topic_configs.items()),
             ],
         )
         while True:

@@ -8,6 +8,7 @@ from typing import Any
 from simulation import (
     brokers_faults,
     compaction_world,
+    linearizable_brokers_world,
     producer_world,
     raft_world,
     reads_world,
@@ -19,6 +20,7 @@ from simulation import (
 )
 from simulation.brokers_world import BrokersWorld
 from simulation.compaction_world import CompactionWorld
+from simulation.linearizable_brokers_world import LinearizableBrokersWorld
 from simulation.producer_world import ProducerWorld
 from simulation.raft_world import RaftWorld
 from simulation.reads_world import ReadsWorld
@@ -158,6 +160,13 @@ WORLDS = {
         begin=BrokersWorld,
         live=BrokersWorld.run,
         trace=BrokersWorld.trace,
+    ),
+    "linearizable-brokers": World(
+        profile=linearizable_brokers_world.profile_of,
+        calm=brokers_faults.CALM,
+        begin=LinearizableBrokersWorld,
+        live=LinearizableBrokersWorld.run,
+        trace=LinearizableBrokersWorld.trace,
     ),
 }
 

@@ -13,6 +13,7 @@ Content = tuple[object, ...]
 
 TOMBSTONE: Content = ("tombstone",)
 MAX_LATE = 20  # requests that hang at a time
+LATEST_MS = 6 * 24 * 60 * 60 * 1000  # a request that hangs takes effect before a tombstone goes, or never
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class SimStore:
         self.failed = 0
         self._random = random
         self._failures = failures
-        self._late: list[Callable[[], object]] = []
+        self._late: list[tuple[int, Callable[[], object]]] = []  # with the time of the request
 
     def put(self, segment: RemoteSegment, kind: ObjectKind, content: Content) -> None:
         def do() -> bool:
@@ -76,14 +77,15 @@ class SimStore:
         """Fair weather: what hung takes effect now."""
         self.is_fair = True
         late, self._late = self._late, []
-        for each in late:
-            each()
+        for asked_ms, do in late:
+            if self.now_ms - asked_ms < LATEST_MS:
+                do()
 
     def step(self) -> None:
         """A request that hung takes effect, or never does."""
         if self._late:
-            do = self._late.pop(self._random.randrange(len(self._late)))
-            if self._random.random() < 0.7:
+            asked_ms, do = self._late.pop(self._random.randrange(len(self._late)))
+            if self._random.random() < 0.7 and self.now_ms - asked_ms < LATEST_MS:
                 do()
 
     def _request(self, do: Callable[[], bool]) -> bool:
@@ -94,5 +96,5 @@ class SimStore:
         if kind == 1:
             do()
         elif kind == 2 and len(self._late) < MAX_LATE:
-            self._late.append(do)
+            self._late.append((self.now_ms, do))
         raise StoreFailed(("503", "timeout after success", "timeout")[kind])

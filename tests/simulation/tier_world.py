@@ -94,6 +94,7 @@ class TierWorld:
         self.now_ms = 0
         self.events = self.copies = self.deletions = self.cancelled = self.elections = self.swept = 0
         self._values = self._ids = 0
+        self._was_unclean = False  # the last election
         self._is_fair = self.is_deleted = False
         self._take(0)
 
@@ -126,7 +127,7 @@ class TierWorld:
             self._replay_some: 12,
             self._trim: 3,
             self.sweep: 1,
-            self.store.step: 1,
+            self.store.step: 4,
             self._elect: profile.elect,
             self._elect_unclean: profile.unclean,
             self._kill: profile.kill,
@@ -216,6 +217,7 @@ class TierWorld:
             return
         self.isr = {node}
         self._take(node)
+        self._was_unclean = True
         end = len(broker.log)
         self.high_watermark = self.stable = broker.high_watermark = end
         self.start = min(self.start, end)
@@ -227,6 +229,7 @@ class TierWorld:
     def _take(self, node: int) -> None:
         self.elections += 1
         self.epoch += 1
+        self._was_unclean = False
         self.leader = node
         self.isr.add(node)
         leader = self.leading
@@ -263,10 +266,20 @@ class TierWorld:
         if fails and self.random.random() < 0.5:
             raise RecordNotWritten("timeout")
         self.records.append((record, epoch))
+        before = dict(self.truth.segments)
         self.truth.replay(record, epoch)
+        if self._was_unclean and epoch < self.epoch:
+            self._excuse(before)
         if fails:
             raise RecordNotWritten("timeout after the append")
         return len(self.records) - 1
+
+    def _excuse(self, before: dict[bytes, RemoteSegment]) -> None:
+        """An unclean election loses what its leader was not told of: retention by the deposed leader, of which the
+        replicas out of sync do not know, and which counts until the new leader's first record."""
+        for segment_id, segment in before.items():
+            if segment.is_finished and not self.truth.segments[segment_id].is_finished:
+                self.lost.update(range(segment.start_offset, segment.next_offset))
 
     def replay(self, broker: SimBroker, count: int | None = None) -> None:
         end = len(self.records) if count is None else min(len(self.records), broker.replayed + count)

@@ -33,9 +33,9 @@ def s3_options(endpoint: str, *, timeout_ms: int = 30_000, retries: int = 3) -> 
 
 
 @contextmanager
-def moto_s3() -> Iterator[str]:
+def moto_s3(port: int = 0) -> Iterator[str]:
     """The endpoint of an S3 server with an empty bucket."""
-    server = ThreadedMotoServer(port=0, verbose=False)
+    server = ThreadedMotoServer(port=port, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()

@@ -39,12 +39,13 @@ class World:
         self.subjects = {int(number[1:]): frozenset(names.split()) for number, names in subjects.items()}
         self.asked: list[int] = []
         self.is_down = False
+        self.module = module
         self.ids: Any = module.SchemaIds(self.lookup, lambda: self.now)
 
-    def lookup(self, number: int) -> frozenset[str]:
+    async def lookup(self, number: int) -> frozenset[str]:
         self.asked.append(number)
         if self.is_down:
-            raise OSError("connection refused")
+            raise self.module.LookupFailed("connection refused")
         return self.subjects.get(number, frozenset())
 
     def check(self, data: bytes, rules: SchemaIdRules = VALUES) -> None:
@@ -174,7 +175,6 @@ def send(servers: str, topic: str, value: bytes | None, **settings: Any) -> int:
     return result
 
 
-URL = "confluent.schema.registry.url"
 NO_REGISTRY = "http://127.0.0.1:1"
 
 
@@ -182,8 +182,8 @@ def test_a_broker_takes_only_registered_ids_on_topics_that_want_them() -> None:
     home = Broker().start()
     try:
         number = Registry(home.registry_url).register("orders-value", '"int"')
-        with Broker(**{URL: f"{NO_REGISTRY},{home.registry_url}"}) as kafka:
-            kafka.create_topic("orders", **{"confluent.value.schema.validation": "true"})
+        with Broker(confluent_schema_registry_url=f"{NO_REGISTRY},{home.registry_url}") as kafka:
+            kafka.create_topic("orders", confluent_value_schema_validation=True)
             kafka.create_topic("free")
             servers = kafka.bootstrap_servers
             for settings in ({}, {"enable.idempotence": True}, {"transactional.id": "t"}, {"compression.type": "lz4"}):
@@ -201,9 +201,9 @@ def test_a_broker_takes_only_registered_ids_on_topics_that_want_them() -> None:
 
 
 def test_requests_that_repeat_the_one_before_them_are_checked() -> None:
-    with Broker(**{URL: NO_REGISTRY}) as kafka:
+    with Broker(confluent_schema_registry_url=NO_REGISTRY) as kafka:
         kafka.create_topic("free")
-        kafka.create_topic("checked", **{"confluent.value.schema.validation": "true"})
+        kafka.create_topic("checked", confluent_value_schema_validation=True)
         errors: list[int] = []
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0, "acks": 1})
 
@@ -220,6 +220,6 @@ def test_requests_that_repeat_the_one_before_them_are_checked() -> None:
 
 def test_a_broker_without_a_registry_refuses_what_it_cannot_check() -> None:
     with Broker() as kafka:
-        kafka.create_topic("orders", **{"confluent.value.schema.validation": "true"})
+        kafka.create_topic("orders", confluent_value_schema_validation=True)
         assert send(kafka.bootstrap_servers, "orders", frame(1)) == KafkaError.INVALID_RECORD
         assert send(kafka.bootstrap_servers, "orders", None) == KafkaError.INVALID_RECORD

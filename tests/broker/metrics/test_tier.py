@@ -4,13 +4,13 @@ from pathlib import Path
 
 from support.broker_cluster import on_cluster, running_cluster
 from support.http_scrapes import scraped
+from support.replicated_topics import replica
 from support.tiered_topics import (
     Unavailable,
     closed_end,
     create_tiered,
     fill,
     finished,
-    replica,
     tier_of,
     tiered,
     until_copied,
@@ -28,6 +28,8 @@ async def test_every_series_of_tiered_storage_is_in_a_scrape_and_the_numbers_are
         await create_tiered(cluster, on=(1,))
         await fill(cluster, 12)
         await until_copied(cluster)
+        counts = tier_of(cluster[1]).counts.of("t")  # which follow the records
+        await cluster.until(lambda: counts.copied_segments == len(finished(cluster, 1)))
         scrape = scraped(cluster[1])
         for series in SERIES.values():
             if series.name.startswith(TIERED):

@@ -170,6 +170,8 @@ async def test_a_view_of_a_range_is_not_copied() -> None:
         read = await its.read(0)
         [key] = {key for key, _ in its.store.ranges}
         assert read.records.obj is its.store.objects[key]
+        small = await its.read(0, 1)
+        assert small.records.obj is not its.store.objects[key], "it would keep 4 MiB in memory"
 
 
 @on_trio

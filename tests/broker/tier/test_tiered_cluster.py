@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import trio
 from support.broker_cluster import CHECK_INTERVAL_S, PATIENCE_S, on_cluster, running_cluster
-from support.object_stores import ACCESS_KEY, BUCKET, SECRET_KEY, moto_s3
+from support.object_stores import ACCESS_KEY, BUCKET, SECRET_KEY, faulty_s3, moto_s3
 from support.replicated_topics import leader, replica, wait_leader
+from support.serving import HOST, running_broker
 from support.tiered_topics import (
     SEGMENT_BYTES,
     Unavailable,
@@ -26,9 +27,11 @@ from support.tiered_topics import (
     until_local_start,
 )
 
+from trioka.broker.membership.log_directories import LogDirectoriesOffline
 from trioka.broker.tier import segment_losses
 from trioka.broker.tier.log_facts import id_of
-from trioka.broker.tier.ownership import incarnation_key
+from trioka.broker.tier.ownership import Superseded, incarnation_key
+from trioka.cli.client.connection import ReservedPort
 from trioka.protocol.errors import InvalidTopic
 from trioka.protocol.primitives import uuid_text
 
@@ -259,14 +262,16 @@ async def test_a_superseded_cluster_neither_copies_nor_deletes(tmp_path: Path) -
         (store / incarnation_key(cluster.cluster_id, 2)).write_text("{}")
         for broker in cluster.brokers.values():
             await tier_of(broker).ownership.check()
-        before = objects(store)
-        await fill(cluster, 20)
         node = await wait_leader(cluster)
-        await cluster.until(lambda: tier_of(cluster[node]).counts.errors)
+        before, segments = objects(store), finished(cluster, node)
+        await fill(cluster, 20)
+        assert closed_end(cluster, node) > max(segment.next_offset for segment in segments)
+        for broker in cluster.brokers.values():
+            with pytest.raises(Superseded):
+                await tier_of(broker).sweep.sweep()
         assert objects(store) == before
-        assert replica(cluster, node).log.segments[0].base_offset <= max(
-            each.next_offset for each in finished(cluster, node)
-        )
+        assert finished(cluster, node) == segments
+        assert replica(cluster, node).log.log_start_offset == 0
 
 
 @on_cluster
@@ -291,3 +296,31 @@ async def test_segments_of_a_lost_bucket_that_are_still_local_are_copied_again(
         assert after[0].start_offset == 0 and after[-1].next_offset == end
         assert tier_of(cluster[node]).counts.missing_segments == len(before)
         assert replica(cluster, node).log.log_start_offset == 0
+
+
+@on_cluster
+async def test_a_broker_starts_without_its_object_store_and_copies_when_it_answers(tmp_path: Path) -> None:
+    port = ReservedPort(HOST)
+    more = {
+        **s3_settings(f"http://{HOST}:{port.port}"),
+        "trioka_tier_request_retries": 0,
+        "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
+    }
+    async with running_cluster(tmp_path, nodes=1, **tiered(f"s3://{BUCKET}/cluster", **more)) as cluster:
+        await create_tiered(cluster, on=(1,))
+        await fill(cluster, 6)
+        await cluster.until(lambda: tier_of(cluster[1]).counts.errors)
+        assert not finished(cluster, 1)
+        port.close()
+        with moto_s3(port.port):
+            await until_copied(cluster)
+
+
+@on_cluster
+async def test_a_broker_does_not_use_a_store_without_conditional_writes(tmp_path: Path) -> None:
+    with faulty_s3("unconditional") as endpoint:
+        settings = tiered("s3://tier/cluster", **s3_settings(endpoint))
+        with pytest.raises(ExceptionGroup) as failed:
+            async with running_broker(tmp_path, **settings):
+                pass
+        assert failed.group_contains(LogDirectoriesOffline, match="does not honour conditional writes")

@@ -5,7 +5,8 @@ from pathlib import Path
 from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.config_requests import SET, alter
 from support.config_requests import TOPIC as RESOURCE
-from support.replicated_topics import TOPIC, fetch, partition, replica, wait_leader
+from support.object_stores import ACCESS_KEY, BUCKET, SECRET_KEY, moto_s3
+from support.replicated_topics import TOPIC, fetch, leader, partition, replica, wait_leader
 from support.tiered_topics import (
     closed_end,
     create_tiered,
@@ -24,6 +25,7 @@ from trioka.protocol.messages.alter_partition_reassignments import AlterPartitio
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
+from trioka.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
 COUNT = 22
 ALONE: dict[str, object] = {
@@ -221,3 +223,69 @@ async def test_one_fetch_reads_several_partitions_from_the_object_store_and_from
             response = await connection.ask(FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics), 13)
         first = [next(headers(bytes(topic.partitions[0].records))).base_offset for topic in response.responses]
         assert first == [3, 3, local]
+
+
+@on_cluster
+async def test_a_consumer_goes_on_reading_when_the_leader_is_killed(tmp_path: Path) -> None:
+    settings = tiered(tmp_path / "store", remote_fetch_max_wait_ms=30_000)
+    async with running_cluster(tmp_path, **settings) as cluster:
+        await create_tiered(cluster)
+        await fill(cluster, COUNT)
+        await until_local_is_deleted(cluster, (1, 2, 3))
+        first = await wait_leader(cluster)
+        whole = await everything(cluster, first)
+        half = list(headers(whole))[COUNT // 2]
+        await cluster.kill(first)
+        await cluster.until(lambda: leader(cluster) not in (None, first))
+        second = await wait_leader(cluster)
+        assert whole[: half.position] + await everything(cluster, second, half.base_offset) == whole
+        await cluster.start(first)
+        await fill(cluster, COUNT)
+        nodes = (1, 2, 3)
+        await cluster.until(lambda: {replica(cluster, node).log.log_end_offset for node in nodes} == {2 * COUNT})
+        await cluster.until(lambda: len(partition(cluster).isr) == 3)
+        again = await everything(cluster, await wait_leader(cluster))
+        assert again.startswith(whole) and len(list(headers(again))) == 2 * COUNT
+        assert {replica(cluster, node).log.log_start_offset for node in nodes} == {0}
+        chains = {tuple(replica(cluster, node).log.epochs.entries) for node in nodes}
+        assert len(chains) == 1 and next(iter(chains))[0].start_offset == 0
+
+
+@on_cluster
+async def test_the_end_of_an_epoch_that_is_only_in_the_object_store_is_known(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, nodes=1, **tiered(tmp_path / "store", **ALONE)) as cluster:
+        await create_tiered(cluster, on=(1,))
+        await fill(cluster, COUNT)
+        await cluster.stop(1)
+        await cluster.start(1)
+        await wait_leader(cluster)
+        border = replica(cluster, 1).log.log_end_offset
+        await fill(cluster, COUNT)
+        end = await until_local_is_deleted(cluster)
+        assert border < end
+        entries = replica(cluster, 1).log.epochs.entries
+        assert [entry.start_offset for entry in entries] == [0, border]
+        wanted = OffsetForLeaderEpochRequest.Topic.Partition(partition=0, leader_epoch=entries[0].epoch)
+        topic = OffsetForLeaderEpochRequest.Topic(topic=TOPIC, partitions=[wanted])
+        async with cluster.asking(1) as connection:
+            response = await connection.ask(OffsetForLeaderEpochRequest(topics=[topic]), 4)
+        result = response.topics[0].partitions[0]
+        assert (result.leader_epoch, result.end_offset) == (entries[0].epoch, border)
+
+
+@on_cluster
+async def test_a_topic_is_read_from_s3(tmp_path: Path) -> None:
+    with moto_s3() as endpoint:
+        settings = {
+            "trioka_tier_endpoint": endpoint,
+            "trioka_tier_region": "us-east-1",
+            "trioka_tier_access_key": ACCESS_KEY,
+            "trioka_tier_secret_key": SECRET_KEY,
+        }
+        async with running_cluster(
+            tmp_path, nodes=1, **tiered(f"s3://{BUCKET}/cluster", **ALONE, **settings)
+        ) as cluster:
+            await create_tiered(cluster, on=(1,))
+            await fill(cluster, COUNT)
+            await until_local_is_deleted(cluster)
+            assert len(list(headers(await everything(cluster, 1)))) == COUNT

@@ -52,6 +52,23 @@ def test_needed_fields_are_known_by_not_null() -> None:
     ]
 
 
+def test_a_rule_drops_unless_it_says_what_else_to_do() -> None:
+    rules = declared(validate={"a": "amount > 0", "b": {"sql": "id > 0", "action": "warn"}, "c": True}).rules
+    assert [(rule.name, rule.condition, rule.action) for rule in rules] == [
+        ("a", "amount > 0", "drop"),
+        ("b", "id > 0", "warn"),
+        ("c", "true", "drop"),
+    ]
+    with pytest.raises(InvalidPipeline) as raised:
+        declared(validate={"a": {"sql": "x", "action": "stop"}, "b": {"action": "fail", "why": 1}, "c": []})
+    assert [problem.split(": ")[0] for problem in raised.value.problems] == [
+        "validate.a.action",
+        "validate.b.sql",
+        "validate.b.why",
+        "validate.c",
+    ]
+
+
 def test_an_iceberg_table_stands_in_a_catalog() -> None:
     sink = declared(sink={"kind": "iceberg", "table": "shop.orders", "warehouse": "w"}).sink
     assert isinstance(sink, IcebergSink)

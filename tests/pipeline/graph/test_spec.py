@@ -26,12 +26,12 @@ def test_definitions_are_found_in_folders_and_defaults_are_filled_in(folder: Pat
 
 def test_a_specification_of_spark_pipelines_is_read(folder: Path) -> None:
     (folder / "spark-pipeline.yml").write_text(
-        "name: shop\nstorage: file:///tmp/storage\ncatalog: lake\ndatabase: shop\n"
+        "name: shop\nstorage: file:///srv/storage\ncatalog: lake\ndatabase: shop\n"
         "libraries:\n  - glob:\n      include: definitions/**\n"
         "configuration:\n  spark.sql.catalog.lake: x\n"
     )
     spec = read_spec(folder)
-    assert (spec.catalog, spec.database, spec.checkpoint) == ("lake", "shop", "/tmp/storage")
+    assert (spec.catalog, spec.database, spec.checkpoint) == ("lake", "shop", "/srv/storage")
     assert spec.warehouse is None  # the catalog is configured by settings
     assert len(spec.files) == 2
 

@@ -36,8 +36,9 @@ from support.log_fixtures import NOW_MS
 
 from trioka.archive import Archive, ArchiveError
 from trioka.archive import excerpt as excerpt_module
+from trioka.archive.store import ReadOnlyStore
 from trioka.pipeline.sources import archive_source as source_module
-from trioka.pipeline.sources.archive_source import ArchiveDataSource
+from trioka.pipeline.sources.archive_source import ArchiveDataSource, end_offsets
 from trioka.protocol.record import Record
 
 Row = dict[str, Any]
@@ -174,6 +175,24 @@ def test_a_stream_reads_each_record_once_as_segments_come(tmp_path: Path) -> Non
     assert [row["offset"] for row in found] == [each.offset for each in Archive(tmp_path.as_uri()).records("orders", 0)]
 
 
+def test_a_stream_reads_each_manifest_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_keys: list[str] = []
+    read_object = ReadOnlyStore.read
+
+    def counted(store: ReadOnlyStore, key: str, *, limit: int) -> bytes:
+        read_keys.append(key)
+        return read_object(store, key, limit=limit)
+
+    monkeypatch.setattr(ReadOnlyStore, "read", counted)
+    reader = source(url).streamReader(StructType())
+    start = reader.initialOffset()
+    for _ in range(3):
+        reader.partitions(start, reader.latestOffset())
+    manifests = [key for key in read_keys if key.endswith("manifest")]
+    assert manifests and len(manifests) == len(set(manifests))
+    assert pickle.loads(pickle.dumps(reader)).latestOffset() == reader.latestOffset()
+
+
 def test_a_partition_that_is_new_is_read_from_its_start(url: str) -> None:
     reader = source(url).streamReader(StructType())
     end = reader.latestOffset()
@@ -195,6 +214,17 @@ def test_a_task_lists_the_partition_if_the_marker_is_far_behind(tmp_path: Path) 
     rows, tasks = read(tmp_path.as_uri())
     assert tasks == excerpt_module.LATER_SLICES + 4
     assert [row["key"] for row in rows if row["offset"] < 3] == [b"kept"]
+
+
+def test_the_archive_is_read_up_to_where_the_topic_goes_on(url: str) -> None:
+    everything, _ = read(url)
+    end = end_offsets(url, "orders")
+    assert end == {str(each): Archive(url).partition("orders", each).last_stable_offset for each in (0, 1)}
+    assert read(url, endingOffsets=json.dumps(end))[0] == everything
+    earlier = {"0": 50, "1": 60}
+    history, _ = read(url, endingOffsets=json.dumps(earlier))
+    rest, _ = read(url, startingOffsets=json.dumps(earlier))
+    assert sorted(history + rest, key=lambda row: (row["partition"], row["offset"])) == everything
 
 
 def test_offsets_of_the_options_are_read_and_must_be_there(url: str) -> None:
