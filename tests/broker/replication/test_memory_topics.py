@@ -30,7 +30,7 @@ from trioka.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsR
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
 
-MEMORY = {"trioka.log.dir.class": "memory", "min.insync.replicas": 2}
+MEMORY: dict[str, Any] = {"trioka.log.dir.class": "memory", "min.insync.replicas": 2}
 UNCLEAN = 1
 
 
@@ -134,7 +134,8 @@ async def test_a_node_that_lost_its_memory_copies_the_records_and_is_in_sync_aga
         assert contents(cluster, lost).startswith(before)
         in_memory = next(each for each in broker.directories if each.in_memory)
         assert in_memory.meta is not None
-        await cluster.until(lambda: partition(cluster).directory(lost) == in_memory.meta.directory_id)
+        new_id = in_memory.meta.directory_id
+        await cluster.until(lambda: partition(cluster).directory(lost) == new_id)
 
 
 @on_cluster
