@@ -21,7 +21,13 @@ from .metadata_log import MetadataRecord
 from .partition import Partition
 from .partition_change import Election, ElectionContext, PartitionTarget, change_partition, election_context
 from .settings import ControllerSettings
-from .topic_overrides import READ_CONSISTENCY, is_linearizable, is_unclean_election_allowed
+from .topic_overrides import (
+    READ_CONSISTENCY,
+    is_linearizable,
+    is_memory_topic,
+    is_tiered,
+    is_unclean_election_allowed,
+)
 from .topics import Topic
 
 PREFERRED: Final = 0
@@ -84,6 +90,12 @@ def _elect(
         )
     if election is Election.UNCLEAN and is_linearizable(metadata, name):
         message = f"topic {name} has linearizable reads: set {READ_CONSISTENCY}=committed before an unclean election"
+        return ItemResult(error=InvalidRequest, message=message)
+    if election is Election.UNCLEAN and is_memory_topic(metadata, name) and is_tiered(metadata, name):
+        message = (
+            f"topic {name} is in memory and in the object store: an empty leader would delete the remote segments, "
+            "which hold the records that are left. Copy them with trioka archive, then delete the topic"
+        )
         return ItemResult(error=InvalidRequest, message=message)
     now = election_context(metadata, settings, topic, partition)
     record = change_partition(topic.topic_id, partition, now, PartitionTarget(election=election))

@@ -11,6 +11,7 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION: Final = "unclean.leader.election.enable"
 READ_CONSISTENCY: Final = "trioka.read.consistency"
 LINEARIZABLE: Final = "linearizable"
+REMOTE_STORAGE_ENABLE: Final = "remote.storage.enable"
 LOG_DIR_CLASS: Final = "trioka.log.dir.class"
 MEMORY: Final = "memory"
 
@@ -38,6 +39,11 @@ def is_linearizable(metadata: Metadata, topic_name: str) -> bool:
 def is_memory_topic(metadata: Metadata, topic_name: str) -> bool:
     value = metadata.configs.value(topic_resource(topic_name), LOG_DIR_CLASS)
     return value is not None and value.strip() == MEMORY
+
+
+def is_tiered(metadata: Metadata, topic_name: str) -> bool:
+    value = metadata.configs.value(topic_resource(topic_name), REMOTE_STORAGE_ENABLE)
+    return value is not None and value.strip().lower() == "true"
 
 
 def _effective(metadata: Metadata, settings: ControllerSettings, topic_name: str, key: str) -> str | None:

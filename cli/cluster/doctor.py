@@ -129,8 +129,9 @@ def _directories(kafka: Kafka) -> Iterator[Finding]:
 
 
 def _damage(kafka: Kafka) -> Iterator[Finding]:
-    """Report damaged records, and when each broker's partitions were last scrubbed."""
+    """Report damaged records, when each broker's partitions were last scrubbed, and what only brokers have."""
     brokers = kafka.cluster().brokers
+    only_local: list[int] = []
     for number, broker in enumerate(brokers):
         try:
             with kafka.budget.share(len(brokers) - number + 1):
@@ -141,7 +142,13 @@ def _damage(kafka: Kafka) -> Iterator[Finding]:
         if not listeners:
             continue
         at = scrub_report.addresses(listeners, broker.host)
-        yield from damage_of(broker.node_id, at, scrub_report.fetch(at, METRICS_S), scrub_report.now_s())
+        report = scrub_report.fetch(at, METRICS_S)
+        if report is not None and report.would_be_lost_bytes is not None:
+            only_local.append(report.would_be_lost_bytes)
+        yield from damage_of(broker.node_id, at, report, scrub_report.now_s())
+    if only_local:
+        what = f"{sum(only_local)} bytes of tiered topics and memory topics are not in the object store"
+        yield Finding("would be lost", OK, f"{what}, as {len(only_local)} brokers say")
 
 
 def damage_of(node_id: int, at: list[str], report: ScrubReport | None, now_s: float) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Damaged records and the last scrub of each partition, as brokers report them to `trioka doctor`.
+"""Damaged records, the last scrub of each partition, and bytes that only brokers have, for `trioka doctor`.
 
 Kafka's protocol has no field for it, so it is read from the metrics page: `trioka.http.listeners` of a broker's
 configuration gives the address. Brokers other than trioka's have no such key and are left out.
@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from urllib.request import ProxyHandler, build_opener
 
 MAX_METRICS_BYTES: Final = 64 * 1024 * 1024
+WOULD_BE_LOST: Final = "trioka_tier_would_be_lost_bytes"
 LAST_SCRUB: Final = "trioka_scrub_last_complete_timestamp_seconds"
 _SAMPLE: Final = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -22,6 +23,7 @@ class ScrubReport(NamedTuple):
     unhealed: int = 0  # damaged ranges without a good copy on any replica
     # time of each partition's last scrub; 0 if not since the broker's start
     scrubbed_s: tuple[tuple[float, str], ...] = ()
+    would_be_lost_bytes: int | None = None  # None: neither tiered storage nor memory directories
 
     def words(self, now_s: float) -> str:
         """The age of the oldest last scrub of all partitions, as text."""
@@ -58,14 +60,17 @@ def fetch(at: Iterable[str], timeout_s: float) -> ScrubReport | None:
 def parse(metrics: str) -> ScrubReport:
     numbers = {"trioka_damaged_ranges": 0, "trioka_unhealed_ranges": 0}
     scrubbed: list[tuple[float, str]] = []
+    would_be_lost: int | None = None
     for name, labels, value in _SAMPLE.findall(metrics):
         if name in numbers:
             numbers[name] += int(float(value))
+        elif name == WOULD_BE_LOST and not labels:
+            would_be_lost = int(float(value))
         elif name == LAST_SCRUB:
             result = dict(_LABEL.findall(labels))
             scrubbed.append((float(value), f"{result.get('topic')}-{result.get('partition')}"))
     damaged, unhealed = numbers.values()
-    return ScrubReport(damaged, unhealed, tuple(sorted(scrubbed)))
+    return ScrubReport(damaged, unhealed, tuple(sorted(scrubbed)), would_be_lost)
 
 
 def now_s() -> float:

@@ -12,17 +12,25 @@ from support.small_cluster import SmallCluster, directory, errors, new_topic, re
 from trioka.cluster import broker_changes, memory_topics, partition_change
 from trioka.cluster.features import LOG_DIR_CLASS_FEATURE, SUPPORTED
 from trioka.cluster.partition import NO_LEADER, Partition
-from trioka.protocol.errors import InvalidConfig, InvalidReplicaAssignment, InvalidReplicationFactor, KafkaError
+from trioka.protocol.errors import (
+    InvalidConfig,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    KafkaError,
+)
 from trioka.protocol.internal_records.metadata import FeatureLevelRecord
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
+from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 MEMORY = {"trioka.log.dir.class": "memory", "min.insync.replicas": "2"}
 ON_DISK = 0
+UNCLEAN = 1
 FEATURES = (*SUPPORTED.values(), LOG_DIR_CLASS_FEATURE)
 
 
@@ -298,6 +306,21 @@ def test_no_unclean_election_happens_without_a_request() -> None:
     cluster.report(1)
     assert cluster.controller.elect_unclean(limit=10).records == ()
     assert cluster.partition("t").leader == NO_LEADER
+
+
+def test_an_empty_leader_is_not_elected_over_what_is_in_the_object_store() -> None:
+    cluster = MemoryCluster()
+    cluster.create("t", assignments=[[1, 2, 3]], configs={**MEMORY, "remote.storage.enable": "true"})
+    cluster.create("untiered", assignments=[[1, 2, 3]], configs=MEMORY)
+    for broker_id in (1, 2, 3):
+        cluster.fence(broker_id)
+    for broker_id in (1, 2, 3):
+        cluster.restart(broker_id, loses=True)
+    cluster.heartbeat(1)
+    requested = [ElectLeadersRequest.TopicPartition(topic=name, partitions=[0]) for name in ("t", "untiered")]
+    assert errors(cluster.do(cluster.controller.elect_leaders(UNCLEAN, requested))) == [InvalidRequest, None]
+    assert cluster.partition("t").leader == NO_LEADER
+    assert cluster.partition("untiered").leader == 1
 
 
 def tm1_holds(seed: int) -> None:

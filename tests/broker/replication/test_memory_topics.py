@@ -2,10 +2,12 @@
 directories, costs."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mutants.plant import planted
 from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.http_scrapes import scraped
 from support.replicated_topics import (
@@ -21,10 +23,14 @@ from support.replicated_topics import (
     replica,
     wait_leader,
 )
-from support.serving import ask
+from support.serving import ask, on_trio, running_broker
+from support.topic_requests import create as create_topic
 
 from trioka.broker.broker import Broker
+from trioka.broker.replication import applier
 from trioka.cluster.brokers import NOT_REGISTERED
+from trioka.cluster.image_delta import PartitionChanged
+from trioka.cluster.partition import Partition
 from trioka.protocol.errors import NONE, InvalidConfig, InvalidRequest
 from trioka.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
@@ -32,6 +38,7 @@ from trioka.protocol.messages.elect_leaders import ElectLeadersRequest
 
 MEMORY: dict[str, Any] = {"trioka.log.dir.class": "memory", "min.insync.replicas": 2}
 UNCLEAN = 1
+GONE = bytes(range(16))  # the id of a directory that this broker no longer has
 
 
 def memory_of(tmp_path: Path, node: int) -> Path:
@@ -206,6 +213,77 @@ async def test_when_all_lose_their_memory_the_loss_is_what_the_metric_said_and_a
         await in_sync(cluster, 1, 2, 3)
         assert contents(cluster, 1) == b""
         await Producer(cluster).send(1)
+
+
+def appeared(broker: Broker, after: Partition, name: str = "t") -> PartitionChanged:
+    topic = broker.metadata.topics.by_name(name)
+    assert topic is not None
+    return PartitionChanged(topic_id=topic.topic_id, name=name, index=after.index, before=None, after=after)
+
+
+async def a_replica_in_sync_is_not_made_anew(directory: Path) -> None:
+    """Whatever the controller is: an empty log must not pass for a complete one."""
+    in_memory = f"{directory}/memory"
+    async with running_broker(f"{directory}/disk,{in_memory}", trioka_log_dirs_memory=in_memory) as broker:
+        await create_topic(broker, "t", trioka_log_dir_class="memory")
+        topic = broker.metadata.topics.by_name("t")
+        assert topic is not None
+        elsewhere = replace(topic.partitions[0], index=7, directories=(GONE,))
+        followed = replace(elsewhere, replicas=(1, 2), directories=(GONE, GONE), leader=2)
+        for complete in (
+            elsewhere,
+            replace(followed, isr=(2, 1)),
+            replace(followed, isr=(2,), eligible_leader_replicas=(1,)),
+            replace(followed, isr=(), leader=-1, last_known_elr=(1,)),
+        ):
+            await broker.applier.apply([appeared(broker, complete)])
+            assert broker.partitions.find("t", 7) is None
+        empty = replace(followed, isr=(2,))
+        await broker.applier.apply([appeared(broker, empty)])
+        assert paths(broker, "t") == {in_memory}
+        assert broker.partitions.find("t", 7) is not None
+        await create_topic(broker, "on-disk")
+        await broker.applier.apply([appeared(broker, empty, "on-disk")])
+        assert broker.partitions.find("on-disk", 7) is None
+
+
+@on_trio
+async def test_a_replica_that_counts_as_in_sync_is_not_made_anew(tmp_path: Path) -> None:
+    await a_replica_in_sync_is_not_made_anew(tmp_path)
+
+
+@on_trio
+async def test_a_replica_is_not_made_anew_while_a_memory_directory_is_offline(tmp_path: Path) -> None:
+    settings = {"trioka_log_dirs_memory": f"{tmp_path}/one,{tmp_path}/two"}
+    async with running_broker(f"{tmp_path}/disk,{tmp_path}/one,{tmp_path}/two", **settings) as broker:
+        await create_topic(broker, "t", trioka_log_dir_class="memory")
+        topic = broker.metadata.topics.by_name("t")
+        assert topic is not None
+        broker.directories[-1].volume.fail(OSError("the directory cannot be read"))
+        empty = replace(topic.partitions[0], index=7, replicas=(1, 2), directories=(GONE, GONE), isr=(2,), leader=2)
+        await broker.applier.apply([appeared(broker, empty)])
+        assert broker.partitions.find("t", 7) is None
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("not change.after.may_lead_without_fetching(self._node_id)", "True"),
+        ("in_memory and self._has_all_memory", "self._has_all_memory"),
+    ],
+)
+def test_an_empty_replica_that_passes_for_a_complete_one_is_noticed(
+    right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistaken = planted(applier, right, wrong)
+    monkeypatch.setattr(applier.MetadataApplier, "_is_offline_replica", mistaken.MetadataApplier._is_offline_replica)
+
+    @on_trio
+    async def test() -> None:
+        await a_replica_in_sync_is_not_made_anew(tmp_path)
+
+    with pytest.raises(AssertionError):
+        test()
 
 
 @on_cluster

@@ -25,6 +25,12 @@ def test_damage_and_scrubs_are_found_among_the_metrics() -> None:
     assert found.words(NOW_S) == "2 partitions scrubbed, the longest ago orders-0: 1 h ago"
 
 
+def test_the_bytes_that_only_brokers_have_are_the_sum_over_topics() -> None:
+    assert parse(METRICS).would_be_lost_bytes is None
+    lost = 'trioka_tier_would_be_lost_bytes 17\ntrioka_tier_would_be_lost_bytes{topic="orders"} 17\n'
+    assert parse(METRICS + lost).would_be_lost_bytes == 17
+
+
 def test_a_partition_that_was_not_scrubbed_yet_is_counted() -> None:
     found = parse(METRICS.replace(" 999000", " 0"))
     assert found.words(NOW_S) == "1 of 2 partitions not yet scrubbed since its start"
