@@ -110,7 +110,7 @@ LOG_DIR_CLASS = topic_key("trioka.log.dir.class", String(one_of=("disk", "memory
     hidden=True,
     doc="Class of the log directories that hold the replicas. `memory`: directories of trioka.log.dirs.memory; a "
         "topic with several replicas then requires min.insync.replicas of 2 or more. The class of an existing topic "
-        "cannot be changed (docs/OPERATIONS.md, Memory topics).")
+        "cannot be changed (docs/OPERATIONS.md, Memory is lost).")
 LEADER_REPLICATION_THROTTLED_REPLICAS = topic_key("leader.replication.throttled.replicas", List(check=is_replica), (),
     doc="Replicas whose replication is throttled on the leader: comma-separated partition:broker pairs, or * for all.")
 FOLLOWER_REPLICATION_THROTTLED_REPLICAS = topic_key("follower.replication.throttled.replicas", List(check=is_replica),

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -149,6 +150,22 @@ def lacks_an_object(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
+def has_lost_its_memory(folder: Path) -> Iterator[str]:
+    disk, memory = folder / "data", folder / "memory"
+    settings = {"trioka_log_dirs_memory": str(memory)}
+    with broker_at(f"{disk},{memory}", **settings) as at:
+        created = command(
+            "topics", "create", "orders", "--config", "trioka.log.dir.class=memory", "--replication-factor", "1", at=at
+        )
+        assert created.code == 0
+        assert command("produce", "orders", at=at, stdin=b"a record\n").code == 0
+    shutil.rmtree(memory)
+    with broker_at(f"{disk},{memory}", **settings) as at:
+        assert "orders" in command("topics", "describe", "--unavailable-partitions", at=at).out
+        yield at
+
+
+@contextmanager
 def shows_a_certificate_of_another_authority(folder: Path) -> Iterator[str]:
     trusted, other = authority(), authority("CN=Other")
     with broker_in_thread(folder / "data", None, **tls_settings(signed(other), other, folder)) as broker:
@@ -191,6 +208,7 @@ BROKEN: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {
     "After a crash": was_stopped,
     "Copies to the object store lag": cannot_copy,
     "Objects are missing from the object store": lacks_an_object,
+    "Memory is lost": has_lost_its_memory,
     "TLS handshakes fail": shows_a_certificate_of_another_authority,
     "Logins fail": does_not_know_alice,
     "Throttled clients": throttles_alice,
