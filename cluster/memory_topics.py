@@ -35,7 +35,10 @@ LEAST_MIN_INSYNC: Final = 2
 
 
 def has_memory_directory(broker: Broker) -> bool:
-    return any(feature.name == LOG_DIR_CLASS_FEATURE.name for feature in broker.features)
+    """If only one directory of the broker is online, it is the one on a disk, with the metadata log."""
+    return len(broker.directories) > 1 and any(
+        feature.name == LOG_DIR_CLASS_FEATURE.name for feature in broker.features
+    )
 
 
 def brokers_for(metadata: Metadata, configs: Mapping[str, str]) -> list[Broker]:

@@ -227,6 +227,19 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.replicas", "%s-%d is offline: its log directory is %s"): Event(
         "replica.offline", ("topic", "partition", "directory_id")
     ),
+    ("trioka.membership", "%s is empty: it gets a new id, and its replicas are copied from other brokers"): Event(
+        "directory.emptied", ("directory",)
+    ),
+    ("trioka.replicas", "%s-%d is offline: this broker has no usable %s"): Event(
+        "replica.offline", ("topic", "partition", "missing")
+    ),
+    ("trioka.replicas", "%s-%d begins empty: its memory directory is gone"): Event(
+        "replica.memory_lost", ("topic", "partition")
+    ),
+    (
+        "trioka.replicas",
+        "%s is in %s, which is not of the class of its topic (trioka.log.dir.class): move it to another log directory",
+    ): Event("replica.misplaced", ("partition", "directory")),
     ("trioka.replicas", "%s-%d cannot be appended to: %s"): Event("replica.refuses", ("topic", "partition", "reason")),
     ("trioka.replicas", "%s cannot be created: %s"): Event("replica.not_created", ("partition", "reason")),
     ("trioka.replicas", "%d logs cannot be created: %s"): Event("replicas.not_created", ("count", "reason")),

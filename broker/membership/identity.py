@@ -23,7 +23,7 @@ from trioka.storage.layout import META_PROPERTIES
 from ..config.listeners import Node
 from ..network.listener import local_host_name
 
-log = logging.getLogger("trioka.log_directories")
+log = logging.getLogger("trioka.membership")
 
 NO_EPOCH: Final = -1
 

@@ -230,6 +230,13 @@ class MetadataApplier:
                 log.error("%d logs in %s have no topic id: %s", len(nameless), directory.path, error)
             for name, found in directory.logs.items():
                 if name in wanted:
+                    if directory.in_memory != self._context.is_memory_topic(name.topic):
+                        log.warning(
+                            "%s is in %s, which is not of the class of its topic (trioka.log.dir.class): move it to "
+                            "another log directory",
+                            name,
+                            directory.path,
+                        )
                     self.adopt(name.topic, wanted[name][0].topic_id, name.partition, found)
         for topic_name in {name.topic for name in wanted}:  # a topic may have thousands of partitions
             self.configure(topic_name)

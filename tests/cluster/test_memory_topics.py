@@ -9,7 +9,7 @@ import pytest
 from mutants.plant import planted
 from support.small_cluster import SmallCluster, directory, errors, new_topic, registration
 
-from trioka.cluster import broker_changes, memory_topics, partition_change
+from trioka.cluster import broker_changes, elections, memory_topics, partition_change, topic_overrides
 from trioka.cluster.features import LOG_DIR_CLASS_FEATURE, SUPPORTED
 from trioka.cluster.partition import NO_LEADER, Partition
 from trioka.protocol.errors import (
@@ -162,6 +162,15 @@ def test_a_cluster_without_memory_directories_has_no_memory_topics() -> None:
     cluster = MemoryCluster(brokers=1, without=(1,))
     assert creation(cluster) is InvalidReplicationFactor
     assert creation(cluster, configs={"trioka.log.dir.class": "disk"}) is None
+
+
+def test_a_broker_whose_memory_directory_is_offline_gets_no_replicas() -> None:
+    """Its replica would be recorded in the only directory that is left, and its loss would not be seen."""
+    cluster = MemoryCluster()
+    cluster.heartbeat(3, offline_log_dirs=[cluster.memory_directory(3)])
+    assert creation(cluster, replicas=3) is InvalidReplicationFactor
+    assert creation(cluster, assignments=[[1, 3]]) is InvalidReplicaAssignment
+    assert creation(cluster, replicas=2) is None
 
 
 def test_several_replicas_need_two_in_sync_and_the_topic_says_so_itself() -> None:
@@ -409,3 +418,18 @@ def test_a_planted_mistake_is_noticed_by_the_schedules(
         monkeypatch.setattr(name, value)
     with pytest.raises(AssertionError, match="seed"):
         tm1_holds_always(200)
+
+
+def test_an_election_over_remote_segments_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = "election is Election.UNCLEAN and is_memory_topic(metadata, name) and is_tiered(metadata, name)"
+    monkeypatch.setattr(elections, "_elect", planted(elections, guard, "False")._elect)
+    with pytest.raises(AssertionError):
+        test_an_empty_leader_is_not_elected_over_what_is_in_the_object_store()
+
+
+def test_an_unclean_election_by_configuration_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = "is_linearizable(metadata, topic.name) or is_memory_topic(metadata, topic.name)"
+    mistaken = planted(topic_overrides, guard, "is_linearizable(metadata, topic.name)")
+    monkeypatch.setattr(elections, "is_unclean_election_allowed", mistaken.is_unclean_election_allowed)
+    with pytest.raises(AssertionError):
+        test_no_unclean_election_happens_without_a_request()

@@ -57,7 +57,7 @@ def command(
 
 
 @contextmanager
-def broker_at(directory: Path, **settings: object) -> Iterator[str]:
+def broker_at(directory: Path | str, **settings: object) -> Iterator[str]:
     """The address of a broker in a thread."""
     with broker_in_thread(directory, None, **settings) as broker:
         yield f"{HOST}:{broker.addresses[LISTENER][1]}"

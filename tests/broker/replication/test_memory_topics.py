@@ -254,8 +254,8 @@ async def test_a_replica_that_counts_as_in_sync_is_not_made_anew(tmp_path: Path)
 
 @on_trio
 async def test_a_replica_is_not_made_anew_while_a_memory_directory_is_offline(tmp_path: Path) -> None:
-    settings = {"trioka_log_dirs_memory": f"{tmp_path}/one,{tmp_path}/two"}
-    async with running_broker(f"{tmp_path}/disk,{tmp_path}/one,{tmp_path}/two", **settings) as broker:
+    in_memory = f"{tmp_path}/one,{tmp_path}/two"
+    async with running_broker(f"{tmp_path}/disk,{in_memory}", trioka_log_dirs_memory=in_memory) as broker:
         await create_topic(broker, "t", trioka_log_dir_class="memory")
         topic = broker.metadata.topics.by_name("t")
         assert topic is not None
