@@ -4,9 +4,11 @@ directories, costs."""
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+import trio
 from mutants.plant import planted
 from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.http_scrapes import scraped
@@ -31,6 +33,7 @@ from trioka.broker.replication import applier
 from trioka.cluster.brokers import NOT_REGISTERED
 from trioka.cluster.image_delta import PartitionChanged
 from trioka.cluster.partition import Partition
+from trioka.protocol.batch import headers, records
 from trioka.protocol.errors import NONE, InvalidConfig, InvalidRequest
 from trioka.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
@@ -284,6 +287,55 @@ def test_an_empty_replica_that_passes_for_a_complete_one_is_noticed(
 
     with pytest.raises(AssertionError):
         test()
+
+
+async def nodes_lose_their_memory_under_load(tmp_path: Path, rounds: int, random: Random) -> None:
+    """One node after the other is killed and emptied, as soon as two others are in sync; producing never stops."""
+    async with running_cluster(tmp_path, settings_of=with_memory(tmp_path, 1, 2, 3)) as cluster:
+        await create(cluster, **MEMORY)
+        producer, acknowledged = Producer(cluster), 0
+        has_ended = False
+
+        async def produce_on() -> None:
+            nonlocal acknowledged
+            while not has_ended:
+                acknowledged = max(acknowledged, await producer.send(10) + 10)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce_on)
+            for _ in range(rounds):
+                lost = random.choice([1, 2, 3])
+                await cluster.until(lambda: len(set(partition(cluster).isr) - {lost}) == 2)  # noqa: B023
+                before = acknowledged
+                await cluster.kill(lost)
+                shutil.rmtree(memory_of(tmp_path, lost))
+                if random.random() < 0.5:
+                    await cluster.until(lambda: acknowledged > before)  # noqa: B023
+                await cluster.start(lost)
+            has_ended = True
+        await in_sync(cluster, 1, 2, 3)
+        await cluster.until(lambda: are_the_same(cluster, 1, 2, 3))
+        assert acknowledged >= 10 * rounds
+        for node in (1, 2, 3):
+            assert replica(cluster, node).log.log_end_offset >= acknowledged
+            data = contents(cluster, node)
+            found = [record.offset for header in headers(data) for record in records(data, header)]
+            assert found == list(range(len(found)))
+
+
+@on_cluster
+async def test_nodes_lose_their_memory_one_after_the_other_under_load(tmp_path: Path) -> None:
+    await nodes_lose_their_memory_under_load(tmp_path, 3, Random(7))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(5))
+def test_nodes_lose_their_memory_many_times_under_load(seed: int, tmp_path: Path) -> None:
+    @on_cluster
+    async def test() -> None:
+        await nodes_lose_their_memory_under_load(tmp_path, 15, Random(seed))
+
+    test()
 
 
 @on_cluster
