@@ -112,8 +112,11 @@ class Producer:
             return None
         data = ProduceRequest.Topic.Partition(index=0, records=batch)
         topic = ProduceRequest.Topic(name=TOPIC, partition_data=[data])
-        async with self._cluster.asking(leaders[0]) as connection:
-            response = await connection.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic]), 9)
+        try:
+            async with self._cluster.asking(leaders[0]) as connection:
+                response = await connection.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic]), 9)
+        except (OSError, trio.BrokenResourceError):
+            return None  # the leader was killed
         return None if response is None else response.responses[0].partition_responses[0]
 
 

@@ -1,12 +1,13 @@
 """What `trioka doctor` says of damage and of scrubs: from the metrics of a broker that runs, and from texts."""
 
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from mutants.plant import planted
 from support.command_line import broker_at, command
 
-from trioka.cli.client.connection import free_ports
 from trioka.cli.cluster import scrub_report
 from trioka.cli.cluster.doctor import damage_of
 from trioka.cli.cluster.scrub_report import ScrubReport, addresses, parse
@@ -81,15 +82,28 @@ def test_damage_that_is_being_healed_is_a_warning_and_damage_for_good_a_failure(
     assert [finding.status for finding in damage_of(1, ["localhost:1"], report, NOW_S)] == expected
 
 
-def test_doctor_says_what_only_memory_has(tmp_path: Path) -> None:
-    disk, memory = tmp_path / "disk", tmp_path / "memory"
-    (port,) = free_ports("127.0.0.1", 1)
-    settings = {"trioka_log_dirs_memory": str(memory), "trioka_http_listeners": f"127.0.0.1:{port}"}
-    with broker_at(f"{disk},{memory}", **settings) as at:
-        create = ("topics", "create", "orders", "--config", "trioka.log.dir.class=memory", "--replication-factor", "1")
-        assert command(*create, at=at).code == 0
-        assert command("produce", "orders", at=at, stdin=b"a record\n").code == 0
-        size = sum(path.stat().st_size for path in (memory / "orders-0").glob("*.log"))
-        (found,) = [row for row in command("doctor", "-o", "json", at=at).rows if row["check"] == "would be lost"]
-        assert found["status"] == "ok"
-        assert found["found"].startswith(f"{size} bytes of tiered topics and memory topics")
+class Page(BaseHTTPRequestHandler):
+    """A metrics page of a broker whose memory topics have 17 bytes."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(METRICS.encode() + b"trioka_tier_would_be_lost_bytes 17\n")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_doctor_names_the_sum_of_what_only_brokers_have(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as pages:
+        serving = Thread(target=pages.serve_forever)
+        serving.start()
+        try:
+            with broker_at(tmp_path, trioka_http_listeners=f"127.0.0.1:{pages.server_port}") as at:
+                rows = command("doctor", "-o", "json", at=at).rows
+        finally:
+            pages.shutdown()
+            serving.join()
+    (found,) = [row for row in rows if row["check"] == "would be lost"]
+    assert found["status"] == "ok"
+    assert found["found"].startswith("17 bytes of tiered topics and memory topics")
