@@ -60,8 +60,8 @@ RATES = {
 }
 # Keys of Kafka's main line that 4.3.1 does not have yet.
 NEWER = {"sasl.oauthbearer.allow.unverified.audience", "sasl.oauthbearer.allow.unverified.issuer"}
-# Unknown to Apache Kafka 4.3.1: our own keys, those of Confluent's validation of schema ids, and those that Kafka passes
-# on to its plugin for the metadata of remote segments.
+# Unknown to Apache Kafka 4.3.1: our own keys, those of Confluent's validation of schema ids, and those that Kafka
+# passes on to its plugin for the metadata of remote segments.
 FOREIGN_PREFIXES = (own_keys.PREFIX, "confluent.", "rlmm.config.")
 OURS = {name for name in (*BROKER_KEYS, *TOPIC_KEYS) if name.startswith(FOREIGN_PREFIXES)} | NEWER
 
