@@ -29,9 +29,10 @@ from support.tiered_topics import (
 
 from trioka.broker.membership.log_directories import LogDirectoriesOffline
 from trioka.broker.tier import segment_losses
-from trioka.broker.tier.log_facts import id_of
+from trioka.broker.tier.log_facts import id_of, move_log_start
 from trioka.broker.tier.ownership import Superseded, incarnation_key
 from trioka.cli.client.connection import ReservedPort
+from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.errors import InvalidTopic
 from trioka.protocol.primitives import uuid_text
 
@@ -194,6 +195,29 @@ async def test_brokers_without_a_replica_of_the_metadata_topic_write_and_replay_
         for name in ("a", "b", "c"):
             await until_copied(cluster, name)
             await until_local_start(cluster, name)
+
+
+@on_cluster
+async def test_a_broker_without_a_replica_of_the_metadata_topic_replays_what_its_retention_has_left(
+    tmp_path: Path,
+) -> None:
+    settings = tiered(
+        tmp_path / "store",
+        rlmm_config_remote_log_metadata_topic_replication_factor=1,
+        rlmm_config_remote_log_metadata_topic_num_partitions=1,
+    )
+    async with running_cluster(tmp_path, **settings) as cluster:
+        await create_tiered(cluster)
+        await fill(cluster, 8)
+        await until_copied(cluster)
+        node = await wait_leader(cluster, REMOTE_LOG_METADATA_TOPIC)
+        move_log_start(cluster[node], replica(cluster, node, REMOTE_LOG_METADATA_TOPIC), 2)
+        other = next(each for each in (1, 2, 3) if each != node)
+        await cluster.stop(other)
+        await cluster.start(other)
+        await create_tiered(cluster, "b")
+        await fill(cluster, 8, "b")
+        await until_copied(cluster, "b")
 
 
 @on_cluster
