@@ -7,7 +7,7 @@ import pytest
 import trio
 from support.broker_cluster import CHECK_INTERVAL_S, PATIENCE_S, on_cluster, running_cluster
 from support.object_stores import ACCESS_KEY, BUCKET, SECRET_KEY, faulty_s3, moto_s3
-from support.replicated_topics import leader, replica, wait_leader
+from support.replicated_topics import create, fetch, leader, replica, wait_leader
 from support.serving import HOST, running_broker
 from support.tiered_topics import (
     SEGMENT_BYTES,
@@ -33,6 +33,7 @@ from trioka.broker.tier.log_facts import id_of, move_log_start
 from trioka.broker.tier.ownership import Superseded, incarnation_key
 from trioka.cli.client.connection import ReservedPort
 from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.protocol.batch import headers
 from trioka.protocol.errors import InvalidTopic
 from trioka.protocol.primitives import uuid_text
 
@@ -338,6 +339,28 @@ async def test_a_broker_starts_without_its_object_store_and_copies_when_it_answe
         port.close()
         with moto_s3(port.port):
             await until_copied(cluster)
+
+
+@pytest.mark.parametrize("fault", ["hangs", "denied"])
+@on_cluster
+async def test_a_store_that_hangs_or_refuses_keeps_nothing_from_clients(tmp_path: Path, fault: str) -> None:
+    with faulty_s3(fault) as endpoint:
+        more = {
+            **s3_settings(endpoint),
+            "trioka_tier_request_retries": 0,
+            "trioka_tier_request_timeout_ms": 200,
+            "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
+        }
+        async with running_cluster(tmp_path, nodes=1, **tiered("s3://tier/cluster", **more)) as cluster:
+            await create_tiered(cluster, on=(1,))
+            await create(cluster, "hot", on=(1,))
+            await fill(cluster, 12)
+            await cluster.until(lambda: tier_of(cluster[1]).counts.errors)
+            await fill(cluster, 12, "hot")
+            assert len(list(headers(bytes((await fetch(cluster, 1, 0, name="hot")).records)))) == 12
+            its_log = replica(cluster, 1).log
+            assert (its_log.log_start_offset, its_log.local_log_start_offset, its_log.high_watermark) == (0, 0, 12)
+            assert not finished(cluster, 1)
 
 
 @on_cluster
