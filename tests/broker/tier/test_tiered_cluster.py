@@ -278,6 +278,29 @@ async def test_a_sweep_keeps_complete_segments_without_records(tmp_path: Path) -
 
 
 @on_cluster
+async def test_a_sweep_leaves_the_segments_of_another_cluster_alone_and_warns_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = tmp_path / "store"
+    settings = tiered(store, rlmm_config_remote_log_metadata_topic_replication_factor=1)
+    ids = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        async with running_cluster(tmp_path / name, nodes=1, **settings) as cluster:
+            ids.append(cluster.cluster_id)
+            await create_tiered(cluster, on=(1,))
+            await fill(cluster, 12)
+            await until_copied(cluster)
+            before = objects(store)
+            for key in before:
+                utime(store / key, (1, 1))
+            assert await tier_of(cluster[1]).sweep.sweep() == 0
+            assert objects(store) == before
+    assert caplog.text.count(f"are of cluster {ids[0]} and are left alone") == 1
+    assert "its records are lost" not in caplog.text
+
+
+@on_cluster
 async def test_a_superseded_cluster_neither_copies_nor_deletes(tmp_path: Path) -> None:
     store = tmp_path / "store"
     async with running_cluster(tmp_path, **tiered(store)) as cluster:
