@@ -163,7 +163,7 @@ class NotCopied(NamedTuple):
 
 def not_copied(facts: LogFacts, remote: RemotePartition) -> NotCopied:
     start = facts.log_start_offset
-    lacking = [s for s in facts.segments if s.next_offset > start and not _is_covered(facts, remote, s, start)]
+    lacking = list(_not_covered(facts, remote, start))
     size = sum(segment.size_bytes for segment in lacking)
     oldest_ms = lacking[0].max_timestamp_ms if lacking else None
     return NotCopied(len(lacking), size, size + facts.active_size_bytes, oldest_ms)
@@ -173,20 +173,26 @@ def _is_older(timestamp_ms: int, limit_ms: int, now_ms: int) -> bool:
     return limit_ms >= 0 and now_ms - timestamp_ms > limit_ms
 
 
-def _is_covered(facts: LogFacts, remote: RemotePartition, segment: LocalSegment, log_start: int) -> bool:
-    first = max(segment.base_offset, log_start)
-    return remote.covered_until(facts.lineage, first) >= segment.next_offset
+def _not_covered(facts: LogFacts, remote: RemotePartition, log_start: int) -> Iterator[LocalSegment]:
+    """The local segments that are not in the object store from the log start on. Looks at each remote segment once, as
+    this runs on the event loop and a log may have thousands of both."""
+    end = -1  # up to here (exclusive) all is covered from where the last search began
+    for segment in facts.segments:
+        if segment.next_offset <= log_start:
+            continue
+        first = max(segment.base_offset, log_start)
+        if first >= end:
+            end = remote.covered_until(facts.lineage, first)
+        if end < segment.next_offset:
+            yield segment
 
 
 def _copies(facts: LogFacts, remote: RemotePartition, log_start: int) -> Iterator[CopySegment]:
     """The oldest segment that is not covered. The next one is decided when this one is finished."""
     limit = min(facts.high_watermark, facts.last_stable_offset)
-    for segment in facts.segments:
-        if segment.next_offset > limit:
-            return
-        if segment.next_offset > log_start and not _is_covered(facts, remote, segment, log_start):
-            yield CopySegment(local=segment, leader_epochs=epochs_of_range(facts.lineage, segment))
-            return
+    segment = next(_not_covered(facts, remote, log_start), None)
+    if segment is not None and segment.next_offset <= limit:
+        yield CopySegment(local=segment, leader_epochs=epochs_of_range(facts.lineage, segment))
 
 
 def epochs_of_range(lineage: Lineage, segment: LocalSegment) -> tuple[EpochEntry, ...]:

@@ -56,7 +56,8 @@ class ExpiredSegment(NamedTuple):
 
 @frozen
 class Retention:
-    """Delete these segments, the oldest of the log, in this order; `roll` first if they are all there are."""
+    """Delete these segments, the oldest of the log, in this order. `roll` the active one first if it is one of them;
+    of a tiered log, it goes later."""
 
     forgotten: tuple[ExpiredSegment, ...] = ()
     log_start_offset: int

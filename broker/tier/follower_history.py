@@ -31,7 +31,7 @@ class FollowerHistory(NamedTuple):
 async def history_at(tier: "TieredStorage", replica: Replica, offset: int, epoch: int) -> FollowerHistory:
     """At the end of the segment that has this record of this epoch. KafkaStorageError if there is none, or it cannot be
     read."""
-    about = id_of(replica)
+    about, reader = id_of(replica), tier.reader
     partition = tier.topic.image.partition(about.topic_id, about.partition)
     lineage = Lineage((EpochEntry(epoch, offset),), offset + 1)
     segment = None if partition is None else partition.segment_at(lineage, offset)
@@ -39,7 +39,7 @@ async def history_at(tier: "TieredStorage", replica: Replica, offset: int, epoch
         raise KafkaStorageError(f"{about}: no segment with offset {offset} of epoch {epoch} is known yet")
     name = remote_segment_of(about, segment)
     try:
-        manifest, data = await tier.reader.load_indexes(name)
+        manifest, data = await reader.load_indexes(name)
         indexes: SegmentIndexes = await trio.to_thread.run_sync(read_indexes, data, manifest)
         chain = decode_leader_epochs(indexes.leader_epoch)
     except (ObjectStoreError, ProtocolError) as error:

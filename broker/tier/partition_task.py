@@ -156,7 +156,8 @@ class PartitionTask:
             )
             for step in list(steps):
                 self._begin(step, nursery)
-            tier.enforce_local_retention(self.replica, self.about)
+            if tier.enforce_local_retention(self.replica, self.about):
+                self.wake()  # there is a segment to copy
             expiry = next_expiry_ms(remote, policy)
         except (KafkaError, OSError) as error:
             self._has_failed(str(error))

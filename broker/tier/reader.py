@@ -235,7 +235,10 @@ class RemoteReader:
 
     async def _aborted(self, reading: "_Reading", end: int) -> tuple[tuple[int, int], ...]:
         """The aborted transactions with records in [offset, end). An entry is in the segment that has the marker, so
-        later segments count too, up to the first that was stable behind the range; then the local ones."""
+        later segments count too, up to the first that was stable behind the range; then the local ones. Those are taken
+        together with the list of segments: while indexes are loaded, they may be copied and deleted here."""
+        its_log = reading.request.place.log
+        local = its_log.aborted_transactions(its_log.local_log_start_offset, end)
         found: set[tuple[int, int]] = set()
         for segment in _with_transactions(reading):
             entries = reading._replace(segment=segment)
@@ -245,9 +248,7 @@ class RemoteReader:
                     found.add((entry.producer_id, entry.first_offset))
                 if entry.last_stable_offset >= end:
                     return _in_order(found)
-        its_log = reading.request.place.log
-        for transaction in its_log.aborted_transactions(its_log.local_log_start_offset, end):
-            found.add((transaction.producer_id, transaction.first_offset))
+        found.update((transaction.producer_id, transaction.first_offset) for transaction in local)
         return _in_order(found)
 
     async def offset_for_timestamp(self, place: RemotePlace, timestamp: int) -> TimedRecord | None:

@@ -60,9 +60,17 @@ class OrphanSweep:
             await tier.topic.caught_up(index)
         known = {segment_id for partition in tier.topic.image for segment_id in partition.segments}
         count = 0
+        foreign: Counter[str] = Counter()
         for orphan in orphans(listed, known, tier.now_ms()):
             if tier.topic.leads(self._index_of(orphan.objects[0])):
-                count += await self._sweep_orphan(orphan)
+                count += await self._sweep_orphan(orphan, foreign)
+        for cluster_id, segments in foreign.items():
+            log.warning(
+                "%d segments in %s are of cluster %s and are left alone: each cluster needs a prefix of its own",
+                segments,
+                tier.store.url,
+                cluster_id,
+            )
         if count:
             log.info("swept %d objects that belonged to no segment", count)
         tier.counts.swept_objects += count
@@ -106,9 +114,13 @@ class OrphanSweep:
     def _index_of(self, each: ListedObject) -> int:
         return self._tier.topic.index_of(each.segment.topic_id_partition)
 
-    async def _sweep_orphan(self, orphan: Orphan) -> int:
+    async def _sweep_orphan(self, orphan: Orphan, foreign: Counter[str]) -> int:
+        """`foreign` counts segments by the id of the cluster that wrote them, if it is another one."""
         tier = self._tier
-        manifest = await self._manifest_key(orphan)
+        manifest, writer = await self._manifest_key(orphan)
+        if writer not in (None, tier.cluster_id):
+            foreign[str(writer)] += 1
+            return 0
         if is_complete(orphan, manifest):
             log.error(
                 "the segment %s is complete in %s, and %s has no record of it: its records are lost. It is kept",
@@ -123,18 +135,20 @@ class OrphanSweep:
             await tier.store.delete([orphan.segment.key(suffix)])
         return len(suffixes)
 
-    async def _manifest_key(self, orphan: Orphan) -> ManifestKey:
-        """What is neither a manifest nor a tombstone counts as a manifest, so that it is kept with its data."""
+    async def _manifest_key(self, orphan: Orphan) -> tuple[ManifestKey, str | None]:
+        """What is at the manifest's key, and the id of the cluster that wrote it, if it is known. What is neither a
+        manifest nor a tombstone counts as a manifest, so that it is kept with its data."""
         if ObjectSuffix.MANIFEST not in orphan.suffixes:
-            return ManifestKey.NOTHING
+            return ManifestKey.NOTHING, None
         try:
             data = await self._tier.store.get(orphan.segment.key(ObjectSuffix.MANIFEST), MAX_MANIFEST_BYTES)
-            is_tombstone = isinstance(decode_manifest(bytes(data)), Tombstone)
+            found = decode_manifest(bytes(data))
         except ObjectNotFound:
-            return ManifestKey.NOTHING
+            return ManifestKey.NOTHING, None
         except ProtocolError:
-            return ManifestKey.MANIFEST
-        return ManifestKey.TOMBSTONE if is_tombstone else ManifestKey.MANIFEST
+            return ManifestKey.MANIFEST, None
+        kind = ManifestKey.TOMBSTONE if isinstance(found, Tombstone) else ManifestKey.MANIFEST
+        return kind, None if found.uploader is None else found.uploader.cluster_id
 
 
 def listed_object(info: ObjectInfo) -> ListedObject | None:

@@ -292,12 +292,14 @@ class TieredStorage:
         if replica is not None and replica.topic_id == about.topic_id and not replica.leads:
             self._enforce_quietly(replica)
 
-    def enforce_local_retention(self, replica: Replica, about: TopicIdPartition) -> None:
-        """Deletes local segments that are in the object store, of a leader or a follower."""
+    def enforce_local_retention(self, replica: Replica, about: TopicIdPartition) -> bool:
+        """Deletes local segments that are in the object store, of a leader or a follower. Returns whether the active
+        segment was closed, because its records are too old."""
         its_log = replica.log
-        if not its_log.closed and its_log.config.remote_storage:
-            end = tiered_end(facts_of(replica), self.topic.partition(about))
-            enforce_local(its_log, tiered_end=end, now_ms=self.now_ms())
+        if its_log.closed or not its_log.config.remote_storage:
+            return False
+        end = tiered_end(facts_of(replica), self.topic.partition(about))
+        return enforce_local(its_log, tiered_end=end, now_ms=self.now_ms()).roll
 
     def enforce_all_local_retention(self) -> None:
         """Of followers, as time passes; leaders do it when they decide."""

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from ..client.registry_client import DEFAULT_REGISTRY, ENVIRONMENT, RegistryClient, RegistryFailure
+from ..client.registry_client import DEFAULT_REGISTRY, ENVIRONMENT, RegistryClient, RegistryFailure, field, rows
 from ..client.settings import DEFAULT_TIMEOUT_S
 from ..command_group import group
 from ..options import Duration, confirmed, with_execute_option, with_output
@@ -53,24 +53,25 @@ COLUMNS: Final = (
 def list_schemas(registry: RegistryClient, prefix: str, output: str) -> None:
     """The newest version of every subject."""
     query = {"latestOnly": "true", **({"subjectPrefix": prefix} if prefix else {})}
-    found = registry.get("schemas", **query)
-    rows = [
+    table = [
         {
-            "subject": each["subject"],
-            "version": each["version"],
-            "id": each["id"],
+            "subject": field(each, "subject"),
+            "version": field(each, "version"),
+            "id": field(each, "id"),
             "type": each.get("schemaType", "AVRO"),
-            "level": _level(registry, each["subject"]),
-            "references": [f"{one['subject']}:{one['version']}" for one in each.get("references", ())],
+            "level": _level(registry, str(each["subject"])),
+            "references": [
+                f"{field(one, 'subject')}:{field(one, 'version')}" for one in rows(each.get("references") or [])
+            ],
         }
-        for each in found
+        for each in rows(registry.get("schemas", **query))
     ]
-    show(rows, COLUMNS, output, name="subject")
+    show(table, COLUMNS, output, name="subject")
 
 
 def _level(registry: RegistryClient, subject: str) -> str:
     try:
-        return str(registry.get("config", subject, defaultToGlobal="true")["compatibilityLevel"])
+        return str(field(registry.get("config", subject, defaultToGlobal="true"), "compatibilityLevel"))
     except RegistryFailure as failure:
         if failure.error_code not in (NO_LEVEL, SUBJECT_NOT_FOUND):
             raise
@@ -87,9 +88,9 @@ def show_schema(registry: RegistryClient, subject: str | None, version: str, num
     if (subject is None) == (number is None):
         raise click.UsageError("name a subject, or an --id.")
     if subject is not None:
-        write_stdout(registry.get("subjects", subject, "versions", version)["schema"])
+        write_stdout(str(field(registry.get("subjects", subject, "versions", version), "schema")))
     else:
-        write_stdout(registry.get("schemas", "ids", str(number))["schema"])
+        write_stdout(str(field(registry.get("schemas", "ids", str(number)), "schema")))
 
 
 def with_schema(function: Callable[..., R]) -> Callable[..., R]:
@@ -113,7 +114,7 @@ def with_schema(function: Callable[..., R]) -> Callable[..., R]:
 def add_schema(registry: RegistryClient, subject: str, file: str, kind: str | None, reference: tuple[str, ...]) -> None:
     """Register a schema, and print its id."""
     body = _body(file, kind, reference)
-    write_stdout(str(registry.request("POST", ("subjects", subject, "versions"), body=body)["id"]))
+    write_stdout(str(field(registry.request("POST", ("subjects", subject, "versions"), body=body), "id")))
 
 
 @schemas.command("check")
@@ -126,9 +127,9 @@ def check_schema(
     body = _body(file, kind, reference)
     path = ("compatibility", "subjects", subject, "versions")
     found = registry.request("POST", path, {"verbose": "true"}, body)
-    if found["is_compatible"]:
+    if field(found, "is_compatible"):
         return Exit.OK
-    for message in found.get("messages", ()):
+    for message in rows(found.get("messages") or []):
         write_stdout(str(message))
     write_stderr(f"the schema is incompatible with subject '{subject}'")
     return Exit.UNHEALTHY
@@ -146,7 +147,7 @@ def delete_schema(
     """Delete a subject, or one version. Its ids can be read until it is deleted --permanent."""
     what = f"subject '{subject}'" if version is None else f"version {version} of subject '{subject}'"
     deleted = {"deleted": "true"} if permanent else {}
-    versions = registry.get("subjects", subject, "versions", **deleted)
+    versions = rows(registry.get("subjects", subject, "versions", **deleted))
     if version is None:
         write_stderr(f"{what} has the versions {', '.join(map(str, versions))}")
     if not confirmed(execute, f"Delete {what}{' for good' if permanent else ''}?"):

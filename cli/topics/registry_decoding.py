@@ -14,12 +14,12 @@ from typing import Any, Final, TypeAlias
 
 from trioka.protocol.schema_framing import Undecodable, framed, message_path
 
-from ..client.registry_client import RegistryClient, RegistryFailure
+from ..client.registry_client import RegistryClient, RegistryFailure, field, rows
 from ..terminal.failure import Failure
 
 Decode: TypeAlias = Callable[[bytes], Any]
 MAX_SCHEMAS: Final = 1000  # kept; a full cache is cleared
-MAX_REFERENCES: Final = 1000
+MAX_REFERENCES: Final = 300  # each may be within another, and they are followed recursively
 FORMAT: Final = "serialized"
 KNOWN_PREFIX: Final = "google/protobuf/"
 KNOWN: Final = frozenset(
@@ -48,7 +48,7 @@ class RegistryDecoder:
     def _decoder(self, number: int) -> Decode | str:
         try:
             found = self._registry.get("schemas", "ids", str(number), format=FORMAT)
-            kind = found.get("schemaType", "AVRO")
+            kind = found.get("schemaType", "AVRO") if isinstance(found, dict) else "none"
             if kind == "JSON":
                 return _from_json
             references = self._references(found)
@@ -69,18 +69,18 @@ class RegistryDecoder:
     def _references(self, found: Any) -> list[tuple[str, str]]:
         """Names and texts of what a schema refers to, each after what it needs itself."""
         known: dict[str, str] = {}
-        visited: set[tuple[str, int]] = set()
+        visited: set[tuple[str, str]] = set()
 
         def follow(schema: Any) -> None:
-            for each in schema.get("references") or ():
-                place = (each["subject"], each["version"])
+            for each in rows(schema.get("references") or []) if isinstance(schema, dict) else ():
+                place = (str(field(each, "subject")), str(field(each, "version")))
                 if place in visited or len(visited) > MAX_REFERENCES:
                     continue
                 visited.add(place)
-                path = ("subjects", place[0], "versions", str(place[1]))
+                path = ("subjects", place[0], "versions", place[1])
                 target = self._registry.get(*path, format=FORMAT, deleted="true")
                 follow(target)
-                known[each["name"]] = target["schema"]
+                known[str(field(each, "name"))] = str(field(target, "schema"))
 
         follow(found)
         return list(known.items())

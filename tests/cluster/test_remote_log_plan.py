@@ -1,9 +1,10 @@
 """What a leader does next for a tiered partition, and the steps of its jobs."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
-from support.remote_segments import ABOUT, DELETING, a_partition, a_segment, lineage, update
+from support.remote_segments import ABOUT, DELETING, FINISHED, a_partition, a_segment, lineage, update
 
 from trioka.cluster.remote_log_jobs import (
     Author,
@@ -24,7 +25,7 @@ from trioka.cluster.remote_log_jobs import (
     copy_segment,
     delete_segment,
 )
-from trioka.cluster.remote_log_metadata import RemotePartition, segment_record
+from trioka.cluster.remote_log_metadata import RemotePartition, RemoteSegment, segment_record
 from trioka.cluster.remote_log_plan import (
     CancelCopy,
     Cause,
@@ -92,6 +93,29 @@ def test_nothing_is_copied_while_copying_is_disabled() -> None:
 def test_a_segment_of_the_store_that_was_lost_is_copied_again_if_it_is_local() -> None:
     (step,) = steps(facts(0, 10, 20, 30), a_partition(a_segment(0, 9), a_segment(20, 29)))
     assert isinstance(step, CopySegment) and step.local.base_offset == 10
+
+
+class Counting(RemotePartition):
+    """Counts the searches for segments."""
+
+    searches = 0
+
+    def segment_at(self, *arguments: Any, **named: Any) -> RemoteSegment | None:
+        self.searches += 1
+        return super().segment_at(*arguments, **named)
+
+
+def test_a_decision_looks_at_each_segment_a_few_times_however_many_there_are() -> None:
+    count, remote = 300, Counting(ABOUT)
+    for number in range(count - 1):
+        segment = a_segment(10 * number, 10 * number + 9)
+        remote.replay(segment_record(ABOUT, segment), 0)
+        remote.replay(update(segment, FINISHED), 0)
+    log = facts(*range(0, 10 * count + 1, 10), end=10 * count)
+    (step,) = steps(log, remote)
+    assert isinstance(step, CopySegment) and step.local.base_offset == 10 * (count - 1)
+    assert not_copied(log, remote).closed_segments == 1
+    assert remote.searches < 6 * count
 
 
 def test_retention_by_time_moves_the_log_start_and_deletes_when_followers_have_it() -> None:

@@ -82,6 +82,35 @@ def test_the_active_segment_is_never_deleted(storage: ModuleType) -> None:
     assert decide(storage, tiered_end=1000, local_retention_bytes=0) == [0, 10]
 
 
+def test_the_active_segment_is_rolled_when_all_of_it_is_too_old(storage: ModuleType) -> None:
+    def rolls(age_ms: int, *, tiered_end: int = 20, may_roll: bool = True, size: int = 100) -> bool:
+        segments = [*THREE[:2], SegmentAge(20, size, 3_000)]
+        config = LogConfig(remote_storage=True, local_retention_ms=age_ms)
+        decision: Retention = storage.decide_local(
+            segments, log_start_offset=0, tiered_end=tiered_end, config=config, now_ms=NOW, may_roll=may_roll
+        )
+        return decision.roll
+
+    assert rolls(NOW - 3_001) and not rolls(NOW - 3_000) and not rolls(-1)
+    assert not rolls(0, tiered_end=19) and not rolls(0, may_roll=False) and not rolls(0, size=0)
+
+
+def test_an_idle_log_is_rolled_once_and_records_that_were_old_when_they_came_get_no_segment_each() -> None:
+    log = open_directory(MemoryDisk()).create(NAME, LogConfig(remote_storage=True, local_retention_ms=1), now_ms=NOW_MS)
+    now_ms = NOW_MS + local_retention.ROLL_PAUSE_MS
+    append(log, "old")
+    assert not local_retention.enforce_local(log, tiered_end=0, now_ms=now_ms).roll, "it is not committed"
+    log.advance_high_watermark(1)
+    assert not local_retention.enforce_local(log, tiered_end=0, now_ms=now_ms - 1).roll, "it is too young"
+    assert local_retention.enforce_local(log, tiered_end=0, now_ms=now_ms).roll
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    append(log, "old, too")
+    log.advance_high_watermark(2)
+    assert not local_retention.enforce_local(log, tiered_end=1, now_ms=now_ms).roll
+    assert [segment.base_offset for segment in log.segments] == [1]
+    assert local_retention.enforce_local(log, tiered_end=1, now_ms=now_ms + local_retention.ROLL_PAUSE_MS).roll
+
+
 def test_the_local_limits_count(storage: ModuleType) -> None:
     assert decide(storage, tiered_end=20, local_retention_bytes=200, retention_bytes=10_000) == [0]
     assert decide(storage, tiered_end=20, local_retention_bytes=201, retention_bytes=10_000) == []
@@ -309,6 +338,8 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      test_only_what_is_in_the_object_store_is_deleted),
     ("range(len(gone), len(segments) - 1)", "range(len(gone), len(segments) - 2)",
      test_the_active_segment_is_never_deleted),
+    ("may_roll and is_alone and now_ms - active.newest_ms > age_ms", "is_alone and now_ms - active.newest_ms > age_ms",
+     test_the_active_segment_is_rolled_when_all_of_it_is_too_old),
     ("config.retention_bytes_on_disk", "config.retention_bytes", test_the_local_limits_count),
     ("config.retention_ms_on_disk", "config.retention_ms", test_the_local_limits_count),
 ]  # fmt: skip

@@ -17,10 +17,12 @@ from trioka.broker.tier import reader as reader_module
 from trioka.broker.tier.counts import TierCounts
 from trioka.broker.tier.reader import RANGE_BYTES, Loss, RemoteReader
 from trioka.broker.tier.remote_read import RemotePlace, RemoteRead, RemoteReadRequest
+from trioka.broker.tier.segment_objects import remote_segment_of
 from trioka.cluster.remote_log_metadata import RemoteLogMetadata
 from trioka.protocol.batch import build_marker, headers, records
 from trioka.protocol.errors import CorruptMessage, KafkaStorageError
 from trioka.protocol.record import EndTxnMarker
+from trioka.protocol.remote_segment.object_key import ObjectSuffix
 from trioka.storage.append_validation import AppendOrigin
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
@@ -334,28 +336,29 @@ async def test_a_partition_that_is_not_known_yet_is_an_error_that_clients_retry(
 # Transactions and times.
 
 
+def write(log: Log, producer: int, sequence: int) -> None:
+    data = batch("x" * 150, producer=(producer, 0, sequence), transactional=True)
+    log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS)
+
+
+def end(log: Log, producer: int, *, commit: bool) -> None:
+    ended = EndTxnMarker(commit=commit, coordinator_epoch=0)
+    place = {"offset": 0, "leader_epoch": -1, "producer_epoch": 0}
+    marker = build_marker(ended, timestamp=NOW_MS, producer_id=producer, **place)
+    log.append_as_leader(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+
+
 def transactional_log() -> Log:
     """Producer 1 aborts over several segments, producer 2 commits, producer 3 aborts in the local part."""
     log = open_log(config=SMALL)
-
-    def write(producer: int, sequence: int) -> None:
-        data = batch("x" * 150, producer=(producer, 0, sequence), transactional=True)
-        log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS)
-
-    def end(producer: int, *, commit: bool) -> None:
-        ended = EndTxnMarker(commit=commit, coordinator_epoch=0)
-        place = {"offset": 0, "leader_epoch": -1, "producer_epoch": 0}
-        marker = build_marker(ended, timestamp=NOW_MS, producer_id=producer, **place)
-        log.append_as_leader(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
-
     for number in range(25):
-        write(1, number)
-        write(2, number)
-    end(2, commit=True)
-    end(1, commit=False)
+        write(log, 1, number)
+        write(log, 2, number)
+    end(log, 2, commit=True)
+    end(log, 1, commit=False)
     for number in range(30):
-        write(3, number)
-    end(3, commit=False)
+        write(log, 3, number)
+    end(log, 3, commit=False)
     return log
 
 
@@ -376,6 +379,40 @@ async def aborted_transactions_are_found(tier: ModuleType) -> None:
             read = await its.read(offset, 1, committed=True)
             assert read.next_offset == offset + 1
             assert sorted(read.aborted) == whole[offset], offset
+
+
+@on_trio
+async def test_an_aborted_transaction_is_found_although_its_marker_leaves_the_disk_meanwhile() -> None:
+    await an_aborted_transaction_is_found_while_its_marker_leaves_the_disk(reader_module)
+
+
+async def an_aborted_transaction_is_found_while_its_marker_leaves_the_disk(tier: ModuleType) -> None:
+    log = open_log(config=SMALL)
+    for number in range(12):  # of producer 3 first: its transaction is open when that of producer 1 is aborted
+        write(log, 3, number)
+        write(log, 1, number)
+    end(log, 1, commit=False)
+    for number in range(12, 24):
+        write(log, 3, number)
+    end(log, 3, commit=False)
+    async with remote(tier, log) as its:
+        assert its.log.local_log_start_offset <= its.log.log_end_offset - 1  # the last marker
+        (marked,) = [segment for segment in its.segments if not segment.txn_index_empty]
+        name, get = remote_segment_of(ABOUT, marked).key(ObjectSuffix.MANIFEST), its.store.get
+
+        async def copy_and_delete_meanwhile(key: str, max_bytes: int = 1 << 30) -> memoryview:
+            if key == name:
+                start = its.log.local_log_start_offset
+                for number in range(10):
+                    its.log.append_as_leader(batch(f"{number}", "x" * 500), leader_epoch=0, now_ms=NOW_MS)
+                its.log.advance_high_watermark(its.log.log_end_offset)
+                copy_closed_segments(its.log, its.store, its.image)
+                assert its.log.local_log_start_offset > start
+            return await get(key, max_bytes)
+
+        its.store.get = copy_and_delete_meanwhile  # type: ignore[method-assign]
+        read = await its.read(0, 1, committed=True)
+        assert read.aborted == ((3, 0),)
 
 
 @on_trio
@@ -417,6 +454,10 @@ PLANTED = [
     ("entry.last_stable_offset >= end", "True", aborted_transactions_are_found),
     ("segment.next_offset > reading.offset and not segment.txn_index_empty",
      "segment is reading.segment and not segment.txn_index_empty", aborted_transactions_are_found),
+    ("found.update((transaction.producer_id, transaction.first_offset) for transaction in local)",
+     "found.update((each.producer_id, each.first_offset) "
+     "for each in its_log.aborted_transactions(its_log.local_log_start_offset, end))",
+     an_aborted_transaction_is_found_while_its_marker_leaves_the_disk),
     ("not self._may_skip(about)", "not about", offsets_are_skipped_only_if_known),
     ("number, skipped = divmod(position, RANGE_BYTES)", "number, skipped = position // RANGE_BYTES, 0",
      the_bytes_are_those_of_the_log),

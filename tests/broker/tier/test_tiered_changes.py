@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.cluster_client import Routed
 from support.config_requests import SET, alter
@@ -25,6 +26,7 @@ from support.transaction_requests import Writer
 
 from trioka.protocol.errors import NONE
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest
+from trioka.storage import local_retention
 
 TOPIC_RESOURCE = 2
 
@@ -92,6 +94,25 @@ async def test_deleted_records_go_from_the_store(tmp_path: Path) -> None:
         assert await delete_records(cluster, kept[0].start_offset + 1) == NONE
         await cluster.until(lambda: [s.segment_id for s in finished(cluster, node)] == [s.segment_id for s in kept])
         await cluster.until(lambda: len(objects(store)) == 3 * len(kept))
+
+
+@on_cluster
+async def test_the_records_of_an_idle_topic_are_copied_and_expire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_retention, "ROLL_PAUSE_MS", 0)
+    store = tmp_path / "store"
+    settings = tiered(store, remote_log_manager_task_interval_ms=50)
+    async with running_cluster(tmp_path, **settings) as cluster:
+        await create_tiered(cluster, local_retention_bytes=-2, local_retention_ms=1)
+        await fill(cluster, 3)  # they do not fill a segment
+        node = await wait_leader(cluster)
+        log = replica(cluster, node).log
+        await cluster.until(lambda: tiered_end(cluster, node) == log.local_log_start_offset == 3)
+        assert log.log_start_offset == 0
+        assert await alter(cluster[node], TOPIC_RESOURCE, TOPIC, ("retention.ms", SET, "1")) == NONE
+        await cluster.until(lambda: not objects(store))
+        assert log.log_start_offset == 3
 
 
 @on_cluster

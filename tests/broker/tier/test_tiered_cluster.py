@@ -7,7 +7,7 @@ import pytest
 import trio
 from support.broker_cluster import CHECK_INTERVAL_S, PATIENCE_S, on_cluster, running_cluster
 from support.object_stores import ACCESS_KEY, BUCKET, SECRET_KEY, faulty_s3, moto_s3
-from support.replicated_topics import leader, replica, wait_leader
+from support.replicated_topics import create, fetch, leader, replica, wait_leader
 from support.serving import HOST, running_broker
 from support.tiered_topics import (
     SEGMENT_BYTES,
@@ -29,9 +29,11 @@ from support.tiered_topics import (
 
 from trioka.broker.membership.log_directories import LogDirectoriesOffline
 from trioka.broker.tier import segment_losses
-from trioka.broker.tier.log_facts import id_of
+from trioka.broker.tier.log_facts import id_of, move_log_start
 from trioka.broker.tier.ownership import Superseded, incarnation_key
 from trioka.cli.client.connection import ReservedPort
+from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.protocol.batch import headers
 from trioka.protocol.errors import InvalidTopic
 from trioka.protocol.primitives import uuid_text
 
@@ -197,6 +199,29 @@ async def test_brokers_without_a_replica_of_the_metadata_topic_write_and_replay_
 
 
 @on_cluster
+async def test_a_broker_without_a_replica_of_the_metadata_topic_replays_what_its_retention_has_left(
+    tmp_path: Path,
+) -> None:
+    settings = tiered(
+        tmp_path / "store",
+        rlmm_config_remote_log_metadata_topic_replication_factor=1,
+        rlmm_config_remote_log_metadata_topic_num_partitions=1,
+    )
+    async with running_cluster(tmp_path, **settings) as cluster:
+        await create_tiered(cluster)
+        await fill(cluster, 8)
+        await until_copied(cluster)
+        node = await wait_leader(cluster, REMOTE_LOG_METADATA_TOPIC)
+        move_log_start(cluster[node], replica(cluster, node, REMOTE_LOG_METADATA_TOPIC), 2)
+        other = next(each for each in (1, 2, 3) if each != node)
+        await cluster.stop(other)
+        await cluster.start(other)
+        await create_tiered(cluster, "b")
+        await fill(cluster, 8, "b")
+        await until_copied(cluster, "b")
+
+
+@on_cluster
 async def test_a_client_cannot_write_or_delete_remote_log_metadata(tmp_path: Path) -> None:
     async with running_cluster(tmp_path, **tiered(tmp_path / "store")) as cluster:
         await create_tiered(cluster)
@@ -250,6 +275,29 @@ async def test_a_sweep_keeps_complete_segments_without_records(tmp_path: Path) -
         for broker in cluster.brokers.values():
             assert await tier_of(broker).sweep.sweep() == 0
         assert objects(store) == before
+
+
+@on_cluster
+async def test_a_sweep_leaves_the_segments_of_another_cluster_alone_and_warns_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = tmp_path / "store"
+    settings = tiered(store, rlmm_config_remote_log_metadata_topic_replication_factor=1)
+    ids = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        async with running_cluster(tmp_path / name, nodes=1, **settings) as cluster:
+            ids.append(cluster.cluster_id)
+            await create_tiered(cluster, on=(1,))
+            await fill(cluster, 12)
+            await until_copied(cluster)
+            before = objects(store)
+            for key in before:
+                utime(store / key, (1, 1))
+            assert await tier_of(cluster[1]).sweep.sweep() == 0
+            assert objects(store) == before
+    assert caplog.text.count(f"are of cluster {ids[0]} and are left alone") == 1
+    assert "its records are lost" not in caplog.text
 
 
 @on_cluster
@@ -314,6 +362,28 @@ async def test_a_broker_starts_without_its_object_store_and_copies_when_it_answe
         port.close()
         with moto_s3(port.port):
             await until_copied(cluster)
+
+
+@pytest.mark.parametrize("fault", ["hangs", "denied"])
+@on_cluster
+async def test_a_store_that_hangs_or_refuses_keeps_nothing_from_clients(tmp_path: Path, fault: str) -> None:
+    with faulty_s3(fault) as endpoint:
+        more = {
+            **s3_settings(endpoint),
+            "trioka_tier_request_retries": 0,
+            "trioka_tier_request_timeout_ms": 200,
+            "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
+        }
+        async with running_cluster(tmp_path, nodes=1, **tiered("s3://tier/cluster", **more)) as cluster:
+            await create_tiered(cluster, on=(1,))
+            await create(cluster, "hot", on=(1,))
+            await fill(cluster, 12)
+            await cluster.until(lambda: tier_of(cluster[1]).counts.errors)
+            await fill(cluster, 12, "hot")
+            assert len(list(headers(bytes((await fetch(cluster, 1, 0, name="hot")).records)))) == 12
+            its_log = replica(cluster, 1).log
+            assert (its_log.log_start_offset, its_log.local_log_start_offset, its_log.high_watermark) == (0, 0, 12)
+            assert not finished(cluster, 1)
 
 
 @on_cluster

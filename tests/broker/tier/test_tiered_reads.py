@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.config_requests import SET, alter
 from support.config_requests import TOPIC as RESOURCE
@@ -19,6 +20,7 @@ from support.tiered_topics import (
 )
 
 from trioka.broker.metrics.tier import tier_readings
+from trioka.broker.tier.tiered_storage import TieredStorage
 from trioka.protocol.batch import headers
 from trioka.protocol.errors import NONE, KafkaStorageError, OffsetOutOfRange
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -176,6 +178,18 @@ async def test_an_empty_replica_may_begin_behind_the_last_tiered_offset(tmp_path
         its_log = replica(cluster, 3).log
         assert (its_log.log_start_offset, its_log.local_log_start_offset) == (0, closed_end(cluster, node))
         await cluster.until(lambda: 3 in partition(cluster).isr)
+
+
+@on_cluster
+async def test_a_replica_that_begins_before_the_metadata_is_loaded_tries_again(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, nodes=1, **tiered(tmp_path / "store", **ALONE)) as cluster:
+        await create_tiered(cluster, on=(1,))
+
+        async def creates_nothing() -> None: ...
+
+        starting = TieredStorage(cluster[1], tier_of(cluster[1]).store, creates_nothing)
+        with pytest.raises(KafkaStorageError, match="not loaded yet"):
+            await starting.history_at(replica(cluster, 1), 0, 0)
 
 
 @on_cluster
