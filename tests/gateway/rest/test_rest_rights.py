@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, and not marked as such
     AclBinding,
     AclOperation,
     AclPermissionType,
@@ -38,7 +38,7 @@ def kafka() -> Iterator[Broker]:
         admin = AdminClient(broker.client_config("confluent-kafka"))
         made = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         users = [each.partition(":") for each in (WRITER, READER)]
-        changes = [UserScramCredentialUpsertion(name, made, word.encode()) for name, _, word in users]
+        changes: list[Any] = [UserScramCredentialUpsertion(name, made, word.encode()) for name, _, word in users]
         rights = [
             *((name, "t", each) for name, _, _ in users for each in (AclOperation.WRITE, AclOperation.READ)),
             ("reader", "_schemas", AclOperation.READ),
