@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError as RdError
 
 from ..cluster_access import OAUTHBEARER, ClusterAccess, Login
 from ..producing.librdkafka_errors import as_kafka_error
-from ..producing.writer import LOG, TOKEN_S
+from ..producing.writer import LOG, RECONNECT_MS, TOKEN_S
 from ..v1 import types_pb2
 from .errors import BAD_INSTANCE_CONFIG, INSTANCE_EXISTS, NO_INSTANCE, WRONG_SUBSCRIPTION, RestError
 from .formats import BINARY, FORMATS
@@ -278,7 +278,11 @@ class Instance:
 
 
 def _client_settings(access: ClusterAccess) -> dict[str, Any]:
-    settings = access.librdkafka() | {"client.id": "trioka-gateway", "log_level": 3}
+    settings = access.librdkafka() | {
+        "client.id": "trioka-gateway",
+        "log_level": 3,
+        "reconnect.backoff.max.ms": RECONNECT_MS,
+    }
     if access.login is not None and access.login.mechanism == OAUTHBEARER:
         token = access.login.password
         settings["oauth_cb"] = lambda _config: (token, time.time() + TOKEN_S)
