@@ -66,7 +66,7 @@ class Clients:
         if found is None:
             self._make_place()
             found = self._by_login[login] = CallerClients(self._access.as_caller(login), self._settings, self._metrics)
-            self._metrics.cluster_clients.set(len(self._by_login))
+            self._metrics.cluster_clients.inc()
         self._by_login.move_to_end(login)
         found.calls += 1
         return found
@@ -85,7 +85,7 @@ class Clients:
         task = asyncio.create_task(self._by_login.pop(login).close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-        self._metrics.cluster_clients.set(len(self._by_login))
+        self._metrics.cluster_clients.dec()
 
     def _make_place(self) -> None:
         if len(self._by_login) < self._max:
@@ -101,6 +101,7 @@ class Clients:
 
     async def close(self) -> None:
         closing = [asyncio.create_task(each.close()) for each in self._by_login.values()]
+        self._metrics.cluster_clients.dec(len(self._by_login))
         self._by_login.clear()
         if closing or self._closing:
             await asyncio.wait([*closing, *self._closing])

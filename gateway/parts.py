@@ -12,12 +12,12 @@ from .settings import REGISTRY, Settings
 
 def parts_of(settings: Settings, access: ClusterAccess, metrics: Metrics) -> Sequence[Part]:
     parts: list[Part] = [GrpcServices(settings, access, metrics)]
-    service = None
+    service = registry_access = None
     if settings.flag(REGISTRY):
         from .registry.part import RegistryPart
 
         registry = RegistryPart(settings, access, metrics)
-        service = registry.service
+        service, registry_access = registry.service, registry.access
         parts.append(registry)
-    parts.append(RestPart(settings, access, metrics, service))
+    parts.append(RestPart(settings, access, metrics, service, registry_access))
     return parts

@@ -3,6 +3,9 @@
 Responses that report stale metadata are retried with growing pauses until the time limit; all other errors go to the
 caller. Connections are shared by the calls of a user; `dedicated` opens one for a Fetch that waits for records, behind
 which other requests would wait, too.
+
+What any broker can answer, such as metadata, is requested from one of them until it fails, or its answer turns out to
+be stale: a broker that is cut off from the cluster goes on to name itself as leader. Then the next one is asked.
 """
 
 import asyncio
@@ -76,7 +79,8 @@ class Cluster:
         self.timeout_s = timeout_s
         self._brokers: dict[int, Broker] = {}
         self._topics: dict[str, TopicMetadata] = {}
-        self._connections: dict[int, Connection] = {}  # NO_NODE: to a bootstrap server
+        self._connections: dict[int, Connection] = {}  # NO_NODE and below: to the broker of that turn
+        self._turn = 0
         self._opening: dict[int, asyncio.Lock] = {}
         self._coordinators: dict[str, int] = {}
 
@@ -88,7 +92,9 @@ class Cluster:
     # -- connections
 
     async def connection(self, node: int = NO_NODE) -> Connection:
-        """The shared connection to a node, or to any bootstrap server."""
+        """The shared connection to a node, or to any."""
+        if node == NO_NODE:
+            node -= self._turn % len(self._all_servers())
         found = self._connections.get(node)
         if found is not None and found.is_open:
             return found
@@ -99,27 +105,44 @@ class Cluster:
             return found
 
     async def dedicated(self, node: int) -> Connection:
-        """A new connection, which the caller closes."""
-        if node != NO_NODE and node not in self._brokers:
+        """A new connection, which the caller closes. A number below 0 means any broker, and which one to try first."""
+        if node > NO_NODE and node not in self._brokers:
             await self.refresh([])
             if node not in self._brokers:
                 raise errors.LeaderNotAvailable(f"broker {node} is not in the cluster's metadata")
-        where: Sequence[tuple[str, int]] = self.access.servers if node == NO_NODE else [self._brokers[node]]
+        where: Sequence[tuple[str, int]] = (
+            [self._brokers[node]] if node > NO_NODE else self._all_servers(NO_NODE - node)
+        )
         failure: Exception | None = None
         for host, port in where:
             try:
                 return await open_connection(
                     host, port, tls=self.access.tls, login=self.access.login, timeout_s=self.timeout_s
                 )
-            except errors.NetworkException as error:
+            except (errors.NetworkException, errors.RequestTimedOut) as error:
                 failure = error
         assert failure is not None
         raise failure
 
+    def _all_servers(self, first: int = 0) -> list[tuple[str, int]]:
+        """The bootstrap servers and the brokers that the metadata has, in turn from the first one."""
+        found = list(dict.fromkeys([*self.access.servers, *self._brokers.values()]))
+        return [*found[first:], *found[:first]]
+
+    def ask_another(self) -> None:
+        """The broker that has answered what any broker can answer does not answer, or not with the current state."""
+        self._turn += 1
+
     async def ask(self, request: Request, *, node: int = NO_NODE, at_most: int | None = None) -> Any:
-        connection = await self.connection(node)
-        version = connection.version_of(type(request), at_most)
-        return await connection.request(request, timeout_s=self.timeout_s, version=version)
+        turn = self._turn
+        try:
+            connection = await self.connection(node)
+            version = connection.version_of(type(request), at_most)
+            return await connection.request(request, timeout_s=self.timeout_s, version=version)
+        except (errors.NetworkException, errors.RequestTimedOut):
+            if node == NO_NODE and turn == self._turn:  # else another call has moved on already
+                self.ask_another()
+            raise
 
     # -- metadata
 
@@ -185,6 +208,7 @@ class Cluster:
             except KafkaError as error:
                 if error.code not in STALE or time.monotonic() + pause > deadline:
                     raise
+                self.ask_another()
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause, fresh = min(2 * pause, MAX_PAUSE_S), True
 

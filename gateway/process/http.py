@@ -50,8 +50,8 @@ def parts_app(routes: Sequence[BaseRoute], middleware: Sequence[Middleware] = ()
     return Starlette(routes=list(routes), middleware=list(middleware))
 
 
-class _BodyTooLarge(Exception):
-    """The body of a request is above the limit."""
+class BodyTooLarge(Exception):
+    """The body of a request is above the limit. For `BodyLimit`: applications let it pass."""
 
 
 class BodyLimit:
@@ -72,7 +72,7 @@ class BodyLimit:
             message = await receive()
             received += len(message.get("body", b""))
             if received > self._max_bytes:
-                raise _BodyTooLarge
+                raise BodyTooLarge
             return message
 
         async def watched(message: Message) -> None:
@@ -82,7 +82,7 @@ class BodyLimit:
 
         try:
             await self._app(scope, limited, watched)
-        except _BodyTooLarge:
+        except BodyTooLarge:
             if is_answered:
                 raise
             sentence = f"The body of a request has at most {self._max_bytes} bytes (http.max.body.bytes)."

@@ -125,6 +125,7 @@ class Consumption:
         async def attempt(fresh: bool) -> TopicMetadata:
             return await self._cluster.topic(topic.name, fresh=True)
 
+        self._cluster.ask_another()  # what the last one has said of the leaders is stale
         found = await self._cluster.retrying(attempt)
         if found.topic_id != topic.topic_id:
             raise errors.UnknownTopicOrPartition(f"topic {topic.name!r} was deleted and created again")

@@ -35,6 +35,10 @@ class RegistryAccess:
             login = login_of(authorization, self._access)
         except Refused as error:
             raise RegistryError(401, f"{str(error)[0].upper()}{str(error)[1:]}.") from None
+        await self.check_login(login, is_write=is_write)
+
+    async def check_login(self, login: Login | None, *, is_write: bool) -> None:
+        """The same for a login; None is that of a cluster without users."""
         if login is None:
             return
         known = self._known.get(login)
@@ -62,6 +66,8 @@ class RegistryAccess:
         except Refused as error:
             raise RegistryError(503, f"{error}.") from None
         except errors.SaslAuthenticationFailed:
+            if clients is not None:
+                self._clients.forget(clients)
             raise RegistryError(401, "The cluster does not know this user, or has another password.") from None
         except (KafkaError, OSError) as error:
             raise RegistryError(50002, f"The cluster could not be asked about this user: {error}.") from None

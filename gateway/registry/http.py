@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ..process.http import BodyTooLarge
 from ..process.routing import ANY, Endpoint, NoEndpoint, endpoint, find_endpoint
 from .access import RegistryAccess
 from .errors import RegistryError
@@ -103,6 +104,8 @@ class RegistryApp:
             return _json({"error_code": error.code, "message": error.message}, error.status, headers)
         except NoEndpoint as error:
             return _json({"error_code": error.status, "message": str(error)}, error.status)
+        except BodyTooLarge:
+            raise
         except Exception as error:
             if isinstance(error, RuntimeError) and "shutdown" in str(error):  # of the pool of threads
                 return _json({"error_code": 503, "message": "The gateway stops."}, 503)

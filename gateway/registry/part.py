@@ -30,7 +30,8 @@ class RegistryPart:
         )
         self._clients = Clients(access, settings, metrics)
         self.service = RegistryService(self._store)
-        self._app = RegistryApp(self.service, RegistryAccess(access, self._clients, topic))
+        self.access = RegistryAccess(access, self._clients, topic)
+        self._app = RegistryApp(self.service, self.access)
 
     async def start(self) -> None:
         self._store.start()

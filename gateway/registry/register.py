@@ -5,7 +5,7 @@ context that is the same; the next id of the context. Same means: type, text, re
 subject the format's own idea of identity.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -57,15 +57,32 @@ def parsed_version(state: RegistryState, schema: StoredSchema) -> ParsedSchema:
     return parsed(state, schema.subject, SchemaRequest(schema.text, schema.schema_type, schema.references))
 
 
-def dependencies_of(state: RegistryState, subject: str, references: Iterable[Reference]) -> list[Dependency]:
-    """All schemas that are referred to, each after those that it needs itself."""
-    found: dict[str, Dependency] = {}
-    open_places: set[Place] = set()
+class _Open(NamedTuple):
+    """A schema whose references are being followed."""
 
-    def follow(reference: Reference, parent: str) -> None:
-        place = Place(qualified(reference.subject, parent), reference.version)
+    dependency: Dependency | None  # None for the schema of the request
+    place: Place
+    left: Iterator[Reference]
+
+
+def dependencies_of(state: RegistryState, subject: str, references: Iterable[Reference]) -> list[Dependency]:
+    """All schemas that are referred to, each after those that it needs itself. Chains are longer than the interpreter
+    lets functions call themselves."""
+    found: dict[str, Dependency] = {}
+    stack = [_Open(None, Place(subject, 0), iter(references))]
+    open_places: set[Place] = set()
+    while stack:
+        parent = stack[-1]
+        reference = next(parent.left, None)
+        if reference is None:
+            stack.pop()
+            open_places.discard(parent.place)
+            if parent.dependency is not None:
+                found[parent.dependency.name] = parent.dependency
+            continue
+        place = Place(qualified(reference.subject, parent.place.subject), reference.version)
         if reference.name in found or place in open_places:
-            return
+            continue
         if len(found) + len(open_places) >= MAX_REFERENCES:
             raise InvalidSchema(f"The schema has more than {MAX_REFERENCES} references.")
         target = state.versions(place.subject).get(place.version)
@@ -75,13 +92,7 @@ def dependencies_of(state: RegistryState, subject: str, references: Iterable[Ref
                 "which does not exist."
             )
         open_places.add(place)
-        for each in target.references:
-            follow(each, place.subject)
-        open_places.discard(place)
-        found[reference.name] = Dependency(reference.name, target.text)
-
-    for each in references:
-        follow(each, subject)
+        stack.append(_Open(Dependency(reference.name, target.text), place, iter(target.references)))
     return list(found.values())
 
 

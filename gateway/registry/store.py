@@ -44,13 +44,20 @@ FETCH_WAIT_MS: Final = 100  # after this long the reader knows that what follows
 MIN_TIMEOUT_S: Final = 0.1  # of a request whose time is over: it fails with a reason
 PAUSE_S: Final = 0.1
 RETRY_S: Final = 1.0  # after the cluster could not be reached
+END_ATTEMPTS: Final = 4  # a request to a broker that has died leaves time for others
 MAX_ATTEMPTS: Final = 12  # of a write, against other writers
 BACKOFF_S: Final = 0.1  # times the attempt, at random: another writer ends what it does
 RECENT: Final = 2000  # records that are kept to find own ones after a lost response
 BATCH: Final = 500  # records that are replayed under one lock
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 CLIENT_LOG: Final = logging.getLogger("trioka.gateway.librdkafka")
-CLIENT: Final = {"client.id": "trioka-registry", "log_level": 3, "logger": CLIENT_LOG}
+RECONNECT_MS: Final = 1000  # librdkafka would wait up to 10 s for a broker that is back
+CLIENT: Final = {
+    "client.id": "trioka-registry",
+    "log_level": 3,
+    "logger": CLIENT_LOG,
+    "reconnect.backoff.max.ms": RECONNECT_MS,
+}
 COMPACT: Final = "compact"
 
 
@@ -123,7 +130,8 @@ class SchemaStore:
     def _end_until(self, deadline: float) -> int:
         while True:
             try:
-                return self._end(max(MIN_TIMEOUT_S, deadline - time.monotonic()))
+                left_s = deadline - time.monotonic()
+                return self._end(max(MIN_TIMEOUT_S, min(left_s, self._timeout_s / END_ATTEMPTS)))
             except KafkaException as error:
                 self._is_lost = self._is_lost or error.args[0].code() in NO_TOPIC
                 is_passing = error.args[0].code() in PASSING and time.monotonic() + PAUSE_S < deadline
@@ -358,7 +366,8 @@ NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 # The leader has moved, or the broker restarts: the next request has newer metadata.
 PASSING: Final = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.LEADER_NOT_AVAILABLE,
                   KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE,
-                  KafkaError.KAFKA_STORAGE_ERROR, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # fmt: skip
+                  KafkaError.KAFKA_STORAGE_ERROR, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN,
+                  KafkaError._TIMED_OUT)  # fmt: skip
 FINAL: Final = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED,
                 KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)  # fmt: skip
 

@@ -9,6 +9,7 @@ is deleted: a response that is lost is not committed.
 """
 
 import asyncio
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -20,13 +21,13 @@ from confluent_kafka import KafkaError as RdError
 
 from ..cluster_access import OAUTHBEARER, ClusterAccess, Login
 from ..producing.librdkafka_errors import as_kafka_error
-from ..producing.writer import LOG, TOKEN_S
+from ..producing.writer import LOG, RECONNECT_MS, TOKEN_S
 from ..v1 import types_pb2
 from .errors import BAD_INSTANCE_CONFIG, INSTANCE_EXISTS, NO_INSTANCE, WRONG_SUBSCRIPTION, RestError
 from .formats import BINARY, FORMATS
 from .requests import JsonObject, list_of, name_of, object_of, whole, whole_text
 
-THREADS: Final = 32
+CLOSING_THREADS: Final = 8  # beside one for each instance: a request may wait for records for a minute
 DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS = 1000, 60_000
 DEFAULT_BYTES, MAX_BYTES = 1 << 20, 32 << 20
 MAX_RECORDS: Final = 10_000  # of a response
@@ -34,6 +35,8 @@ MAX_PLACES: Final = 10_000  # partitions of a request
 REQUEST_S: Final = 10.0
 BEGINNING, END = -2, -1
 POLL_S: Final = 0.1
+MAX_DIGITS: Final = 12
+FETCH_MIN_BYTES: Final = re.compile("-?[0-9]+")
 IGNORED: Final = frozenset({RdError._PARTITION_EOF, RdError._TRANSPORT, RdError._ALL_BROKERS_DOWN})
 
 T = TypeVar("T")
@@ -69,7 +72,7 @@ def options_of(body: object) -> Options:
         raise RestError(BAD_INSTANCE_CONFIG, "'auto.offset.reset' must be earliest, latest or none.")
     if commits not in ("true", "false"):
         raise RestError(BAD_INSTANCE_CONFIG, "'auto.commit.enable' must be true or false.")
-    if not (least.isascii() and least.lstrip("-").isdecimal()) or int(least[:12]) > MAX_BYTES:
+    if len(least) > MAX_DIGITS or FETCH_MIN_BYTES.fullmatch(least) is None or int(least) > MAX_BYTES:
         raise RestError(BAD_INSTANCE_CONFIG, f"'fetch.min.bytes' must be a whole number up to {MAX_BYTES}.")
     made = f"rest-consumer-{secrets.token_hex(8)}" if name is None else name_of(name, "name of the instance")
     return Options(made, form, reset, commits == "true", max(1, int(least)))
@@ -275,7 +278,11 @@ class Instance:
 
 
 def _client_settings(access: ClusterAccess) -> dict[str, Any]:
-    settings = access.librdkafka() | {"client.id": "trioka-gateway", "log_level": 3}
+    settings = access.librdkafka() | {
+        "client.id": "trioka-gateway",
+        "log_level": 3,
+        "reconnect.backoff.max.ms": RECONNECT_MS,
+    }
     if access.login is not None and access.login.mechanism == OAUTHBEARER:
         token = access.login.password
         settings["oauth_cb"] = lambda _config: (token, time.time() + TOKEN_S)
@@ -317,7 +324,7 @@ class Instances:
     def __init__(self, access: ClusterAccess, *, most: int, idle_s: float) -> None:
         self._access, self._most, self._idle_s = access, most, idle_s
         self._found: dict[InstanceId, Instance] = {}
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="rest-consumer")
+        self._threads = ThreadPoolExecutor(most + CLOSING_THREADS, thread_name_prefix="rest-consumer")
         self._closing: set[asyncio.Future[None]] = set()
 
     def __len__(self) -> int:

@@ -14,8 +14,10 @@ from starlette.types import Receive, Scope, Send
 from ..clients import CallerClients, Clients
 from ..cluster_access import ClusterAccess, Login
 from ..credentials import login_of
+from ..process.http import BodyTooLarge
 from ..process.metrics import Metrics
 from ..process.routing import Endpoint, NoEndpoint, endpoint, find_endpoint
+from ..registry.access import RegistryAccess
 from ..registry.service import RegistryService
 from . import metadata, produce, read
 from .consumers import BEGINNING, END, Instance, Instances, limits_of, places_of
@@ -30,6 +32,7 @@ LOG: Final = logging.getLogger("trioka.gateway.rest")
 ROOTS: Final = ("topics", "brokers", "consumers")
 MAX_PARTITION: Final = 2**31 - 1
 MAX_TAILS: Final = 100
+UNAUTHENTICATED: Final = 401
 
 
 class Result(NamedTuple):
@@ -50,6 +53,25 @@ class Call(NamedTuple):
     base: str
 
 
+class TailResponse(StreamingResponse):
+    """Calls `ended` in the end, also if the client has gone before the first byte, and no event was asked for."""
+
+    def __init__(self, tail: read.Tail, ended: Callable[[], None]) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        self._events = tail.events()
+        self._ended = ended
+        super().__init__(self._events, media_type="text/event-stream", headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            try:
+                await self._events.aclose()
+            finally:
+                self._ended()
+
+
 Handler = Callable[["RestApp", Call], Awaitable[Result | Response]]
 
 
@@ -61,10 +83,11 @@ class RestApp:
         instances: Instances,
         metrics: Metrics,
         registry: RegistryService | None,
+        registry_access: RegistryAccess | None,
     ) -> None:
         self._access, self._clients, self._metrics = access, clients, metrics
         self.instances = instances
-        self._registry = registry
+        self._registry, self._registry_access = registry, registry_access
         self._codecs: SchemaCodecs | None = None
         self.tails: set[read.Tail] = set()
 
@@ -77,6 +100,7 @@ class RestApp:
         raw_path: bytes = request.scope.get("raw_path") or request.url.path.encode()
         clients = None
         name = "REST"
+        response = _failure(RestError(500, "An internal error; the gateway's log has it."))
         try:
             found, parts = find_endpoint(ENDPOINTS, request.method, raw_path)
             name = f"{found.method} /{'/'.join(found.path)}"
@@ -91,14 +115,18 @@ class RestApp:
             response = result if isinstance(result, Response) else _json(result.body, result.status, result.media_type)
         except NoEndpoint as error:
             response = _failure(RestError(error.status, str(error)))
+        except BodyTooLarge:
+            raise
         except Exception as error:
             refusal = as_rest_error(error)
             if refusal is None:
                 LOG.error("internal error in %s", name, exc_info=error)
-                refusal = RestError(500, "An internal error; the gateway's log has it.")
-            response = _failure(refusal)
+            else:
+                response = _failure(refusal)
         finally:
             if clients is not None:
+                if response.status_code == UNAUTHENTICATED:
+                    self._clients.forget(clients)
                 self._clients.release(clients)
         self._metrics.calls.labels(name, str(response.status_code)).inc()
         return response
@@ -116,6 +144,13 @@ class RestApp:
         if form in WITH_SCHEMA:
             return lambda data, where: self.codecs().decode(data, form, where)
         return lambda data, where: from_bytes(data, form, where)
+
+    async def _check_rights(self, call: Call, form: str, *, is_write: bool = False) -> None:
+        """A schema that a request uses, or registers, is the registry's, which has rights of its own."""
+        if form in WITH_SCHEMA and self._registry is not None and self._registry_access is not None:
+            if self._registry.not_ready() is not None:  # the topic may not exist, and then nobody has rights to it
+                await asyncio.to_thread(self._registry.wait_until_ready)
+            await self._registry_access.check_login(call.login, is_write=is_write)
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
@@ -142,6 +177,7 @@ class RestApp:
         topic = name_of(call.parts[0], "topic")
         partition = _partition(call) if len(call.parts) > 1 else None
         if form in WITH_SCHEMA:
+            await self._check_rights(call, form, is_write=produce.registers(call.body))
             await call.clients.cluster.topic(topic)  # before a schema is registered for a topic that is not there
             produced = await asyncio.to_thread(produce.parse, topic, partition, form, call.body, self.codecs)
         else:
@@ -150,6 +186,7 @@ class RestApp:
 
     async def partition_records(self, call: Call) -> Result:
         form = _format(call)
+        await self._check_rights(call, form)
         convert = self.converter(form)
         found = await read.records(call.clients, call.parts[0], _partition(call), call.query, convert)
         return Result(found, media_type=content_type(form))
@@ -157,8 +194,9 @@ class RestApp:
     async def tail(self, call: Call) -> Response:
         if len(self.tails) >= MAX_TAILS:
             raise RestError(429, f"There are {MAX_TAILS} tails, the most that this gateway serves; try again later.")
-        last_id = call.headers.get("last-event-id")
-        tail = read.Tail(call.clients, call.parts[0], call.query, last_id, self.converter(_format(call)))
+        form, last_id = _format(call), call.headers.get("last-event-id")
+        await self._check_rights(call, form)
+        tail = read.Tail(call.clients, call.parts[0], call.query, last_id, self.converter(form))
         self.tails.add(tail)
         try:
             await tail.begin()
@@ -166,16 +204,11 @@ class RestApp:
             self.tails.discard(tail)
             raise
 
-        async def stream() -> Any:
-            try:
-                async for chunk in tail.events():
-                    yield chunk
-            finally:
-                self.tails.discard(tail)
-                self._clients.release(call.clients)
+        def ended() -> None:
+            self.tails.discard(tail)
+            self._clients.release(call.clients)
 
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
+        return TailResponse(tail, ended)
 
     # -- consumer instances --------------------------------------------------------------------------------------------
 
@@ -228,6 +261,7 @@ class RestApp:
 
     async def consume(self, call: Call) -> Result:
         timeout_ms, most = limits_of(call.query)
+        await self._check_rights(call, format_of(call.headers.get("accept"), default=BINARY))
 
         def do(instance: Instance) -> tuple[str, list[dict[str, Any]]]:
             form = format_of(call.headers.get("accept"), default=instance.options.form)

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 from ..clients import Clients
 from ..cluster_access import ClusterAccess
 from ..process.metrics import Metrics
+from ..registry.access import RegistryAccess
 from ..registry.service import RegistryService
 from ..settings import REST_CONSUMER_IDLE_MS, REST_MAX_CONSUMERS, Settings
 from .consumers import Instances
@@ -26,13 +27,18 @@ class RestPart:
     name = "rest"
 
     def __init__(
-        self, settings: Settings, access: ClusterAccess, metrics: Metrics, registry: RegistryService | None
+        self,
+        settings: Settings,
+        access: ClusterAccess,
+        metrics: Metrics,
+        registry: RegistryService | None,
+        registry_access: RegistryAccess | None,
     ) -> None:
         self._clients = Clients(access, settings, metrics)
         self._instances = Instances(
             access, most=settings.number(REST_MAX_CONSUMERS), idle_s=settings.seconds(REST_CONSUMER_IDLE_MS)
         )
-        self._app = RestApp(access, self._clients, self._instances, metrics, registry)
+        self._app = RestApp(access, self._clients, self._instances, metrics, registry, registry_access)
         self._expiry: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -42,6 +42,11 @@ class Produced(NamedTuple):
     codecs: "dict[str, Codec]"
 
 
+def registers(body: object) -> bool:
+    """Whether the request brings the text of a schema."""
+    return isinstance(body, dict) and any(body.get(f"{side}_schema") is not None for side in SIDES)
+
+
 def parse(topic: str, partition: int | None, form: str, body: object, codecs: "Callable[[], SchemaCodecs]") -> Produced:
     """The records of a request. Blocks, if they have schemas; `codecs` is called only then."""
     found = object_of(body)

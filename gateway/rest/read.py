@@ -12,7 +12,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
@@ -174,7 +174,7 @@ class Tail:
         )
         self._consumption = Consumption(cluster, request, max_message_bytes=2 * MAX_BYTES, begin=self._positions)
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         """The stream; a failure is its last event."""
         assert self._consumption is not None
         positions = dict(self._positions)

@@ -10,17 +10,12 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import fastavro
-import jsonschema
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from jsonschema.validators import Draft7Validator, validator_for
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT7
 
 from trioka.protocol.schema_framing import Undecodable, framed, message_path
 
@@ -30,6 +25,7 @@ from ..registry.register import SchemaRequest
 from ..registry.service import RegistryService, SchemaContent
 from .errors import BAD_RECORDS, NO_SCHEMA, WRONG_FORMAT, RestError
 from .formats import WITH_SCHEMA
+from .json_validation import first_error, validator_of
 
 FIRST_MESSAGE: Final = b"\0"  # the path to the first message of a Protobuf file
 CODECS: Final = 1000
@@ -111,14 +107,14 @@ def _avro(content: SchemaContent) -> Any:
 
 
 def _encode_avro(content: SchemaContent, value: Any) -> bytes:
-    schema = _avro(content)
     try:
+        schema = _avro(content)
         (decoded,) = fastavro.json_reader(io.StringIO(json.dumps(value)), schema)
         target = io.BytesIO()
         fastavro.schemaless_writer(target, schema, decoded, strict=True)
     except Exception as error:  # of many kinds
         raise RestError(
-            BAD_RECORDS, f"A value does not follow its Avro schema: {type(error).__name__}: {error}"
+            BAD_RECORDS, f"A value does not follow its Avro schema: {type(error).__name__}: {str(error)[:500]}"
         ) from None
     return target.getvalue()
 
@@ -155,7 +151,7 @@ def _encode_protobuf(content: SchemaContent, value: Any) -> bytes:
         json_format.ParseDict(value, message)
         return FIRST_MESSAGE + bytes(message.SerializeToString())
     except Exception as error:  # ParseError, and what values of other types raise within
-        raise RestError(BAD_RECORDS, f"A value does not follow its Protobuf schema: {error}") from None
+        raise RestError(BAD_RECORDS, f"A value does not follow its Protobuf schema: {str(error)[:500]}") from None
 
 
 def _decode_protobuf(content: SchemaContent, data: bytes) -> Any:
@@ -174,23 +170,23 @@ def _decode_protobuf(content: SchemaContent, data: bytes) -> Any:
 
 @lru_cache(CODECS)
 def _validator(content: SchemaContent) -> Any:
-    schema = json.loads(content.text)
-    known: Any = Registry()
-    for each in content.dependencies:
-        known = known.with_resource(each.name, DRAFT7.create_resource(json.loads(each.text)))
-    kind: Any = validator_for(schema, default=Draft7Validator)
-    return kind(schema, registry=known)
+    return validator_of(content)
 
 
 def _encode_json(content: SchemaContent, value: Any) -> bytes:
     try:
-        error = jsonschema.exceptions.best_match(_validator(content).iter_errors(value))
-    except (Unresolvable, RecursionError) as failure:
-        raise RestError(BAD_RECORDS, f"A value cannot be compared with its JSON Schema: {failure}") from None
+        error = first_error(_validator(content), value)
+        data = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except Exception as failure:  # of many kinds: no target of a reference, a pattern, nesting, half a surrogate pair
+        raise RestError(BAD_RECORDS, f"A value cannot be compared with its JSON Schema: {_text(failure)}.") from None
     if error is not None:
         place = "/".join(str(each) for each in error.absolute_path)
         raise RestError(BAD_RECORDS, f"A value does not follow its JSON Schema, at /{place}: {error.message[:500]}")
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return data
+
+
+def _text(failure: Exception) -> str:
+    return str(failure)[:500].rstrip(".") or type(failure).__name__
 
 
 def _decode_json(content: SchemaContent, data: bytes) -> Any:

@@ -175,7 +175,7 @@ def write_while_the_gateway_is_killed(broker: Broker, topic: str, *, count: int,
 
 
 def test_each_named_request_is_written_once_while_the_gateway_is_killed(broker: Broker, topic: str) -> None:
-    write_while_the_gateway_is_killed(broker, topic, count=200, kills=4, seed=1)
+    write_while_the_gateway_is_killed(broker, topic, count=100, kills=2, seed=1)
 
 
 @pytest.mark.nightly

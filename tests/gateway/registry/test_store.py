@@ -79,7 +79,7 @@ def test_records_that_are_none_are_skipped(kafka: Broker) -> None:
 
 def test_a_topic_with_several_partitions_is_refused(kafka: Broker) -> None:
     kafka.create_topic("_schemas", 2, cleanup_policy="compact")
-    with store_on(kafka, timeout_s=2.0) as store:
+    with store_on(kafka, timeout_s=1.0) as store:
         with pytest.raises(RegistryError) as caught:
             subjects(store)
         assert caught.value.code == 50002
@@ -87,7 +87,7 @@ def test_a_topic_with_several_partitions_is_refused(kafka: Broker) -> None:
 
 
 def test_a_topic_that_is_deleted_does_not_become_an_empty_registry(kafka: Broker) -> None:
-    with store_on(kafka, timeout_s=2.0) as store:
+    with store_on(kafka, timeout_s=1.0) as store:
         add(store, "a")
         admin = AdminClient(kafka.client_config("confluent-kafka"))
         admin.delete_topics(["_schemas"])["_schemas"].result(30)
