@@ -91,16 +91,8 @@ def consume(
         raise click.UsageError("a schema goes with --decode avro, protobuf or registry.")
     printer = Printer(form, decode, decoder)
     with settings.kafka() as kafka:
-        places = [
-            TopicPartition(topic.name or "", partition.partition_index)
-            for topic in kafka.topics(names)
-            for partition in topic.partitions
-            if not only or partition.partition_index in only
-        ]
-        if missing := sorted(set(only) - {place.partition for place in places}):
-            what = f"{', '.join(names)} has no partition {', '.join(map(str, missing))}"
-            raise Failure(what, exit_code=Exit.NOT_FOUND)
-        windows = None if group is not None else find_windows(kafka, sorted(places), where or "start", is_finite)
+        places = _partitions(kafka, names, only)
+        windows = None if group is not None else find_windows(kafka, places, where or "start", is_finite)
 
     def kafka_python(windows: dict[TopicPartition, Window] | None) -> _Reader:
         return _Reader(settings, names, group, windows, where or "start", read_committed)
@@ -119,6 +111,20 @@ def consume(
             assert isinstance(reader, PartitionReader)
             copy.run(kafka_python(reader.remaining()))
     return Exit.OK if decoder is None else decoder.verdict()
+
+
+def _partitions(kafka: Kafka, names: Sequence[str], only: Sequence[int]) -> list[TopicPartition]:
+    """The partitions of the topics, or those of them whose numbers are in `only`, each of which a topic must have."""
+    places = [
+        TopicPartition(topic.name or "", partition.partition_index)
+        for topic in kafka.topics(names)
+        for partition in topic.partitions
+        if not only or partition.partition_index in only
+    ]
+    if missing := sorted(set(only) - {place.partition for place in places}):
+        what = f"{', '.join(names)} has no partition {', '.join(map(str, missing))}"
+        raise Failure(what, exit_code=Exit.NOT_FOUND)
+    return sorted(places)
 
 
 def find_windows(
