@@ -81,6 +81,7 @@ class PartitionReader:
         self._positions = {place: window.start for place, window in windows.items()}
         self._heard = time.monotonic()  # time of the last progress
         self._problem: Failure | None = None  # why the last round brought nothing
+        self._error: Exception | None = None  # raised once what came before it is handed out
         self._wait_ms = 0
         self._batches: Iterator[FetchedBatch] = iter(())
         self._records: Iterator[ConsumedRecord] = iter(())
@@ -179,6 +180,8 @@ class PartitionReader:
     def _fetch(self) -> None:
         """One round. What came is in `_batches`; a round that failed and may be repeated brings nothing."""
         self._batches = iter(())
+        if self._error is not None:
+            raise self._error
         wanted = self._unfinished()
         if not wanted:
             return
@@ -255,27 +258,29 @@ class PartitionReader:
                     else:
                         yield each
             except UnsupportedForMessageFormat:
-                raise OldMessageFormat from None
+                self._error = OldMessageFormat()
+                return
             except (KafkaError, ProtocolError) as error:
-                raise Failure(f"reading {place} failed: {error}") from None
+                self._error = Failure(f"reading {place} failed: {error}")
+                return
         if is_failed:
             time.sleep(RETRY_S)
 
     def _judge(self, place: TopicPartition, code: int) -> None:
-        """Mend what an error of one partition means, or fail the command."""
+        """Mend what an error of one partition means; if that is impossible, the next round fails."""
         assert self._kafka is not None
         if code == errors.OffsetOutOfRange.code:
             try:
                 self._positions |= offsets_or_fail(self._kafka, {place: self._reset_to})
             except Failure as failure:
                 if failure.code not in RETRIABLE_PROBLEMS:
-                    raise
+                    self._error = failure
                 self._problem = failure
                 self._kafka.forget()
             return
         self._problem = problems.from_error_code(code, f"{place} cannot be read")
         if not errors.error_class(code).retriable:
-            raise self._problem
+            self._error = self._problem
         self._kafka.forget()
 
 

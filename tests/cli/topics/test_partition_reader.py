@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any, Final
 
 import kafka
 import pytest
 from kafka import KafkaProducer
+from mutants.plant import assert_noticed, within
 from support.command_line import command
 
 from trioka.cli.client.cluster_client import TopicPartition
@@ -17,10 +19,11 @@ from trioka.cli.topics.partition_reader import Window
 from trioka.protocol import batch
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import UnsupportedForMessageFormat
-from trioka.testing import Broker
+from trioka.testing import Broker, Cluster
 
 TOPIC: Final = "mixed"
 PARTITIONS: Final = 3
+MAX_ROUNDS: Final = 300  # more than it takes to read the topic
 CODECS: Final = (None, "gzip", "snappy", "lz4", "zstd")
 
 
@@ -72,7 +75,10 @@ def windows_of(broker: Broker, where: str) -> dict[TopicPartition, Window]:
 def by_partition(reader: Any) -> dict[int, list[tuple[Any, ...]]]:
     found: dict[int, list[tuple[Any, ...]]] = {}
     try:
+        rounds = 0
         while (records := reader.poll(50)) or not reader.is_at_the_end():
+            rounds += 1
+            assert rounds < MAX_ROUNDS, "offsets are read again and again"
             for each in records:
                 fields = (each.offset, each.timestamp, each.key, each.value, tuple(map(tuple, each.headers)))
                 found.setdefault(each.partition, []).append(fields)
@@ -156,8 +162,12 @@ def test_an_offset_that_the_log_no_longer_has_goes_on_at_its_start(broker: Broke
     assert [each.value for each in found] == [b"c"]
 
 
-def test_records_of_an_old_format_are_left_to_kafka_python(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = command("consume", TOPIC, "-e", "-p", "0", at=broker.bootstrap_servers).out
+@pytest.mark.parametrize("form", ["%s\\n", "%o %S\\n"])
+def test_records_of_an_old_format_are_left_to_kafka_python(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    consume_all = ("consume", TOPIC, "-e", "-p", "0", "-f", form)
+    expected = command(*consume_all, at=broker.bootstrap_servers).out
     real, batches = batch.headers, 0
 
     def headers(*arguments: Any, **keywords: Any) -> Iterator[Any]:
@@ -169,8 +179,48 @@ def test_records_of_an_old_format_are_left_to_kafka_python(broker: Broker, monke
             yield header
 
     monkeypatch.setattr(batch, "headers", headers)
-    assert command("consume", TOPIC, "-e", "-p", "0", at=broker.bootstrap_servers).out == expected
+    assert command(*consume_all, at=broker.bootstrap_servers).out == expected
     assert batches == 3
+
+
+def test_a_leader_that_is_killed_in_the_middle_costs_no_record_and_repeats_none() -> None:
+    with Cluster(nodes=3) as cluster:
+        cluster.create_topic(TOPIC, 2)
+        places = [TopicPartition(TOPIC, index) for index in range(2)]
+        for place in places:
+            for number in range(20):
+                cluster.produce(TOPIC, b"%d" % number, partition=place.partition)
+        leader = cluster.leader(TOPIC, 0)
+        settings = Settings(parse_servers(cluster.address(leader)), {}, 60.0)  # only the node that dies
+        reader = partition_reader.PartitionReader(settings, dict.fromkeys(places, Window(0, 20)), resets_to_end=False)
+        found = reader.poll(5)
+        cluster.kill(leader)
+        found += read_all(reader)
+        reader.close()
+        for place in places:
+            read = [each.value for each in found if each.partition == place.partition]
+            assert read == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (within("_records_of", "record.offset >= start"), "record.offset > start"),
+        (within("_records_of", "record.offset < stop"), "record.offset <= stop"),
+        (within("_advance", "each.header.next_offset"), "each.header.base_offset"),
+        (within("_checked", "header.is_control"), "False"),
+    ],
+)
+def test_a_planted_mistake_is_noticed(broker: Broker, right: str, wrong: str) -> None:
+    windows = {place: Window(*window) for place, window in windows_of(broker, "7:31").items()}
+    whole = windows_of(broker, "start")
+
+    def rule(module: ModuleType) -> None:
+        for each in (windows, whole):
+            reader = module.PartitionReader(settings_of(broker, 1.0), each, resets_to_end=False)
+            assert by_partition(reader) == with_kafka_python(broker, each)
+
+    assert_noticed(partition_reader, right, wrong, rule)
 
 
 def test_codecs_are_all_covered() -> None:
