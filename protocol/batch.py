@@ -43,6 +43,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from . import record as record_bytes
+from . import record_values
 from .checksum import crc32c
 from .compression import Codec, CompressionError, DecompressedTooLarge, compress, decompress
 from .errors import (
@@ -300,6 +301,11 @@ def spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
 def records(buffer: ReadableBuffer, header: BatchHeader, *, limit: int | None = None) -> Iterator[Record]:
     """The records of a batch, with their own offsets and timestamps."""
     return record_bytes.decode(payload(buffer, header, limit=limit), _frame(header))
+
+
+def values(buffer: ReadableBuffer, header: BatchHeader, *, limit: int | None = None) -> list[bytes]:
+    """The values of a batch's records alone; null becomes an empty value."""
+    return record_values.values(payload(buffer, header, limit=limit), header.record_count)
 
 
 def _frame(header: BatchHeader) -> BatchContext:

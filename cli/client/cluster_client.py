@@ -84,6 +84,10 @@ class Kafka:
     def timeout_ms(self) -> int:
         return int(self.timeout_s * 1000)
 
+    def known_servers(self) -> list[tuple[str, int]]:
+        """The addresses of the brokers in the cached metadata; none before the first request for it."""
+        return [] if self._metadata is None else [(broker.host, broker.port) for broker in self._metadata.brokers]
+
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def ask(self, request: Request, *, at_most: int | None = None) -> Any:

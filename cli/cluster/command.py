@@ -3,7 +3,7 @@ the state of any Kafka cluster as clients see it; `cluster/health.py`, `cluster/
 `cluster/reassign.py` have the other commands.
 
 The cluster that `up` starts is kept in the user's state folder until `down --delete-data`; without a
-`--bootstrap-server` these commands use it if it exists.
+`--bootstrap-server` these commands use it if it exists. `--name` tells several of them apart.
 """
 
 import signal
@@ -17,8 +17,9 @@ from ..node.flags import DEFAULT_PORT
 from ..options import with_output
 from ..terminal.failure import Exit, Failure
 from ..terminal.output import Column, show, write_stderr, write_stdout
+from .cluster_name import local_folder, with_cluster_name
 from .health import brokers, quorum, status
-from .local_cluster import MAX_NODES, PAUSED, RUNNING, STOPPED, LocalCluster, existing_cluster, local_folder
+from .local_cluster import MAX_NODES, PAUSED, RUNNING, STOPPED, LocalCluster, existing_cluster
 from .reassign import drain, elect_leaders, reassign
 from .under_replicated import under_replicated
 
@@ -49,19 +50,20 @@ with_node = click.argument("node", type=int, metavar="NODE")
 @click.option("--port", type=int, default=DEFAULT_PORT, metavar="N", help="of the first node; 0 takes free ports")
 @click.option("--override", multiple=True, metavar="KEY=VALUE", help="set a key on all nodes; repeatable")
 @click.option("--metrics", is_flag=True, help="serve metrics and health of each node over HTTP, on free ports")
-def up(nodes: int, port: int, override: tuple[str, ...], metrics: bool) -> None:
+@with_cluster_name
+def up(nodes: int, port: int, override: tuple[str, ...], metrics: bool, cluster_name: str | None) -> None:
     """Starts a local cluster, or those of its nodes that are not running."""
     overrides = dict(_override(each) for each in override)
-    found = LocalCluster.load(local_folder())
+    folder = local_folder(cluster_name)
+    flag = "" if cluster_name is None else f" --name {cluster_name}"
+    found = LocalCluster.load(folder)
     is_new = found is None
     if found is None:
-        found = LocalCluster.found(
-            local_folder(), nodes, port, lambda _: METRICS_ON_A_FREE_PORT if metrics else "", overrides
-        )
+        found = LocalCluster.found(folder, nodes, port, lambda _: METRICS_ON_A_FREE_PORT if metrics else "", overrides)
     elif len(found.nodes) != nodes or overrides or metrics:
         write_stderr(
             f"the cluster exists, with {len(found.nodes)} nodes and its settings; for another one, run first: "
-            "trioka cluster down --delete-data"
+            f"trioka cluster down{flag} --delete-data"
         )
     started = time.monotonic()
     stopped = [node_id for node_id in found.nodes if found.state(node_id) == STOPPED]
@@ -81,7 +83,7 @@ def up(nodes: int, port: int, override: tuple[str, ...], metrics: bool) -> None:
     write_stdout(f"{len(found.nodes)} nodes ready in {time.monotonic() - started:.1f} s · {addresses}")
     for node_id, address in found.metrics.items():
         write_stderr(f"metrics of node {node_id}: {address}")
-    write_stderr(f"to use it: export KAFKA_BOOTSTRAP_SERVERS={addresses}      its state: trioka cluster status")
+    write_stderr(f"to use it: export KAFKA_BOOTSTRAP_SERVERS={addresses}      its state: trioka cluster status{flag}")
 
 
 def _override(text: str) -> tuple[str, str]:
@@ -93,9 +95,10 @@ def _override(text: str) -> tuple[str, str]:
 
 @cluster.command("down")
 @click.option("--delete-data", is_flag=True, help="and delete the cluster with all its data")
-def down(delete_data: bool) -> None:
+@with_cluster_name
+def down(delete_data: bool, cluster_name: str | None) -> None:
     """Stops all nodes. Their data stays for the next `up`."""
-    found = existing_cluster()
+    found = existing_cluster(cluster_name)
     killed = found.stop(found.nodes)
     if killed:
         write_stderr(f"killed, since it did not stop: node {', '.join(map(str, killed))}")
@@ -108,9 +111,10 @@ def down(delete_data: bool) -> None:
 
 @cluster.command("ps")
 @with_output
-def ps(output: str) -> None:
+@with_cluster_name
+def ps(output: str, cluster_name: str | None) -> None:
     """The nodes and their processes."""
-    found = existing_cluster()
+    found = existing_cluster(cluster_name)
     rows = []
     for node in found.nodes.values():
         state = found.state(node.id)
@@ -133,9 +137,10 @@ def ps(output: str) -> None:
     "--lines", "-n", type=click.IntRange(1, 1_000_000), default=100, metavar="N", help="the last N lines; default 100"
 )
 @click.option("--follow", "-f", is_flag=True, help="wait for more, until Ctrl-C")
-def logs(node: int, lines: int, follow: bool) -> None:
+@with_cluster_name
+def logs(node: int, lines: int, follow: bool, cluster_name: str | None) -> None:
     """Prints the log of a node."""
-    found = existing_cluster()
+    found = existing_cluster(cluster_name)
     found.node(node)
     path = found.log_of(node)
     if not path.exists():
@@ -151,9 +156,10 @@ def logs(node: int, lines: int, follow: bool) -> None:
 
 @cluster.command("kill")
 @with_node
-def kill(node: int) -> None:
+@with_cluster_name
+def kill(node: int, cluster_name: str | None) -> None:
     """Kills a node: kill -9."""
-    found = _running(node)
+    found = _running(node, cluster_name)
     found.send(node, signal.SIGKILL)
     found.wait_state(node, STOPPED)
     write_stdout(f"node {node} killed")
@@ -161,9 +167,10 @@ def kill(node: int) -> None:
 
 @cluster.command("start")
 @with_node
-def start(node: int) -> None:
+@with_cluster_name
+def start(node: int, cluster_name: str | None) -> None:
     """Starts a node that is not running."""
-    found = existing_cluster()
+    found = existing_cluster(cluster_name)
     found.node(node)
     if found.state(node) != STOPPED:
         raise Failure(f"node {node} is {found.state(node)} already", exit_code=Exit.EXISTS)
@@ -174,9 +181,10 @@ def start(node: int) -> None:
 
 @cluster.command("pause")
 @with_node
-def pause(node: int) -> None:
+@with_cluster_name
+def pause(node: int, cluster_name: str | None) -> None:
     """Pauses a node, like an overloaded machine: SIGSTOP."""
-    found = _running(node)
+    found = _running(node, cluster_name)
     found.send(node, signal.SIGSTOP)
     found.wait_state(node, PAUSED)
     write_stdout(f"node {node} paused; to resume it: trioka cluster resume {node}")
@@ -184,9 +192,10 @@ def pause(node: int) -> None:
 
 @cluster.command("resume")
 @with_node
-def resume(node: int) -> None:
+@with_cluster_name
+def resume(node: int, cluster_name: str | None) -> None:
     """Resumes a paused node."""
-    found = _running(node)
+    found = _running(node, cluster_name)
     if found.state(node) != PAUSED:
         raise Failure(f"node {node} is not paused", exit_code=Exit.FAILED)
     found.send(node, signal.SIGCONT)
@@ -194,8 +203,8 @@ def resume(node: int) -> None:
     write_stdout(f"node {node} resumed")
 
 
-def _running(node: int) -> LocalCluster:
-    found = existing_cluster()
+def _running(node: int, cluster_name: str | None) -> LocalCluster:
+    found = existing_cluster(cluster_name)
     found.node(node)
     if found.state(node) == STOPPED:
         hints = [f"start it: trioka cluster start {node}"]

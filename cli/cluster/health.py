@@ -28,7 +28,8 @@ from ..options import Duration, with_output, with_settings
 from ..terminal.failure import Exit, Failure
 from ..terminal.output import Column, end_status, flush, show, write_stdout
 from ..terminal.progress import Progress
-from .local_cluster import LocalCluster, local_folder
+from .cluster_name import local_folder, local_folders, name_flag, with_cluster_name
+from .local_cluster import LocalCluster, existing_cluster
 
 HEALTHY, DEGRADED, DOWN = "HEALTHY", "DEGRADED", "DOWN"
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -76,15 +77,35 @@ def with_cluster(function: Callable[..., R]) -> Callable[..., R]:
     @with_settings
     @functools.wraps(function)
     def wrapped(*arguments: Any, settings: Settings, **keywords: Any) -> R:
-        text = click.get_current_context().params
-        is_named = text.get("bootstrap_server") or text.get("context") or os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
-        if not is_named and load_contexts().current is None:
+        if not _is_named() and load_contexts().current is None:
             local = LocalCluster.load(local_folder())
             if local is not None:
                 settings = settings._replace(bootstrap=tuple(local.servers))
         return function(*arguments, settings=settings, **keywords)
 
     return wrapped
+
+
+def with_named_cluster(function: Callable[..., R]) -> Callable[..., R]:
+    """`with_cluster`, with the option `--name` for a local cluster."""
+
+    @with_cluster
+    @with_cluster_name
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, settings: Settings, cluster_name: str | None, **keywords: Any) -> R:
+        if cluster_name is not None:
+            text = click.get_current_context().params
+            if text.get("bootstrap_server") or text.get("context"):
+                raise click.UsageError("name one cluster: by --name, --bootstrap-server or --context.")
+            settings = settings._replace(bootstrap=tuple(existing_cluster(cluster_name).servers))
+        return function(*arguments, settings=settings, **keywords)
+
+    return wrapped
+
+
+def _is_named() -> bool:
+    text = click.get_current_context().params
+    return bool(text.get("bootstrap_server") or text.get("context") or os.environ.get("KAFKA_BOOTSTRAP_SERVERS"))
 
 
 class Broker(NamedTuple):
@@ -109,7 +130,7 @@ class Quorum(NamedTuple):
 @click.option("--watch", "-w", is_flag=True, help="repeat every two seconds, until Ctrl-C")
 @click.option("--wait-healthy", type=Duration(), metavar="TIME", help="wait until the cluster is healthy, at most TIME")
 @with_output
-@with_cluster
+@with_named_cluster
 def status(settings: Settings, watch: bool, wait_healthy: int | None, output: str) -> int:
     """Shows the health of the cluster in one line; exit code 10 if it is unhealthy."""
     until = time.monotonic() + (wait_healthy or 0) / 1000
@@ -175,15 +196,20 @@ def _status(settings: Settings) -> dict[str, Any]:
 
 def _lost_quorum(settings: Settings) -> list[str]:
     """How many controllers of the local cluster run, if too few do. Clients cannot see the controllers of others."""
-    local = LocalCluster.load(local_folder())
-    if local is None or not set(settings.bootstrap) & {
-        (host, node.port) for host in LOCAL_HOSTS for node in local.nodes.values()
-    }:
-        return []
-    running, count = local.controllers_running()
-    if 2 * running > count:
-        return []
-    return [f"the quorum is lost: {running} of {count} controllers run; start more: trioka cluster start NODE"]
+    for folder in local_folders():
+        try:
+            local = LocalCluster.load(folder)
+        except Failure:  # a damaged file of a cluster that need not be this one
+            continue
+        if local is None or not set(settings.bootstrap) & {
+            (host, node.port) for host in LOCAL_HOSTS for node in local.nodes.values()
+        }:
+            continue
+        running, count = local.controllers_running()
+        if 2 * running <= count:
+            hint = f"start more: trioka cluster start NODE{name_flag(folder)}"
+            return [f"the quorum is lost: {running} of {count} controllers run; {hint}"]
+    return []
 
 
 def silent_brokers(kafka: Kafka, known: Iterable[Broker]) -> list[int]:
@@ -252,7 +278,7 @@ def brokers_of(kafka: Kafka) -> list[Broker]:
 
 @click.command("brokers")
 @with_output
-@with_cluster
+@with_named_cluster
 def brokers(settings: Settings, output: str) -> None:
     """Lists the brokers with their replicas."""
     with settings.kafka() as kafka:
@@ -278,7 +304,7 @@ def brokers(settings: Settings, output: str) -> None:
 
 @click.command("quorum")
 @with_output
-@with_cluster
+@with_named_cluster
 def quorum(settings: Settings, output: str) -> None:
     """Shows the metadata quorum: its leader, voters and their progress."""
     with settings.kafka() as kafka:

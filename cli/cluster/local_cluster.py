@@ -27,12 +27,13 @@ from typing import Any, Final, NamedTuple
 from trioka.protocol.primitives import uuid_text
 
 from ..client.connection import ConnectionClosed, free_ports, is_port_free
-from ..client.contexts import state_folder, write_whole
+from ..client.contexts import write_whole
 from ..client.settings import Settings
 from ..node.port_owner import owner_of
 from ..node.run import die_with_parent
 from ..terminal.failure import CannotStart, Exit, Failure
 from ..topics.command import create_topic
+from .cluster_name import local_folder
 
 HOST: Final = "127.0.0.1"
 MAX_NODES: Final = 9
@@ -345,17 +346,15 @@ def _create(found: LocalCluster, topics: Mapping[str, int]) -> None:
                     create_topic(kafka, name, partitions)
 
 
-def local_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder of this user's local cluster."""
-    return state_folder(environment) / "cluster"
-
-
-def existing_cluster(folder: Path | None = None) -> LocalCluster:
-    found = LocalCluster.load(local_folder() if folder is None else folder)
+def existing_cluster(name: str | None = None) -> LocalCluster:
+    found = LocalCluster.load(local_folder(name))
     if found is None:
-        raise Failure(
-            "there is no cluster on this machine", exit_code=Exit.NOT_FOUND, hints=["start one: trioka cluster up"]
+        what, flag = (
+            ("there is no cluster on this machine", "")
+            if name is None
+            else (f"there is no cluster '{name}'", f" --name {name}")
         )
+        raise Failure(what, exit_code=Exit.NOT_FOUND, hints=[f"start one: trioka cluster up{flag}"])
     return found
 
 

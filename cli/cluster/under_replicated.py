@@ -27,7 +27,7 @@ from ..options import Duration, with_output
 from ..terminal.failure import Exit, Failure
 from ..terminal.output import Column, is_terminal, show
 from ..terminal.time_parsing import show_bytes, show_duration
-from .health import brokers_of, missing_of, quorum_of, with_cluster
+from .health import brokers_of, missing_of, quorum_of, with_named_cluster
 
 SAMPLE_MS: Final = 1000
 DEBUGGING: Final = -2  # replica id of a ListOffsets request that any replica answers, not only the leader
@@ -66,7 +66,7 @@ class Shortfall(NamedTuple):
     help="take two samples with this interval if a replica may catch up; 0s: one sample; default 1s",
 )
 @with_output
-@with_cluster
+@with_named_cluster
 def under_replicated(settings: Settings, sample: int, output: str) -> int:
     """Partitions with replicas that are not in sync, and why. Exit code 10 if there are any."""
     with settings.kafka() as kafka:

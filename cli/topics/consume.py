@@ -1,4 +1,4 @@
-"""`trioka consume`: prints records to standard output. kafka-python reads them.
+"""`trioka consume`: prints records to standard output.
 
     -o start      from the first record (this is the default)        -o end        only new records
     -o 7          from offset 7                                      -o 7:12       7 to 11
@@ -7,6 +7,9 @@
 
 Without a group nothing is committed. With one (`-g`) reading continues at the group's committed offsets, and the
 offsets of printed records are committed.
+
+`PartitionReader` reads without a group. kafka-python reads in a group, with --read-committed, and what is left once a
+partition turns out to hold records in a format before Kafka 0.11.
 """
 
 import logging
@@ -14,7 +17,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import click
 
@@ -27,18 +30,12 @@ from ..terminal.output import flush, is_terminal, write_stdout_bytes
 from ..terminal.progress import Progress
 from ..terminal.time_parsing import parse_moment_ms
 from .decoding import SCHEMAS, decoder_for
+from .partition_reader import OldMessageFormat, PartitionReader, Window
 from .record_format import DECODERS, Printer
 
 POLL_MS: Final = 200
 CLOSE_MS: Final = 1000
 MAX_POLL_RECORDS: Final = 500
-
-
-class Window(NamedTuple):
-    """The offsets to read of one partition: from start to end (exclusive; None: unlimited)."""
-
-    start: int
-    stop: int | None
 
 
 @click.command("consume")
@@ -94,25 +91,40 @@ def consume(
         raise click.UsageError("a schema goes with --decode avro, protobuf or registry.")
     printer = Printer(form, decode, decoder)
     with settings.kafka() as kafka:
-        places = [
-            TopicPartition(topic.name or "", partition.partition_index)
-            for topic in kafka.topics(names)
-            for partition in topic.partitions
-            if not only or partition.partition_index in only
-        ]
-        if missing := sorted(set(only) - {place.partition for place in places}):
-            what = f"{', '.join(names)} has no partition {', '.join(map(str, missing))}"
-            raise Failure(what, exit_code=Exit.NOT_FOUND)
-        windows = None if group is not None else find_windows(kafka, sorted(places), where or "start", is_finite)
-    reader = _Reader(settings, names, group, windows, where or "start", read_committed)
-    try:
-        # No progress: the records are visible on the terminal, or their number is unknown.
-        with Progress("consume", "records", reader.most, is_silent=reader.most is None or is_terminal()) as progress:
-            _copy(reader, printer, pattern, limit, is_finite, progress)
-    finally:
-        flush()
-        reader.close()
+        places = _partitions(kafka, names, only)
+        windows = None if group is not None else find_windows(kafka, places, where or "start", is_finite)
+
+    def kafka_python(windows: dict[TopicPartition, Window] | None) -> _Reader:
+        return _Reader(settings, names, group, windows, where or "start", read_committed)
+
+    reader: _Reader | PartitionReader
+    if windows is None or read_committed:
+        reader = kafka_python(windows)
+    else:
+        reader = PartitionReader(settings, windows, resets_to_end=where == "end")
+    # No progress: the records are visible on the terminal, or their number is unknown.
+    with Progress("consume", "records", reader.most, is_silent=reader.most is None or is_terminal()) as progress:
+        copy = _Copy(printer, pattern, limit, is_finite, progress)
+        try:
+            copy.run(reader)
+        except OldMessageFormat:
+            assert isinstance(reader, PartitionReader)
+            copy.run(kafka_python(reader.remaining()))
     return Exit.OK if decoder is None else decoder.verdict()
+
+
+def _partitions(kafka: Kafka, names: Sequence[str], only: Sequence[int]) -> list[TopicPartition]:
+    """The partitions of the topics, or those of them whose numbers are in `only`, each of which a topic must have."""
+    places = [
+        TopicPartition(topic.name or "", partition.partition_index)
+        for topic in kafka.topics(names)
+        for partition in topic.partitions
+        if not only or partition.partition_index in only
+    ]
+    if missing := sorted(set(only) - {place.partition for place in places}):
+        what = f"{', '.join(names)} has no partition {', '.join(map(str, missing))}"
+        raise Failure(what, exit_code=Exit.NOT_FOUND)
+    return sorted(places)
 
 
 def find_windows(
@@ -260,19 +272,53 @@ class _Reader:
             raise Failure(f"reading failed: {str(error) or type(error).__name__}") from None
 
 
-def _copy(
-    reader: _Reader, printer: Printer, pattern: Any, limit: int | None, is_finite: bool, progress: Progress
-) -> None:
-    left = MAX_POLL_RECORDS if limit is None else limit
-    while left > 0:
-        records = reader.poll(left)
-        progress.add(len(records))
+Reader: TypeAlias = _Reader | PartitionReader
+
+
+class _Copy:
+    """Prints records until the reader is at its end, or the limit is reached; a second reader may go on."""
+
+    def __init__(self, printer: Printer, pattern: Any, limit: int | None, is_finite: bool, progress: Progress) -> None:
+        self._printer = printer
+        self._pattern = pattern
+        self._left = limit
+        self._is_finite = is_finite
+        self._progress = progress
+
+    def run(self, reader: Reader) -> None:
+        """Copy, and close the reader."""
+        line_end = self._printer.line_end
+        is_bulk = line_end is not None and self._pattern is None and self._left is None
+        try:
+            while self._left is None or self._left > 0:
+                if is_bulk and isinstance(reader, PartitionReader):
+                    count = self._print_lines(reader, line_end or b"")
+                else:
+                    count = self._print_records(reader)
+                if count:
+                    flush()
+                    reader.commit()
+                elif (self._is_finite or reader.is_bounded) and reader.is_at_the_end():
+                    return
+        finally:
+            flush()
+            reader.close()
+
+    def _print_lines(self, reader: PartitionReader, line_end: bytes) -> int:
+        total = 0
+        for lines, count in reader.poll_lines(line_end):
+            self._progress.add(count)
+            write_stdout_bytes(lines)
+            total += count
+        return total
+
+    def _print_records(self, reader: Reader) -> int:
+        records = reader.poll(MAX_POLL_RECORDS if self._left is None else min(self._left, MAX_POLL_RECORDS))
+        self._progress.add(len(records))
+        pattern = self._pattern
         for record in records:
             if pattern is None or pattern.search(record.key or b"") or pattern.search(record.value or b""):
-                write_stdout_bytes(printer.render(record))
-                left -= limit is not None
-        if records:
-            flush()
-            reader.commit()
-        elif (is_finite or reader.is_bounded) and reader.is_at_the_end():
-            return
+                write_stdout_bytes(self._printer.render(record))
+                if self._left is not None:
+                    self._left -= 1
+        return len(records)

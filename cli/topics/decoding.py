@@ -21,10 +21,8 @@ from trioka.pipeline.errors import InvalidPipeline
 from trioka.pipeline.installation.cache import Unreachable
 from trioka.protocol.schema_framing import Undecodable, framed
 
-from ..client.registry_client import RegistryClient
 from ..terminal.failure import Exit, Failure
 from ..terminal.output import write_stderr
-from .registry_decoding import RegistryDecoder
 
 if TYPE_CHECKING:
     from trioka.pipeline.formats.avro import AvroDecoder
@@ -94,6 +92,9 @@ def _by_registry(
         raise click.UsageError(
             "--decode registry finds schema and message by the record itself: only --registry goes with it."
         )
+    from ..client.registry_client import RegistryClient  # loads Python's HTTP client: half of the start of `consume`
+    from .registry_decoding import RegistryDecoder
+
     return Decoder(RegistryDecoder(RegistryClient(registry, timeout_s)), decodes_keys=True)
 
 

@@ -82,7 +82,9 @@ class Printer:
             self._decode = lambda data: decoder(data) if data[:1] == b"\0" and len(data) > ID_BYTES else _auto(data)
         self._decode_value: Callable[[bytes], Any] = self._decode if decoder is None else decoder
         self._is_plain = decode in ("auto", "text")  # then values are written unchanged
-        self._pieces: list[Callable[[Any], bytes]] | None = None
+        # What follows each value, if only unchanged values are printed: then no record needs to be decoded.
+        line_ends = {None: b"\n", "%s\\n": b"\n", "raw": b"", "%s": b""}
+        self.line_end = line_ends.get(form) if self._is_plain and decoder is None else None
         if form == "json":
             self.render: Callable[[Any], bytes] = self._as_json
         elif form == "raw":

@@ -17,7 +17,8 @@ from support.sasl import PASSWORDS, SASL, SASL_SETTINGS
 from support.serving import HOST, LISTENER, broker_in_thread
 from support.tls_broker import SECURE, tls_settings
 
-from trioka.cli.cluster.local_cluster import LocalCluster, local_folder
+from trioka.cli.cluster.cluster_name import local_folder
+from trioka.cli.cluster.local_cluster import LocalCluster
 from trioka.protocol.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
 from trioka.storage.layout import Kind, segment_file
 

@@ -109,6 +109,8 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("cli/client/connection.py", "ssl"): "most connections are plain, and should not pay for loading it",
     ("cli/terminal/failure.py", "difflib"): "only a mistake needs a suggestion",
     ("cli/node/run.py", "ctypes"): "only Linux can end a child with its parent",
+    ("cli/topics/decoding.py", "."): "only values with a schema of a registry need Python's HTTP client, slow to load",
+    ("cli/topics/decoding.py", ".."): "only values with a schema of a registry need Python's HTTP client, slow to load",
     ("cli/client/settings.py", "."): "only a login needs its hashes",
     ("cli/client/settings.py", ".."): "only a client.properties needs the broker's reader of properties",
     ("cli/gateway.py", "."): "only a properties file and TLS need the broker's readers of them",

@@ -162,6 +162,101 @@ def test_a_failure_is_reported_with_what_the_broker_was_busy_with(pytester: pyte
     assert "num.partitions" in reports["test_a_broker_that_does_not_start"]
 
 
+WRONG_MARKERS = """
+import pytest
+
+
+@pytest.mark.kafka(nodes=3)
+def test_nodes_of_a_broker(kafka):
+    pass
+
+
+@pytest.mark.kafka(tls=True)
+def test_tls_of_a_cluster(kafka_cluster):
+    pass
+
+
+@pytest.mark.kafka(partitions=3)
+def test_partitions_of_a_broker(kafka):
+    pass
+
+
+@pytest.mark.kafka_topic(partitions=3)
+def test_a_topic_marker_without_the_topic(kafka):
+    pass
+
+
+@pytest.mark.kafka_topic(num_partitions=3)
+def test_a_broker_key_of_a_topic(kafka_topic):
+    pass
+
+
+@pytest.mark.kafka(num_partitions=3)
+def test_a_marker_beside_a_shared_broker(kafka_topic):
+    pass
+"""
+
+
+def test_a_wrong_marker_names_the_fixture_that_it_belongs_to(pytester: pytest.Pytester) -> None:
+    result = run(pytester, WRONG_MARKERS)
+    result.assert_outcomes(errors=6)
+    result.stdout.fnmatch_lines(
+        [
+            "*nodes=*belongs to the fixture `kafka_cluster`; this is `kafka`*",
+            "*tls=*belongs to the fixture `kafka`; this is `kafka_cluster`*",
+            "*partitions=*configures no broker*`kafka_topic`*",
+            "*kafka_topic belongs to the fixture `kafka_topic`, which this test lacks*",
+            "*takes partitions=3; num_partitions belongs to a broker*",
+            "*belongs to the fixtures `kafka` and `kafka_cluster`*`kafka_session_configs`*",
+        ]
+    )
+
+
+SHARED = """
+import pytest
+
+pytestmark = pytest.mark.kafka_topic(partitions=2)
+
+
+@pytest.fixture(scope="session")
+def kafka_session_configs():
+    return {"num_partitions": 3}
+
+
+@pytest.fixture(scope="module")
+def kafka_module_configs():
+    return {"num_partitions": 4}
+
+
+def test_the_session_has_its_settings(kafka_session):
+    kafka_session.produce("a", "x", partition=2)
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_module_has_its_settings_and_one_broker(kafka_module, number):
+    assert kafka_module.produce("b", "x", partition=3) == [number]
+
+
+def test_a_topic_is_on_the_broker_of_the_module(kafka_module, kafka_topic):
+    assert kafka_topic.kafka is kafka_module
+    kafka_module.produce(kafka_topic, "x", partition=1)
+
+
+def test_a_clock_is_that_of_a_broker_of_the_test(kafka_module, kafka_clock, kafka):
+    assert kafka_clock is kafka.clock is not kafka_module.clock
+
+
+def test_a_failure(kafka_module):
+    assert False
+"""
+
+
+def test_brokers_of_a_session_and_of_a_module_have_settings(pytester: pytest.Pytester) -> None:
+    result = run(pytester, SHARED)
+    result.assert_outcomes(passed=5, failed=1)
+    assert "- trioka broker -" in str(result.stdout) and "b: 4 partitions" in str(result.stdout)
+
+
 def test_a_session_without_a_broker_loads_none_and_knows_the_marker(pytester: pytest.Pytester) -> None:
     run(pytester, NOTHING).assert_outcomes(passed=1)
     markers = str(run(pytester, NOTHING, "--markers").stdout)

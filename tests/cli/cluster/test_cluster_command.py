@@ -18,8 +18,9 @@ import psutil
 import pytest
 from support.command_line import Ended, command
 
+from trioka.cli.cluster.cluster_name import local_folder
 from trioka.cli.cluster.health import DEGRADED, DOWN, HEALTHY, Broker, judge
-from trioka.cli.cluster.local_cluster import LocalCluster, LocalNode, local_folder
+from trioka.cli.cluster.local_cluster import LocalCluster, LocalNode
 from trioka.cli.terminal.failure import Exit
 from trioka.protocol.messages.metadata import MetadataResponse
 
@@ -266,6 +267,33 @@ def test_a_node_that_does_not_start_stops_the_others_and_nothing_is_left(
     assert LocalCluster.load(local_folder()) is None
     assert not [each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(each.info["cmdline"])]
     assert command("cluster", "up", "--override", "x").code == Exit.USAGE
+
+
+def test_two_clusters_of_one_user_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    names = ("blue", "green")
+    try:
+        for name in names:
+            ended = command("cluster", "up", "--nodes", "1", "--port", "0", "--name", name)
+            assert ended.code == Exit.OK and f"trioka cluster status --name {name}" in ended.stderr, ended
+        ports = [rows("ps", "--name", name)[0]["address"] for name in names]
+        assert len(set(ports)) == 2
+        assert command("cluster", "kill", "1", "--name", "blue").code == Exit.OK
+        ended = command("cluster", "status", "--name", "green", "--wait-healthy", PATIENCE)
+        assert ended.code == Exit.OK, ended
+        assert command("cluster", "status", "--name", "blue", "--timeout", "1s").code != Exit.OK
+        assert rows("ps", "--name", "blue")[0]["state"] == "stopped"
+        assert "no cluster 'red'" in command("cluster", "ps", "--name", "red").stderr
+        assert "no cluster on this machine" in command("cluster", "ps").stderr
+        for wrong in ("../x", "-x", "", "a/b"):
+            assert command("cluster", "up", f"--name={wrong}").code == Exit.USAGE
+        assert command("cluster", "status", "--name", "green", "-b", "localhost:1").code == Exit.USAGE
+    finally:
+        for name in names:
+            assert command("cluster", "down", "--delete-data", "--name", name).code == Exit.OK
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
 
 
 def test_a_cluster_has_overrides_and_offers_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
