@@ -1,8 +1,8 @@
 """Writes the data directory of a restored node, from a plan. Blocks.
 
 The directory is built under another name and renamed when it is whole, so that no broker ever starts on half of it.
-Its metadata log begins with a snapshot, as that of a node that has fetched one; its logs begin behind their remote part,
-as those of a follower that skips what is in the object store.
+Its metadata log begins with a snapshot, as that of a node that has fetched one. Its logs begin behind their remote
+part, as those of a follower that skips what is in the object store.
 """
 
 import os
@@ -15,12 +15,11 @@ from typing import Final
 from trioka.cluster.configs import topic_resource
 from trioka.cluster.metadata import Metadata
 from trioka.cluster.partition import random_uuid
-from trioka.cluster.raft_messages import ReplicaKey
 from trioka.cluster.remote_log_codec import encode_record, epoch_headers, partition_of
 from trioka.cluster.remote_log_metadata import RemoteSegment, SegmentState, segment_record, update_record
 from trioka.cluster.snapshot import SnapshotId, build_snapshot, read_snapshot
 from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
-from trioka.cluster.voters import VoterSet
+from trioka.cluster.voters import ReplicaKey, VoterSet
 from trioka.coordinator import partitioning
 from trioka.coordinator.decision import StoredRecord
 from trioka.coordinator.offsets import CommittedOffset, GroupTopicPartition
@@ -50,6 +49,7 @@ from .source import CannotRestore, RestorePlan
 UNFINISHED: Final = ".restoring"
 RECORDS_PER_BATCH: Final = 200
 
+
 def check_directory(disk: Disk, path: str) -> None:
     """CannotRestore unless there is nothing yet."""
     for name in (path, path + UNFINISHED):
@@ -58,9 +58,7 @@ def check_directory(disk: Disk, path: str) -> None:
             raise CannotRestore(f"{name} {reason}")
 
 
-def build_directory(
-    plan: RestorePlan, path: str, *, node_id: int, disk: Disk, clock: Clock, random: Random
-) -> None:
+def build_directory(plan: RestorePlan, path: str, *, node_id: int, disk: Disk, clock: Clock, random: Random) -> None:
     path = path.rstrip("/")
     check_directory(disk, path)
     unfinished = path + UNFINISHED
@@ -68,7 +66,9 @@ def build_directory(
     directory_id = random_uuid(random)
     meta = MetaProperties(cluster_id=plan.cluster_id, node_id=node_id, directory_id=directory_id)
     write_meta_properties(disk, f"{unfinished}/{META_PROPERTIES}", meta)
-    _Builder(plan, unfinished, node_id=node_id, directory_id=directory_id, disk=disk, clock=clock, random=random).build()
+    _Builder(
+        plan, unfinished, node_id=node_id, directory_id=directory_id, disk=disk, clock=clock, random=random
+    ).build()
     if disk.exists(path):
         os.rmdir(path)
     disk.rename(unfinished, path)

@@ -1,6 +1,6 @@
 """What becomes of a cluster whose brokers are gone: a decision, from what the object store has. Pure.
 
-    partition of a tiered topic     its log begins behind the last segment; the segments of its lineage stay where they are
+    partition of a tiered topic     its log begins behind the last segment; the segments stay where they are
     partition without a segment     empty, and starts at offset 0
     __remote_log_metadata           its records are written again, from the manifests
     __consumer_offsets              the committed offsets, at most at the end of the restored log
@@ -140,9 +140,7 @@ def restored_records(
             yield _restored(partition, plan, node_id, directory).record(topic.topic_id)
     yield from (record for record in image.configs.records() if not is_of_one_broker(record))
     yield from image.quotas.records()
-    yield ProducerIdsRecord(
-        broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id + PRODUCER_ID_GAP
-    )
+    yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id + PRODUCER_ID_GAP)
     yield from image.access.acls.records()
     yield from image.access.scram_records()
     yield from image.access.token_records()

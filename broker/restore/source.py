@@ -1,7 +1,7 @@
 """Reads from the object store what a cluster is restored from. Blocks.
 
-    _trioka/<cluster id>/…          incarnations, copies of the metadata and of committed offsets (tier/cluster_copies.py)
-    <topic>-<topic id>/…            segments, whose manifests say which of them make up a log (archive/lineage.py)
+_trioka/<cluster id>/…          incarnations, copies of the metadata and of committed offsets (tier/cluster_copies.py)
+<topic>-<topic id>/…            segments, whose manifests say which of them make up a log (archive/lineage.py)
 """
 
 import re
@@ -55,7 +55,8 @@ class RestorePlan:
 
 def find_cluster(store: ReadOnlyStore, cluster_id: str | None) -> str:
     """The only cluster below the URL, or the one that is named."""
-    found = store.directories("_trioka/")
+    named = store.directories("_trioka/")
+    found = [name for name in named if "metadata" in store.directories(incarnation_prefix(name))]
     if not found:
         raise CannotRestore(f"{store.name} has no copy of a cluster's metadata (_trioka/): nothing can be restored")
     if cluster_id is None and len(found) > 1:
@@ -86,7 +87,11 @@ def read_plan(store: ReadOnlyStore, cluster_id: str) -> RestorePlan:
         partitions=tuple(plans),
         offsets=plan_offsets(_read_offsets(store, cluster_id, image), plans),
         unknown_topics=tuple(
-            sorted(f"{topic.name} ({uuid_text(topic.topic_id)})" for topic in in_store.values() if topic.topic_id not in known)
+            sorted(
+                f"{topic.name} ({uuid_text(topic.topic_id)})"
+                for topic in in_store.values()
+                if topic.topic_id not in known
+            )
         ),
     )
 

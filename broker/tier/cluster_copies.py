@@ -8,7 +8,7 @@ has one, and it is a broker in every layout of the cluster. Committed offsets ar
 of their topic: everything once for each leadership, then what was added. After MAX_ADDED objects everything is copied
 again, and the objects of before are deleted.
 
-Every `trioka.tier.restore.copies.ms` local offsets are compared. Nothing is requested of the store if they are the same.
+Every `trioka.tier.restore.copies.ms` local offsets are compared. Nothing is requested of the store if none has moved.
 A copy that is written twice, or by a leader that was replaced meanwhile, does no harm: all leaders copy only what is
 committed, and a reader of the copies takes each offset once.
 """
@@ -49,7 +49,7 @@ def offsets_prefix(cluster_id: str, partition: int) -> str:
 class _CopiedLog:
     """How far a partition was copied in one leadership."""
 
-    __slots__ = ("added", "end", "replica", "epoch")
+    __slots__ = ("added", "end", "epoch", "replica")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica

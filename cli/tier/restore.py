@@ -1,7 +1,7 @@
 """`trioka tier restore`: the data directory of a new node, from the object store alone.
 
-    trioka tier restore --from s3://bucket/prefix --data /var/lib/trioka --plan     shows what comes back, and what is lost
-    trioka tier restore --from s3://bucket/prefix --data /var/lib/trioka            shows it, and does it
+    trioka tier restore --from s3://bucket/prefix --data /data --plan     shows what comes back, and what is lost
+    trioka tier restore --from s3://bucket/prefix --data /data --yes      shows it, and does it
 
 The node is the first of a cluster with the old one's id, topics and settings; more nodes join it as they join any
 cluster, and partitions are reassigned to them. Before anything is written the next incarnation is created in the store:
@@ -122,7 +122,9 @@ def _show(plan: RestorePlan, output: str) -> None:
         f"cluster {plan.cluster_id}, incarnation {plan.incarnation}; topics, configurations, ACLs, users and quotas as "
         f"of {show_moment(plan.snapshot_ms)}"
     )
-    write_stderr("Of each partition the records from END on are lost: the object store does not know how many there were.")
+    write_stderr(
+        "Of each partition the records from END on are lost: the object store does not know how many there were."
+    )
     offsets = plan.offsets
     write_stderr(f"{len(offsets.kept)} committed offsets, {len(offsets.cut)} of them cut to the end of their log")
     for place, was, becomes in offsets.cut:

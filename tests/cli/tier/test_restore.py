@@ -1,0 +1,181 @@
+"""`trioka tier restore`: all directories of a cluster are deleted, and a node is built from the object store alone."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from support.command_line import Ended, command
+from support.serving import HOST, LISTENER, broker_in_thread
+
+from trioka.broker.broker import Broker
+from trioka.broker.tier.ownership import incarnation_key
+from trioka.cli.terminal.failure import Exit
+from trioka.cluster.metadata import Metadata
+
+PATIENCE_S = 60.0
+RECORDS = 25
+SETTINGS = {
+    "remote_log_storage_system_enable": "true",
+    "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
+    "rlmm_config_remote_log_metadata_topic_num_partitions": 2,
+    "trioka_tier_restore_copies_ms": 50,
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:ANONYMOUS",
+}
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def address(broker: Broker) -> str:
+    return f"{HOST}:{broker.addresses[LISTENER][1]}"
+
+
+def done(*arguments: str, at: str, stdin: bytes = b"") -> Ended:
+    ended = command(*arguments, at=at, stdin=stdin)
+    assert ended.code == Exit.OK, (arguments, ended)
+    return ended
+
+
+def read(at: str, topic: str) -> dict[int, tuple[Any, ...]]:
+    """All records of partition 0, as a client that knows nothing of the tier gets them."""
+    place = TopicPartition(topic, 0)
+    consumer = KafkaConsumer(bootstrap_servers=at, auto_offset_reset="earliest", enable_auto_commit=False)
+    try:
+        consumer.assign([place])
+        consumer.seek_to_beginning(place)
+        end, found = consumer.end_offsets([place])[place], {}
+        while consumer.position(place) < end:
+            for record in consumer.poll(500).get(place, []):
+                found[record.offset] = (record.timestamp, record.key, record.value, tuple(record.headers))
+        return found
+    finally:
+        consumer.close()
+
+
+def committed(at: str, group: str) -> dict[str, int]:
+    consumer = KafkaConsumer(bootstrap_servers=at, group_id=group, enable_auto_commit=False)
+    try:
+        places = [TopicPartition(topic, 0) for topic in ("orders", "plain")]
+        found = {place.topic: consumer.committed(place) for place in places}
+        return {topic: offset for topic, offset in found.items() if offset is not None}
+    finally:
+        consumer.close()
+
+
+def commit(at: str, group: str, **offsets: int) -> None:
+    from kafka.structs import OffsetAndMetadata
+
+    consumer = KafkaConsumer(bootstrap_servers=at, group_id=group, enable_auto_commit=False)
+    try:
+        places = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1) for topic, offset in offsets.items()}
+        consumer.assign(list(places))
+        consumer.commit(places)
+    finally:
+        consumer.close()
+
+
+class Burnt(NamedTuple):
+    store: Path
+    records: dict[int, tuple[Any, ...]]  # of orders-0
+    tiered_end: int
+    image: Metadata
+    cluster_id: str
+
+
+@pytest.fixture(scope="module")
+def burnt(tmp_path_factory: pytest.TempPathFactory) -> Burnt:
+    """The object store of a cluster with topics, settings and groups, whose directory is deleted."""
+    store, data = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("node")
+    with broker_in_thread(data, None, **SETTINGS, trioka_tier_url=f"file://{store}") as broker:
+        at = address(broker)
+        config = ("--config", "remote.storage.enable=true", "--config", "internal.segment.bytes=2000")
+        config += ("--config", "local.retention.bytes=1", "--config", "file.delete.delay.ms=0")
+        done("topics", "create", "orders", "--partitions", "1", *config, at=at)
+        done("topics", "create", "plain", "--partitions", "1", at=at)
+        for number in range(RECORDS):
+            done("produce", "orders", at=at, stdin=b"%06d" % number + b"x" * 600 + b"\n")
+        done("produce", "plain", at=at, stdin=b"1\n2\n3\n")
+        done("acl", "add", "User:ann", "read", "topic:orders", at=at)
+        done("user", "create", "ann", at=at, stdin=b"secret-of-ann\n")
+        done("quota", "set", "producer_byte_rate=1MB", "--user", "ann", at=at)
+        commit(at, "reader", orders=4)
+        commit(at, "fast", orders=RECORDS, plain=2)
+        closed = broker.partitions.find("orders", 0).log.segments.active.base_offset
+        tiered = until(lambda: _copied_end(at, closed))
+        copies = broker.tier.copies
+        until(lambda: copies._metadata_end == broker.metadata.offset + 1)
+        until(lambda: copies._logs[0].end == broker.partitions.find("__consumer_offsets", 0).log.high_watermark)
+        records = read(at, "orders")
+        image, cluster_id = broker.metadata.copy(), broker.cluster_id
+    shutil.rmtree(data)
+    assert len(records) == RECORDS and 0 < tiered < RECORDS
+    return Burnt(store, records, tiered, image, cluster_id)
+
+
+def _copied_end(at: str, closed: int) -> int | None:
+    ended = command("tier", "status", "-o", "json", at=at)
+    end: int = 0 if ended.code != Exit.OK else ended.rows[0]["end_offset"] + 1
+    return end if end >= closed > 0 else None
+
+
+@pytest.fixture
+def store(burnt: Burnt, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(burnt.store, tmp_path / "bucket"))
+
+
+def restored(store: Path, data: Path, *more: str) -> Ended:
+    return command("tier", "restore", "--from", f"file://{store}", "--data", str(data), "-o", "json", *more)
+
+
+def files(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+def test_the_plan_says_what_is_lost_and_writes_nothing(burnt: Burnt, store: Path, tmp_path: Path) -> None:
+    before = files(store)
+    ended = restored(store, tmp_path / "new", "--plan")
+    assert ended.code == Exit.OK, ended.stderr
+    rows = {(row["topic"], row["partition"]): row for row in ended.rows}
+    orders, plain = rows["orders", 0], rows["plain", 0]
+    assert (orders["start_offset"], orders["end_offset"], orders["holes"]) == (0, burnt.tiered_end, [])
+    assert orders["lost"] == f"from {burnt.tiered_end} on"
+    assert plain["back"] == "empty" and plain["lost"] == "from 0 on"
+    assert f"group fast, orders-0: {RECORDS} becomes {burnt.tiered_end}" in ended.stderr
+    assert "group fast, plain-0: 2 becomes 0" in ended.stderr
+    assert files(store) == before and not (tmp_path / "new").exists()
+
+
+def test_a_cluster_comes_back_from_the_object_store_alone(burnt: Burnt, store: Path, tmp_path: Path) -> None:
+    data = tmp_path / "new"
+    ended = restored(store, data, "--yes")
+    assert ended.code == Exit.OK, ended.stderr
+    assert "trioka.tier.incarnation=2" in ended.stderr
+    assert (store / incarnation_key(burnt.cluster_id, 2)).exists()
+    more = {"trioka_tier_url": f"file://{store}", "trioka_tier_incarnation": 2}
+    for _ in range(2):  # a restored node may be restarted
+        with broker_in_thread(data, None, **SETTINGS, **more) as broker:
+            at, image, old = address(broker), broker.metadata, burnt.image
+            assert broker.cluster_id == burnt.cluster_id
+            assert {t.name: t.topic_id for t in image.topics} == {t.name: t.topic_id for t in old.topics}
+            assert (image.configs, image.quotas, image.access) == (old.configs, old.quotas, old.access)
+            assert image.features == old.features
+            found = read(at, "orders")
+            assert {offset: found[offset] for offset in range(burnt.tiered_end)} == {
+                offset: burnt.records[offset] for offset in range(burnt.tiered_end)
+            }
+            assert committed(at, "reader") == {"orders": 4}
+            assert committed(at, "fast") == {"orders": burnt.tiered_end, "plain": 0}
+            end = max(found, default=-1) + 1
+            done("produce", "orders", at=at, stdin=b"behind" + b"y" * 900 + b"\n")
+            assert read(at, "orders")[end][2] == b"behind" + b"y" * 900
+    assert end == burnt.tiered_end + 1
