@@ -98,8 +98,8 @@ def burnt(tmp_path_factory: pytest.TempPathFactory) -> Burnt:
     store, data = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("node")
     with broker_in_thread(data, None, **SETTINGS, trioka_tier_url=f"file://{store}") as broker:
         at = address(broker)
-        config = ("--config", "remote.storage.enable=true", "--config", "internal.segment.bytes=2000")
-        config += ("--config", "local.retention.bytes=1", "--config", "file.delete.delay.ms=0")
+        config = ["--config", "remote.storage.enable=true", "--config", "internal.segment.bytes=2000"]
+        config += ["--config", "local.retention.bytes=1", "--config", "file.delete.delay.ms=0"]
         done("topics", "create", "orders", "--partitions", "1", *config, at=at)
         done("topics", "create", "plain", "--partitions", "1", at=at)
         for number in range(RECORDS):
@@ -110,11 +110,13 @@ def burnt(tmp_path_factory: pytest.TempPathFactory) -> Burnt:
         done("quota", "set", "producer_byte_rate=1MB", "--user", "ann", at=at)
         commit(at, "reader", orders=4)
         commit(at, "fast", orders=RECORDS, plain=2)
-        closed = broker.partitions.find("orders", 0).log.segments.active.base_offset
+        orders, offsets = broker.partitions.find("orders", 0), broker.partitions.find("__consumer_offsets", 0)
+        assert orders is not None and offsets is not None and broker.tier is not None
+        closed = orders.log.segments.active.base_offset
         tiered = until(lambda: _copied_end(at, closed))
         copies = broker.tier.copies
         until(lambda: copies._metadata_end == broker.metadata.offset + 1)
-        until(lambda: copies._logs[0].end == broker.partitions.find("__consumer_offsets", 0).log.high_watermark)
+        until(lambda: copies._logs[0].end == offsets.log.high_watermark)
         records = read(at, "orders")
         image, cluster_id = broker.metadata.copy(), broker.cluster_id
     shutil.rmtree(data)
