@@ -131,6 +131,15 @@ def test_records_survive_encoding() -> None:
     assert read_epoch(()) == NO_EPOCH
 
 
+def test_a_record_with_an_unknown_state_starts_no_segment() -> None:
+    for state in (-1, 4, 99):
+        record = replace(segment_record(ABOUT, a_segment(3, 9, (1, 3))), remote_log_segment_state=state)
+        image = RemoteLogMetadata()
+        assert not image.replay(record, 1)
+        partition = image.partition(ABOUT.topic_id, ABOUT.partition)
+        assert partition is not None and not partition.segments
+
+
 @pytest.mark.parametrize("value", [b"", b"\x01", b"\x01\x00", b"\x01\x63\x00", b"\x02\x00\x00", b"\x01\x00\x00\x01"])
 def test_an_unknown_or_torn_record_is_refused(value: bytes) -> None:
     with pytest.raises(ProtocolError):

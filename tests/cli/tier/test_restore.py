@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.structs import OffsetAndMetadata
 from support.command_line import Ended, command
 from support.serving import HOST, LISTENER, broker_in_thread
 
@@ -46,10 +47,12 @@ def done(*arguments: str, at: str, stdin: bytes = b"") -> Ended:
     return ended
 
 
-def read(at: str, topic: str) -> dict[int, tuple[Any, ...]]:
+def read(at: str, topic: str, isolation: str = "read_uncommitted") -> dict[int, tuple[Any, ...]]:
     """All records of partition 0, as a client that knows nothing of the tier gets them."""
     place = TopicPartition(topic, 0)
-    consumer = KafkaConsumer(bootstrap_servers=at, auto_offset_reset="earliest", enable_auto_commit=False)
+    consumer = KafkaConsumer(
+        bootstrap_servers=at, auto_offset_reset="earliest", enable_auto_commit=False, isolation_level=isolation
+    )
     try:
         consumer.assign([place])
         consumer.seek_to_beginning(place)
@@ -73,8 +76,6 @@ def committed(at: str, group: str) -> dict[str, int]:
 
 
 def commit(at: str, group: str, **offsets: int) -> None:
-    from kafka.structs import OffsetAndMetadata
-
     consumer = KafkaConsumer(bootstrap_servers=at, group_id=group, enable_auto_commit=False)
     try:
         places = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1) for topic, offset in offsets.items()}
@@ -105,6 +106,8 @@ def burnt(tmp_path_factory: pytest.TempPathFactory) -> Burnt:
         for number in range(RECORDS):
             done("produce", "orders", at=at, stdin=b"%06d" % number + b"x" * 600 + b"\n")
         done("produce", "plain", at=at, stdin=b"1\n2\n3\n")
+        done("topics", "create", "paid", "--partitions", "1", *config, at=at)
+        decide_late(at)
         done("acl", "add", "User:ann", "read", "topic:orders", at=at)
         done("user", "create", "ann", at=at, stdin=b"secret-of-ann\n")
         done("quota", "set", "producer_byte_rate=1MB", "--user", "ann", at=at)
@@ -113,7 +116,8 @@ def burnt(tmp_path_factory: pytest.TempPathFactory) -> Burnt:
         orders, offsets = broker.partitions.find("orders", 0), broker.partitions.find("__consumer_offsets", 0)
         assert orders is not None and offsets is not None and broker.tier is not None
         closed = orders.log.segments.active.base_offset
-        tiered = until(lambda: _copied_end(at, closed))
+        tiered = until(lambda: copied_end(at, "orders", closed))
+        until(lambda: copied_end(at, "paid", 4))
         copies = broker.tier.copies
         until(lambda: copies._metadata_end == broker.metadata.offset + 1)
         until(lambda: copies._logs[0].end == offsets.log.high_watermark)
@@ -124,10 +128,25 @@ def burnt(tmp_path_factory: pytest.TempPathFactory) -> Burnt:
     return Burnt(store, records, tiered, image, cluster_id)
 
 
-def _copied_end(at: str, closed: int) -> int | None:
-    ended = command("tier", "status", "-o", "json", at=at)
-    end: int = 0 if ended.code != Exit.OK else ended.rows[0]["end_offset"] + 1
+def copied_end(at: str, topic: str, closed: int) -> int | None:
+    ended = command("tier", "status", topic, "-o", "json", at=at)
+    end: int = 0 if ended.code != Exit.OK else (ended.rows[0]["end_offset"] or -1) + 1
     return end if end >= closed > 0 else None
+
+
+def decide_late(at: str) -> None:
+    """A transaction whose records are in a closed segment of `paid`, and its marker in the active one."""
+    producer = KafkaProducer(bootstrap_servers=at, transactional_id="t")
+    try:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(2):
+            producer.send("paid", b"late" + b"x" * 600).get(PATIENCE_S)
+        for _ in range(3):
+            done("produce", "paid", at=at, stdin=b"plain" + b"x" * 600 + b"\n")
+        producer.commit_transaction()
+    finally:
+        producer.close()
 
 
 @pytest.fixture
@@ -181,3 +200,59 @@ def test_a_cluster_comes_back_from_the_object_store_alone(burnt: Burnt, store: P
             done("produce", "orders", at=at, stdin=b"behind" + b"y" * 900 + b"\n")
             assert read(at, "orders")[end][2] == b"behind" + b"y" * 900
     assert end == burnt.tiered_end + 1
+
+
+def test_a_transaction_whose_end_was_not_copied_is_listed_and_aborted(store: Path, tmp_path: Path) -> None:
+    ended = restored(store, tmp_path / "new", "--yes")
+    assert ended.code == Exit.OK, ended.stderr
+    (row,) = (row for row in ended.rows if row["topic"] == "paid")
+    ((producer, first),) = row["open_transactions"]
+    assert first == 0 and f"transaction of producer {producer} from offset 0 on: aborted" in row["lost"]
+    more = {"trioka_tier_url": f"file://{store}", "trioka_tier_incarnation": 2}
+    with broker_in_thread(tmp_path / "new", None, **SETTINGS, **more) as broker:
+        at = address(broker)
+        everything = read(at, "paid")
+        assert [value[2][:4] for value in everything.values()][:3] == [b"late", b"late", b"plai"]
+        assert set(everything) == set(range(row["end_offset"]))
+        assert set(read(at, "paid", "read_committed")) == set(range(2, row["end_offset"]))
+        decide_late(at)  # a new transaction of the same id
+        assert len(read(at, "paid", "read_committed")) == row["end_offset"] - 2 + 5
+
+
+def test_the_old_cluster_stops_copying_when_another_one_is_restored(tmp_path: Path) -> None:
+    store = tmp_path / "bucket"
+    store.mkdir()
+    with broker_in_thread(tmp_path / "old", None, **SETTINGS, trioka_tier_url=f"file://{store}") as broker:
+        at = address(broker)
+        config = ("--config", "remote.storage.enable=true", "--config", "internal.segment.bytes=2000")
+        done("topics", "create", "orders", "--partitions", "1", *config, at=at)
+        for _ in range(6):
+            done("produce", "orders", at=at, stdin=b"x" * 600 + b"\n")
+        before = until(lambda: copied_end(at, "orders", 3))
+        until(lambda: list(store.glob("_trioka/*/metadata/*.checkpoint")))
+        assert restored(store, tmp_path / "new", "--yes").code == Exit.OK
+        tier = broker.tier
+        assert tier is not None
+        tier.ownership._checked = -1e9  # as if the last look at the bucket was long ago
+        done("topics", "create", "later", at=at)
+        until(lambda: tier.ownership.superseded_by == 2)
+        objects = files(store)
+        for _ in range(6):
+            done("produce", "orders", at=at, stdin=b"y" * 600 + b"\n")
+        assert files(store) == objects and copied_end(at, "orders", before) == before
+
+
+def test_what_cannot_be_restored_is_said_in_a_sentence(burnt: Burnt, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("x")
+    full = restored(store, tmp_path / "full", "--yes")
+    assert full.code == Exit.NOT_FOUND and "is not empty" in full.stderr
+    other = restored(store, tmp_path / "new", "--cluster-id", "other", "--plan")
+    assert other.code == Exit.NOT_FOUND and f"only of {burnt.cluster_id}" in other.stderr
+    for copy in store.glob("_trioka/*/metadata/*.checkpoint"):
+        copy.write_bytes(copy.read_bytes()[:-10])
+    damaged = restored(store, tmp_path / "new", "--plan")
+    assert damaged.code == Exit.NOT_FOUND and "no readable copy of the metadata" in damaged.stderr
+    shutil.rmtree(store / "_trioka")
+    nothing = restored(store, tmp_path / "new", "--plan")
+    assert nothing.code == Exit.NOT_FOUND and "nothing can be restored" in nothing.stderr
