@@ -5,7 +5,8 @@ _trioka/<cluster id>/…          incarnations, copies of the metadata and of co
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from trioka.archive.catalog import ArchivedTopic, Catalog
@@ -26,6 +27,8 @@ from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.primitives import uuid_text
 from trioka.protocol.record import read_marker
 from trioka.protocol.remote_segment.indexes import decode_open_transactions
+from trioka.protocol.remote_segment.manifest import SegmentManifest
+from trioka.protocol.remote_segment.object_key import ObjectSuffix
 
 from ..tier.cluster_copies import OFFSETS_TOPIC, metadata_prefix, offsets_prefix
 from ..tier.ownership import incarnation_prefix
@@ -34,7 +37,7 @@ from .plan import ArchivedLog, OffsetsPlan, PartitionPlan, plan_offsets, plan_pa
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
 MAX_COPY_BYTES: Final = 256 << 20  # of one object with committed offsets; a broker writes some 8 MiB
 _INCARNATION: Final = re.compile(r"incarnation-([0-9]{10})\.json")
-_COPY: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.log")
+_COPY: Final = re.compile(r"([0-9]{10})-([0-9]{20})-([0-9]{20})\.log")
 
 
 class CannotRestore(Exception):
@@ -126,7 +129,7 @@ def _read_log(store: ReadOnlyStore, catalog: Catalog, topic: ArchivedTopic, inde
         manifests = catalog.manifests(topic, index)
     except UnknownPartition:
         return None
-    partition = ArchivedPartition(store, topic.name, index, manifests)
+    partition = ArchivedPartition(store, topic.name, index, _whole(store, manifests))
     last = partition.last_slice()
     if last is None:
         return None
@@ -140,6 +143,15 @@ def _read_log(store: ReadOnlyStore, catalog: Catalog, topic: ArchivedTopic, inde
     )
 
 
+def _whole(store: ReadOnlyStore, manifests: list[SegmentManifest]) -> list[SegmentManifest]:
+    """Without those whose data or indexes were deleted, by a hand or a lifecycle rule: their offsets are a hole."""
+    if not manifests:
+        return []
+    keys = {each.key for each in store.objects(manifests[0].segment.topic_id_partition.directory)}
+    needed = (ObjectSuffix.LOG, ObjectSuffix.INDEXES)
+    return [each for each in manifests if all(each.segment.key(suffix) in keys for suffix in needed)]
+
+
 # -- committed offsets -------------------------------------------------------------------------------------------------
 
 
@@ -149,14 +161,15 @@ def _read_offsets(
     topic = image.topics.by_name(OFFSETS_TOPIC)
     committed: dict[GroupTopicPartition, CommittedOffset] = {}
     for index in () if topic is None else topic.partitions:
-        replayed = Offsets()
-        groups: set[str] = set()
-        for data in _copies(store, offsets_prefix(cluster_id, index)):
-            groups |= data.replay(replayed)
-        for group in groups:
-            for name, partitions in replayed.of_group(group):
-                for number, offset in partitions.items():
-                    committed[GroupTopicPartition(group, name, number)] = offset
+        for copies in _copied_logs(store, offsets_prefix(cluster_id, index)):
+            replayed = Offsets()
+            groups: set[str] = set()
+            for copy in copies:
+                groups |= copy.replay(replayed)
+            for group in groups:
+                for name, partitions in replayed.of_group(group):
+                    for number, offset in partitions.items():
+                        committed[GroupTopicPartition(group, name, number)] = offset
     return committed
 
 
@@ -193,12 +206,22 @@ class _Copy:
         return groups
 
 
-def _copies(store: ReadOnlyStore, prefix: str) -> Iterator[_Copy]:
+def _copied_logs(store: ReadOnlyStore, prefix: str) -> Iterator[Iterator[_Copy]]:
+    """One log for each incarnation, the newest last: it began with what the one before it had. Older ones are still
+    there until the newest has copied everything once."""
+    by_incarnation: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
+    for each in store.objects(prefix):
+        name = _COPY.fullmatch(each.key.removeprefix(prefix))
+        if name is not None:
+            by_incarnation[int(name[1])].append((int(name[2]), int(name[3]), each.key))
+    for incarnation in sorted(by_incarnation):
+        yield _copies(store, sorted(by_incarnation[incarnation]))
+
+
+def _copies(store: ReadOnlyStore, named: Iterable[tuple[int, int, str]]) -> Iterator[_Copy]:
     """In the order of offsets; each offset is taken once."""
-    named = ((each.key, _COPY.fullmatch(each.key.removeprefix(prefix))) for each in store.objects(prefix))
     upto = 0
-    for start, end, key in sorted((int(name[1]), int(name[2]), key) for key, name in named if name is not None):
-        del start
+    for _, end, key in named:
         if end > upto:
             yield _Copy(key=key, data=store.read(key, limit=MAX_COPY_BYTES), start_offset=upto)
             upto = end

@@ -1,7 +1,7 @@
 """Copies of the cluster's own state in the object store, so that `trioka tier restore` can build a cluster from it.
 
-    _trioka/<cluster id>/metadata/<offset>-<epoch>.checkpoint              the metadata image, as a KRaft snapshot
-    _trioka/<cluster id>/__consumer_offsets-<p>/<start>-<end>.log          batches of that log, as they are
+    _trioka/<cluster id>/metadata/<offset>-<epoch>.checkpoint       the metadata image, as a KRaft snapshot
+    _trioka/<cluster id>/__consumer_offsets-<p>/<incarnation>-<start>-<end>.log    batches of that log, as they are
 
 The image is copied by the leader of the first partition of `__remote_log_metadata`: a cluster that has tiered topics
 has one, and it is a broker in every layout of the cluster. Committed offsets are copied by the leader of each partition
@@ -146,7 +146,8 @@ class ClusterCopies:
             if next_offset == start:
                 break  # the log was truncated or compacted to nothing there
             if data:
-                key = f"{self._prefix(replica)}{start:020d}-{next_offset:020d}.log"
+                name = f"{self._tier.incarnation:010d}-{start:020d}-{next_offset:020d}.log"
+                key = self._prefix(replica) + name
                 await self._tier.store.put(key, data)
                 written.add(key)
             start = next_offset

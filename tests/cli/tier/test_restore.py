@@ -242,6 +242,44 @@ def test_the_old_cluster_stops_copying_when_another_one_is_restored(tmp_path: Pa
         assert files(store) == objects and copied_end(at, "orders", before) == before
 
 
+def test_a_segment_whose_objects_are_gone_is_a_hole_that_is_listed(burnt: Burnt, store: Path, tmp_path: Path) -> None:
+    gone = sorted(store.glob("orders-*/0/*.log"))[2]
+    gone.unlink()
+    ended = restored(store, tmp_path / "new", "--yes")
+    assert ended.code == Exit.OK, ended.stderr
+    (row,) = (row for row in ended.rows if row["topic"] == "orders")
+    ((start, end),) = row["holes"]
+    assert start == int(gone.name[:20]) and f"offsets {start} to {end - 1}" in row["lost"]
+    more = {"trioka_tier_url": f"file://{store}", "trioka_tier_incarnation": 2}
+    with broker_in_thread(tmp_path / "new", None, **SETTINGS, **more) as broker:
+        found = read(address(broker), "orders")
+    kept = {offset: record for offset, record in burnt.records.items() if offset < burnt.tiered_end}
+    assert found == {offset: record for offset, record in kept.items() if not start <= offset < end}
+
+
+def test_a_restored_cluster_can_be_restored_again(store: Path, tmp_path: Path) -> None:
+    assert restored(store, tmp_path / "first", "--yes").code == Exit.OK
+    more = {"trioka_tier_url": f"file://{store}", "trioka_tier_incarnation": 2}
+    with broker_in_thread(tmp_path / "first", None, **SETTINGS, **more) as broker:
+        at = address(broker)
+        for _ in range(6):
+            done("produce", "orders", at=at, stdin=b"again" + b"x" * 600 + b"\n")
+        commit(at, "reader", orders=7)
+        orders, offsets = broker.partitions.find("orders", 0), broker.partitions.find("__consumer_offsets", 0)
+        assert orders is not None and offsets is not None and broker.tier is not None
+        end = until(lambda: copied_end(at, "orders", orders.log.segments.active.base_offset))
+        copies = broker.tier.copies
+        until(lambda: copies._metadata_end == broker.metadata.offset + 1)
+        until(lambda: copies._logs[0].end == offsets.log.high_watermark)
+        before = read(at, "orders")
+    ended = restored(store, tmp_path / "second", "--yes")
+    assert ended.code == Exit.OK and "trioka.tier.incarnation=3" in ended.stderr, ended.stderr
+    with broker_in_thread(tmp_path / "second", None, **SETTINGS, **(more | {"trioka_tier_incarnation": 3})) as broker:
+        at = address(broker)
+        assert read(at, "orders") == {offset: record for offset, record in before.items() if offset < end}
+        assert committed(at, "reader") == {"orders": 7}
+
+
 def test_what_cannot_be_restored_is_said_in_a_sentence(burnt: Burnt, store: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
