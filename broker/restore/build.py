@@ -51,7 +51,7 @@ RECORDS_PER_BATCH: Final = 200
 
 
 def check_directory(disk: Disk, path: str) -> None:
-    """CannotRestore unless there is nothing yet."""
+    """CannotRestore unless there is nothing yet, or an empty directory that can be replaced."""
     for name in (path, path + UNFINISHED):
         if disk.exists(name) and (name != path or not disk.is_directory(path) or disk.list(path)):
             reason = "is not empty" if name == path else "is left of an interrupted restore; delete it"
@@ -69,9 +69,7 @@ def build_directory(plan: RestorePlan, path: str, *, node_id: int, disk: Disk, c
     _Builder(
         plan, unfinished, node_id=node_id, directory_id=directory_id, disk=disk, clock=clock, random=random
     ).build()
-    if disk.exists(path):
-        os.rmdir(path)
-    disk.rename(unfinished, path)
+    disk.rename(unfinished, path)  # over an empty directory, if there is one
     disk.sync_directory(os.path.dirname(os.path.abspath(path)))
 
 

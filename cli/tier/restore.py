@@ -22,9 +22,10 @@ from trioka.broker.restore.build import build_directory, check_directory
 from trioka.broker.restore.plan import PartitionPlan, is_rewritten
 from trioka.broker.restore.source import CannotRestore, RestorePlan, find_cluster, read_plan
 from trioka.broker.tier.ownership import incarnation_key
-from trioka.protocol.errors import KafkaError
+from trioka.protocol.errors import KafkaError, ProtocolError
 from trioka.protocol.primitives import uuid_text
 from trioka.storage.disk import OsDisk
+from trioka.storage.layout import CorruptFile
 
 from ..archive.options import archive_url, explained, parse_pairs
 from ..options import confirmed, with_output
@@ -71,6 +72,8 @@ def restore(
     with _explained():
         if not is_plan:
             check_directory(OsDisk(), path)
+            if os.path.ismount(path):
+                raise CannotRestore(f"{path} is a mount point, which cannot be replaced; name a directory in it")
         bucket = Bucket(archive_url(url), pairs)
         plan = read_plan(bucket, find_cluster(bucket, cluster_id))
         _show(plan, output)
@@ -97,7 +100,7 @@ def _explained() -> Iterator[None]:
             yield
         except CannotRestore as error:
             raise Failure(str(error), exit_code=Exit.NOT_FOUND) from None
-        except KafkaError as error:
+        except (KafkaError, ProtocolError, CorruptFile) as error:
             raise Failure(f"the directory cannot be built: {error}") from None
         except OSError as error:
             raise Failure(f"{error.filename}: {error.strerror}") from None

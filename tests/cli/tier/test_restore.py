@@ -178,6 +178,7 @@ def test_the_plan_says_what_is_lost_and_writes_nothing(burnt: Burnt, store: Path
 
 def test_a_cluster_comes_back_from_the_object_store_alone(burnt: Burnt, store: Path, tmp_path: Path) -> None:
     data = tmp_path / "new"
+    data.mkdir()  # an empty directory is replaced
     ended = restored(store, data, "--yes")
     assert ended.code == Exit.OK, ended.stderr
     assert "trioka.tier.incarnation=2" in ended.stderr
