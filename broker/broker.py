@@ -170,8 +170,7 @@ class Broker:
         self._stopping = trio.Event()
         self._ready = trio.Event()
         self._life = trio.CancelScope(shield=True)
-        self._has_lived = False
-        self._is_dead = False
+        self._has_lived = self._is_dead = False
         self.quorum_client: QuorumClient | None = None
         self._quorum_store: QuorumStore
         self.stopped = trio.Event()  # set when everything is closed and durable

@@ -5,6 +5,7 @@ frames that their serializers write.
 """
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
-from toolchains import unavailable
+from toolchains import go_program, unavailable
 
 from trioka.gateway.registry.formats.protobuf import MAIN, compile_files
 from trioka.pipeline.installation.cache import Unavailable
@@ -194,3 +195,23 @@ def test_python_schema_registry_client_registers_evolves_and_reads(kafka: Broker
     assert client.delete_version("other", 1) == 1
     assert client.delete_subject("other") == [2]
     assert "other" not in client.get_subjects()
+
+
+@pytest.mark.nightly
+def test_franz_go_registers_evolves_and_deletes() -> None:
+    try:
+        program = go_program("registry")
+    except Unavailable as missing:
+        unavailable(missing)
+    with Broker() as kafka:
+        done = subprocess.run([*program, kafka.registry_url], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        '1 1 {"type":"record","name":"A","fields":[{"name":"x","type":"int"}]}',
+        "2 3 4 [go-avro go-json go-proto go-ref]",
+        "false",
+        "FULL <nil>",
+        "1 3",
+        "[1] [1]",
+        "[0 0 0 0 1]",
+    ]

@@ -269,12 +269,10 @@ class FetchFastPath(FastPath):
             if replica is None or not replica.leads or (epoch >= 0 and epoch != replica.leader_epoch):
                 return None
             log = replica.log
-            high_watermark, log_start = log.high_watermark, log.log_start_offset
-            stable = log.last_stable_offset
+            high_watermark, log_start, stable = log.high_watermark, log.log_start_offset, log.last_stable_offset
             upto = stable if self._is_committed else high_watermark
-            if not log.local_log_start_offset <= offset <= log.log_end_offset:
-                return None
-            if replica.is_linearizable and offset >= upto:
+            is_outside = not log.local_log_start_offset <= offset <= log.log_end_offset
+            if is_outside or (replica.is_linearizable and offset >= upto):
                 return None
             records: RecordBytes | None = None
             size = 0

@@ -375,8 +375,7 @@ class PartitionReader:
                 if nearest is not None:
                     self.must_answer = True
                     return self._read_there(cached, log, nearest)
-        is_first = self.found_bytes == 0
-        if offset >= upto or (self.left <= 0 and not is_first):
+        if offset >= upto or (self.left <= 0 and self.found_bytes):
             if offset < upto:
                 self.unfinished.append(cached)
             else:
@@ -387,6 +386,11 @@ class PartitionReader:
                 if self.asker >= 0 and self.broker.replication.is_rack_aware:
                     self.must_answer = True  # consumers may wait for the high watermark at the follower
             return self._nothing(cached, log)
+        return self._read_records(cached, replica, upto)
+
+    def _read_records(self, cached: CachedPartition, replica: Replica, upto: int) -> Result:
+        """Reads a partition that has records between the fetch offset and `upto`."""
+        log, offset = replica.log, cached.fetch_offset
         limit = min(cached.max_bytes, self.left)
         if offset < log.local_log_start_offset:
             remote = self._read_remote(cached, replica, upto, limit)
@@ -408,7 +412,7 @@ class PartitionReader:
                 self.cold.append(part)
                 self.left -= part.size  # the bytes that this partition would have taken
                 return self._nothing(cached, log)
-        read = log.read(offset, limit, upto=upto, at_least_one=is_first)
+        read = log.read(offset, limit, upto=upto, at_least_one=self.found_bytes == 0)
         if read.records is None:
             # No batch fits. As in Kafka, aborted transactions are only listed if the limit is exhausted.
             self.unfinished.append(cached)

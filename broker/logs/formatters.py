@@ -14,7 +14,10 @@ or control a terminal. Records, passwords and tokens never appear in a line: no 
 import logging
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+from .event import Event
+from .tier_events import TIER_EVENTS
 
 MAX_LINE: Final = 16 * 1024  # characters; tracebacks are the longest
 HUMAN: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -23,13 +26,9 @@ REPEAT_S: Final = 60.0  # the same warning is written once in this interval
 MAX_REPEATED: Final = 1000  # distinct warnings that are remembered
 
 
-class Event(NamedTuple):
-    name: str
-    fields: tuple[str, ...] = ()  # names of the sentence's arguments
-
-
 # By logger and sentence. Two loggers may log the same event under one name.
 EVENTS: Final[Mapping[tuple[str, str], Event]] = {
+    **TIER_EVENTS,
     ("trioka.broker", "the broker is ready: node %d, epoch %d"): Event("broker.ready", ("node", "broker_epoch")),
     ("trioka.broker", "the broker has stopped"): Event("broker.stopped"),
     ("trioka.broker", "a log directory is offline: %s"): Event("directory.offline", ("reason",)),
@@ -73,6 +72,15 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.followers", "%r: log restarted at %d, the leader's log start offset"): Event(
         "follower.begun_anew", ("replica", "offset")
     ),
+    ("trioka.followers", "%r: begins at %d, behind the object store"): Event(
+        "follower.begun_behind_store", ("replica", "offset")
+    ),
+    ("trioka.followers", "internal error: %r cannot begin"): Event("bug.follower_begin", ("replica",)),
+    ("trioka.reads", "internal error: a linearizable read"): Event("bug.linearizable_read"),
+    ("trioka.reads", "the controller does not confirm %d leader epochs: %s"): Event(
+        "read.unconfirmed", ("leader_epochs", "reason")
+    ),
+    ("trioka.reads", "internal error: confirming %d leader epochs"): Event("bug.read_confirmation", ("leader_epochs",)),
     ("trioka.in_sync", "%r: log damaged, leaving the ISR"): Event("replica.damaged", ("replica",)),
     ("trioka.in_sync", "%r: log damaged, and no other replica is in sync"): Event("leader.damaged", ("replica",)),
     ("trioka.in_sync", "AlterPartition failed, retrying: %s"): Event("isr.proposed_again", ("reason",)),

@@ -145,7 +145,7 @@ class TieredStorage:
         """A segment of the object store is about to be deleted."""
         if cause is Cause.MISSING:
             log.error(
-                "tier.segment_missing: %s: offsets %d to %d have lost objects in %s",
+                "%s: offsets %d to %d have lost objects in %s",
                 about,
                 segment.start_offset,
                 segment.end_offset,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from trioka.archive.table_sync import Undecodable
 from trioka.pipeline.errors import InvalidPipeline
 from trioka.pipeline.formats.avro import MAX_DEPTH, AvroDecoder, parsed
-from trioka.pipeline.formats.framing import Undecodable as NotFollowingTheSchema
+from trioka.protocol.schema_framing import Undecodable as NotFollowingTheSchema
 
 PRIMITIVES: Final = {
     "boolean": pa.bool_(),

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import click
 
 from trioka.pipeline.errors import InvalidPipeline
-from trioka.pipeline.formats.framing import Undecodable, framed
 from trioka.pipeline.installation.cache import Unreachable
+from trioka.protocol.schema_framing import Undecodable, framed
 
 from ..client.registry_client import RegistryClient
 from ..terminal.failure import Exit, Failure

@@ -1,6 +1,6 @@
 """Decodes values and keys by the schemas of a registry, for `consume --decode registry`.
 
-Each begins with a zero byte and the id of the schema that wrote it (`trioka.pipeline.formats.framing`), whose type may
+Each begins with a zero byte and the id of the schema that wrote it (`trioka.protocol.schema_framing`), whose type may
 be Avro, Protobuf or JSON. A schema is requested once, with the schemas that it refers to. The registry sends Protobuf
 as descriptors (`format=serialized`), so no protoc is needed here.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
-from trioka.pipeline.formats.framing import Undecodable, framed, message_path
+from trioka.protocol.schema_framing import Undecodable, framed, message_path
 
 from ..client.registry_client import RegistryClient, RegistryFailure
 from ..terminal.failure import Failure

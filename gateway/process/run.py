@@ -8,8 +8,11 @@ does not wait for calls.
 
 import asyncio
 import logging
+import os
 import signal
 import ssl
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -47,6 +50,7 @@ from .metrics import Metrics
 from .part import Part
 
 LOG: Final = logging.getLogger("trioka.gateway")
+THREADS_S: Final = 3.0  # how long the end waits for threads
 HEALTH_S: Final = 0.5  # how late the health service may say what /readyz says
 MAX_METADATA_BYTES: Final = 16 * 1024  # headers of a call; a bearer token is the largest
 
@@ -264,3 +268,11 @@ def run(settings: Settings, access: ClusterAccess, ready: Callable[[Ready], None
     """Serve until a signal. Raises SettingsError or CannotListen if it cannot start."""
     with suppress(KeyboardInterrupt):
         asyncio.run(_main(settings, access, ready))
+    deadline = time.monotonic() + THREADS_S
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join(max(0, deadline - time.monotonic()))
+            if thread.is_alive():  # in a call of librdkafka that does not return; Python would wait for it
+                LOG.warning("the gateway ends while a call to the cluster does not return")
+                logging.shutdown()
+                os._exit(0)

@@ -12,6 +12,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final
 
 import grpc
@@ -43,6 +44,7 @@ FAULTS: Final = frozenset(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
     }
 )
+STUCK_S: Final = 4.0  # more than a transaction, with its abort, may take beyond its time limit
 THREADS: Final = 32  # transactions at the same time
 
 
@@ -182,8 +184,13 @@ class NamedProducer:
             return None
         assert self._producer is not None
         writings, last = [each.writing for each in items], items[-1].sequence
+        call = asyncio.get_running_loop().run_in_executor(self._pool, self._producer.write, writings, last + 1)
+        await asyncio.wait([call], timeout=self._cluster.timeout_s + STUCK_S)
+        if not call.done():
+            self._abandon(call)
+            return errors.RequestTimedOut(f"producer {self._name!r}: the transaction did not end in time")
         try:
-            await asyncio.get_running_loop().run_in_executor(self._pool, self._producer.write, writings, last + 1)
+            call.result()
         except Unusable as unusable:
             self._drop()
             return unusable.error
@@ -208,6 +215,20 @@ class NamedProducer:
                 raise error.error from None
             raise
         self._producer = producer
+
+    def _abandon(self, call: "asyncio.Future[None]") -> None:
+        """Leave a producer that librdkafka does not return from, in spite of its time limit: it waits for a coordinator
+        that has died. Its successor fences it, so that nothing of it is committed later."""
+        producer, self._producer = self._producer, None
+
+        def ended(ended_call: "asyncio.Future[None]") -> None:
+            if not ended_call.cancelled():
+                ended_call.exception()
+            with suppress(RuntimeError):  # the pool may be closed
+                if producer is not None:
+                    self._pool.submit(producer.close)
+
+        call.add_done_callback(ended)
 
     def _drop(self) -> None:
         producer, self._producer = self._producer, None

@@ -4,6 +4,7 @@ The sequence is the committed offset of group `trioka.producer.<name>` for parti
 What is committed is one more than the sequence, as for a consumer that has read a record.
 """
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -24,6 +25,8 @@ PREFIX: Final = "trioka.producer."
 SEQUENCE_PARTITION: Final = 0
 # Errors of a record whose reason is the producer's, which its next call raises.
 CONSEQUENCES: Final = frozenset({RdError._PURGE_QUEUE, RdError._PURGE_INFLIGHT, RdError._FATAL})
+ABORT_S: Final = 2.0
+LEAST_S: Final = 0.1  # of one call
 ATTEMPTS: Final = 5  # of a call that librdkafka says to repeat
 
 
@@ -62,7 +65,7 @@ class TransactionalProducer:
     def begin(self) -> None:
         """Fence others of this name, and end what they left behind."""
         try:
-            self._call(self._producer.init_transactions)
+            self._call(self._producer.init_transactions, time.monotonic() + self._timeout_s)
         except KafkaException as error:
             raise Unusable(self._error(error)) from None
 
@@ -70,22 +73,23 @@ class TransactionalProducer:
         """One transaction with the records of all requests. Raises Unusable with the reason if it is not committed: a
         producer of librdkafka that has aborted a transaction fails the next one, because sequence numbers are missing.
         """
+        deadline = time.monotonic() + self._timeout_s
         for request in requests:
             request.error, request.is_lost = None, False  # of an earlier transaction with others
         try:
             self._producer.begin_transaction()
             for request in requests:
                 self._queue(request)
-            self._call(self._producer.flush, is_flush=True)
+            self._call(self._producer.flush, deadline, is_flush=True)
             failed = next((each.error for each in requests if each.error is not None), None)
             if failed is not None:
                 raise failed
             topics = sorted({each.topic for each in requests})
             offsets = [TopicPartition(topic, SEQUENCE_PARTITION, next_sequence) for topic in topics]
-            self._call(partial(self._producer.send_offsets_to_transaction, offsets, self._group))
+            self._call(partial(self._producer.send_offsets_to_transaction, offsets, self._group), deadline)
             if any(each.is_lost for each in requests):
                 raise errors.NetworkException(f"producer {self._name!r}: records were not written")
-            self._call(self._producer.commit_transaction)
+            self._call(self._producer.commit_transaction, deadline)
         except KafkaException as error:
             self._abort()
             raise Unusable(self._error(error)) from None
@@ -121,17 +125,21 @@ class TransactionalProducer:
         that takes this one's place ends the transaction; whether a commit that was begun has taken place, the committed
         sequence shows it."""
         with suppress(KafkaException):
-            self._call(self._producer.abort_transaction)
+            self._call(self._producer.abort_transaction, time.monotonic() + ABORT_S)
 
-    def _call(self, call: Any, *, is_flush: bool = False) -> None:
+    def _call(self, call: Any, deadline: float, *, is_flush: bool = False) -> None:
+        """A call that librdkafka says to repeat is repeated within the time limit of the whole transaction: a producer
+        that waits for a coordinator that has died is better replaced."""
         for attempt in range(ATTEMPTS):
+            left_s = max(deadline - time.monotonic(), LEAST_S)
             try:
-                left = _without_system_error(call, self._timeout_s)
+                left = _without_system_error(call, left_s)
                 if is_flush and left:
                     raise errors.RequestTimedOut(f"producer {self._name!r}: {left} records were not written in time")
                 return
             except KafkaException as error:
-                if not error.args[0].retriable() or attempt == ATTEMPTS - 1:
+                is_last = attempt == ATTEMPTS - 1 or time.monotonic() >= deadline
+                if is_last or not error.args[0].retriable():
                     raise
 
     def _error(self, error: KafkaException) -> KafkaError:

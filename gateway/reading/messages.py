@@ -57,7 +57,7 @@ class MessageBuilder:
     ) -> Iterator[tuple[log_pb2.ConsumeResponse | None, int]]:
         """Messages with the position behind each. The last item may be None with a position: it has moved over what is
         not for the reader. What precedes something too large comes before the error."""
-        if self.is_full:  # by another partition, while this one was fetched
+        if self._is_limited and self._left <= 0:  # by another partition, while this one was fetched
             return
         for header, visible in seen_batches(fetched.data, position, fetched.aborted):
             if end is not None and header.base_offset >= end:

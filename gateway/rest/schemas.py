@@ -15,12 +15,14 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from jsonschema.validators import Draft7Validator, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
+
+from trioka.protocol.schema_framing import Undecodable, framed, message_path
 
 from ..registry.errors import RegistryError
 from ..registry.formats.protobuf import ProtobufSchema
@@ -29,9 +31,7 @@ from ..registry.service import RegistryService, SchemaContent
 from .errors import BAD_RECORDS, NO_SCHEMA, WRONG_FORMAT, RestError
 from .formats import WITH_SCHEMA
 
-HEADER_BYTES: Final = 5
 FIRST_MESSAGE: Final = b"\0"  # the path to the first message of a Protobuf file
-MAX_PATH: Final = 16
 CODECS: Final = 1000
 
 
@@ -84,13 +84,15 @@ class SchemaCodecs:
     def decode(self, data: bytes | None, form: str, where: str) -> Any:
         if data is None:
             return None
-        if len(data) < HEADER_BYTES or data[0]:
-            raise RestError(WRONG_FORMAT, f"The record {where} does not begin with the id of a schema.")
-        content = self._content(int.from_bytes(data[1:HEADER_BYTES]))
+        try:
+            schema_id, rest = framed(data)
+        except Undecodable:
+            raise RestError(WRONG_FORMAT, f"The record {where} does not begin with the id of a schema.") from None
+        content = self._content(schema_id)
         if content.schema_type != WITH_SCHEMA[form]:
             raise RestError(WRONG_FORMAT, f"The record {where} has a schema of the type {content.schema_type}.")
         try:
-            return _DECODE[content.schema_type](content, data[HEADER_BYTES:])
+            return _DECODE[content.schema_type](content, rest)
         except RestError:
             raise
         except Exception as error:  # of the libraries, for damaged data
@@ -157,7 +159,7 @@ def _encode_protobuf(content: SchemaContent, value: Any) -> bytes:
 
 
 def _decode_protobuf(content: SchemaContent, data: bytes) -> Any:
-    path, rest = _message_path(data)
+    path, rest = message_path(data)
     found = _messages(content)[path[0]]
     for index in path[1:]:
         found = found.nested_types[index]
@@ -165,31 +167,6 @@ def _decode_protobuf(content: SchemaContent, data: bytes) -> Any:
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-
-
-def _message_path(data: bytes) -> tuple[list[int], bytes]:
-    """The indexes that lead to the message: a count and as many numbers, as zigzag varints; 0 is the first message."""
-    count, at = _varint(data, 0)
-    if not 0 <= count <= MAX_PATH:
-        raise DecodeError("the path to the message is damaged")
-    path = []
-    for _ in range(count):
-        index, at = _varint(data, at)
-        path.append(index)
-    return path or [0], data[at:]
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        if at >= len(data):
-            break
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-    raise DecodeError("the path to the message is damaged")
 
 
 # -- JSON Schema -------------------------------------------------------------------------------------------------------

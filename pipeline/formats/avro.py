@@ -17,10 +17,11 @@ from typing import Any
 
 import fastavro
 
+from trioka.protocol.schema_framing import Undecodable, framed
+
 from ..declaration.model import Avro
 from ..errors import InvalidPipeline
 from ..installation.cache import Unreachable
-from .framing import Undecodable, framed
 
 REGISTRY_TIMEOUT_S = 10
 REGISTRY_ANSWER_LIMIT_BYTES = 4 << 20

@@ -18,8 +18,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from trioka.protocol.schema_framing import Undecodable, framed, without_message_path
+
 from ..errors import InvalidPipeline
-from .framing import Undecodable, framed, without_message_path
 
 MAX_DEPTH = 32
 TIMESTAMP = "google.protobuf.Timestamp"

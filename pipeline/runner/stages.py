@@ -14,13 +14,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from trioka.protocol.schema_framing import Undecodable
+
 from ..declaration.model import Avro, Declaration, Decoding, Json, Protobuf
 from ..errors import InvalidPipeline
 from ..expectations.columns import MAX_REASON_CHARS, METADATA, REASON, VALUE, sentences
 from ..expectations.judge import check_rule, marked, stopping, without_marks
 from ..formats import avro, protobuf
 from ..formats.decimals import is_rounded, texts_of
-from ..formats.framing import Undecodable
 
 VIEW = "records"
 RECORD = "kafka_record"

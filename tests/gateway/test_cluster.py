@@ -30,9 +30,10 @@ def write(log: LogServiceStub, topic: str, sequence: int, *, name: str | None) -
     raise AssertionError(f"sequence {sequence} was never answered")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_streams_and_named_producers_go_on_when_leaders_are_killed() -> None:
-    with Cluster() as kafka, GatewayUnderTest(kafka.bootstrap_servers) as gateway:
+    words = ["--override", "cluster.request.timeout.ms=3000"]  # a coordinator that dies may cost so much
+    with Cluster() as kafka, GatewayUnderTest(kafka.bootstrap_servers, *words) as gateway:
         topic = kafka.create_topic("t", 3, min_insync_replicas=2)
         with grpc.insecure_channel(gateway.grpc) as channel:
             log = LogServiceStub(channel)

@@ -298,8 +298,8 @@ MUTANTS = (
         producer_state,
         "ProducerState",
         recovery,
-        "                self._load(snapshot, now_ms, expiration_ms)\n",
-        "                pass\n",
+        within("ProducerState.truncate_and_reload", "self._load(snapshot, now_ms, expiration_ms)"),
+        "pass",
     ),
     _module(
         "producers",

@@ -17,8 +17,8 @@ from mutants.plant import Rule, assert_noticed, within
 from trioka.pipeline.declaration.model import Avro
 from trioka.pipeline.errors import InvalidPipeline
 from trioka.pipeline.formats import avro, protobuf
-from trioka.pipeline.formats.framing import Undecodable
 from trioka.pipeline.installation.cache import Unreachable
+from trioka.protocol.schema_framing import Undecodable
 
 OLD: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 NEW: dict[str, Any] = {

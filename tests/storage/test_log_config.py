@@ -36,7 +36,7 @@ KAFKA = {
     "segment.jitter.ms": 0,
     "segment.ms": 604800000,
 }
-OURS = {"validate.records": "full"}  # Kafka always does
+OURS = {"validate.records": "full", "schema.ids": None}  # Kafka always checks records, and never schemas
 
 
 def test_the_defaults_are_kafkas() -> None:

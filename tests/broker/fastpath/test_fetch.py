@@ -389,7 +389,7 @@ MISTAKES = [
     ("if name != topic:", "if False:"),
     ("return None if updates else reads", "return reads"),
     ("or (epoch >= 0 and epoch != replica.leader_epoch)", ""),
-    ("if not log.local_log_start_offset <= offset <= log.log_end_offset:", "if False:"),
+    ("not log.local_log_start_offset <= offset <= log.log_end_offset", "False"),
     ("if cached is not None and cached.is_up_to_date(high_watermark, log_start):", "if False:"),
     ("limit = max_bytes if max_bytes < left else left", "limit = left"),
     ("at_least_one=not found", "at_least_one=True"),

@@ -238,7 +238,7 @@ MISTAKES: list[tuple[ModuleType, str, str, Callable[..., None]]] = [
     ),
     (
         connection_file,
-        "if self._inflight and REQUEST_START.unpack_from(frame, 0)[0] != PRODUCE_KEY:",
+        "if self._inflight and not _is_produce(frame):",
         "if False:",
         only_produces_pass,
     ),

@@ -321,6 +321,6 @@ async def test_a_broker_does_not_use_a_store_without_conditional_writes(tmp_path
     with faulty_s3("unconditional") as endpoint:
         settings = tiered("s3://tier/cluster", **s3_settings(endpoint))
         with pytest.raises(ExceptionGroup) as failed:
-            async with running_broker(tmp_path, **settings):
-                pass
+            async with running_broker(tmp_path, **settings) as broker:  # a store that is slow is tried again
+                await broker.stopped.wait()
         assert failed.group_contains(LogDirectoriesOffline, match="does not honour conditional writes")

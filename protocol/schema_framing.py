@@ -14,7 +14,7 @@ MAX_PATH = 16
 
 
 class Undecodable(Exception):
-    """A record that cannot be decoded; the message is the reason. It goes to the dead letters."""
+    """A value that cannot be decoded; the message is the reason."""
 
 
 def framed(value: bytes) -> tuple[int, bytes]:

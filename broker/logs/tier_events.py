@@ -1,0 +1,54 @@
+"""Names of the events of tiered storage in the log (formatters.py)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from .event import Event
+
+LOGGER: Final = "trioka.tier"
+
+_BY_SENTENCE: Final = {
+    "topic %s, which tiered storage needs, could not be created: %s": Event(
+        "tier.topic_not_created", ("topic", "reason")
+    ),
+    "the object store does not answer, and is tried again; nothing is copied meanwhile: %s": Event(
+        "tier.store_unanswered_at_start", ("reason",)
+    ),
+    "the object store does not answer: %s": Event("tier.store_unanswered", ("reason",)),
+    "the object store answers: %s": Event("tier.store_answers", ("store",)),
+    "tiered storage stops writing: %s": Event("tier.superseded", ("reason",)),
+    "the incarnation of the cluster could not be checked: %s": Event("tier.incarnation_unchecked", ("reason",)),
+    "%s-%d is not replayed: %s": Event("tier.metadata_not_replayed", ("topic", "partition", "reason")),
+    "%s: the record at %d is skipped: %s": Event("tier.record_skipped", ("topic", "offset", "reason")),
+    "%s: waiting for the remote log metadata: %s": Event("tier.metadata_awaited", ("partition", "reason")),
+    "%s: offsets %d to %d are in the object store": Event(
+        "tier.segment_copied", ("partition", "start_offset", "end_offset")
+    ),
+    "%s: the log starts at %d now: what was before %s": Event("tier.log_start_moved", ("partition", "offset", "cause")),
+    "%s: %s; the next attempt is in %.1f s": Event("tier.attempt_failed", ("partition", "reason", "pause_s")),
+    "%s: deleting offset %d to %d: %s": Event(
+        "tier.segment_deleted", ("partition", "start_offset", "end_offset", "cause")
+    ),
+    "%s: local segments are not deleted: %s": Event("tier.local_segments_kept", ("partition", "reason")),
+    "%s: offsets %d to %d have lost objects in %s": Event(
+        "tier.segment_missing", ("partition", "start_offset", "end_offset", "store")
+    ),
+    "%s: the topic was deleted, its %d segments go from the object store": Event(
+        "tier.topic_deleted", ("partition", "segments")
+    ),
+    "%s: segments of the deleted topic remain, the next attempt is in %.1f s: %s": Event(
+        "tier.deletion_failed", ("partition", "pause_s", "reason")
+    ),
+    "swept %d objects that belonged to no segment": Event("tier.swept", ("objects",)),
+    "the object store could not be swept, the next attempt is tomorrow: %s": Event("tier.sweep_failed", ("reason",)),
+    "the segment %s is complete in %s, and %s has no record of it: its records are lost. It is kept": Event(
+        "tier.segment_unrecorded", ("segment", "store", "topic")
+    ),
+    "a read from the object store failed: %s": Event("tier.read_failed", ("reason",)),
+    "internal error: the task of %s has ended": Event("bug.tier_task", ("partition",)),
+    "internal error: the segments of %s are not deleted": Event("bug.tier_deletion", ("partition",)),
+}
+
+TIER_EVENTS: Final[Mapping[tuple[str, str], Event]] = {
+    (LOGGER, sentence): event for sentence, event in _BY_SENTENCE.items()
+}
