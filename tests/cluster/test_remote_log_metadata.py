@@ -1,6 +1,7 @@
 """The image of `__remote_log_metadata`: transitions, rule R, usable prefixes and lookups."""
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from support.remote_segments import ABOUT, DELETED, DELETING, FINISHED, a_partition, a_segment, lineage, update
@@ -135,7 +136,8 @@ def test_records_survive_encoding() -> None:
 
 def test_a_record_with_an_unknown_state_starts_no_segment() -> None:
     for state in (-1, 4, 99):
-        record = replace(segment_record(ABOUT, a_segment(3, 9, (1, 3))), remote_log_segment_state=state)
+        segment = replace(a_segment(3, 9, (1, 3)), state=cast(SegmentState, state))
+        record = segment_record(ABOUT, segment)
         image = RemoteLogMetadata()
         assert not image.replay(record, 1)
         partition = image.partition(ABOUT.topic_id, ABOUT.partition)
