@@ -93,11 +93,11 @@ class ArchivedPartition:
     def last_stable_offset(self) -> int:
         """The end for read_committed: the first record of a transaction that the archive does not decide."""
         if self._stable_end is None:
-            last = self._last_slice()
+            last = self.last_slice()
             self._stable_end = self.end_offset if last is None else stable_end(last, self._open_at_end_of(last))
         return self._stable_end
 
-    def _last_slice(self) -> Slice | None:
+    def last_slice(self) -> Slice | None:
         """The last one, with a segment that ends there: only its snapshot says which transactions are open."""
         if not self.slices or self.slices[-1].end_offset == self.slices[-1].manifest.next_offset:
             return self.slices[-1] if self.slices else None

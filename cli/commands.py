@@ -51,7 +51,7 @@ COMMANDS: Final[Mapping[str, LazyCommand]] = {
     ),
     "table": LazyCommand("trioka.cli.table.command", "table", "tiered topics as Iceberg tables", "table"),
     "tier": LazyCommand(
-        "trioka.cli.tier.command", "tier", "tiered topics: status, ls, verify, sweep, lifecycle", "archive"
+        "trioka.cli.tier.command", "tier", "tiered topics: status, ls, verify, sweep, lifecycle, restore", "archive"
     ),
     "bench": LazyCommand("trioka.cli.bench", "bench", "how fast is this broker, from here?"),
     "explain": LazyCommand("trioka.cli.explain", "explain", "what an error code or a config key means"),

@@ -58,6 +58,7 @@ NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
+NEVER_IDLE_MS: Final = -(2**63)  # as the time of now
 MAX_EPOCH: Final = 2**15 - 1
 
 SEQUENCES: Final = 2**31
@@ -341,6 +342,11 @@ class ProducerState:
         """Write one for `end_offset`, at a roll (`sync=False`) and at a clean stop. False if there is nothing new."""
         if self.end_offset <= self._snapshot_offset:
             return False
+        self.snapshots.write(self.end_offset, self.snapshot(), sync=sync)
+        self._snapshot_offset = self.end_offset
+        return True
+
+    def snapshot(self) -> Snapshot:
         ids = sorted(self._producers)
         entries = [_entry(producer_id, self._producers[producer_id]) for producer_id in ids]
         batches = [
@@ -349,9 +355,13 @@ class ProducerState:
             if len(self._producers[producer_id].window) > 1
             for first_sequence, _, first_offset, last_offset, timestamp in self._producers[producer_id].window
         ]
-        self.snapshots.write(self.end_offset, Snapshot(entries, batches if entries else None), sync=sync)
-        self._snapshot_offset = self.end_offset
-        return True
+        return Snapshot(entries, batches if entries else None)
+
+    def load(self, snapshot: Snapshot, offset: int) -> None:
+        """The state at this offset, whatever its age, of producers that are replayed for another reader."""
+        self._forget_all()
+        self._load(snapshot, NEVER_IDLE_MS, 0)
+        self.end_offset = offset
 
     def truncate_and_reload(
         self, start: int, log_end: int, *, now_ms: int, expiration_ms: int

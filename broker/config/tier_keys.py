@@ -127,3 +127,6 @@ REMOTE_LOG_STORAGE_MANAGER_CLASS_PATH = broker_key("remote.log.storage.manager.c
 REMOTE_LOG_STORAGE_MANAGER_IMPL_PREFIX = broker_key("remote.log.storage.manager.impl.prefix",
     String(check=not_empty), "rsm.config.", MEDIUM, effect=JAVA,
     doc="Prefix of the keys that are passed to remote.log.storage.manager.class.name.")
+TIER_RESTORE_COPIES_MS = broker_key("trioka.tier.restore.copies.ms", Long(min=1), MINUTE_MS, LOW, hidden=True,
+    doc="Time in milliseconds between two copies of the cluster's metadata and of committed offsets to the object "
+        "store, if they have changed. `trioka tier restore` reads them: it loses what was changed later.")

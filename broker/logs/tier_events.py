@@ -44,6 +44,7 @@ _BY_SENTENCE: Final = {
     "the segment %s is complete in %s, and %s has no record of it: its records are lost. It is kept": Event(
         "tier.segment_unrecorded", ("segment", "store", "topic")
     ),
+    "the copies for a restore in %s are not up to date: %s": Event("tier.copies_failed", ("store", "reason")),
     "a read from the object store failed: %s": Event("tier.read_failed", ("reason",)),
     "internal error: the task of %s has ended": Event("bug.tier_task", ("partition",)),
     "internal error: the segments of %s are not deleted": Event("bug.tier_deletion", ("partition",)),

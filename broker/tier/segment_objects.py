@@ -6,6 +6,8 @@ index interval, as a leader writes them.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
+from os.path import dirname
 from struct import Struct
 from typing import Final, cast
 
@@ -37,11 +39,10 @@ from trioka.storage.batch_scan import scan
 from trioka.storage.checkpoint import EpochEntry
 from trioka.storage.disk import Disk
 from trioka.storage.log import Log
-from trioka.storage.producer_snapshot import Snapshot
-from trioka.storage.producer_snapshot import encode as encode_snapshot
 from trioka.storage.txn_index import AbortedTransaction
 
 from .object_store import PART_BYTES, ObjectStore
+from .producers_at import SegmentFile, snapshot_at_end
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
@@ -56,7 +57,8 @@ class SegmentFiles:
     base_offset: int
     next_offset: int
     size: int
-    snapshot_path: str
+    local: tuple[SegmentFile, ...]  # the segments on this disk up to this one, for its producer snapshot
+    begins_empty: bool  # nothing is before them
     index_interval_bytes: int
     epochs: tuple[EpochEntry, ...]  # the whole chain of the log up to the end of the segment
     aborted: tuple[AbortedTransaction, ...]
@@ -93,7 +95,11 @@ def files_of(log: Log, base_offset: int) -> SegmentFiles:
         base_offset=base_offset,
         next_offset=next_offset,
         size=segment.size,
-        snapshot_path=log.producers.snapshots.path(next_offset),
+        local=tuple(
+            SegmentFile(each.log_path, each.base_offset, following.base_offset, each.size)
+            for each, following in pairwise(log.segments[: number + 2])
+        ),
+        begins_empty=not log.has_remote_part,
         index_interval_bytes=log.config.index_interval_bytes,
         epochs=tuple(entry for entry in log.epochs.entries if entry.start_offset < next_offset),
         aborted=tuple(segment.txn_index),
@@ -115,7 +121,9 @@ def describe(files: SegmentFiles) -> Described:
     indexes = SegmentIndexes(
         offset=bytes(scanned.offsets),
         timestamp=bytes(scanned.times),
-        producer_snapshot=_snapshot(files),
+        producer_snapshot=snapshot_at_end(
+            files.disk, dirname(files.path), files.local, begins_empty=files.begins_empty
+        ),
         leader_epoch=encode_leader_epochs([LeaderEpoch(*entry) for entry in files.epochs]),
         transaction=encode_transactions(aborted) if aborted else None,
     )
@@ -128,14 +136,6 @@ def describe(files: SegmentFiles) -> Described:
         min_timestamp_ms=scanned.min_timestamp_ms,
         max_timestamp_ms=scanned.max_timestamp_ms,
     )
-
-
-def _snapshot(files: SegmentFiles) -> bytes:
-    """The producers at the end of the segment. Without the file, which is only an optimization, there are none: a
-    replica that starts there then knows no producer before its first batch, as after their expiration."""
-    if files.disk.exists(files.snapshot_path):
-        return files.disk.read(files.snapshot_path)
-    return encode_snapshot(Snapshot([]))
 
 
 class _Scan:

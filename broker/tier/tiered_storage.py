@@ -28,6 +28,7 @@ from ..config import tier_keys, topic_keys, trioka_keys
 from ..replication.partitions import Replica
 from .batch_range import TimedRecord
 from .byte_rate_limit import ByteRateLimit
+from .cluster_copies import ClusterCopies
 from .counts import TierCounts
 from .deletion import TopicDeletions
 from .fetch_reads import FetchReads
@@ -64,6 +65,7 @@ class TieredStorage:
         self.copy_quota = ByteRateLimit(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
         self.tasks: dict[TopicIdPartition, PartitionTask] = {}
         self.sweep = OrphanSweep(self)
+        self.copies = ClusterCopies(self)
         self._is_checked = False
         self.topic: RemoteLogMetadataTopic
         self._reader: RemoteReader | None = None
@@ -189,6 +191,7 @@ class TieredStorage:
             nursery.start_soon(self._own)
             nursery.start_soon(self._create_topic_when_needed)
             nursery.start_soon(self.sweep.run)
+            nursery.start_soon(self.copies.run)
             for replica in self.broker.partitions:
                 self._refresh(replica)
 

@@ -41,3 +41,11 @@ class Bucket(ReadOnlyStore):
     def delete(self, key: str) -> None:
         with suppress(FileNotFoundError):  # a broker was faster
             self._obstore.delete(self._store, key)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Writes an object unless the key exists."""
+        try:
+            self._obstore.put(self._store, key, data, mode="create")
+        except self._obstore.exceptions.AlreadyExistsError:
+            return False
+        return True

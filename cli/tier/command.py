@@ -5,6 +5,7 @@
     trioka tier verify s3://bucket/prefix    are all objects there, and does each belong to a segment?
     trioka tier sweep s3://bucket/prefix     deletes objects that belong to no segment
     trioka tier lifecycle --print            rules for the bucket
+    trioka tier restore --from s3://bucket/prefix --data DIR --plan    a cluster from the object store alone
 
 `status` and `ls` read `__remote_log_metadata` over the Kafka protocol, so they need no access to the store.
 `trioka archive verify` also reads the objects, and compares them with their manifests.
@@ -35,6 +36,7 @@ from .bucket import Bucket
 from .lifecycle import lifecycle
 from .ownership import require_latest_incarnation
 from .records import of_topics, read_metadata
+from .restore import restore
 
 STATUS_COLUMNS: Final = (
     Column("TOPIC", "topic"),
@@ -64,6 +66,7 @@ FINDING_COLUMNS: Final = (Column("SEGMENT", "segment"), Column("STATUS", "status
 
 tier = group("tier", "Tiered topics: their records, and the object store.", list="ls", check="verify")
 tier.add_command(lifecycle)
+tier.add_command(restore)
 
 
 @tier.command("status")

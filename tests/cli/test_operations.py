@@ -116,12 +116,13 @@ def was_stopped(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def is_tiered(folder: Path) -> Iterator[str]:
+def is_tiered(folder: Path, **more: object) -> Iterator[str]:
     """With two segments in the object store."""
-    settings = {
+    settings: dict[str, object] = {
         "remote_log_storage_system_enable": "true",
         "trioka_tier_url": (folder / "store").as_uri(),
         "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
+        **more,
     }
     with broker_at(folder / "data", **settings) as at:
         configs = ("--config", "remote.storage.enable=true", "--config", "internal.segment.bytes=2000")
@@ -164,6 +165,14 @@ def has_lost_its_memory(folder: Path) -> Iterator[str]:
     with broker_at(f"{disk},{memory}", **settings) as at:
         assert "orders" in command("topics", "describe", "--unavailable-partitions", at=at).out
         yield at
+
+
+@contextmanager
+def is_burnt(folder: Path) -> Iterator[str]:
+    with is_tiered(folder, trioka_tier_restore_copies_ms=50):
+        until(lambda: bool(list((folder / "store").glob("_trioka/*/metadata/*.checkpoint"))))
+    shutil.rmtree(folder / "data")
+    yield ""
 
 
 @contextmanager
@@ -210,6 +219,7 @@ BROKEN: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {
     "Copies to the object store lag": cannot_copy,
     "Objects are missing from the object store": lacks_an_object,
     "Memory is lost": has_lost_its_memory,
+    "The cluster is gone, the bucket is there": is_burnt,
     "TLS handshakes fail": shows_a_certificate_of_another_authority,
     "Logins fail": does_not_know_alice,
     "Throttled clients": throttles_alice,

@@ -1,5 +1,8 @@
 """The image of `__remote_log_metadata`: transitions, rule R, usable prefixes and lookups."""
 
+from dataclasses import replace
+from typing import cast
+
 import pytest
 from support.remote_segments import ABOUT, DELETED, DELETING, FINISHED, a_partition, a_segment, lineage, update
 
@@ -129,6 +132,16 @@ def test_records_survive_encoding() -> None:
     assert isinstance(read, RemoteLogSegmentMetadataRecord) and read_segment(read, 0) == segment
     assert read_epoch(epoch_headers(12)) == 12
     assert read_epoch(()) == NO_EPOCH
+
+
+def test_a_record_with_an_unknown_state_starts_no_segment() -> None:
+    for state in (-1, 4, 99):
+        segment = replace(a_segment(3, 9, (1, 3)), state=cast(SegmentState, state))
+        record = segment_record(ABOUT, segment)
+        image = RemoteLogMetadata()
+        assert not image.replay(record, 1)
+        partition = image.partition(ABOUT.topic_id, ABOUT.partition)
+        assert partition is not None and not partition.segments
 
 
 @pytest.mark.parametrize("value", [b"", b"\x01", b"\x01\x00", b"\x01\x63\x00", b"\x02\x00\x00", b"\x01\x00\x00\x01"])
