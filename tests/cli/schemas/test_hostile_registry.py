@@ -14,7 +14,7 @@ from support.command_line import Ended, command
 from trioka.cli.client.registry_client import RegistryClient
 from trioka.cli.terminal.failure import Failure
 from trioka.cli.topics.registry_decoding import RegistryDecoder
-from trioka.pipeline.formats.framing import Undecodable
+from trioka.protocol.schema_framing import Undecodable
 
 Respond = Callable[[BaseHTTPRequestHandler], None]
 
