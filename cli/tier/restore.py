@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from random import SystemRandom
 from typing import Any, Final
 
@@ -80,8 +81,9 @@ def restore(
         if is_plan or not confirmed(execute, f"Build {data} from this?"):
             return Exit.OK
         _take_over(bucket, plan)
-        found = read_plan(bucket, plan.cluster_id)  # the old cluster may have gone on until now
-        if _rows(found) != _rows(plan):
+        # The old cluster may have gone on until now.
+        found = replace(read_plan(bucket, plan.cluster_id), incarnation=plan.incarnation)
+        if _loss(found) != _loss(plan):
             write_stderr("The old cluster was still alive, and has changed what comes back:")
             _show(found, output)
         build_directory(found, path, node_id=node_id, disk=OsDisk(), clock=SystemClock(), random=SystemRandom())
@@ -136,6 +138,11 @@ def _show(plan: RestorePlan, output: str) -> None:
         write_stderr(f"  group {place.group}, {place.topic}-{place.partition}: dropped, the topic does not exist")
     for name in plan.unknown_topics:
         write_stderr(f"topic {name} has segments, and is not in the metadata: it is not restored")
+
+
+def _loss(plan: RestorePlan) -> object:
+    """What the operator has agreed to."""
+    return _rows(plan), plan.offsets.cut, plan.offsets.dropped, plan.unknown_topics
 
 
 def _rows(plan: RestorePlan) -> list[Mapping[str, Any]]:
