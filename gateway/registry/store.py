@@ -86,6 +86,7 @@ class SchemaStore:
         self._position = 0
         self._own_marker = -1  # the offset behind the own last record, if nobody else has written
         self._is_current = False  # the end was reached once
+        self._has_own_writes = False  # the state has all that this registry has written
         self._reason = "The registry has not read its topic yet."
         self._was_there = self._is_lost = False
         self._recent: deque[tuple[int, Record]] = deque(maxlen=RECENT)
@@ -220,6 +221,7 @@ class SchemaStore:
             consumer.assign([TopicPartition(self._topic, PARTITION, low)])
             with self._changed:
                 self._state, self._position, self._own_marker = RegistryState(), 0, -1
+                self._has_own_writes = False  # a leader that is new may show less at first
                 self._recent.clear()
             self._was_there, self._is_lost = True, False
             while not self._is_stopped.is_set() and not self._is_lost:
@@ -296,6 +298,9 @@ class SchemaStore:
                 if not decision.records:
                     return decision
                 with self._changed:
+                    if not self._has_own_writes:  # the topic was read anew meanwhile
+                        continue
+                    self._has_own_writes = False
                     start = self._position
                 unsettled = start, decision
                 self._commit(producer, decision.records)
@@ -316,10 +321,15 @@ class SchemaStore:
             last = self._read_back(start, records)
             assert last is not None
             self._own_marker = last + 1
+            self._has_own_writes = True
 
     def _begin(self) -> Producer:
-        """The producer, after which no other registry can write."""
+        """The producer, after which no other registry can write. The state has everything that was written before: also
+        what this registry wrote itself, if it was not read back in time, or its id would be given again.
+        """
         if self._producer is not None:
+            if not self._has_own_writes:
+                self._catch_up_own()
             return self._producer
         producer = Producer(
             {
@@ -333,9 +343,18 @@ class SchemaStore:
             }
         )
         producer.init_transactions(self._timeout_s)
-        self.catch_up()
+        self._catch_up_own()
         self._producer = producer
         return producer
+
+    def _catch_up_own(self) -> None:
+        with self._changed:
+            self._has_own_writes = True  # unless the topic is read anew meanwhile
+        try:
+            self.catch_up()
+        except BaseException:
+            self._has_own_writes = False
+            raise
 
     def _decide(self, decide: Callable[[RegistryState], D]) -> D:
         """A refusal counts only if it stands after everything was read: another registry may write by now."""

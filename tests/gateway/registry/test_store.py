@@ -96,3 +96,27 @@ def test_a_topic_that_is_deleted_does_not_become_an_empty_registry(kafka: Broker
                 store.catch_up()
         with pytest.raises(RegistryError):
             add(store, "b", "long")
+
+
+def test_an_id_is_not_given_again_when_a_record_was_not_read_back_in_time(kafka: Broker) -> None:
+    """Such a write fails for its client, and yet the schema may be in the topic."""
+
+    def write(subject: str, number: int) -> Registered:
+        request = SchemaRequest(f'{{"type":"fixed","name":"F","size":{number}}}')
+        return store.write(lambda state: register(state, subject, request))
+
+    with store_on(kafka, timeout_s=1.0) as store:
+        write("before", 1)
+        refused = 0
+        with kafka.delay("Fetch", "2s", count=None):
+            for number in range(2, 6):
+                try:
+                    write(f"subject-{number}", number)
+                except RegistryError:
+                    refused += 1
+        assert refused
+        found: dict[int, Registered] = {}
+        while len(found) < 4:
+            with suppress(RegistryError):
+                found[len(found) + 2] = write(f"subject-{len(found) + 2}", len(found) + 2)
+        assert len({each.schema.id for each in found.values()} | {1}) == 5
