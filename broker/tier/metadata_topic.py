@@ -27,7 +27,7 @@ from trioka.cluster.remote_log_jobs import RecordNotWritten
 from trioka.cluster.remote_log_metadata import RemoteLogMetadata, RemotePartition, subject_of
 from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol import batch
-from trioka.protocol.errors import NONE, KafkaError, NotLeaderOrFollower, ProtocolError, error_class
+from trioka.protocol.errors import NONE, KafkaError, NotLeaderOrFollower, OffsetOutOfRange, ProtocolError, error_class
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 from trioka.protocol.messages.produce import ProduceRequest
@@ -52,6 +52,7 @@ PURPOSE: Final = "remote log metadata"
 PRODUCE_VERSION: Final = 12  # the last with topic names
 FETCH_VERSION: Final = 12
 LATEST: Final = -1  # of ListOffsets: the high watermark
+EARLIEST: Final = -2
 
 OnReplayed = Callable[[TopicIdPartition], None]
 
@@ -157,6 +158,11 @@ class RemoteLogMetadataTopic:
         )
         response = await self._ask(index, request, FETCH_VERSION, FETCH_WAIT_MS / 1000 + WRITE_TIMEOUT_S)
         (result,) = (found for topic in response.responses for found in topic.partitions)
+        if result.error_code == OffsetOutOfRange.code:  # retention has deleted the first records
+            earliest = await self._offset(index, EARLIEST)
+            if earliest > partition.next_offset:
+                partition.advance(earliest)
+                return
         if result.error_code != NONE:
             raise error_class(result.error_code)()
         if result.records:
@@ -260,12 +266,12 @@ class RemoteLogMetadataTopic:
         if replica is not None and replica.leads:
             end = replica.log.high_watermark
         else:
-            end = await self._end_offset(index)
+            end = await self._offset(index, LATEST)
         while partition.next_offset < end:
             await partition.moved.wait()
 
-    async def _end_offset(self, index: int) -> int:
-        asked = ListOffsetsRequest.Topic.Partition(partition_index=index, timestamp=LATEST)
+    async def _offset(self, index: int, which: int) -> int:
+        asked = ListOffsetsRequest.Topic.Partition(partition_index=index, timestamp=which)
         topic = ListOffsetsRequest.Topic(name=REMOTE_LOG_METADATA_TOPIC, partitions=[asked])
         request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic])
         response = await self._ask(index, request, 5, WRITE_TIMEOUT_S)
