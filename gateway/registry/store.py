@@ -268,6 +268,7 @@ class SchemaStore:
     def write(self, decide: Callable[[RegistryState], D]) -> D:
         """Append the records of a decision. Returns it after they were read back, or at once if there are none."""
         try:
+            self.catch_up()  # what is there already may have been deleted by another registry
             decision = self.read(decide)
             if not decision.records:
                 return decision

@@ -1,9 +1,12 @@
 """The topic `_schemas` under failures: lost responses, a restart, a takeover, a deleted topic."""
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from trioka.gateway.registry.changes import delete_subject
@@ -120,3 +123,26 @@ def test_an_id_is_not_given_again_when_a_record_was_not_read_back_in_time(kafka:
             with suppress(RegistryError):
                 found[len(found) + 2] = write(f"subject-{len(found) + 2}", len(found) + 2)
         assert len({each.schema.id for each in found.values()} | {1}) == 5
+
+
+def test_a_schema_that_another_store_has_deleted_is_not_found_registered(kafka: Broker) -> None:
+    may_read = threading.Event()
+    may_read.set()
+
+    class HeldStore(SchemaStore):
+        def _poll(self, consumer: Consumer) -> None:
+            may_read.wait()
+            super()._poll(consumer)
+
+    held = HeldStore(kafka.client_config("confluent-kafka"), "_schemas", replicas=3, timeout_s=30.0)
+    held.start()
+    with ExitStack() as stack:
+        stack.callback(held.stop)
+        other, pool = stack.enter_context(store_on(kafka)), stack.enter_context(ThreadPoolExecutor(1))
+        add(held, "a")
+        may_read.clear()
+        other.write(lambda state: delete_subject(state, "a", permanent=False))
+        added = pool.submit(add, held, "a")
+        wait([added], timeout=0.5)  # it must not end yet
+        may_read.set()
+        assert added.result(30).schema.version == 2
