@@ -148,7 +148,7 @@ docs: $(STAMP) ## regenerate the generated pages of docs/
 	@$(BIN)/python docs/generate.py
 
 proto: $(STAMP) ## generate gateway/v1 from gateway/proto
-	@$(BIN)/python gateway/proto/generate.py
+	@$(BIN)/python packaging/generate_proto.py
 
 check-proto: ## buf's lint of gateway/proto, and whether it breaks what was released (fetches buf from npm once)
 	@gateway/proto/check.sh

@@ -45,6 +45,9 @@ _BY_SENTENCE: Final = {
         "tier.segment_unrecorded", ("segment", "store", "topic")
     ),
     "the copies for a restore in %s are not up to date: %s": Event("tier.copies_failed", ("store", "reason")),
+    "%d segments in %s are of cluster %s and are left alone: each cluster needs a prefix of its own": Event(
+        "tier.foreign_segments", ("segments", "store", "cluster")
+    ),
     "a read from the object store failed: %s": Event("tier.read_failed", ("reason",)),
     "internal error: the task of %s has ended": Event("bug.tier_task", ("partition",)),
     "internal error: the segments of %s are not deleted": Event("bug.tier_deletion", ("partition",)),

@@ -16,7 +16,7 @@ PROTO = ROOT / "gateway" / "proto"
 
 @pytest.fixture(scope="module")
 def generator() -> dict[str, Any]:
-    return runpy.run_path(str(PROTO / "generate.py"))
+    return runpy.run_path(str(ROOT / "packaging" / "generate_proto.py"))
 
 
 def test_the_generated_files_are_those_of_the_proto_files(generator: dict[str, Any]) -> None:

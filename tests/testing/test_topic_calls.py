@@ -20,6 +20,12 @@ def broker() -> Iterator[Broker]:
         yield kafka
 
 
+@pytest.fixture(scope="module")
+def kafka_session(broker: Broker) -> Broker:
+    """Ends with this module: a broker of the session would run beside simulations, which replace trio's threads."""
+    return broker
+
+
 def test_a_key_chooses_its_partition_as_in_kafkas_clients(broker: Broker) -> None:
     for size in range(40):
         data = bytes((7 * each + size) % 256 for each in range(size))

@@ -4,7 +4,7 @@ The generated modules import each other as `trioka.v1.…`, after the package in
 of the installed package, so they live in `trioka.gateway.v1`, and their imports are rewritten to relative ones. The
 names in the descriptors, which are on the wire, stay.
 
-`python gateway/proto/generate.py --released` also writes released.binpb, the descriptor that `make check-proto` and a
+`python packaging/generate_proto.py --released` also writes released.binpb, the descriptor that `make check-proto` and a
 test compare with: whatever is in it stays compatible. Write it when a version is released.
 """
 
@@ -18,7 +18,7 @@ import grpc_tools
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_tools import protoc
 
-PROTO: Final = Path(__file__).resolve().parent
+PROTO: Final = Path(__file__).resolve().parents[1] / "gateway" / "proto"
 TARGET: Final = PROTO.parent / "v1"
 RELEASED: Final = PROTO / "released.binpb"
 NAMES: Final = ("types", "log", "admin")
