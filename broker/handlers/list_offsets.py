@@ -18,7 +18,8 @@ for -3 while its segment exists.)
 v2 isolation level · v4 leader epochs · v7 -3 · v8 -4 · v9 -5 · v10 a timeout, for tiered logs · v11 -6
 """
 
-from collections.abc import Container, Coroutine
+from collections.abc import Callable, Container, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import trio
@@ -90,18 +91,22 @@ def list_offsets(
     reads = RequestReads(broker)
     results, remote = _look_up_partitions(broker, call, request, allowed, reads)
     if remote or reads.begin():
-        return _wait_and_look_up(broker, call, request, allowed, reads)
+        again = partial(_look_up_partitions, broker, call, request, allowed, reads)
+        return _wait_and_look_up(broker, reads, results, remote, again)
     return _response(results)
 
 
 async def _wait_and_look_up(
-    broker: "Broker", call: "Call", request: ListOffsetsRequest, allowed: Container[str], reads: RequestReads
+    broker: "Broker",
+    reads: RequestReads,
+    results: Results,
+    remote: "list[_RemoteLookup]",
+    again: "Callable[[], tuple[Results, list[_RemoteLookup]]]",
 ) -> ListOffsetsResponse:
-    """Linearizable reads wait first, so that what is looked up is not older than the request."""
-    results, remote = _look_up_partitions(broker, call, request, allowed, reads)
+    """Linearizable reads wait first, and the partitions are looked up again: nothing is older than the request."""
     while reads.begin():
         reads.end(await broker.replication.reads.passed(reads.pending))
-        results, remote = _look_up_partitions(broker, call, request, allowed, reads)
+        results, remote = again()
     return await _look_up_all(broker, remote, results) if remote else _response(results)
 
 
