@@ -3,18 +3,11 @@
 A code of five digits begins with the HTTP status.
 """
 
+from ..coded_error import CodedError
 
-class RegistryError(Exception):
-    """A request that is refused; the text is a sentence for the client."""
 
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-    @property
-    def status(self) -> int:
-        return self.code if self.code < 1000 else self.code // 100
+class RegistryError(CodedError):
+    """A request that the registry refuses."""
 
 
 class InvalidSchema(RegistryError):

@@ -6,6 +6,7 @@ import grpc
 
 from trioka.protocol.errors import KafkaError
 
+from ..coded_error import CodedError
 from ..failures import Refused, code_of, failure_of
 from ..registry.errors import RegistryError
 
@@ -32,17 +33,8 @@ STATUS: Final = {
 }
 
 
-class RestError(Exception):
-    """A request that is refused; the text is a sentence for the client."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-    @property
-    def status(self) -> int:
-        return self.code if self.code < 1000 else self.code // 100
+class RestError(CodedError):
+    """A request that REST refuses."""
 
 
 def as_rest_error(error: Exception) -> RestError | None:
